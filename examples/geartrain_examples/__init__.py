@@ -1,0 +1,1 @@
+"""The demos, one folder each, written as a user of Geartrain would write them."""
