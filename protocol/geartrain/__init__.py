@@ -1,1 +1,12 @@
-"""The part that every other part imports: what a flow is, how it runs and what it says on the wire."""
+"""Geartrain: one dataflow, from the sensor to the data centre. What a user's flow file imports."""
+
+from geartrain.flow import Flow, KeyedStream, Stream
+from geartrain.graph import Graph, Step
+from geartrain.record import Record, State
+from geartrain.sink import Table
+from geartrain.source import Source
+from geartrain.task import Context, Task
+
+__version__ = "0.1.0"
+
+__all__ = ["Context", "Flow", "Graph", "KeyedStream", "Record", "Source", "State", "Step", "Stream", "Table", "Task"]

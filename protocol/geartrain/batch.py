@@ -1,0 +1,91 @@
+"""A batch of records in columns, and the origin that gives each its place in canonical order.
+
+This is what moves between the operators of a fragment, on a device and in the data centre alike.
+Guarantees: all columns have one length; canonical order is (event time, origin name, number, path), unique
+within a stream and independent of the cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Origin:
+    """Where a record was born: split `name`, its `number` there, and the `path` of child indexes below it."""
+
+    name: str
+    number: int
+    path: bytes = b""
+
+
+def child_path(path: bytes, index: int) -> bytes:
+    """Append a child's index to a path so that byte order of paths is the order of the index tuples.
+
+    An index below 248 is one byte; a larger one is 247 + n followed by its n big-endian bytes, the
+    prefix scheme of SQLite4's variable-length integers.
+    """
+    if index < 248:
+        return path + index.to_bytes(1, "big")
+    size = (index.bit_length() + 7) // 8
+    return path + (247 + size).to_bytes(1, "big") + index.to_bytes(size, "big")
+
+
+@dataclass(slots=True)
+class Batch:
+    """Records of one stream, as columns.
+
+    values: the records; times: their event times in microseconds; names, numbers, paths: their origins
+    (`paths` is None while every path is empty, the common case of a plain chain); keys: encoded keys, one a
+    record, once the stream is keyed, else None.
+    """
+
+    values: list[Any]
+    times: list[int]
+    names: list[str]
+    numbers: list[int]
+    paths: list[bytes] | None = None
+    keys: list[bytes] | None = None
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def origin(self, row: int) -> Origin:
+        """The origin of the record at `row`."""
+        return Origin(self.names[row], self.numbers[row], self.paths[row] if self.paths is not None else b"")
+
+    def take(self, rows: Sequence[int]) -> Batch:
+        """A new batch of the given rows, in the given order."""
+        return Batch(
+            [self.values[i] for i in rows],
+            [self.times[i] for i in rows],
+            [self.names[i] for i in rows],
+            [self.numbers[i] for i in rows],
+            None if self.paths is None else [self.paths[i] for i in rows],
+            None if self.keys is None else [self.keys[i] for i in rows],
+        )
+
+    def slices(self, size: int) -> Iterable[Batch]:
+        """Cut into batches of at most `size` records, in order."""
+        if len(self) <= size:
+            yield self
+            return
+        for start in range(0, len(self), size):
+            yield self.take(range(start, min(start + size, len(self))))
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """An input that could not be processed: where, why, and the raw value; travels on `_dead_letters`.
+
+    step: the id of the step that refused it; event_time: microseconds, or None where it has none; reason: one
+    sentence; raw: the input's bytes (the raw row of a source, else the JSON form of the record).
+    """
+
+    step: str
+    origin: Origin
+    event_time: int | None
+    reason: str
+    raw: bytes = field(default=b"")

@@ -1,0 +1,47 @@
+"""The errors of the protocol package: one root, one class per kind of mistake, each message says what to do."""
+
+from __future__ import annotations
+
+
+class GeartrainError(Exception):
+    """Root of every error that Geartrain raises on purpose; its text is one sentence meant for a person."""
+
+
+class FlowError(GeartrainError):
+    """A flow or graph that is not well formed: a missing or doubled step id, a wrong input, a wrong option."""
+
+
+class SchemaError(GeartrainError):
+    """A type that cannot be a record, a key or a state."""
+
+
+class PlacementError(GeartrainError):
+    """A cut that breaks a rule: names the step, the rule and the fix."""
+
+
+class WireError(GeartrainError):
+    """Bytes that are not a batch of ours, or that exceed a cap; decoding arbitrary bytes raises nothing else."""
+
+
+class SpoolError(GeartrainError):
+    """The agent's durable store cannot be used: full, damaged, locked, or of another device."""
+
+
+class LedgerError(GeartrainError):
+    """The cloud's ledger or log cannot be used: damaged, locked, or fenced by a newer ingest."""
+
+
+class NetError(GeartrainError):
+    """The connection to the broker failed or was refused; retried with backoff by the callers."""
+
+
+class DiskError(GeartrainError):
+    """A file could not be written, made durable or read; names the file."""
+
+
+class SourceError(GeartrainError):
+    """A source cannot be opened or read at all (a single bad row is a dead letter instead)."""
+
+
+class ConfigError(GeartrainError):
+    """A configuration file or option is wrong: names the file and the key."""

@@ -1,0 +1,35 @@
+"""filter: keep the records for which a predicate is true, untouched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from geartrain.batch import Batch
+from geartrain.operators.conform import dead_letter, describe
+from geartrain.operators.operator import Plain, Services, Transform
+
+
+@dataclass(frozen=True)
+class Filter(Plain):
+    """Keep records for which `predicate` is true; a record for which it raises is a dead letter."""
+
+    predicate: Callable[[Any], Any]
+    kind = "filter"
+
+    def open(self, services: Services) -> Transform:
+        """A function from a batch to the batch of the records kept."""
+        predicate = self.predicate
+
+        def run(batch: Batch) -> Batch:
+            kept = []
+            for row, value in enumerate(batch.values):
+                try:
+                    if predicate(value):
+                        kept.append(row)
+                except Exception as error:
+                    services.reject(dead_letter(services, batch, row, describe(error)))
+            return batch if len(kept) == len(batch) else batch.take(kept)
+
+        return run

@@ -1,0 +1,45 @@
+"""key_by: give each record a key; what follows keeps one state per key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+from geartrain.batch import Batch
+from geartrain.keys import encode_key
+from geartrain.operators.conform import dead_letter, describe
+from geartrain.operators.operator import Plain, Services, Transform
+
+
+@dataclass(frozen=True)
+class KeyBy(Plain):
+    """Key by the value of `field`, or by what `function` returns (`field` is then None)."""
+
+    function: Callable[[Any], Any]
+    field: str | None = None
+    kind = "key_by"
+
+    @staticmethod
+    def of_field(field: str) -> KeyBy:
+        """Key by one field of the record."""
+        return KeyBy(attrgetter(field), field)
+
+    def open(self, services: Services) -> Transform:
+        """A function from a batch to the same batch with encoded keys; a record without a key is a dead letter."""
+        function = self.function
+
+        def run(batch: Batch) -> Batch:
+            keys, kept = [], []
+            for row, value in enumerate(batch.values):
+                try:
+                    keys.append(encode_key(function(value)))
+                    kept.append(row)
+                except Exception as error:
+                    services.reject(dead_letter(services, batch, row, describe(error)))
+            if len(kept) < len(batch):
+                batch = batch.take(kept)
+            return Batch(batch.values, batch.times, batch.names, batch.numbers, batch.paths, keys)
+
+        return run

@@ -1,0 +1,48 @@
+"""map: one record in, one record out, with the same event time and origin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from geartrain.batch import Batch
+from geartrain.operators.conform import checker, dead_letter, describe
+from geartrain.operators.operator import Plain, Services, Transform
+
+
+@dataclass(frozen=True)
+class Map(Plain):
+    """Apply `function` to each record; a record for which it raises is a dead letter.
+
+    keeps: fields that the function passes on unchanged, so that a partition domain on one of them is kept.
+    """
+
+    function: Callable[[Any], Any]
+    keeps: frozenset[str] = frozenset()
+    kind = "map"
+
+    def open(self, services: Services) -> Transform:
+        """A function from a batch to the batch of results."""
+        function, check = self.function, checker(services)
+
+        def run(batch: Batch) -> Batch:
+            try:
+                values = list(map(function, batch.values))
+            except Exception:  # found again, record by record: the function is pure
+                batch, values = _one_by_one(function, batch, services)
+            return check(Batch(values, batch.times, batch.names, batch.numbers, batch.paths))
+
+        return run
+
+
+def _one_by_one(function: Callable[[Any], Any], batch: Batch, services: Services) -> tuple[Batch, list[Any]]:
+    values, kept = [], []
+    for row, value in enumerate(batch.values):
+        try:
+            values.append(function(value))
+        except Exception as error:
+            services.reject(dead_letter(services, batch, row, describe(error)))
+        else:
+            kept.append(row)
+    return batch.take(kept), values

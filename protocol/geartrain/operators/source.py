@@ -1,0 +1,27 @@
+"""source: where records are born. It has no input; the agent reads its splits and feeds its output stream."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from geartrain.operators.operator import Plain, Services, Transform
+from geartrain.source import Source
+
+
+@dataclass(frozen=True)
+class SourceOperator(Plain):
+    """A declared source; `partitioned_by` names the field whose values each live on one device only, or None."""
+
+    source: Source[Any]
+    partitioned_by: str | None = None
+    kind = "source"
+
+    def open(self, services: Services) -> Transform:
+        """A source transforms nothing: batches are fed to its output stream."""
+        return lambda batch: batch
+
+    def with_options(self, values: Mapping[str, Any], where: str) -> SourceOperator:
+        """A copy whose source has other options."""
+        return replace(self, source=self.source.with_options(values, where))

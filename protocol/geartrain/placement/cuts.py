@@ -1,0 +1,114 @@
+"""Cuts: the assignment of steps to tiers, which of them are legal, and which one is taken.
+
+Rules (DESIGN 3): 1 sources bound to devices are on the edge, sinks to stores in the cloud; 2 a step may be on the
+edge iff all its inputs are, and it is stateless or its key is local to the device. A pin must agree with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from geartrain.errors import PlacementError
+from geartrain.graph import Graph, Step
+from geartrain.operators.sink import SinkOperator
+from geartrain.placement.properties import StreamProperties, check_order, derive_properties
+
+CUTS_MAX = 4_096
+"""Legal cuts that are enumerated at the most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The steps on the edge; all others are in the cloud."""
+
+    edge: frozenset[str]
+
+
+def obstacle(step: Step, edge: frozenset[str], properties: dict[str, StreamProperties]) -> str | None:
+    """Why `step` cannot be on the edge when the steps `edge` are, None when it can."""
+    if not step.inputs:
+        return None
+    if isinstance(step.operator, SinkOperator):
+        return "rule 1: a table is a store of the cloud"
+    above = [i.step for i in step.inputs if i.step not in edge]
+    if above:
+        return f"rule 2: its input {above[0]!r} is in the cloud"
+    if step.operator.stateful and not properties[step.inputs[0].step].key_local:
+        return f"rule 2: the keys of {step.inputs[0].step!r} are not local to a device"
+    if step.tier == "cloud":
+        return "it is pinned to the cloud"
+    return None
+
+
+def legal_cuts(graph: Graph) -> list[Cut]:
+    """Every legal cut, fewest edge steps first; raises `PlacementError` for an impossible pin or too many cuts."""
+    check_order(graph)
+    properties = derive_properties(graph)
+    found: list[frozenset[str]] = [frozenset()]
+    for step in graph.steps:
+        grown: list[frozenset[str]] = []
+        for edge in found:
+            free = obstacle(step, edge, properties) is None
+            if free:
+                grown.append(edge | {step.id})
+            if step.inputs and not (step.tier == "edge"):
+                grown.append(edge)
+        found = grown
+        if len(found) > CUTS_MAX:
+            raise PlacementError(f"flow {graph.name} has more than {CUTS_MAX} legal cuts: pin some steps with .at(\"edge\") or .at(\"cloud\")")
+    if not found:
+        raise _impossible_pin(graph, properties)
+    return [Cut(edge) for edge in sorted(found, key=lambda e: (len(e), sorted(e)))]
+
+
+def choose_cut(graph: Graph, wanted: str | Sequence[str] = "auto") -> Cut:
+    """The cut for `auto` (as much on the edge as is legal), `edge` (the same, refused if a step but the sinks
+    cannot), `cloud` (only the sources on the edge), or for the named steps and all above them.
+
+    Raises `PlacementError` naming the step, the rule and the fix.
+    """
+    check_order(graph)
+    properties = derive_properties(graph)
+    if isinstance(wanted, str) and wanted in ("auto", "edge", "cloud"):
+        edge: frozenset[str] = frozenset()
+        for step in graph.steps:
+            reason = obstacle(step, edge, properties)
+            if reason is None and (wanted != "cloud" or not step.inputs or step.tier == "edge"):
+                edge |= {step.id}
+            elif reason is not None and (step.tier == "edge" or (wanted == "edge" and step.out is not None)):
+                raise _refusal(step, reason)
+        if wanted == "cloud":
+            edge = _with_ancestors(graph, edge)
+        return Cut(edge)
+    names = wanted.split(",") if isinstance(wanted, str) else list(wanted)
+    edge = _with_ancestors(graph, frozenset(n.strip() for n in names))
+    for step in graph.steps:
+        if step.id in edge or step.tier == "edge":
+            reason = obstacle(step, edge, properties)
+            if reason is not None:
+                raise _refusal(step, reason)
+    pinned = frozenset(s.id for s in graph.steps if s.tier == "edge" or not s.inputs)
+    return Cut(edge | _with_ancestors(graph, pinned))
+
+
+def _with_ancestors(graph: Graph, steps: frozenset[str]) -> frozenset[str]:
+    return frozenset().union(*(graph.ancestors(s) for s in steps)) | frozenset(s.id for s in graph.sources())
+
+
+def _refusal(step: Step, reason: str) -> PlacementError:
+    fix = "leave its tier to the planner or pin it to the cloud"
+    if "not local" in reason:
+        fix = f"declare partitioned_by on its source, or pin it with .at(\"cloud\") and ask for the cut auto (step {step.id!r} then runs there)"
+    return PlacementError(f"step {step.id!r} cannot be on the edge ({reason}): {fix}")
+
+
+def _impossible_pin(graph: Graph, properties: dict[str, StreamProperties]) -> PlacementError:
+    edge: frozenset[str] = frozenset()
+    for step in graph.steps:
+        reason = obstacle(step, edge, properties)
+        if reason is None:
+            edge |= {step.id}
+        elif step.tier == "edge":
+            return _refusal(step, reason)
+    return PlacementError(f"flow {graph.name} has no legal cut: remove its pins one by one to find the one that is in the way")

@@ -1,0 +1,75 @@
+"""A plan: a graph, its cut, and the channels that cross it. What the agent, ingest and the driver agree on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from geartrain.graph import DEAD_LETTERS, LATE, Graph, Step
+from geartrain.letters import Letter
+from geartrain.placement.cuts import Cut, choose_cut, obstacle
+from geartrain.placement.properties import derive_properties
+from geartrain.schema import Schema, derive
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """A stream that crosses the cut: the id of the step whose output it is, or a system channel's name.
+
+    kind: the Python type of its records; sources: the source steps above it, whose splits make its watermark.
+    """
+
+    id: str
+    kind: Any
+    sources: frozenset[str]
+
+    @property
+    def schema(self) -> Schema:
+        """The schema of its records."""
+        return derive(self.kind)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A graph cut in two; `channels` in topological order, the two system channels last."""
+
+    graph: Graph
+    cut: Cut
+    channels: tuple[Channel, ...]
+
+    @property
+    def edge(self) -> tuple[str, ...]:
+        """Ids of the steps on the edge, in topological order."""
+        return tuple(s.id for s in self.graph.steps if s.id in self.cut.edge)
+
+    @property
+    def cloud(self) -> tuple[str, ...]:
+        """Ids of the steps in the cloud, in topological order."""
+        return tuple(s.id for s in self.graph.steps if s.id not in self.cut.edge)
+
+    def channel(self, channel_id: str) -> Channel:
+        """The channel of that id; raises `KeyError`."""
+        return next(c for c in self.channels if c.id == channel_id)
+
+    def reason(self, step: Step) -> str:
+        """Why a step stands where it stands, for people."""
+        why_not = obstacle(step, self.cut.edge, derive_properties(self.graph))
+        if step.tier is not None:
+            return f"pinned to the {step.tier}"
+        if step.id in self.cut.edge:
+            return "rule 1: a source bound to devices" if not step.inputs else "rule 2: legal on the edge"
+        return why_not if why_not is not None else "the cut asked for keeps it in the cloud"
+
+
+def make_plan(graph: Graph, cut: str | Sequence[str] = "auto") -> Plan:
+    """Cut `graph` as `choose_cut` does and find its channels; raises `PlacementError`."""
+    chosen = choose_cut(graph, cut)
+    sources = frozenset(s.id for s in graph.sources())
+    crossing = [
+        Channel(s.id, s.out, graph.ancestors(s.id) & sources)
+        for s in graph.steps
+        if s.id in chosen.edge and any(c.id not in chosen.edge for c in graph.consumers(s.id))
+    ]
+    system = [Channel(DEAD_LETTERS, Letter, sources), Channel(LATE, Letter, sources)]
+    return Plan(graph, chosen, (*crossing, *system))

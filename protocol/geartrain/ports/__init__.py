@@ -1,0 +1,42 @@
+"""The seams of I7: every effect (time, net, disk, randomness, the two stores) enters through these protocols.
+
+Production forms stand in `geartrain.adapters`, `geartrain_edge` and `geartrain_cloud`; simulated ones in
+`geartrain_simulation`. The code above a port starts no thread and touches no socket, file or clock of its own.
+"""
+
+from geartrain.ports.clock import Clock, Randomness
+from geartrain.ports.disk import Disk
+from geartrain.ports.ledger import (
+    AckCursor,
+    BatchDigest,
+    Entry,
+    EntryKind,
+    LedgerChange,
+    LedgerStore,
+    QuarantinedBatch,
+    StoredSchema,
+)
+from geartrain.ports.net import Connection, Incoming, Net
+from geartrain.ports.spool import SplitProgress, SpoolCommit, SpooledBatch, SpoolImage, SpoolStore
+
+__all__ = [
+    "AckCursor",
+    "BatchDigest",
+    "Clock",
+    "Connection",
+    "Disk",
+    "Entry",
+    "EntryKind",
+    "Incoming",
+    "LedgerChange",
+    "LedgerStore",
+    "Net",
+    "QuarantinedBatch",
+    "Randomness",
+    "SplitProgress",
+    "SpoolCommit",
+    "SpoolImage",
+    "SpoolStore",
+    "SpooledBatch",
+    "StoredSchema",
+]

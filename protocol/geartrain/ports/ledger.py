@@ -1,0 +1,160 @@
+"""The cloud's ledger as a port: the manifest of the log and the memory of every device's place in it.
+
+One `commit` is one transaction, made after the segments it names are durable and before any ack is sent.
+A segment that the ledger does not name does not exist. Every call raises `LedgerError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+from geartrain.ports.spool import SplitProgress
+
+
+class EntryKind(Enum):
+    """What an entry of the log says: rows, or a change of the clock or of the devices without rows."""
+
+    ROWS = "rows"
+    WATERMARK = "watermark"
+    ASSIGNED = "assigned"
+    JOINED = "joined"
+    EPOCH = "epoch"
+    LOSS = "loss"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of a (flow, channel, partition); its number is its position.
+
+    clock: the partition's clock after it, microseconds; segment: file name on the log's disk and
+    `[first_row, first_row + count)` in it, empty for an entry without rows; detail: for people.
+    """
+
+    flow: str
+    channel: str
+    partition: int
+    number: int
+    kind: EntryKind
+    clock: int
+    device: str = ""
+    epoch: bytes = b""
+    seq: int = 0
+    segment: str = ""
+    first_row: int = 0
+    count: int = 0
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AckCursor:
+    """Where a (device, flow) stands: the last batch appended of its open epoch, and what it knew then.
+
+    positions: by (source step, split); watermarks: by channel, microseconds.
+    """
+
+    device: str
+    flow: str
+    epoch: bytes
+    ordinal: int
+    seq: int
+    digest: bytes
+    positions: Mapping[tuple[str, str], SplitProgress] = field(default_factory=dict)
+    watermarks: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSchema:
+    """A channel's schema as the device announced it: `text` is `Schema.to_json()`."""
+
+    flow: str
+    channel: str
+    schema_id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantinedBatch:
+    """A batch kept raw and out of the log, with the reason; `count` as its header claims."""
+
+    device: str
+    flow: str
+    epoch: bytes
+    seq: int
+    count: int
+    reason: str
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class BatchDigest:
+    """The running digest after an appended batch; the store keeps the last 1,024 of each epoch."""
+
+    device: str
+    flow: str
+    epoch: bytes
+    seq: int
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerChange:
+    """What one transaction writes. `counters` are totals by name, only those that changed."""
+
+    entries: Sequence[Entry] = ()
+    cursors: Sequence[AckCursor] = ()
+    closed_epochs: Sequence[tuple[str, str, bytes]] = ()
+    schemas: Sequence[StoredSchema] = ()
+    quarantined: Sequence[QuarantinedBatch] = ()
+    digests: Sequence[BatchDigest] = ()
+    counters: Mapping[str, int] = field(default_factory=dict)
+
+
+class LedgerStore(Protocol):
+    """The ledger of one log."""
+
+    async def open(self) -> int:
+        """Open or create, take the fencing term (one above the last) and return it."""
+        ...
+
+    async def commit(self, term: int, change: LedgerChange) -> None:
+        """Write in one durable transaction; raises `LedgerError` when `term` is no longer the newest."""
+        ...
+
+    async def cursors(self) -> list[AckCursor]:
+        """Every device's cursor."""
+        ...
+
+    async def closed_epochs(self) -> set[tuple[str, str, bytes]]:
+        """(device, flow, epoch) of every epoch that a later one has replaced."""
+        ...
+
+    async def schemas(self) -> list[StoredSchema]:
+        """Every schema announced so far."""
+        ...
+
+    async def last_entries(self) -> list[Entry]:
+        """The newest entry of every (flow, channel, partition)."""
+        ...
+
+    async def devices(self) -> list[tuple[str, str, str]]:
+        """(flow, channel, device) of every ASSIGNED entry."""
+        ...
+
+    async def segments(self) -> set[str]:
+        """Every file name that an entry names."""
+        ...
+
+    async def digest_at(self, device: str, flow: str, epoch: bytes, seq: int) -> bytes | None:
+        """The running digest of an appended batch that is still remembered (the last 1,024 of an epoch), else None."""
+        ...
+
+    async def counters(self) -> Mapping[str, int]:
+        """Totals by name."""
+        ...
+
+    async def close(self) -> None:
+        """Release the ledger."""
+        ...

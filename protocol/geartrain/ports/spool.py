@@ -1,0 +1,95 @@
+"""The agent's durable store as a port: one transaction moves positions, state and outgoing batches together.
+
+That one transaction is what makes a crash invisible (DESIGN 4.2): after a restart the store holds all of a
+commit or nothing of it. Every call raises `SpoolError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class SplitProgress:
+    """How far a split was read.
+
+    position: where to read on; max_time: its highest event time so far, microseconds (START_OF_TIME before the
+    first record); ended: a bounded split that has given its last record.
+    """
+
+    position: int
+    max_time: int
+    ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SpooledBatch:
+    """One outgoing batch: seq from 1, header and body as encoded, and the running digest after it."""
+
+    seq: int
+    header: bytes
+    body: bytes
+    digest: bytes
+    count: int
+
+    @property
+    def size(self) -> int:
+        """Bytes counted against the spool's cap."""
+        return len(self.header) + len(self.body)
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolCommit:
+    """What one transaction writes.
+
+    batches: in seq order, following on the last; positions: by (source step, split name), only those that
+    moved; state: by (step, encoded key), None deletes; counters: totals by name, only those that changed.
+    """
+
+    batches: Sequence[SpooledBatch] = ()
+    positions: Mapping[tuple[str, str], SplitProgress] = field(default_factory=dict)
+    state: Mapping[tuple[str, bytes], bytes | None] = field(default_factory=dict)
+    counters: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolImage:
+    """What a store holds when it is opened; `digest` is the running one after `last_seq`."""
+
+    epoch: bytes
+    last_seq: int
+    acked_seq: int
+    digest: bytes
+    spooled_bytes: int
+    positions: Mapping[tuple[str, str], SplitProgress]
+    state: Mapping[tuple[str, bytes], bytes]
+    counters: Mapping[str, int]
+
+
+class SpoolStore(Protocol):
+    """The store of one (device, flow)."""
+
+    async def open(self, device: str, flow: str, fresh_epoch: bytes) -> SpoolImage:
+        """Open or create; `fresh_epoch` (8 bytes) is stored durably when there is no epoch yet.
+
+        Raises `SpoolError` when the store belongs to another device or flow, is damaged, or is in use.
+        """
+        ...
+
+    async def commit(self, change: SpoolCommit) -> None:
+        """Write `change` in one durable transaction; durable when it returns."""
+        ...
+
+    async def read(self, after_seq: int, limit: int) -> list[SpooledBatch]:
+        """Up to `limit` committed batches with seq > `after_seq`, in seq order."""
+        ...
+
+    async def trim(self, through_seq: int) -> None:
+        """Delete batches with seq <= `through_seq` and remember it as acked; durable when it returns."""
+        ...
+
+    async def close(self) -> None:
+        """Release the store."""
+        ...

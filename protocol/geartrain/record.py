@@ -1,0 +1,29 @@
+"""`Record`: the base class of a user's typed records.
+
+The first thing a user writes. Frozen and ordered by nothing but its place in the stream.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """A typed, immutable record: annotate its fields with bool, int, float, str, bytes, datetime, or one | None.
+
+    >>> class Quote(Record):
+    ...     symbol: str
+    ...     price: float
+    >>> Quote("GT", 3.5).price
+    3.5
+    """
+
+
+class State(msgspec.Struct):
+    """A typed, mutable state of one key: fields with defaults, saved by the runtime as msgpack.
+
+    >>> class Seen(State):
+    ...     count: int = 0
+    >>> Seen().count
+    0
+    """

@@ -1,0 +1,60 @@
+"""Splits at work: the watermark of each split and the decision, made once at birth, whether a record is late (I4).
+
+Stands between the reading of a source and its fragment. A split's watermark after a record is the highest event
+time so far minus its bound; a record is late iff its time is below the watermark before it.
+"""
+
+from __future__ import annotations
+
+from geartrain.batch import Batch, DeadLetter
+from geartrain.event_time import END_OF_TIME, START_OF_TIME, format_time
+from geartrain.operators.conform import raw_form
+from geartrain.ports.spool import SplitProgress
+from geartrain.source import Poll
+
+
+class SplitTracker:
+    """Progress and watermark of one split of the source step `step`."""
+
+    def __init__(self, step: str, name: str, out_of_orderness_us: int, progress: SplitProgress | None) -> None:
+        """`progress`: where a former life got to, None for a fresh start."""
+        self.step, self.name, self._bound_us = step, name, out_of_orderness_us
+        self.progress = progress or SplitProgress(0, START_OF_TIME)
+
+    @property
+    def watermark(self) -> int:
+        """No record of this split that is not late will have a lower event time, microseconds."""
+        if self.progress.ended:
+            return END_OF_TIME
+        top = self.progress.max_time
+        return top if top == START_OF_TIME else top - self._bound_us
+
+    def observe(self, poll: Poll) -> tuple[Batch, list[DeadLetter], list[DeadLetter]]:
+        """Take what a read gave and move on: (records on time, late records, dead letters of the source).
+
+        A record at or after END_OF_TIME is a dead letter and moves nothing.
+        """
+        batch = Batch(list(poll.values), list(poll.times), [self.name] * len(poll.values), list(poll.numbers))
+        rejected = [
+            DeadLetter(self.step, Batch([], [], [self.name], [r.number]).origin(0), r.event_time, r.reason, r.raw)
+            for r in poll.rejects
+        ]
+        top, late, beyond = self.progress.max_time, [], []
+        for row, time in enumerate(batch.times):
+            if time >= top:
+                if time >= END_OF_TIME:
+                    beyond.append(row)
+                else:
+                    top = time
+            elif time < top - self._bound_us:
+                late.append(row)
+        self.progress = SplitProgress(poll.position, top, poll.ended)
+        if not late and not beyond:
+            return batch, [], rejected
+        rejected += [self._letter(batch, row, f"event time is not before {format_time(END_OF_TIME)}") for row in beyond]
+        letters = [self._letter(batch, row, "late: its event time is below the watermark of its split") for row in late]
+        out = {*late, *beyond}
+        return batch.take([row for row in range(len(batch)) if row not in out]), letters, rejected
+
+    def _letter(self, batch: Batch, row: int, reason: str) -> DeadLetter:
+        return DeadLetter(self.step, batch.origin(row), batch.times[row], reason, raw_form(batch.values[row]))

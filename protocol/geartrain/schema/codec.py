@@ -1,0 +1,149 @@
+"""Between record objects and columns, and the check that a value fits its declared type.
+
+Used where a step makes new records (so that a wrong value is a dead letter at the same step under every cut)
+and where records enter or leave a channel. Guarantees: what passes `conform` survives the wire, Arrow and back
+unchanged, bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from operator import attrgetter
+from typing import Any
+
+from geartrain.errors import SchemaError
+from geartrain.event_time import from_datetime, to_datetime
+from geartrain.schema.derive import derive, field_names, is_record_type
+from geartrain.schema.fields import Field, FieldType
+
+_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+_PYTHON: dict[FieldType, type] = {
+    FieldType.BOOL: bool,
+    FieldType.INT64: int,
+    FieldType.FLOAT64: float,
+    FieldType.STR: str,
+    FieldType.BYTES: bytes,
+    FieldType.DATETIME: datetime,
+}
+
+
+class RowCodec:
+    """Turns records of one type into columns and back."""
+
+    def __init__(self, kind: Any) -> None:
+        """`kind`: a record or scalar type; raises `SchemaError` when it cannot be one."""
+        self.kind = kind
+        self.schema = derive(kind)
+        self._scalar = self.schema.scalar
+        names = () if self._scalar else field_names(kind)
+        self._getters: list[Callable[[Any], Any]] = [attrgetter(n) for n in names]
+        self._allowed = [self._types(f) for f in self.schema.fields]
+
+    @staticmethod
+    def _types(field: Field) -> frozenset[type]:
+        plain = {_PYTHON[field.type]}
+        return frozenset(plain | {type(None)} if field.optional else plain)
+
+    def to_columns(self, values: Sequence[Any]) -> list[list[Any]]:
+        """One list a field, in schema order; DATETIME as int microseconds. The values must conform."""
+        if self._scalar:
+            columns = [list(values)]
+        else:
+            columns = [list(map(get, values)) for get in self._getters]
+        for field, column in zip(self.schema.fields, columns, strict=True):
+            if field.type is FieldType.DATETIME:
+                column[:] = [None if v is None else from_datetime(v) for v in column]
+        return columns
+
+    def from_columns(self, columns: Sequence[list[Any]]) -> list[Any]:
+        """Records of the codec's type; the reverse of `to_columns`."""
+        ready = [
+            [None if v is None else to_datetime(v) for v in column] if field.type is FieldType.DATETIME else column
+            for field, column in zip(self.schema.fields, columns, strict=True)
+        ]
+        return list(ready[0]) if self._scalar else list(map(self.kind, *ready))
+
+    def conform(self, values: Sequence[Any]) -> tuple[Sequence[Any], list[tuple[int, str]]]:
+        """Check that the values fit the schema.
+
+        Returns the values, with an int in a float field made a float and a naive datetime made UTC, and
+        (index, reason) for each that cannot fit: its slot in the returned values is then meaningless.
+        """
+        if not values or self._fits(values):
+            return values, []
+        checked, wrong = [], []
+        for index, value in enumerate(values):
+            try:
+                checked.append(self._repaired(value))
+            except (TypeError, ValueError, OverflowError, SchemaError) as error:
+                checked.append(value)
+                wrong.append((index, str(error)))
+        return checked, wrong
+
+    def _fits(self, values: Sequence[Any]) -> bool:
+        if not self._scalar and set(map(type, values)) != {self.kind}:
+            return False
+        for position, field in enumerate(self.schema.fields):
+            column: Sequence[Any] = values if self._scalar else list(map(self._getters[position], values))
+            if not self._allowed[position].issuperset(map(type, column)) or not _plain(field, column):
+                return False
+        return True
+
+    def _repaired(self, value: Any) -> Any:
+        if self._scalar:
+            return _fit(self.schema.fields[0], value)
+        if type(value) is not self.kind:
+            raise SchemaError(f"expected a {self.schema.name}, got {_short(value)}")
+        parts = [_fit(f, get(value)) for f, get in zip(self.schema.fields, self._getters, strict=True)]
+        return self.kind(*parts)
+
+
+def _plain(field: Field, column: Iterable[Any]) -> bool:
+    """Whether a column of the right Python types also has only storable values in their normal form."""
+    if field.type is FieldType.INT64:
+        numbers = [v for v in column if v is not None] if field.optional else list(column)
+        return not numbers or (min(numbers) >= _INT64_MIN and max(numbers) <= _INT64_MAX)
+    if field.type is FieldType.STR:
+        return all(v is None or v.isascii() or _encodable(v) for v in column)
+    if field.type is FieldType.DATETIME:
+        return all(v is None or (v.tzinfo is not None and v == to_datetime(from_datetime(v)) and not v.utcoffset()) for v in column)
+    return True
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _fit(field: Field, value: Any) -> Any:
+    """`value` in the normal form of `field`; raises with one sentence."""
+    if value is None:
+        if field.optional:
+            return None
+        raise SchemaError(f"field {field.name} is None but is not optional")
+    kind = _PYTHON[field.type]
+    if field.type is FieldType.FLOAT64 and type(value) is int:
+        return float(value)
+    if field.type is FieldType.DATETIME and isinstance(value, datetime):
+        return to_datetime(from_datetime(value))
+    if type(value) is not kind:
+        if isinstance(value, kind) and kind is not int:
+            return kind(value)
+        raise SchemaError(f"field {field.name} must be {kind.__name__}, got {_short(value)}")
+    if kind is int and not _INT64_MIN <= value <= _INT64_MAX:
+        raise SchemaError(f"field {field.name} = {_short(value)} does not fit into 64 bits")
+    if kind is str and not _encodable(value):
+        raise SchemaError(f"field {field.name} holds text that is not valid Unicode")
+    return value
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+__all__ = ["RowCodec", "is_record_type"]

@@ -1,0 +1,70 @@
+"""A schema: named, typed fields. Stands between a record's Python type and every form that it takes elsewhere.
+
+Guarantees: `schema_id` is a pure function of the fields, so two programs that agree on it agree on the layout.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+from typing import Any
+
+from geartrain.errors import SchemaError
+
+
+class FieldType(Enum):
+    """The type of one field. DATETIME is int64 microseconds since 1970 UTC outside of Python."""
+
+    BOOL = "bool"
+    INT64 = "int64"
+    FLOAT64 = "float64"
+    STR = "str"
+    BYTES = "bytes"
+    DATETIME = "datetime"
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field: its name, its type, and whether None is a value of it."""
+
+    name: str
+    type: FieldType
+    optional: bool = False
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The layout of a record. A scalar type is a schema with `scalar` set and the one field `value`."""
+
+    name: str
+    fields: tuple[Field, ...]
+    scalar: bool = False
+
+    @cached_property
+    def schema_id(self) -> str:
+        """16 hexadecimal digits of the blake2b of `to_json()`."""
+        return hashlib.blake2b(self.to_json().encode(), digest_size=8).hexdigest()
+
+    def to_json(self) -> str:
+        """The canonical text of the schema."""
+        fields = [[f.name, f.type.value, f.optional] for f in self.fields]
+        return json.dumps({"name": self.name, "fields": fields, "scalar": self.scalar}, separators=(",", ":"))
+
+    @staticmethod
+    def from_json(text: str) -> Schema:
+        """Read what `to_json` wrote; raises `SchemaError` for anything else (the text may come from a device)."""
+        try:
+            raw: Any = json.loads(text)
+            fields = tuple(Field(str(n), FieldType(t), bool(o)) for n, t, o in raw["fields"])
+            schema = Schema(str(raw["name"]), fields, bool(raw["scalar"]))
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise SchemaError(f"a schema that was announced cannot be read: {error}") from None
+        names = [f.name for f in schema.fields]
+        if len(set(names)) != len(names) or not all(n.isidentifier() and not n.startswith("_") for n in names):
+            raise SchemaError(f"a schema that was announced has field names that are doubled or not plain: {names}")
+        if schema.scalar and len(names) != 1:
+            raise SchemaError("a scalar schema that was announced has other than one field")
+        return schema

@@ -1,0 +1,80 @@
+"""Sources and their splits: where records are born, with their event times and positions.
+
+First on a record's path. A `Source` is declared in the flow; on a device the agent opens it, which gives the
+splits that this device holds. Guarantees asked of an implementer: a replayable split gives the same rows for the
+same positions, always; `read` never blocks the loop for long and never returns more than `limit` rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from geartrain.options import Options
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """A row that is no record: its number in the split, reason (one sentence: file, line, what) and raw bytes."""
+
+    number: int
+    reason: str
+    raw: bytes
+    event_time: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Poll:
+    """What one read of a split gave.
+
+    values, times (microseconds), numbers: one each a record, in reading order; rejects: rows that are dead
+    letters; position: where to read on after all of these; ended: a bounded split has nothing more, ever.
+    """
+
+    values: Sequence[Any]
+    times: Sequence[int]
+    numbers: Sequence[int]
+    position: int
+    rejects: Sequence[Reject] = field(default=())
+    ended: bool = False
+
+
+class Split(Protocol):
+    """One ordered part of a source, on one device."""
+
+    @property
+    def name(self) -> str:
+        """Unique in the fleet, and the same in every run: it is part of each record's origin."""
+        ...
+
+    @property
+    def out_of_orderness_us(self) -> int:
+        """Bound: how far a record's event time may lie below the highest before it and not be late."""
+        ...
+
+    async def read(self, position: int, limit: int) -> Poll:
+        """Up to `limit` rows from `position` on; none where nothing is there yet. Raises `SourceError`."""
+        ...
+
+    async def close(self) -> None:
+        """Release what `open` took."""
+        ...
+
+
+class Source(Options, Generic[T]):
+    """A declared source of records of type `T`; annotated attributes are its options, as for `Task`.
+
+    bounded: it ends by itself; replayable: a split can be read again from any position; in_order: every split
+    yields event times that never decrease, so that its records are in canonical order.
+    """
+
+    bounded: ClassVar[bool] = False
+    replayable: ClassVar[bool] = False
+    in_order: ClassVar[bool] = False
+
+    def open(self, device: str, step: str, out: type[T]) -> Sequence[Split]:
+        """The splits that this device holds. Raises `SourceError` (one sentence: file or option, what to do)."""
+        raise TypeError(f"{type(self).__name__} must define open(device, step, out)")

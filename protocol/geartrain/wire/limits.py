@@ -1,0 +1,21 @@
+"""Caps that are checked before anything from the network is decoded or inflated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """payload_bytes_max: one publish; body_bytes_max: one inflated body; rows_max: records in one batch;
+    text_bytes_max: one string or bytes value; names_max: watermarks, positions or channels in one header.
+    """
+
+    payload_bytes_max: int = 1 << 20
+    body_bytes_max: int = 8 << 20
+    rows_max: int = 10_000
+    text_bytes_max: int = 1 << 18
+    names_max: int = 1_024
+
+
+LIMITS = Limits()
