@@ -1,0 +1,41 @@
+# Everything starts here. Only Python 3.11+ and make are needed: the first target that you run makes .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PYTEST := $(BIN)/python -m pytest
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test proofs bench check clean distclean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(STAMP) ## Run the stock-drawdown demo on real prices (options: make demo ARGS="--cut cloud")
+	@$(BIN)/gear demo stocks $(ARGS)
+
+test: $(STAMP) ## Run all tests, with lint and types among them (options: make test ARGS="-k wire")
+	@$(PYTEST) tests --ignore=tests/proofs --ignore=tests/bench --durations=15 $(ARGS)
+
+proofs: $(STAMP) ## Run the long tests: crashes, replays, every cut
+	@if ls tests/proofs/test_*.py >/dev/null 2>&1; then $(PYTEST) tests/proofs --durations=15 $(ARGS); \
+	else echo "geartrain: there are no proofs in tests/proofs yet"; fi
+
+bench: $(STAMP) ## Measure, and print the figures
+	@if ls tests/bench/test_*.py >/dev/null 2>&1; then $(PYTEST) tests/bench -s $(ARGS); \
+	else echo "geartrain: there are no benchmarks in tests/bench yet"; fi
+
+check: $(STAMP) ## Format, lint, types and the fast tests: run it before a commit
+	@PYTHON=$(BIN)/python scripts/check $(ARGS)
+
+clean: ## Remove what tools and builds left behind
+	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist */build */dist spark-warehouse
+	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+distclean: clean ## Remove .venv as well
+	rm -rf $(VENV)
+
+# Only a complete installation leaves the stamp, so one that was interrupted is taken up again.
+$(STAMP): requirements.txt requirements-dev.txt scripts/install $(wildcard */pyproject.toml)
+	@PYTHON='$(PYTHON)' scripts/install $(VENV)
+	@touch $@

@@ -1,0 +1,100 @@
+"""What all tests share: the programs that the machine has, and the rule that nothing is left out in silence.
+
+Under CI=true a skipped test makes the run fail, and so does a missing browser. Elsewhere the browser's tests
+are left out with a sentence at the end of the run. The broker's tests run on amqtt if there is no mosquitto.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Generator
+from typing import Literal
+
+import pytest
+
+IN_CI = os.environ.get("CI") == "true"
+SBIN = ("/usr/local/sbin", "/usr/sbin", "/opt/homebrew/sbin")  # Debian puts mosquitto off a user's PATH
+
+notes_key = pytest.StashKey[list[str]]()
+skipped_key = pytest.StashKey[list[str]]()
+
+
+def find_chromium() -> str | None:
+    """The browser's program, if the machine has one."""
+    names = (os.environ.get("CHROMIUM", ""), "chromium", "chromium-browser", "google-chrome")
+    return next((path for name in names if (path := shutil.which(name))), None)
+
+
+def find_mosquitto() -> str | None:
+    """The broker's program, if the machine has one."""
+    return shutil.which("mosquitto") or shutil.which("mosquitto", path=os.pathsep.join(SBIN))
+
+
+@pytest.fixture(scope="session")
+def chromium_path() -> str:
+    """The browser for playwright's `executable_path`; start it with `--no-sandbox`."""
+    path = find_chromium()
+    assert path, "no chromium was found: install it, or set CHROMIUM to its path"
+    return path
+
+
+@pytest.fixture(scope="session")
+def broker_kind(request: pytest.FixtureRequest) -> Literal["mosquitto", "amqtt"]:
+    """The broker that the end-to-end tests run on."""
+    if find_mosquitto():
+        return "mosquitto"
+    note = "mosquitto is not installed: the broker's tests ran on amqtt instead."
+    request.config.stash[notes_key].append(note)
+    return "amqtt"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[notes_key] = []
+    config.stash[skipped_key] = []
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker("spark")
+        if "chromium_path" in getattr(item, "fixturenames", ()):
+            item.add_marker("chromium")
+    left_out = [item for item in items if item.get_closest_marker("chromium")]
+    if left_out and not IN_CI and not find_chromium():
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+        note = f"chromium is not installed: {len(left_out)} tests of the pages were left out."
+        config.stash[notes_key].append(note)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.skipped:  # an expected failure is reported so, too
+        item.config.stash[skipped_key].append(item.nodeid)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    if report.skipped:
+        collector.config.stash[skipped_key].append(collector.nodeid)
+    return report
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if IN_CI and session.config.stash[skipped_key] and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for note in config.stash[notes_key]:
+        terminalreporter.write_line(f"note: {note}")
+    if IN_CI and (skipped := config.stash[skipped_key]):
+        terminalreporter.write_line(f"FAILED: skipped, which CI does not allow: {', '.join(skipped)}")

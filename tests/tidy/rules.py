@@ -1,0 +1,178 @@
+"""The house's rules on a Python file: each is a function from a file to its offences, a sentence each."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Callable, Iterator
+
+from tests.tidy.source import PARTS, Source
+
+Rule = Callable[[Source], Iterator[str]]
+
+MODULE_LINES_MAX = 500
+FUNCTION_LINES_MAX = 60
+
+MAY_IMPORT = {
+    "geartrain": set[str](),
+    "geartrain_devices": {"geartrain"},
+    "geartrain_edge": {"geartrain"},
+    "geartrain_cloud": {"geartrain"},
+    "geartrain_examples": {"geartrain", "geartrain_devices"},
+    "geartrain_simulation": set(PARTS.values()),
+}
+"""What each part may import of the others."""
+
+EFFECTS = frozenset(
+    {"aiomqtt", "asyncio", "concurrent", "multiprocessing", "os", "random", "secrets", "select", "selectors"}
+    | {"signal", "socket", "sqlite3", "ssl", "subprocess", "tempfile", "threading", "time", "urllib"}
+)
+"""Modules of effects: in `geartrain` only its adapters import them; all else asks a port."""
+
+EXECUTABLE = frozenset({"pickle", "cloudpickle", "dill", "marshal", "shelve"})
+VAGUE = frozenset({"util", "utils", "helper", "helpers", "common", "manager", "managers", "misc"})
+UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b")
+LEFT_OUT = frozenset({"skip", "skipif", "skipIf", "skipTest", "xfail", "importorskip"})
+PROVES = re.compile(r"assert|check|compare|expect|fail|raises|verify|warns")
+
+
+def imported(source: Source) -> Iterator[tuple[int, str]]:
+    """Line and dotted name of each import; `from a import b` counts as `a.b`, which also finds submodules."""
+    for node in source.nodes:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                yield node.lineno, f"{node.module or ''}.{alias.name}"
+
+
+def import_direction(source: Source) -> Iterator[str]:
+    """Imports go one way: devices, edge and cloud to geartrain, and never between the three."""
+    allowed = MAY_IMPORT.get(source.package)
+    for line, name in imported(source):
+        top = name.split(".")[0]
+        if allowed is None or top == source.package or top in allowed:
+            continue
+        if top in MAY_IMPORT or top == "tests":
+            yield f"{source.path}:{line} {source.package} may not import {top}"
+
+
+def effects(source: Source) -> Iterator[str]:
+    """In geartrain, effects enter through ports: only the adapters import their modules or open files."""
+    if source.package != "geartrain" or source.module.startswith("geartrain.adapters"):
+        return
+    for line, name in imported(source):
+        if name.split(".")[0] in EFFECTS:
+            yield f"{source.path}:{line} only geartrain.adapters may import {name.split('.')[0]}"
+        if name.startswith("geartrain.adapters"):
+            yield f"{source.path}:{line} geartrain may not import its own adapters: they are handed in"
+    for node in source.nodes:
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            if called == "open" or re.search(r"\b(datetime|date)\.(now|utcnow|today)$", called):
+                yield f"{source.path}:{node.lineno} only geartrain.adapters may call {called}"
+
+
+def undeclared(source: Source, declared: dict[str, frozenset[str]]) -> Iterator[str]:
+    """A package that a part imports is in its pyproject.toml, or in that of a part it depends on."""
+    known = (
+        declared.get(source.package, frozenset()) | sys.stdlib_module_names | MAY_IMPORT.keys() | {"tests"}
+    )
+    for line, name in imported(source):
+        top = name.split(".")[0]
+        if top not in known:
+            yield f"{source.path}:{line} {top} is imported, but no dependency of {source.package} declares it"
+
+
+def lengths(source: Source) -> Iterator[str]:
+    """Modules and functions stay short enough to be read at once."""
+    count = source.text.count("\n")
+    if count > MODULE_LINES_MAX:
+        yield f"{source.path} has {count} lines; {MODULE_LINES_MAX} are the most: split it by concept"
+    for node in source.nodes:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            if lines > FUNCTION_LINES_MAX:
+                most = f"{FUNCTION_LINES_MAX} are the most"
+                yield f"{source.path}:{node.lineno} {node.name} has {lines} lines; {most}"
+
+
+def names(source: Source) -> Iterator[str]:
+    """A module or class says what it holds; a drawer for odds and ends has no place."""
+    for part in source.module.split("."):
+        if VAGUE & set(part.split("_")):
+            yield f"{source.path} is called {part}: name it after what it holds"
+    for node in source.nodes:
+        if isinstance(node, ast.ClassDef) and re.search(r"(Manager|Helpers?|Utils?)$", node.name):
+            yield f"{source.path}:{node.lineno} {node.name}: name it after what it does"
+
+
+def docstrings(source: Source) -> Iterator[str]:
+    """Each module says what it is."""
+    if not ast.get_docstring(source.tree):
+        yield f"{source.path} has no docstring: say what it is, where it stands, what it guarantees"
+
+
+def unfinished(source: Source) -> Iterator[str]:
+    """Nothing is left for later inside the code."""
+    texts = list(source.comments())
+    for node in source.nodes:
+        documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+        if isinstance(node, documented) and (text := ast.get_docstring(node)):
+            texts.append((getattr(node, "lineno", 1), text))
+        if isinstance(node, ast.Name) and node.id == "NotImplementedError":
+            yield f"{source.path}:{node.lineno} NotImplementedError: finish it, or make it a Protocol or ABC"
+    for line, text in texts:
+        if found := UNFINISHED.search(text):
+            yield f"{source.path}:{line} {found[0]}: do it now, or open an issue"
+
+
+def executable_data(source: Source) -> Iterator[str]:
+    """Nothing executable crosses a boundary: no pickle, marshal, eval, exec, yaml.load."""
+    for line, name in imported(source):
+        if name.split(".")[0] in EXECUTABLE:
+            yield f"{source.path}:{line} {name.split('.')[0]}: encode with msgspec or protobuf"
+    for node in source.nodes:
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("eval", "exec", "yaml.load"):
+            yield f"{source.path}:{node.lineno} {ast.unparse(node.func)} runs what it reads"
+
+
+def left_out(source: Source) -> Iterator[str]:
+    """No test is skipped or expected to fail."""
+    for line, name in imported(source):
+        if re.fullmatch(rf"(pytest|unittest)\.({'|'.join(LEFT_OUT)})", name):
+            yield f"{source.path}:{line} {name}: a test runs, or it goes"
+    for node in source.nodes:
+        if isinstance(node, ast.Attribute) and node.attr in LEFT_OUT:
+            whole = ast.unparse(node)
+            if re.match(r"(pytest|unittest|self)\.", whole):
+                yield f"{source.path}:{node.lineno} {whole}: a test runs, or it goes"
+
+
+def tests_prove(source: Source) -> Iterator[str]:
+    """A test asserts something, itself or by a function whose name says so."""
+    if not source.path.name.startswith("test_"):
+        return
+    for node in source.nodes:
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or not node.name.startswith("test_"):
+            continue
+        inside = list(ast.walk(node))
+        asserts = any(isinstance(one, ast.Assert) for one in inside)
+        calls = (ast.unparse(one.func) for one in inside if isinstance(one, ast.Call))
+        if not asserts and not any(PROVES.search(called) for called in calls):
+            yield f"{source.path}:{node.lineno} {node.name} asserts nothing"
+
+
+RULES: tuple[Rule, ...] = (
+    docstrings,
+    effects,
+    executable_data,
+    import_direction,
+    left_out,
+    lengths,
+    names,
+    tests_prove,
+    unfinished,
+)

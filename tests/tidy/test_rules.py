@@ -1,0 +1,119 @@
+"""Each rule finds the offence that it is there for, and lets the lawful neighbour pass."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.tidy import rules
+from tests.tidy.rules import Rule
+from tests.tidy.source import Source
+
+CORE, EDGE, CLOUD = "protocol/geartrain/x.py", "edge/geartrain_edge/x.py", "cloud/geartrain_cloud/x.py"
+TEST = "tests/cloud/test_x.py"
+
+
+def offences(rule: Rule, path: str, text: str) -> list[str]:
+    return list(rule(Source(Path(path), text)))
+
+
+def function_of(lines: int) -> str:
+    return "def f():\n" + "    x = 1\n" * (lines - 1)
+
+
+BAD: list[tuple[Rule, str, str]] = [
+    (rules.import_direction, EDGE, "import geartrain_cloud.log"),
+    (rules.import_direction, CLOUD, "from geartrain_devices import files"),
+    (rules.import_direction, CORE, "def f():\n    from geartrain_edge.spool import Spool"),
+    (rules.import_direction, "devices/geartrain_devices/x.py", "import geartrain_examples"),
+    (rules.import_direction, "examples/geartrain_examples/x.py", "import geartrain_cloud"),
+    (rules.import_direction, EDGE, "import tests.factories"),
+    (rules.effects, CORE, "import asyncio"),
+    (rules.effects, CORE, "from time import monotonic"),
+    (rules.effects, CORE, "import os.path"),
+    (rules.effects, CORE, "from geartrain.adapters.disk import FileDisk"),
+    (rules.effects, "protocol/geartrain/wire/x.py", "def f():\n    import socket"),
+    (rules.effects, CORE, "text = open('a').read()"),
+    (rules.effects, CORE, "import datetime\nnow = datetime.datetime.now()"),
+    (rules.lengths, CORE, "x = 1\n" * 501),
+    (rules.lengths, TEST, function_of(61)),
+    (rules.names, "cloud/geartrain_cloud/utils.py", ""),
+    (rules.names, "cloud/geartrain_cloud/common/x.py", ""),
+    (rules.names, "tests/edge/spool_helpers.py", ""),
+    (rules.names, EDGE, "class SpoolManager: ..."),
+    (rules.docstrings, CORE, "x = 1"),
+    (rules.docstrings, CORE, ""),
+    (rules.unfinished, CORE, "x = 1  # TODO later"),
+    (rules.unfinished, CORE, "def f():\n    '''FIXME: wrong.'''"),
+    (rules.unfinished, CORE, "def f():\n    raise NotImplementedError"),
+    (rules.unfinished, CORE, "def f():\n    raise NotImplementedError('soon')"),
+    (rules.executable_data, CLOUD, "import pickle"),
+    (rules.executable_data, CLOUD, "from marshal import loads"),
+    (rules.executable_data, CLOUD, "x = eval('1')"),
+    (rules.executable_data, CLOUD, "import yaml\nyaml.load(text)"),
+    (rules.left_out, TEST, "import pytest\n@pytest.mark.skip\ndef test_a(): ..."),
+    (rules.left_out, TEST, "import pytest\n@pytest.mark.skipif(True, reason='')\ndef test_a(): ..."),
+    (rules.left_out, TEST, "import pytest\n@pytest.mark.xfail(strict=True)\ndef test_a(): ..."),
+    (rules.left_out, TEST, "import pytest\nnumpy = pytest.importorskip('numpy')"),
+    (rules.left_out, TEST, "from pytest import skip\nskip('no')"),
+    (rules.left_out, TEST, "def test_a(self):\n    self.skipTest('no')"),
+    (rules.tests_prove, TEST, "def test_a():\n    run()"),
+    (rules.tests_prove, TEST, "async def test_a():\n    await run()"),
+]
+
+GOOD: list[tuple[Rule, str, str]] = [
+    (rules.import_direction, EDGE, "import geartrain.wire\nimport geartrain_edge.spool\nimport os"),
+    (
+        rules.import_direction,
+        "simulation/geartrain_simulation/x.py",
+        "import geartrain_edge, geartrain_cloud",
+    ),
+    (rules.import_direction, "examples/geartrain_examples/x.py", "import geartrain, geartrain_devices"),
+    (rules.import_direction, TEST, "import geartrain_edge, geartrain_cloud, tests.factories"),
+    (rules.effects, "protocol/geartrain/adapters/net.py", "import asyncio, aiomqtt, os, time"),
+    (rules.effects, EDGE, "import asyncio"),
+    (rules.effects, CORE, "import geartrain.event_time\nfrom geartrain.ports import disk\ndisk.open('a')"),
+    (rules.lengths, CORE, "x = 1\n" * 500),
+    (rules.lengths, CORE, function_of(60)),
+    (rules.names, "cloud/geartrain_cloud/commonest.py", "class Managed: ..."),
+    (rules.docstrings, CORE, '"""What it is."""'),
+    (rules.unfinished, CORE, 'words = ["TODO"]  # a list of words'),
+    (rules.executable_data, CLOUD, "import ast\nast.literal_eval('1')\nframe.eval('x')"),
+    (rules.left_out, TEST, "rows.skip(3)\nimport pytest\npytest.fail('no')"),
+    (rules.tests_prove, TEST, "def test_a():\n    assert run()"),
+    (rules.tests_prove, TEST, "def test_a():\n    with pytest.raises(ValueError):\n        run()"),
+    (rules.tests_prove, TEST, "def test_a():\n    assert_same(run(), 1)"),
+    (rules.tests_prove, CORE, "def test_a():\n    run()"),
+]
+
+
+@pytest.mark.parametrize(("rule", "path", "text"), BAD)
+def test_offence_is_found(rule: Rule, path: str, text: str) -> None:
+    found = offences(rule, path, text)
+    assert found
+    assert all(offence.startswith(path) for offence in found)
+
+
+@pytest.mark.parametrize(("rule", "path", "text"), GOOD)
+def test_lawful_neighbour_passes(rule: Rule, path: str, text: str) -> None:
+    assert offences(rule, path, text) == []
+
+
+def test_every_rule_has_a_bad_and_a_good_example() -> None:
+    assert {rule for rule, _, _ in BAD} == set(rules.RULES)
+    assert {rule for rule, _, _ in GOOD} == set(rules.RULES)
+
+
+def test_undeclared_package_is_found_and_a_declared_one_passes() -> None:
+    declared = {"geartrain_edge": frozenset({"msgspec"})}
+    source = Source(Path(EDGE), "import os, geartrain, msgspec\nfrom numpy.linalg import norm")
+    assert list(rules.undeclared(source, declared)) == [
+        f"{EDGE}:2 numpy is imported, but no dependency of geartrain_edge declares it"
+    ]
+
+
+def test_module_names_leave_out_the_folder_of_the_part() -> None:
+    assert Source(Path("edge/geartrain_edge/spool/__init__.py"), "").module == "geartrain_edge.spool"
+    assert Source(Path("protocol/geartrain/wire/batch.py"), "").module == "geartrain.wire.batch"
+    assert Source(Path(TEST), "").package == "tests"
