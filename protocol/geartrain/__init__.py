@@ -9,4 +9,16 @@ from geartrain.task import Context, Task
 
 __version__ = "0.1.0"
 
-__all__ = ["Context", "Flow", "Graph", "KeyedStream", "Record", "Source", "State", "Step", "Stream", "Table", "Task"]
+__all__ = [
+    "Context",
+    "Flow",
+    "Graph",
+    "KeyedStream",
+    "Record",
+    "Source",
+    "State",
+    "Step",
+    "Stream",
+    "Table",
+    "Task",
+]

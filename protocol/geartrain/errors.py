@@ -1,4 +1,6 @@
-"""The errors of the protocol package: one root, one class per kind of mistake, each message says what to do."""
+"""The errors of the protocol package: one root, one class per kind of mistake, each message says what to
+do.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ class GeartrainError(Exception):
 
 
 class FlowError(GeartrainError):
-    """A flow or graph that is not well formed: a missing or doubled step id, a wrong input, a wrong option."""
+    """A flow or graph that is not well formed: a missing or doubled step id, a wrong input, a wrong
+    option.
+    """
 
 
 class SchemaError(GeartrainError):
@@ -20,7 +24,9 @@ class PlacementError(GeartrainError):
 
 
 class WireError(GeartrainError):
-    """Bytes that are not a batch of ours, or that exceed a cap; decoding arbitrary bytes raises nothing else."""
+    """Bytes that are not a batch of ours, or that exceed a cap; decoding arbitrary bytes raises nothing
+    else.
+    """
 
 
 class SpoolError(GeartrainError):

@@ -6,27 +6,31 @@ without floats, so no time is ever rounded by a binary fraction.
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 SECOND_US = 1_000_000
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 END_OF_TIME = 7_258_118_400_000_000
-"""2200-01-01T00:00:00Z: the watermark of a bounded source that has ended (pandas' nanoseconds end in 2262)."""
+"""2200-01-01T00:00:00Z: the watermark of a bounded source that has ended (pandas' nanoseconds end in
+2262).
+"""
 
 START_OF_TIME = -(2**63)
 """Minus infinity: the watermark of a split that has shown nothing yet."""
 
 
 def to_datetime(time_us: int) -> datetime:
-    """Return the aware UTC `datetime` of an event time in microseconds; raises `OverflowError` beyond year 9999."""
+    """Return the aware UTC `datetime` of an event time in microseconds; raises `OverflowError` beyond year
+    9999.
+    """
     return _EPOCH + timedelta(microseconds=time_us)
 
 
 def from_datetime(moment: datetime) -> int:
     """Return microseconds since 1970 UTC; a naive `moment` is taken as UTC."""
-    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
+    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     return (aware - _EPOCH) // _MICROSECOND
 
 
@@ -38,7 +42,9 @@ def parse_time(text: str) -> int:
     try:
         return from_datetime(datetime.fromisoformat(text.strip()))
     except ValueError:
-        raise ValueError(f"{text!r} is not an ISO 8601 date or time, such as 2008-10-10 or 2008-10-10T09:30:00Z") from None
+        raise ValueError(
+            f"{text!r} is not an ISO 8601 date or time, such as 2008-10-10 or 2008-10-10T09:30:00Z"
+        ) from None
 
 
 def format_time(time_us: int) -> str:

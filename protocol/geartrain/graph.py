@@ -1,7 +1,7 @@
 """The graph: a flow as data, steps with stable ids and typed inputs.
 
-Made by `Flow` (or by hand), read by the planner, the runtime and the Spark compiler. Guarantees: ids are unique
-and plain, inputs exist, there is no cycle, and `steps` is in topological order.
+Made by `Flow` (or by hand), read by the planner, the runtime and the Spark compiler. Guarantees: ids are
+unique and plain, inputs exist, there is no cycle, and `steps` is in topological order.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One node. `out` is the Python type of its output, None for a sink; `tier` a pin, None for the planner."""
+    """One node. `out` is the Python type of its output, None for a sink; `tier` a pin, None for the
+    planner.
+    """
 
     id: str
     operator: Operator
@@ -57,7 +59,9 @@ class Step:
 def check_id(step_id: str) -> None:
     """Raise `FlowError` unless `step_id` can name a step (its channel, topic, table and state)."""
     if not _ID.match(step_id):
-        raise FlowError(f"step id {step_id!r}: use a name of letters, digits and _ that starts with a letter (at most 63)")
+        raise FlowError(
+            f"step id {step_id!r}: use a name of letters, digits and _ that starts with a letter (at most 63)"
+        )
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,10 @@ class Graph:
                 raise FlowError(f"flow {self.name}: two steps are named {step.id!r}; give one another name")
             for source in step.inputs:
                 if source.step not in by_id:
-                    raise FlowError(f"flow {self.name}: step {step.id!r} reads {source.step!r}, which is not a step before it")
+                    raise FlowError(
+                        f"flow {self.name}: step {step.id!r} reads {source.step!r}, which is not a "
+                        "step before it"
+                    )
             by_id[step.id] = step
         object.__setattr__(self, "_by_id", by_id)
 
@@ -84,7 +91,9 @@ class Graph:
         try:
             return self._by_id[step_id]
         except KeyError:
-            raise FlowError(f"flow {self.name} has no step {step_id!r}; its steps: {', '.join(self._by_id)}") from None
+            raise FlowError(
+                f"flow {self.name} has no step {step_id!r}; its steps: {', '.join(self._by_id)}"
+            ) from None
 
     def consumers(self, step_id: str) -> tuple[Step, ...]:
         """The steps that read the output of `step_id`, in topological order."""
@@ -116,12 +125,20 @@ class Graph:
         """
         unknown = sorted(set(options) - set(self._by_id))
         if unknown:
-            raise ConfigError(f"{where}: flow {self.name} has no step {unknown[0]!r}; its steps: {', '.join(self._by_id)}")
-        return replace(self, steps=tuple(self._with_options(s, options.get(s.id, {}), where) for s in self.steps))
+            raise ConfigError(
+                f"{where}: flow {self.name} has no step {unknown[0]!r}; its steps: {', '.join(self._by_id)}"
+            )
+        return replace(
+            self, steps=tuple(self._with_options(s, options.get(s.id, {}), where) for s in self.steps)
+        )
 
     @staticmethod
     def _with_options(step: Step, values: Mapping[str, Any], where: str) -> Step:
-        return replace(step, operator=step.operator.with_options(values, f"{where} {step.id}")) if values else step
+        return (
+            replace(step, operator=step.operator.with_options(values, f"{where} {step.id}"))
+            if values
+            else step
+        )
 
     @staticmethod
     def of(name: str, steps: Iterable[Step]) -> Graph:

@@ -40,4 +40,6 @@ def to_batch(letters: Sequence[DeadLetter]) -> Batch:
 def _letter(letter: DeadLetter) -> Letter:
     if len(letter.raw) <= RAW_BYTES_MAX:
         return Letter(letter.step, letter.reason, letter.raw)
-    return Letter(letter.step, f"{letter.reason} (raw cut from {len(letter.raw)} bytes)", letter.raw[:RAW_BYTES_MAX])
+    return Letter(
+        letter.step, f"{letter.reason} (raw cut from {len(letter.raw)} bytes)", letter.raw[:RAW_BYTES_MAX]
+    )

@@ -1,7 +1,7 @@
 """Options of tasks and sources: annotated attributes with defaults, set by keyword, file or command line.
 
-Runs before any record moves. Guarantees: a value is checked against its annotation; a wrong name or value is a
-`ConfigError` that lists what exists.
+Runs before any record moves. Guarantees: a value is checked against its annotation; a wrong name or value
+is a `ConfigError` that lists what exists.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ class Options:
         dataclasses.dataclass(kw_only=True, eq=False)(cls)
 
     def with_options(self, values: Mapping[str, Any], where: str) -> Self:
-        """A copy with some options replaced; text is converted by the annotation (`"5"` to int, `"a,b"` to list).
+        """A copy with some options replaced; text is converted by the annotation (`"5"` to int, `"a,b"` to
+        list).
 
         `where` begins the message of the `ConfigError` for an unknown name or a value that does not fit.
         """
@@ -35,9 +36,11 @@ class Options:
         for name, value in values.items():
             if name not in known:
                 listed = ", ".join(known) or "none"
-                raise ConfigError(f"{where}: there is no option {name!r}; options of {type(self).__name__}: {listed}")
+                raise ConfigError(
+                    f"{where}: there is no option {name!r}; options of {type(self).__name__}: {listed}"
+                )
             ready[name] = _converted(value, hints[name], f"{where}.{name}")
-        return dataclasses.replace(typing.cast(Any, self), **ready)
+        return typing.cast(Self, dataclasses.replace(typing.cast(Any, self), **ready))
 
 
 def _converted(value: Any, hint: Any, where: str) -> Any:

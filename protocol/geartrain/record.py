@@ -5,11 +5,15 @@ The first thing a user writes. Frozen and ordered by nothing but its place in th
 
 from __future__ import annotations
 
+from typing import dataclass_transform
+
 import msgspec
 
 
+@dataclass_transform(frozen_default=True)
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """A typed, immutable record: annotate its fields with bool, int, float, str, bytes, datetime, or one | None.
+    """A typed, immutable record: annotate its fields with bool, int, float, str, bytes, datetime, or one |
+    None.
 
     >>> class Quote(Record):
     ...     symbol: str

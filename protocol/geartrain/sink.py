@@ -14,8 +14,8 @@ from geartrain.errors import FlowError
 class Table:
     """A table named `name` whose columns are the record's fields.
 
-    With `key` (field names) it is an upsert table: a row is replaced only by a canonically later record of the
-    same key. Without, every record is a row of its own.
+    With `key` (field names) it is an upsert table: a row is replaced only by a canonically later record of
+    the same key. Without, every record is a row of its own.
     """
 
     name: str
@@ -23,4 +23,6 @@ class Table:
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier() or self.name.startswith("_") or not self.name.isascii():
-            raise FlowError(f"table name {self.name!r}: use letters, digits and _, not starting with a digit or _")
+            raise FlowError(
+                f"table name {self.name!r}: use letters, digits and _, not starting with a digit or _"
+            )

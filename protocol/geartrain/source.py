@@ -1,7 +1,8 @@
 """Sources and their splits: where records are born, with their event times and positions.
 
 First on a record's path. A `Source` is declared in the flow; on a device the agent opens it, which gives the
-splits that this device holds. Guarantees asked of an implementer: a replayable split gives the same rows for the
+splits that this device holds. Guarantees asked of an implementer: a replayable split gives the same rows
+for the
 same positions, always; `read` never blocks the loop for long and never returns more than `limit` rows.
 """
 
@@ -18,7 +19,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """A row that is no record: its number in the split, reason (one sentence: file, line, what) and raw bytes."""
+    """A row that is no record: its number in the split, reason (one sentence: file, line, what) and raw
+    bytes.
+    """
 
     number: int
     reason: str
@@ -76,5 +79,7 @@ class Source(Options, Generic[T]):
     in_order: ClassVar[bool] = False
 
     def open(self, device: str, step: str, out: type[T]) -> Sequence[Split]:
-        """The splits that this device holds. Raises `SourceError` (one sentence: file or option, what to do)."""
+        """The splits that this device holds. Raises `SourceError` (one sentence: file or option, what to
+        do).
+        """
         raise TypeError(f"{type(self).__name__} must define open(device, step, out)")

@@ -1,7 +1,7 @@
 """Tasks: user code with a life cycle, one state per key, and a context to emit through.
 
-What a `process` step runs, on a device and inside Spark alike. Guarantees: `on_next` sees the records of a key
-in canonical order; a call that raises leaves no trace (its state changes and emits are undone, its input
+What a `process` step runs, on a device and inside Spark alike. Guarantees: `on_next` sees the records of a
+key in canonical order; a call that raises leaves no trace (its state changes and emits are undone, its input
 becomes a dead letter).
 """
 
@@ -13,11 +13,11 @@ from geartrain.options import Options
 
 In = TypeVar("In")
 Out = TypeVar("Out")
-OutC = TypeVar("OutC", contravariant=True)
+Emitted_contra = TypeVar("Emitted_contra", contravariant=True)
 S = TypeVar("S")
 
 
-class Context(Protocol[OutC, S]):
+class Context(Protocol[Emitted_contra, S]):
     """What a task may touch while it is called.
 
     state: the key's state, made by the task's `state` type on first use; assign or change it in place;
@@ -27,12 +27,16 @@ class Context(Protocol[OutC, S]):
     state: S
 
     @property
-    def event_time(self) -> int: ...
+    def event_time(self) -> int:
+        """Microseconds since 1970 UTC."""
+        ...
 
     @property
-    def key(self) -> Any: ...
+    def key(self) -> Any:
+        """As `key_by` gave it."""
+        ...
 
-    def emit(self, value: OutC) -> None:
+    def emit(self, value: Emitted_contra) -> None:
         """Send a record on, with the event time of the record at hand."""
         ...
 
@@ -40,8 +44,8 @@ class Context(Protocol[OutC, S]):
 class Task(Options, Generic[In, Out]):
     """Base of a user's tasks; annotated attributes are options: `Drawdown(period="year")`.
 
-    state: the type of a key's state (a `geartrain.State` or a dataclass with defaults, or a scalar type), None
-    where the task keeps none.
+    state: the type of a key's state (a `geartrain.State` or a dataclass with defaults, or a scalar type),
+    None where the task keeps none.
     """
 
     state: ClassVar[Any] = None

@@ -1,7 +1,7 @@
 """The check behind every step that makes new records: a value that does not fit its type is a dead letter.
 
-Stands at the end of source, map, flat_map and process, so that the refusal happens at the same step under every
-cut (I1).
+Stands at the end of source, map, flat_map and process, so that the refusal happens at the same step under
+every cut (I1).
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ def dead_letter(services: Services, batch: Batch, row: int, reason: str) -> Dead
 
 
 def checker(services: Services) -> Callable[[Batch], Batch]:
-    """A function that replaces values by their normal form and turns those that do not fit into dead letters."""
+    """A function that replaces values by their normal form and turns those that do not fit into dead
+    letters.
+    """
     codec = RowCodec(services.out)
 
     def check(batch: Batch) -> Batch:

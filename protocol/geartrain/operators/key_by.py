@@ -27,7 +27,9 @@ class KeyBy(Plain):
         return KeyBy(attrgetter(field), field)
 
     def open(self, services: Services) -> Transform:
-        """A function from a batch to the same batch with encoded keys; a record without a key is a dead letter."""
+        """A function from a batch to the same batch with encoded keys; a record without a key is a dead
+        letter.
+        """
         function = self.function
 
         def run(batch: Batch) -> Batch:

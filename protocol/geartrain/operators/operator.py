@@ -21,7 +21,8 @@ Transform = Callable[[Batch], Batch]
 class Services:
     """What the runtime lends to an opened operator.
 
-    step: its id; out: the Python type of its output; reject: hands over a dead letter; state: the keyed state.
+    step: its id; out: the Python type of its output; reject: hands over a dead letter; state: the keyed
+    state.
     """
 
     step: str
@@ -37,10 +38,14 @@ class Operator(Protocol):
     """
 
     @property
-    def kind(self) -> str: ...
+    def kind(self) -> str:
+        """The operator's name."""
+        ...
 
     @property
-    def stateful(self) -> bool: ...
+    def stateful(self) -> bool:
+        """Whether it keeps state for each key."""
+        ...
 
     def open(self, services: Services) -> Transform:
         """A function that maps a batch of the input stream to a batch of the output stream."""

@@ -16,8 +16,8 @@ import msgspec
 
 from geartrain.batch import Batch
 from geartrain.keys import decode_key
+from geartrain.operators.children import Children
 from geartrain.operators.conform import checker, dead_letter, describe
-from geartrain.operators.flat_map import append_children
 from geartrain.operators.operator import Services, Transform
 from geartrain.runtime.state import KeyedState
 from geartrain.task import Task
@@ -43,10 +43,9 @@ class Process:
         restore = _copier(task.state)
 
         def run(batch: Batch) -> Batch:
-            assert batch.keys is not None
-            out = Batch([], [], [], [], [])
-            for row, value in enumerate(batch.values):
-                context.begin(batch.keys[row], batch.times[row])
+            out = Children()
+            for row, (value, key) in enumerate(zip(batch.values, batch.keys or (), strict=True)):
+                context.begin(key, batch.times[row])
                 before = restore(context.state)
                 try:
                     task.on_next(value, context)
@@ -54,8 +53,8 @@ class Process:
                     context.state = before
                     context.emitted = []
                     services.reject(dead_letter(services, batch, row, describe(error)))
-                append_children(out, batch, row, context.finish())
-            return check(out)
+                out.add(batch, row, context.finish())
+            return check(out.batch())
 
         return run
 

@@ -12,7 +12,9 @@ from geartrain.source import Source
 
 @dataclass(frozen=True)
 class SourceOperator(Plain):
-    """A declared source; `partitioned_by` names the field whose values each live on one device only, or None."""
+    """A declared source; `partitioned_by` names the field whose values each live on one device only, or
+    None.
+    """
 
     source: Source[Any]
     partitioned_by: str | None = None

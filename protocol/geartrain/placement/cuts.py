@@ -1,7 +1,9 @@
 """Cuts: the assignment of steps to tiers, which of them are legal, and which one is taken.
 
-Rules (DESIGN 3): 1 sources bound to devices are on the edge, sinks to stores in the cloud; 2 a step may be on the
-edge iff all its inputs are, and it is stateless or its key is local to the device. A pin must agree with them.
+Rules (DESIGN 3): 1 sources bound to devices are on the edge, sinks to stores in the cloud; 2 a step may be
+on the
+edge iff all its inputs are, and it is stateless or its key is local to the device. A pin must agree with
+them.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ def obstacle(step: Step, edge: frozenset[str], properties: dict[str, StreamPrope
 
 
 def legal_cuts(graph: Graph) -> list[Cut]:
-    """Every legal cut, fewest edge steps first; raises `PlacementError` for an impossible pin or too many cuts."""
+    """Every legal cut, fewest edge steps first; raises `PlacementError` for an impossible pin or too many
+    cuts.
+    """
     check_order(graph)
     properties = derive_properties(graph)
     found: list[frozenset[str]] = [frozenset()]
@@ -52,11 +56,14 @@ def legal_cuts(graph: Graph) -> list[Cut]:
             free = obstacle(step, edge, properties) is None
             if free:
                 grown.append(edge | {step.id})
-            if step.inputs and not (step.tier == "edge"):
+            if step.inputs and step.tier != "edge":
                 grown.append(edge)
         found = grown
         if len(found) > CUTS_MAX:
-            raise PlacementError(f"flow {graph.name} has more than {CUTS_MAX} legal cuts: pin some steps with .at(\"edge\") or .at(\"cloud\")")
+            raise PlacementError(
+                f"flow {graph.name} has more than {CUTS_MAX} legal cuts: pin some steps with "
+                '.at("edge") or .at("cloud")'
+            )
     if not found:
         raise _impossible_pin(graph, properties)
     return [Cut(edge) for edge in sorted(found, key=lambda e: (len(e), sorted(e)))]
@@ -99,7 +106,10 @@ def _with_ancestors(graph: Graph, steps: frozenset[str]) -> frozenset[str]:
 def _refusal(step: Step, reason: str) -> PlacementError:
     fix = "leave its tier to the planner or pin it to the cloud"
     if "not local" in reason:
-        fix = f"declare partitioned_by on its source, or pin it with .at(\"cloud\") and ask for the cut auto (step {step.id!r} then runs there)"
+        fix = (
+            'declare partitioned_by on its source, or pin it with .at("cloud") and ask for the cut auto '
+            f"(step {step.id!r} then runs there)"
+        )
     return PlacementError(f"step {step.id!r} cannot be on the edge ({reason}): {fix}")
 
 
@@ -111,4 +121,6 @@ def _impossible_pin(graph: Graph, properties: dict[str, StreamProperties]) -> Pl
             edge |= {step.id}
         elif step.tier == "edge":
             return _refusal(step, reason)
-    return PlacementError(f"flow {graph.name} has no legal cut: remove its pins one by one to find the one that is in the way")
+    return PlacementError(
+        f"flow {graph.name} has no legal cut: remove its pins one by one to find the one that is in the way"
+    )

@@ -1,4 +1,6 @@
-"""A plan: a graph, its cut, and the channels that cross it. What the agent, ingest and the driver agree on."""
+"""A plan: a graph, its cut, and the channels that cross it. What the agent, ingest and the driver agree
+on.
+"""
 
 from __future__ import annotations
 

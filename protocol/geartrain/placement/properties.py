@@ -1,7 +1,8 @@
-"""What can be derived of each stream before it runs: its partition domain and whether it is in canonical order.
+"""What can be derived of each stream before it runs: its partition domain and whether it is in canonical
+order.
 
-The planner reads both: the domain decides whether a keyed step may stand on a device (rule 2), the order whether
-a keyed task may run at all without holding records back.
+The planner reads both: the domain decides whether a keyed step may stand on a device (rule 2), the order
+whether a keyed task may run at all without holding records back.
 """
 
 from __future__ import annotations
@@ -61,11 +62,15 @@ def check_order(graph: Graph) -> None:
         above = properties[step.inputs[0].step]
         if not above.in_order:
             raise PlacementError(
-                f"step {step.id!r} needs its records in event-time order, and the stream of {step.inputs[0].step!r} is not known to be: "
-                "use a source that replays in order (bounded, out-of-orderness 0) with only map, filter, flat_map and key_by between"
+                f"step {step.id!r} needs its records in event-time order, and the stream of "
+                f"{step.inputs[0].step!r} is not known to be: "
+                "use a source that replays in order (bounded, out-of-orderness 0) with only map, "
+                "filter, flat_map and key_by between"
             )
         if not above.key_local:
             raise PlacementError(
-                f"step {step.id!r} is keyed by {step.inputs[0].step!r}, whose keys may come from several splits: key by the field that the "
-                "source declares as partitioned_by, and pass keeps={that field} to the map and flat_map steps between"
+                f"step {step.id!r} is keyed by {step.inputs[0].step!r}, whose keys may come from "
+                "several splits: key by the field that the "
+                "source declares as partitioned_by, and pass keeps={that field} to the map and "
+                "flat_map steps between"
             )

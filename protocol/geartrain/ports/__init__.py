@@ -1,7 +1,8 @@
 """The seams of I7: every effect (time, net, disk, randomness, the two stores) enters through these protocols.
 
 Production forms stand in `geartrain.adapters`, `geartrain_edge` and `geartrain_cloud`; simulated ones in
-`geartrain_simulation`. The code above a port starts no thread and touches no socket, file or clock of its own.
+`geartrain_simulation`. The code above a port starts no thread and touches no socket, file or clock of its
+own.
 """
 
 from geartrain.ports.clock import Clock, Randomness

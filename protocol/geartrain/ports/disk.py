@@ -1,7 +1,7 @@
 """Files as a port: what ingest needs of a disk to keep a log, each call one effect that can fail or be lost.
 
-Names are relative paths with `/` below one root. Nothing is durable before `fsync` of the file and of its folder.
-All calls raise `DiskError` naming the file.
+Names are relative paths with `/` below one root. Nothing is durable before `fsync` of the file and of its
+folder. All calls raise `DiskError` naming the file.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ class Disk(Protocol):
     """One folder of files."""
 
     async def write(self, name: str, data: bytes) -> None:
-        """Create or replace the file `name` with `data`, making parent folders; not durable yet. Mode 0600."""
+        """Create or replace the file `name` with `data`, making parent folders; not durable yet. Mode
+        0600.
+        """
         ...
 
     async def fsync(self, name: str) -> None:

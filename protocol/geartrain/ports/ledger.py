@@ -148,7 +148,9 @@ class LedgerStore(Protocol):
         ...
 
     async def digest_at(self, device: str, flow: str, epoch: bytes, seq: int) -> bytes | None:
-        """The running digest of an appended batch that is still remembered (the last 1,024 of an epoch), else None."""
+        """The running digest of an appended batch that is still remembered (the last 1,024 of an epoch),
+        else None.
+        """
         ...
 
     async def counters(self) -> Mapping[str, int]:

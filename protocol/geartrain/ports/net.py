@@ -32,7 +32,9 @@ class Connection(Protocol):
         ...
 
     def incoming(self) -> AsyncIterator[Incoming]:
-        """Received publishes in the order of their arrival; ends with `NetError` when the connection breaks."""
+        """Received publishes in the order of their arrival; ends with `NetError` when the connection
+        breaks.
+        """
         ...
 
 

@@ -15,8 +15,8 @@ from typing import Protocol
 class SplitProgress:
     """How far a split was read.
 
-    position: where to read on; max_time: its highest event time so far, microseconds (START_OF_TIME before the
-    first record); ended: a bounded split that has given its last record.
+    position: where to read on; max_time: its highest event time so far, microseconds (START_OF_TIME before
+    the first record); ended: a bounded split that has given its last record.
     """
 
     position: int

@@ -1,6 +1,8 @@
-"""A fragment at work: the steps of one tier as fused chains, from the batches fed to it to the batches it hands out.
+"""A fragment at work: the steps of one tier as fused chains, from the batches fed to it to the batches it
+hands out.
 
-Fed by the agent with what the sources read, or inside Spark with what came over a channel. A batch runs through
+Fed by the agent with what the sources read, or inside Spark with what came over a channel. A batch runs
+through
 a linear run of steps in one loop; the graph forks by handing the same columns to each consumer, which never
 change them in place. Guarantees: no I/O, no clock, no randomness, so equal input gives equal output.
 """
@@ -21,7 +23,9 @@ from geartrain.runtime.state import DictBackend, KeyedState, StateBackend
 
 @dataclass(slots=True)
 class Output:
-    """What left a fragment since it was last asked: batches by channel or sink (step id, `_dead_letters`, `_late`)."""
+    """What left a fragment since it was last asked: batches by channel or sink (step id, `_dead_letters`,
+    `_late`).
+    """
 
     batches: dict[str, list[Batch]] = field(default_factory=dict)
 
@@ -62,14 +66,22 @@ class Fragment:
         return leaves, inside
 
     def _entry(self, step: Step) -> Transform | None:
-        """What a batch passes when it is fed: the check of a source's records, the keys that no channel carries."""
+        """What a batch passes when it is fed: the check of a source's records, the keys that no channel
+        carries.
+        """
         services = Services(step.id, step.out, self.reject, self.state)
         if not step.inputs and step.id in self.steps:
             return checker(services)
-        return step.operator.open(services) if step.id not in self.steps and isinstance(step.operator, KeyBy) else None
+        return (
+            step.operator.open(services)
+            if step.id not in self.steps and isinstance(step.operator, KeyBy)
+            else None
+        )
 
     def feed(self, stream: str, batch: Batch) -> None:
-        """Run a batch of the output stream of step `stream` (a source inside, or a channel) through the fragment."""
+        """Run a batch of the output stream of step `stream` (a source inside, or a channel) through the
+        fragment.
+        """
         entry = self._entries.get(stream)
         self._run(stream, entry(batch) if entry is not None else batch)
 

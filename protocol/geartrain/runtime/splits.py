@@ -1,7 +1,8 @@
-"""Splits at work: the watermark of each split and the decision, made once at birth, whether a record is late (I4).
+"""Splits at work: the watermark of each split and the decision, made once at birth, whether a record is
+late (I4).
 
-Stands between the reading of a source and its fragment. A split's watermark after a record is the highest event
-time so far minus its bound; a record is late iff its time is below the watermark before it.
+Stands between the reading of a source and its fragment. A split's watermark after a record is the highest
+event time so far minus its bound; a record is late iff its time is below the watermark before it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from geartrain.source import Poll
 class SplitTracker:
     """Progress and watermark of one split of the source step `step`."""
 
-    def __init__(self, step: str, name: str, out_of_orderness_us: int, progress: SplitProgress | None) -> None:
+    def __init__(
+        self, step: str, name: str, out_of_orderness_us: int, progress: SplitProgress | None
+    ) -> None:
         """`progress`: where a former life got to, None for a fresh start."""
         self.step, self.name, self._bound_us = step, name, out_of_orderness_us
         self.progress = progress or SplitProgress(0, START_OF_TIME)
@@ -36,7 +39,9 @@ class SplitTracker:
         """
         batch = Batch(list(poll.values), list(poll.times), [self.name] * len(poll.values), list(poll.numbers))
         rejected = [
-            DeadLetter(self.step, Batch([], [], [self.name], [r.number]).origin(0), r.event_time, r.reason, r.raw)
+            DeadLetter(
+                self.step, Batch([], [], [self.name], [r.number]).origin(0), r.event_time, r.reason, r.raw
+            )
             for r in poll.rejects
         ]
         top, late, beyond = self.progress.max_time, [], []
@@ -51,8 +56,13 @@ class SplitTracker:
         self.progress = SplitProgress(poll.position, top, poll.ended)
         if not late and not beyond:
             return batch, [], rejected
-        rejected += [self._letter(batch, row, f"event time is not before {format_time(END_OF_TIME)}") for row in beyond]
-        letters = [self._letter(batch, row, "late: its event time is below the watermark of its split") for row in late]
+        rejected += [
+            self._letter(batch, row, f"event time is not before {format_time(END_OF_TIME)}") for row in beyond
+        ]
+        letters = [
+            self._letter(batch, row, "late: its event time is below the watermark of its split")
+            for row in late
+        ]
         out = {*late, *beyond}
         return batch.take([row for row in range(len(batch)) if row not in out]), letters, rejected
 

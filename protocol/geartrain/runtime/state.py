@@ -27,6 +27,7 @@ class DictBackend:
         self.saved = {} if saved is None else saved
 
     def load(self, step: str, key: bytes) -> bytes | None:
+        """The saved bytes of (step, encoded key)."""
         return self.saved.get((step, key))
 
 
@@ -62,6 +63,8 @@ class KeyedState:
 
     def changes(self) -> dict[tuple[str, bytes], bytes | None]:
         """The msgpack of every state touched since the last call."""
-        changed: dict[tuple[str, bytes], bytes | None] = {at: self._encode(self._values[at]) for at in self._touched}
+        changed: dict[tuple[str, bytes], bytes | None] = {
+            at: self._encode(self._values[at]) for at in self._touched
+        }
         self._touched.clear()
         return changed

@@ -1,13 +1,13 @@
 """Between record objects and columns, and the check that a value fits its declared type.
 
 Used where a step makes new records (so that a wrong value is a dead letter at the same step under every cut)
-and where records enter or leave a channel. Guarantees: what passes `conform` survives the wire, Arrow and back
-unchanged, bit for bit.
+and where records enter or leave a channel. Guarantees: what passes `conform` survives the wire, Arrow and
+back unchanged, bit for bit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from operator import attrgetter
 from typing import Any
@@ -47,10 +47,7 @@ class RowCodec:
 
     def to_columns(self, values: Sequence[Any]) -> list[list[Any]]:
         """One list a field, in schema order; DATETIME as int microseconds. The values must conform."""
-        if self._scalar:
-            columns = [list(values)]
-        else:
-            columns = [list(map(get, values)) for get in self._getters]
+        columns = [list(values)] if self._scalar else [list(map(get, values)) for get in self._getters]
         for field, column in zip(self.schema.fields, columns, strict=True):
             if field.type is FieldType.DATETIME:
                 column[:] = [None if v is None else from_datetime(v) for v in column]
@@ -59,7 +56,9 @@ class RowCodec:
     def from_columns(self, columns: Sequence[list[Any]]) -> list[Any]:
         """Records of the codec's type; the reverse of `to_columns`."""
         ready = [
-            [None if v is None else to_datetime(v) for v in column] if field.type is FieldType.DATETIME else column
+            [None if v is None else to_datetime(v) for v in column]
+            if field.type is FieldType.DATETIME
+            else column
             for field, column in zip(self.schema.fields, columns, strict=True)
         ]
         return list(ready[0]) if self._scalar else list(map(self.kind, *ready))
@@ -99,7 +98,7 @@ class RowCodec:
         return self.kind(*parts)
 
 
-def _plain(field: Field, column: Iterable[Any]) -> bool:
+def _plain(field: Field, column: Sequence[Any]) -> bool:
     """Whether a column of the right Python types also has only storable values in their normal form."""
     if field.type is FieldType.INT64:
         numbers = [v for v in column if v is not None] if field.optional else list(column)
@@ -107,7 +106,10 @@ def _plain(field: Field, column: Iterable[Any]) -> bool:
     if field.type is FieldType.STR:
         return all(v is None or v.isascii() or _encodable(v) for v in column)
     if field.type is FieldType.DATETIME:
-        return all(v is None or (v.tzinfo is not None and v == to_datetime(from_datetime(v)) and not v.utcoffset()) for v in column)
+        return all(
+            v is None or (v.tzinfo is not None and v == to_datetime(from_datetime(v)) and not v.utcoffset())
+            for v in column
+        )
     return True
 
 
@@ -130,7 +132,8 @@ def _fit(field: Field, value: Any) -> Any:
         return float(value)
     if field.type is FieldType.DATETIME and isinstance(value, datetime):
         return to_datetime(from_datetime(value))
-    if type(value) is not kind:
+    fitting = type(value) is kind
+    if not fitting:
         if isinstance(value, kind) and kind is not int:
             return kind(value)
         raise SchemaError(f"field {field.name} must be {kind.__name__}, got {_short(value)}")

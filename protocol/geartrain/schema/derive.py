@@ -52,15 +52,22 @@ def derive(kind: Any) -> Schema:
     if kind in _SCALARS:
         return Schema(kind.__name__, (Field("value", _SCALARS[kind]),), scalar=True)
     if not is_record_type(kind):
-        raise SchemaError(f"{_name(kind)} cannot be a record: use a geartrain.Record, a dataclass, a NamedTuple or one of {_NAMES}")
+        raise SchemaError(
+            f"{_name(kind)} cannot be a record: use a geartrain.Record, a dataclass, a NamedTuple or "
+            f"one of {_NAMES}"
+        )
     try:
         hints = typing.get_type_hints(kind)
     except NameError as error:
-        raise SchemaError(f"record {kind.__name__}: {error}; declare its field types at module level") from None
+        raise SchemaError(
+            f"record {kind.__name__}: {error}; declare its field types at module level"
+        ) from None
     names = field_names(kind)
     for name in names:
         if name.startswith("_"):
-            raise SchemaError(f"record {kind.__name__}, field {name}: a name that starts with _ is reserved, so rename it")
+            raise SchemaError(
+                f"record {kind.__name__}, field {name}: a name that starts with _ is reserved, so rename it"
+            )
     return Schema(kind.__name__, tuple(_field(kind.__name__, name, hints[name]) for name in names))
 
 
@@ -71,7 +78,10 @@ def _field(record: str, name: str, hint: Any) -> Field:
         optional = len(others) < len(typing.get_args(hint))
         hint = others[0] if len(others) == 1 else hint
     if hint not in _SCALARS:
-        raise SchemaError(f"record {record}, field {name}: {_name(hint)} is not a field type; use one of {_NAMES}, or one of them | None")
+        raise SchemaError(
+            f"record {record}, field {name}: {_name(hint)} is not a field type; use one of {_NAMES}, "
+            "or one of them | None"
+        )
     return Field(name, _SCALARS[hint], optional)
 
 

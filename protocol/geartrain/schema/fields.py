@@ -1,6 +1,8 @@
-"""A schema: named, typed fields. Stands between a record's Python type and every form that it takes elsewhere.
+"""A schema: named, typed fields. Stands between a record's Python type and every form that it takes
+elsewhere.
 
-Guarantees: `schema_id` is a pure function of the fields, so two programs that agree on it agree on the layout.
+Guarantees: `schema_id` is a pure function of the fields, so two programs that agree on it agree on the
+layout.
 """
 
 from __future__ import annotations
@@ -55,7 +57,9 @@ class Schema:
 
     @staticmethod
     def from_json(text: str) -> Schema:
-        """Read what `to_json` wrote; raises `SchemaError` for anything else (the text may come from a device)."""
+        """Read what `to_json` wrote; raises `SchemaError` for anything else (the text may come from a
+        device).
+        """
         try:
             raw: Any = json.loads(text)
             fields = tuple(Field(str(n), FieldType(t), bool(o)) for n, t, o in raw["fields"])
@@ -63,8 +67,12 @@ class Schema:
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise SchemaError(f"a schema that was announced cannot be read: {error}") from None
         names = [f.name for f in schema.fields]
-        if len(set(names)) != len(names) or not all(n.isidentifier() and not n.startswith("_") for n in names):
-            raise SchemaError(f"a schema that was announced has field names that are doubled or not plain: {names}")
+        if len(set(names)) != len(names) or not all(
+            n.isidentifier() and not n.startswith("_") for n in names
+        ):
+            raise SchemaError(
+                f"a schema that was announced has field names that are doubled or not plain: {names}"
+            )
         if schema.scalar and len(names) != 1:
             raise SchemaError("a scalar schema that was announced has other than one field")
         return schema

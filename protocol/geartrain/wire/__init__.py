@@ -1,1 +1,3 @@
-"""The wire: what a batch, an ack and a NACK look like between agent and ingest, and on which topics they travel."""
+"""The wire: what a batch, an ack and a NACK look like between agent and ingest, and on which topics they
+travel.
+"""

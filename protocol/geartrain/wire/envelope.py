@@ -45,8 +45,8 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """One publish of a batch: header and body as they were committed, the running digest after this batch, and the
-    oldest seq that the spool still holds at the moment of sending (it may differ between two sends).
+    """One publish of a batch: header and body as they were committed, the running digest after this batch,
+    and the oldest seq that the spool still holds at the moment of sending (it may differ between two sends).
     """
 
     header: bytes
@@ -57,7 +57,9 @@ class Envelope:
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """All batches of (flow, epoch) up to `seq` are durable; `digest` is the running one at `seq`, `term` ingest's."""
+    """All batches of (flow, epoch) up to `seq` are durable; `digest` is the running one at `seq`, `term`
+    ingest's.
+    """
 
     flow: str
     epoch: bytes

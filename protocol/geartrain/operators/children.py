@@ -1,0 +1,37 @@
+"""The outputs of steps that may emit several records for one: same time, each with a place below its origin.
+
+Used by flat_map and process while they build their output batch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from geartrain.batch import Batch, child_path
+
+
+class Children:
+    """An output batch under construction, in the order of the inputs and of their children."""
+
+    def __init__(self) -> None:
+        self._values: list[Any] = []
+        self._times: list[int] = []
+        self._names: list[str] = []
+        self._numbers: list[int] = []
+        self._paths: list[bytes] = []
+
+    def add(self, batch: Batch, row: int, children: list[Any]) -> None:
+        """Append the children of the record at `row`: its path is extended by each child's index."""
+        count = len(children)
+        if not count:
+            return
+        path = batch.paths[row] if batch.paths is not None else b""
+        self._values += children
+        self._times += [batch.times[row]] * count
+        self._names += [batch.names[row]] * count
+        self._numbers += [batch.numbers[row]] * count
+        self._paths += [child_path(path, index) for index in range(count)]
+
+    def batch(self) -> Batch:
+        """What was added."""
+        return Batch(self._values, self._times, self._names, self._numbers, self._paths)
