@@ -10,6 +10,9 @@ from geartrain.ports.spool import SplitProgress
 
 EPOCH_BYTES = 8
 DIGEST_BYTES = 16
+VERSION = 1
+DEFLATED = 1
+"""The flag of a header whose body is deflated (zlib)."""
 
 
 class BatchKind(Enum):
@@ -40,7 +43,7 @@ class Header:
     watermarks: Mapping[str, int] = field(default_factory=dict)
     positions: Mapping[tuple[str, str], SplitProgress] = field(default_factory=dict)
     flags: int = 0
-    version: int = 1
+    version: int = VERSION
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,159 @@
+"""Rows of a channel as the body of a batch and back.
+
+The agent encodes what crosses the cut; ingest decodes it before it appends to the log. Guarantees: rows come
+back equal bit for bit, origins included; decoding arbitrary bytes raises only `WireError`, within the caps.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+from operator import eq
+
+from geartrain.errors import WireError
+from geartrain.schema.columns import ColumnBatch
+from geartrain.schema.fields import FieldType, Schema
+from geartrain.wire import geartrain_pb2 as pb
+from geartrain.wire.columns import decode_column, encode_column
+from geartrain.wire.envelope import DEFLATED, Header
+from geartrain.wire.limits import LIMITS, Limits
+from geartrain.wire.parsing import INT64_MAX, parse
+
+DEFLATE_LEVEL = 3
+DEFLATE_ROWS_MIN = 11
+"""A body of fewer rows is not worth the time."""
+
+HEADER_BYTES_RESERVED = 1 << 17
+"""What the rest of a publish may take of `payload_bytes_max` beside the body."""
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedRows:
+    """Encoded rows, and what the header has to say of them; the header also needs count and schema id."""
+
+    body: bytes
+    flags: int
+    first_number: int
+
+
+class BodyTooLargeError(WireError):
+    """These rows do not fit one batch; fewer may."""
+
+
+def encode_rows(schema: Schema, rows: ColumnBatch, limits: Limits = LIMITS) -> EncodedRows:
+    """Rows as the body of one batch.
+
+    Raises `BodyTooLargeError` (a `WireError`) when they do not fit one, see `encode_batches`; `WireError` for a
+    value that does not fit its type.
+    """
+    if len(rows) > limits.rows_max:
+        raise BodyTooLargeError(f"{len(rows)} rows do not fit one batch; {limits.rows_max} are the most")
+    first = rows.numbers[0] if rows.numbers else 0
+    running = first + len(rows) - 1 <= INT64_MAX and all(map(eq, rows.numbers, count(first)))
+    body: bytes = pb.Rows(
+        fields=[
+            _encode_field(field.name, field.type, values, limits)
+            for field, values in zip(schema.fields, rows.fields, strict=True)
+        ],
+        times=_encode_field("event_time", FieldType.INT64, rows.times, limits),
+        names=_encode_field("origin", FieldType.STR, rows.names, limits),
+        numbers=b"" if running else _encode_field("origin", FieldType.INT64, rows.numbers, limits),
+        paths=_encode_field("origin", FieldType.BYTES, rows.paths, limits)
+        if rows.paths is not None and any(rows.paths)
+        else b"",
+    ).SerializeToString()
+    if len(body) > limits.body_bytes_max:
+        raise BodyTooLargeError(
+            f"{len(rows)} rows have {len(body)} bytes; {limits.body_bytes_max} are the most"
+        )
+    flags = 0
+    if len(rows) >= DEFLATE_ROWS_MIN:
+        deflated = zlib.compress(body, DEFLATE_LEVEL)
+        if len(deflated) < len(body):
+            body, flags = deflated, DEFLATED
+    if len(body) > limits.payload_bytes_max - HEADER_BYTES_RESERVED:
+        raise BodyTooLargeError(
+            f"{len(rows)} rows have {len(body)} bytes as they travel, too much for one batch"
+        )
+    return EncodedRows(body, flags, first if running else 0)
+
+
+def _encode_field(name: str, kind: FieldType, values: Sequence[object], limits: Limits) -> bytes:
+    try:
+        return encode_column(kind, values, limits)
+    except WireError as error:
+        raise type(error)(f"field {name}: {error}") from None
+
+
+def encode_batches(
+    schema: Schema, rows: ColumnBatch, limits: Limits = LIMITS
+) -> Iterator[tuple[ColumnBatch, EncodedRows]]:
+    """Rows as the bodies of as many batches as they need: (the rows of one batch, encoded), in order.
+
+    What does not fit is halved. Raises `WireError` when a single row does not fit a batch.
+    """
+    waiting = [rows]
+    while waiting:
+        part = waiting.pop()
+        try:
+            yield part, encode_rows(schema, part, limits)
+        except BodyTooLargeError:
+            if len(part) <= 1:
+                raise
+            middle = len(part) // 2
+            waiting += [_slice(part, middle, len(part)), _slice(part, 0, middle)]
+
+
+def _slice(rows: ColumnBatch, start: int, end: int) -> ColumnBatch:
+    return ColumnBatch(
+        [values[start:end] for values in rows.fields],
+        rows.times[start:end],
+        rows.names[start:end],
+        rows.numbers[start:end],
+        None if rows.paths is None else rows.paths[start:end],
+    )
+
+
+def decode_rows(schema: Schema, header: Header, body: bytes, limits: Limits = LIMITS) -> ColumnBatch:
+    """The rows in the body of a DATA batch; raises `WireError` unless header, body and schema fit together."""
+    rows = header.count
+    if not 0 <= rows <= limits.rows_max:
+        raise WireError(f"a batch has {rows} rows; {limits.rows_max} are the most")
+    if header.schema_id != schema.schema_id:
+        raise WireError(f"batch {header.seq} is of schema {header.schema_id!r}, not {schema.schema_id}")
+    if header.flags & DEFLATED:
+        body = _inflate(body, limits.body_bytes_max)
+    raw = parse(pb.Rows, body, "a body", limits.body_bytes_max)
+    if len(raw.fields) != len(schema.fields):
+        raise WireError(f"a body has {len(raw.fields)} columns for {len(schema.fields)} fields")
+    first = header.first_number
+    if not raw.numbers and first + rows - 1 > INT64_MAX:
+        raise WireError(f"batch {header.seq}: numbers from {first} on leave 64 bits")
+    return ColumnBatch(
+        [
+            decode_column(field.type, field.optional, data, rows, limits)
+            for field, data in zip(schema.fields, raw.fields, strict=True)
+        ],
+        decode_column(FieldType.INT64, False, raw.times, rows, limits),
+        decode_column(FieldType.STR, False, raw.names, rows, limits),
+        decode_column(FieldType.INT64, False, raw.numbers, rows, limits)
+        if raw.numbers
+        else list(range(first, first + rows)),
+        decode_column(FieldType.BYTES, False, raw.paths, rows, limits) if raw.paths else None,
+    )
+
+
+def _inflate(body: bytes, bytes_max: int) -> bytes:
+    """Inflate at most `bytes_max`; a byte more, or anything after the end, is a `WireError`."""
+    inflater = zlib.decompressobj()
+    try:
+        inflated = inflater.decompress(body, bytes_max + 1)
+    except zlib.error as error:
+        raise WireError(f"a body cannot be inflated: {error}") from None
+    if len(inflated) > bytes_max:
+        raise WireError(f"a body inflates to more than {bytes_max} bytes")
+    if not inflater.eof or inflater.unused_data:
+        raise WireError("a deflated body is cut short or goes on after its end")
+    return inflated

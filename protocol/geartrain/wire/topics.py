@@ -1,0 +1,63 @@
+"""The topics of a fleet: `geartrain/v1/<bucket>/<device>/<flow>/up` and `/ack`, and `.../<device>/down`.
+
+A device's bucket is a pure function of its name, so that several ingest processes share a fleet by buckets and
+all of a device's batches reach one of them, in order. Names are plain: none holds a wildcard or a further level.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+
+from geartrain.errors import WireError
+
+ROOT = "geartrain/v1"
+BUCKETS = 64
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_UP = re.compile(rf"{ROOT}/([0-9a-f]{{2}})/([^/]*)/([^/]*)/up")
+
+
+def check_name(kind: str, name: str) -> str:
+    """Return `name`; raises `WireError` unless it can name a device or a flow (`kind` says which) in a topic."""
+    if not _NAME.fullmatch(name):
+        shown = repr(name if len(name) <= 80 else name[:77] + "...")
+        raise WireError(f"{kind} {shown}: use a name of 1 to 64 letters, digits, '_', '.' and '-'")
+    return name
+
+
+def bucket(device: str) -> str:
+    """The bucket of a device: crc32 of its name modulo 64, as two hexadecimal digits; raises `WireError`."""
+    return f"{zlib.crc32(check_name('device', device).encode()) % BUCKETS:02x}"
+
+
+def up_topic(device: str, flow: str) -> str:
+    """Where a device sends the batches of a flow; raises `WireError`."""
+    return f"{ROOT}/{bucket(device)}/{device}/{check_name('flow', flow)}/up"
+
+
+def ack_topic(device: str, flow: str) -> str:
+    """Where ingest answers them; raises `WireError`."""
+    return f"{ROOT}/{bucket(device)}/{device}/{check_name('flow', flow)}/ack"
+
+
+def down_topic(device: str) -> str:
+    """Where a device is told what to run; raises `WireError`."""
+    return f"{ROOT}/{bucket(device)}/{device}/down"
+
+
+def up_filter(bucket: str = "+") -> str:
+    """The filter of all `up` topics of one bucket (two hexadecimal digits), or of all; raises `WireError`."""
+    if bucket != "+" and not (re.fullmatch("[0-9a-f]{2}", bucket) and int(bucket, 16) < BUCKETS):
+        raise WireError(f"bucket {bucket!r}: use two hexadecimal digits from 00 to {BUCKETS - 1:02x}, or +")
+    return f"{ROOT}/{bucket}/+/+/up"
+
+
+def parse_up(topic: str) -> tuple[str, str]:
+    """(device, flow) of an `up` topic; raises `WireError`, also when the bucket is not the device's."""
+    found = _UP.fullmatch(topic)
+    if not found:
+        raise WireError(f"topic {topic[:200]!r} is not one that devices send batches to")
+    device, flow = check_name("device", found[2]), check_name("flow", found[3])
+    if found[1] != bucket(device):
+        raise WireError(f"topic {topic[:200]!r}: the bucket of device {device} is {bucket(device)}")
+    return device, flow
