@@ -1,0 +1,81 @@
+"""Whether a broker answers: a free port to put it on, and a real MQTT connection as the check.
+
+Used before anything else is started. A listening port alone proves nothing: the port may be another
+program's, and a broker may listen before it serves.
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import time
+from collections.abc import Callable
+
+from geartrain_cloud.errors import BrokerError
+
+LOOPBACK = "127.0.0.1"
+_CONNACK = 0x20
+
+
+def free_port() -> int:
+    """A TCP port of the loopback interface that nobody listens on now."""
+    with socket.create_server((LOOPBACK, 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+def refusal(host: str, port: int, timeout_s: float = 2.0) -> str | None:
+    """Connect as an MQTT 3.1.1 client and disconnect: None when the broker accepts, else why not."""
+    try:
+        with socket.create_connection((host, port), timeout=timeout_s) as connection:
+            connection.sendall(_connect_packet(f"gear-{secrets.token_hex(6)}"))
+            answer = _read_exactly(connection, 4)
+            connection.sendall(b"\xe0\x00")
+    except TimeoutError:
+        return f"it did not answer within {timeout_s:g} s"
+    except OSError as error:
+        return error.strerror or str(error)
+    if answer[0] != _CONNACK:
+        return "what answers there does not speak MQTT"
+    return None if answer[3] == 0 else f"it refused the connection with code {answer[3]}"
+
+
+def is_ready(host: str, port: int) -> bool:
+    """Whether an MQTT broker accepts a connection now."""
+    return refusal(host, port) is None
+
+
+def wait_until_ready(
+    host: str, port: int, *, timeout_s: float, gone: Callable[[], str | None] = lambda: None
+) -> None:
+    """Return once the broker accepts connections.
+
+    gone: says why there is no use in waiting any longer (its process ended), else None. Raises `BrokerError`
+    with that, or with the last refusal when `timeout_s` has passed.
+    """
+    deadline = time.monotonic() + timeout_s
+    while (reason := refusal(host, port)) is not None:
+        if (ended := gone()) is not None:
+            raise BrokerError(ended)
+        if time.monotonic() >= deadline:
+            raise BrokerError(
+                f"no MQTT broker answers at {host}:{port} ({reason}): start one there, or choose another "
+                "with --broker"
+            )
+        time.sleep(0.05)
+
+
+def _connect_packet(client_id: str) -> bytes:
+    """MQTT 3.1.1 CONNECT: clean session, keepalive 10 s, no user."""
+    name = client_id.encode()
+    body = b"\x00\x04MQTT\x04\x02\x00\x0a" + len(name).to_bytes(2, "big") + name
+    return bytes([0x10, len(body)]) + body
+
+
+def _read_exactly(connection: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        part = connection.recv(count - len(data))
+        if not part:
+            raise ConnectionError("it closed the connection")
+        data += part
+    return data
