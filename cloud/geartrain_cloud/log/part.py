@@ -1,0 +1,31 @@
+"""Rows of one batch on their way into a segment: what ingest hands to the encoder.
+
+Stands between the decoding of a batch and the file that keeps it. Knows nothing of Arrow, so that ingest can
+run with another encoder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from geartrain.schema import ColumnBatch, Schema
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentPart:
+    """Rows of one batch, and what ingest knows of them.
+
+    device, seq: the batch they came in; late: they were late at birth; overtaken: one flag a row, or None
+    where no row is (a row below the partition's clock, of a device assigned after the clock had moved).
+    """
+
+    device: str
+    seq: int
+    rows: ColumnBatch
+    late: bool = False
+    overtaken: tuple[bool, ...] | None = None
+
+
+SegmentEncoder = Callable[[Schema, Sequence[SegmentPart]], bytes]
+"""Makes the bytes of a segment; the parts' rows follow one another in it. Raises `LedgerError`."""

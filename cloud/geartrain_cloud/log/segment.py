@@ -1,0 +1,85 @@
+"""A segment: rows of one channel in an immutable Arrow IPC file, made by one group commit.
+
+Stands between ingest, which writes it once, and the readers of the log, which map it. Guarantees: the file
+alone says what is in it, since the channel's schema is in its metadata; the rows of the parts follow one
+another, so that an entry's `[first_row, first_row + count)` is its batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain, repeat
+from pathlib import Path
+
+import pyarrow as pa
+
+from geartrain.errors import LedgerError, SchemaError
+from geartrain.schema import ColumnBatch, Schema
+from geartrain_cloud.log.arrow import to_table
+from geartrain_cloud.log.part import SegmentPart
+
+SCHEMA_KEY = b"geartrain.schema"
+"""Metadata of the Arrow schema: `Schema.to_json()` of the channel."""
+
+
+def encode_segment(schema: Schema, parts: Sequence[SegmentPart]) -> bytes:
+    """The bytes of a segment that holds the parts' rows in order; raises `LedgerError`."""
+    try:
+        table = to_table(
+            schema,
+            _joined(len(schema.fields), [part.rows for part in parts]),
+            list(chain.from_iterable(repeat(part.device, len(part.rows)) for part in parts)),
+            list(chain.from_iterable(repeat(part.seq, len(part.rows)) for part in parts)),
+            list(chain.from_iterable(repeat(part.late, len(part.rows)) for part in parts)),
+            list(chain.from_iterable(_overtaken(part) for part in parts)),
+        )
+    except SchemaError as error:
+        raise LedgerError(f"a segment cannot be made: {error}") from None
+    table = table.replace_schema_metadata({SCHEMA_KEY: schema.to_json().encode()})
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_file(out, table.schema) as writer:
+        writer.write_table(table)
+    return out.getvalue().to_pybytes()
+
+
+def decode_segment(data: bytes) -> tuple[Schema, pa.Table]:
+    """The schema and rows of a segment's bytes; raises `LedgerError`."""
+    return _read(pa.BufferReader(data), "a segment")
+
+
+def open_segment(path: Path) -> tuple[Schema, pa.Table]:
+    """The schema and rows of the segment file `path`, mapped rather than read; raises `LedgerError`."""
+    try:
+        return _read(pa.memory_map(str(path), "r"), f"segment {path}")
+    except OSError as error:
+        raise LedgerError(
+            f"segment {path}, which the ledger names, cannot be read ({error}): restore the file"
+        ) from None
+
+
+def _read(source: pa.NativeFile, what: str) -> tuple[Schema, pa.Table]:
+    try:
+        table = pa.ipc.open_file(source).read_all()
+        metadata = table.schema.metadata or {}
+        return Schema.from_json(metadata[SCHEMA_KEY].decode()), table
+    except (pa.ArrowInvalid, KeyError, UnicodeDecodeError, SchemaError) as error:
+        raise LedgerError(f"{what} is damaged ({error}): restore the file from a copy") from None
+
+
+def _overtaken(part: SegmentPart) -> Sequence[bool]:
+    return part.overtaken if part.overtaken is not None else [False] * len(part.rows)
+
+
+def _joined(width: int, batches: Sequence[ColumnBatch]) -> ColumnBatch:
+    if len(batches) == 1:
+        return batches[0]
+    paths: list[bytes] | None = None
+    if any(batch.paths is not None for batch in batches):
+        paths = [p for b in batches for p in (b.paths if b.paths is not None else repeat(b"", len(b)))]
+    return ColumnBatch(
+        [list(chain.from_iterable(batch.fields[i] for batch in batches)) for i in range(width)],
+        list(chain.from_iterable(batch.times for batch in batches)),
+        list(chain.from_iterable(batch.names for batch in batches)),
+        list(chain.from_iterable(batch.numbers for batch in batches)),
+        paths,
+    )
