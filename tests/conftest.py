@@ -64,7 +64,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out and not IN_CI and not find_chromium():
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
-        note = f"chromium is not installed: {len(left_out)} tests of the pages were left out."
+        note = f"chromium is not installed: the tests of the pages ({len(left_out)}) were left out."
         config.stash[notes_key].append(note)
 
 

@@ -43,7 +43,9 @@ def run(folder: Path, suite: str, ci: bool, programs: tuple[str, ...] = ()) -> t
     return done.returncode, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("suite", [SKIPS, SKIPS_WHOLE + PASSES, EXPECTS_FAILURE])
+@pytest.mark.parametrize(
+    "suite", [SKIPS, SKIPS_WHOLE + PASSES, EXPECTS_FAILURE], ids=["test", "module", "xfail"]
+)
 def test_skip_fails_the_run_in_ci(suite: str, tmp_path: Path) -> None:
     code, said = run(tmp_path, suite, ci=True)
     assert code != 0
@@ -63,7 +65,7 @@ def test_run_without_skips_passes_in_ci(tmp_path: Path) -> None:
 def test_missing_browser_is_said_and_its_tests_left_out(tmp_path: Path) -> None:
     code, said = run(tmp_path, DRIVES_A_BROWSER, ci=False)
     assert (code, "1 passed, 1 deselected" in said) == (0, True), said
-    assert "note: chromium is not installed: 1 tests of the pages were left out." in said
+    assert "note: chromium is not installed: the tests of the pages (1) were left out." in said
 
 
 def test_missing_browser_fails_the_run_in_ci(tmp_path: Path) -> None:
