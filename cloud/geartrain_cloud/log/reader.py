@@ -72,7 +72,7 @@ class LogReader:
         """The channel's clock after the entry `position`, microseconds; START_OF_TIME at position 0."""
         if position == 0:
             return START_OF_TIME
-        query = "SELECT clock FROM entries " + AT_PLACE + "AND number = ?"
+        query = "SELECT clock FROM entries WHERE flow = ? AND channel = ? AND partition = ? AND number = ?"
         with self._ledger() as ledger:
             row = ledger.execute(query, (flow, channel, 0, position)).fetchone()
         if row is None:
@@ -93,7 +93,10 @@ class LogReader:
 
         At least one entry is taken if there is one; without any it is `after`.
         """
-        query = "SELECT number, count FROM entries " + AT_PLACE + "AND number > ? ORDER BY number"
+        query = (
+            "SELECT number, count FROM entries "
+            "WHERE flow = ? AND channel = ? AND partition = ? AND number > ? ORDER BY number"
+        )
         end, rows = after, 0
         with self._ledger() as ledger, closing(ledger.execute(query, (flow, channel, 0, after))) as found:
             for number, count in found:
@@ -129,7 +132,10 @@ class LogReader:
 
     def assigned(self, flow: str, channel: str) -> list[str]:
         """The devices whose watermarks make the channel's clock."""
-        query = "SELECT DISTINCT device FROM entries WHERE flow = ? AND channel = ? AND kind = 'assigned' ORDER BY 1"
+        query = (
+            "SELECT DISTINCT device FROM entries "
+            "WHERE flow = ? AND channel = ? AND kind = 'assigned' ORDER BY device"
+        )
         with self._ledger() as ledger:
             return [device for (device,) in ledger.execute(query, (flow, channel))]
 
@@ -154,8 +160,8 @@ class LogReader:
 
     @contextmanager
     def _ledger(self) -> Iterator[sqlite3.Connection]:
-        # One connection a call: it costs a fifth of a millisecond, survives forks and threads, and never holds a
-        # snapshot open, which would keep ingest's write-ahead log from shrinking.
+        # One connection a call: it costs a millisecond, survives forks and threads, and never holds a snapshot
+        # open, which would keep ingest's write-ahead log from shrinking.
         path = self.folder / LEDGER_FILE
         if not path.is_file():
             raise LedgerError(

@@ -95,8 +95,8 @@ CREATE TABLE counters (
 """
 
 SELECT_ENTRIES = (
-    "SELECT flow, channel, partition, number, kind, clock, device, epoch, seq, segment, first_row, count, detail "
-    "FROM entries "
+    "SELECT flow, channel, partition, number, kind, clock, device, epoch, seq, segment, first_row, count, "
+    "detail FROM entries "
 )
 INSERT_ENTRY = "INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 SELECT_CURSORS = "SELECT device, flow, epoch, ordinal, seq, digest, positions, watermarks FROM cursors "
