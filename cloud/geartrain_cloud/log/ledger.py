@@ -1,8 +1,8 @@
 """The ledger in SQLite: the manifest of the log, and the memory of every device's place in it.
 
 Stands under ingest, which commits to it after the segments are durable and before it sends any ack.
-Guarantees: a commit is one durable transaction (write-ahead log, synchronous=FULL) or nothing; one with an old
-fencing term changes nothing. All SQL runs on one worker thread.
+Guarantees: a commit is one durable transaction (write-ahead log, synchronous=FULL) or nothing; one with an
+old fencing term changes nothing. All SQL runs on one worker thread.
 """
 
 from __future__ import annotations

@@ -35,6 +35,19 @@ from geartrain_cloud.log.tables import (
 _BUSY_TIMEOUT_S = 10.0
 _SEGMENTS_HELD = 8
 
+# Steps from channel to channel along the primary key: a plain GROUP BY would read every entry of the flow.
+_NEWEST = """
+WITH RECURSIVE found (channel) AS (
+    SELECT min(channel) FROM entries WHERE flow = :flow
+    UNION ALL
+    SELECT (SELECT min(channel) FROM entries WHERE flow = :flow AND channel > found.channel)
+    FROM found WHERE found.channel IS NOT NULL
+)
+SELECT channel, (
+    SELECT max(number) FROM entries WHERE flow = :flow AND channel = found.channel AND partition = 0
+) AS newest FROM found WHERE channel IS NOT NULL AND newest IS NOT NULL
+"""
+
 
 class LogReader:
     """Reads the log in `folder`. Every method raises `LedgerError` with one sentence.
@@ -64,9 +77,8 @@ class LogReader:
 
     def positions(self, flow: str) -> dict[str, int]:
         """The number of the newest entry of each channel of `flow`; channels without entries are absent."""
-        query = "SELECT channel, max(number) FROM entries WHERE flow = ? AND partition = 0 GROUP BY channel"
         with self._ledger() as ledger:
-            return dict(ledger.execute(query, (flow,)).fetchall())
+            return dict(ledger.execute(_NEWEST, {"flow": flow}).fetchall())
 
     def clock(self, flow: str, channel: str, position: int) -> int:
         """The channel's clock after the entry `position`, microseconds; START_OF_TIME at position 0."""
@@ -160,8 +172,8 @@ class LogReader:
 
     @contextmanager
     def _ledger(self) -> Iterator[sqlite3.Connection]:
-        # One connection a call: it costs a millisecond, survives forks and threads, and never holds a snapshot
-        # open, which would keep ingest's write-ahead log from shrinking.
+        # One connection a call: it costs a millisecond, survives forks and threads, and never holds a
+        # snapshot open, which would keep ingest's write-ahead log from shrinking.
         path = self.folder / LEDGER_FILE
         if not path.is_file():
             raise LedgerError(
