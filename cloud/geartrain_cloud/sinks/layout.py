@@ -1,0 +1,150 @@
+"""How a sink's records lie in SQLite: the columns of its table, its key, and the statement that writes a row.
+
+Stands between a flow's declared tables and the SQL that keeps them. Guarantees: a value comes back as it went
+in, bit for bit, but for NaN, which SQLite stores as NULL; of two records of one key the canonically later one
+((event time, origin), see geartrain.batch) is the row that stays, in whatever order they are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import repeat
+from operator import itemgetter
+from typing import Any
+
+from geartrain.errors import GeartrainError
+from geartrain.graph import DEAD_LETTERS, LATE
+from geartrain.letters import Letter
+from geartrain.schema import ColumnBatch, FieldType, Schema, derive
+from geartrain.sink import Table
+
+ORDER_COLUMNS = ("_event_time", "_origin_name", "_origin_number", "_origin_path")
+"""Hidden columns of every table: the record's place in canonical order."""
+
+SYSTEM_TABLES = {DEAD_LETTERS: Table("dead_letters"), LATE: Table("late")}
+"""The tables that every flow has, by system sink; a row is one per (step, origin)."""
+
+_TYPES = {
+    FieldType.BOOL: "INTEGER",
+    FieldType.INT64: "INTEGER",
+    FieldType.FLOAT64: "",  # without affinity, because a REAL column turns -0.0 into 0.0
+    FieldType.STR: "TEXT",
+    FieldType.BYTES: "BLOB",
+    FieldType.DATETIME: "INTEGER",
+}
+_HIDDEN_TYPES = ("INTEGER", "TEXT", "INTEGER", "BLOB")
+_RESERVED = frozenset(table.name for table in SYSTEM_TABLES.values())
+_ORDER_OF = itemgetter(-4, -3, -2, -1)
+
+Row = tuple[Any, ...]
+
+
+class TableError(GeartrainError):
+    """A table cannot be declared, written or read; names the file or table and what to do."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One sink's table: `sink` is the id of its step, `schema` that of its records."""
+
+    sink: str
+    table: Table
+    schema: Schema
+
+    def check(self) -> None:
+        """Raise `TableError` for a table that cannot be kept."""
+        name, fields = self.table.name, {f.name: f for f in self.schema.fields}
+        if self.sink not in SYSTEM_TABLES and name.lower() in _RESERVED:
+            raise TableError(
+                f"sink {self.sink!r}: the table name {name!r} belongs to Geartrain; choose another"
+            )
+        if name.lower().startswith("sqlite_"):
+            raise TableError(
+                f"sink {self.sink!r}: SQLite reserves names that start with sqlite_; rename {name!r}"
+            )
+        folded = [field.lower() for field in fields]
+        if len(set(folded)) < len(folded):
+            raise TableError(f"table {name!r}: two fields differ only in upper and lower case; rename one")
+        for column in self.table.key:
+            if column not in fields:
+                raise TableError(f"table {name!r}: its key {column!r} is not a field of {self.schema.name}")
+            if fields[column].optional or fields[column].type is FieldType.FLOAT64:
+                raise TableError(
+                    f"table {name!r}: its key {column!r} may be None or a float, which cannot name a row; "
+                    "key it by other fields"
+                )
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The record's fields, in the order of their declaration."""
+        return tuple(f.name for f in self.schema.fields)
+
+    @property
+    def primary_key(self) -> tuple[str, ...]:
+        """What names a row; empty where every record is a row of its own."""
+        return ("step", *ORDER_COLUMNS[1:]) if self.sink in SYSTEM_TABLES else self.table.key
+
+    @cached_property
+    def create(self) -> str:
+        """The statement that makes the table."""
+        parts = [
+            f"{quoted(f.name)} {_TYPES[f.type]}{'' if f.optional or not _TYPES[f.type] else ' NOT NULL'}"
+            for f in self.schema.fields
+        ]
+        parts += [f"{c} {t} NOT NULL" for c, t in zip(ORDER_COLUMNS, _HIDDEN_TYPES, strict=True)]
+        if self.primary_key:
+            parts.append(f"PRIMARY KEY ({_list(self.primary_key)})")
+        tail = " WITHOUT ROWID" if self.primary_key else ""
+        return f"CREATE TABLE {quoted(self.table.name)} ({', '.join(parts)}){tail}"
+
+    @cached_property
+    def insert(self) -> str:
+        """The statement that writes one row, unless the table holds a canonically later one of its key."""
+        name, every = quoted(self.table.name), (*self.columns, *ORDER_COLUMNS)
+        values = ", ".join("?" * len(every))
+        statement = f"INSERT INTO {name} ({_list(every)}) VALUES ({values})"  # noqa: S608
+        if not self.primary_key:
+            return statement
+        if self.sink in SYSTEM_TABLES:  # a row of this key is this very record
+            return f"{statement} ON CONFLICT DO NOTHING"
+        changes = ", ".join(f"{quoted(c)} = excluded.{quoted(c)}" for c in every if c not in self.primary_key)
+        new = ", ".join(f"excluded.{c}" for c in ORDER_COLUMNS)
+        held = ", ".join(f"{name}.{c}" for c in ORDER_COLUMNS)
+        return f"{statement} ON CONFLICT DO UPDATE SET {changes} WHERE ({new}) > ({held})"
+
+    def rows(self, batches: Iterable[ColumnBatch]) -> Iterable[Row]:
+        """The rows to write for `batches`: of an upsert table only the canonically last one of each key."""
+        every = (row for batch in batches for row in _rows(batch))
+        return self._newest(every) if self.primary_key else every
+
+    def _newest(self, rows: Iterable[Row]) -> Iterable[Row]:
+        every = (*self.columns, *ORDER_COLUMNS)
+        key_of = itemgetter(*(every.index(c) for c in self.primary_key))
+        newest: dict[Any, Row] = {}
+        for row in rows:
+            key = key_of(row)
+            held = newest.get(key)
+            if held is None or _ORDER_OF(row) > _ORDER_OF(held):
+                newest[key] = row
+        return newest.values()
+
+
+def system_layouts() -> list[Layout]:
+    """The layouts of the tables that every flow has."""
+    return [Layout(sink, table, derive(Letter)) for sink, table in SYSTEM_TABLES.items()]
+
+
+def quoted(name: str) -> str:
+    """`name` as an SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(map(quoted, names))
+
+
+def _rows(batch: ColumnBatch) -> Iterator[Row]:
+    paths: Iterable[bytes] = repeat(b"", len(batch)) if batch.paths is None else batch.paths
+    return zip(*batch.fields, batch.times, batch.names, batch.numbers, paths, strict=True)

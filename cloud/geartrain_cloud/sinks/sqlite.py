@@ -1,0 +1,226 @@
+"""The tables of a flow in one SQLite file: each micro-batch is one transaction of its rows and its positions.
+
+Last on a record's path. Spark hands a micro-batch over at least once; because the rows, the micro-batch's
+number and the positions it ends at are written together, what the file holds is written exactly once.
+Guarantees: after a crash the file holds a micro-batch wholly or not at all; one that it holds is not written
+again; a query that starts from nothing is refused where the file already holds its rows. Mode 0600, WAL,
+every commit durable when it returns.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from geartrain.schema import ColumnBatch, Schema
+from geartrain.sink import Table
+from geartrain_cloud.sinks.layout import Layout, TableError, quoted, system_layouts
+
+LAYOUT_VERSION = 1
+"""Of the file's own tables; kept in SQLite's `user_version`."""
+
+_BUSY_TIMEOUT_S = 30.0
+_SINKS = """CREATE TABLE IF NOT EXISTS _sinks (
+    sink TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, key TEXT NOT NULL, schema TEXT NOT NULL,
+    records INTEGER NOT NULL DEFAULT 0)"""
+_QUERIES = """CREATE TABLE IF NOT EXISTS _queries (
+    query TEXT PRIMARY KEY, checkpoint TEXT NOT NULL, batch_id INTEGER NOT NULL, positions TEXT NOT NULL)"""
+_SET_QUERY = "INSERT OR REPLACE INTO _queries (query, checkpoint, batch_id, positions) VALUES (?, ?, ?, ?)"
+
+
+@dataclass(frozen=True, slots=True)
+class QueryProgress:
+    """Where a query stands in the file: the last micro-batch held (-1 for none) and its end positions."""
+
+    checkpoint: str
+    batch_id: int
+    positions: Mapping[str, int]
+
+
+class SqliteTables:
+    """The writing side of one file. Its methods may be called from several threads, one after the other."""
+
+    def __init__(self, path: str | Path) -> None:
+        """Open or create the file at `path` with the two system tables; raises `TableError`."""
+        self.path = Path(path)
+        self._lock = threading.Lock()
+        self._layouts: dict[str, Layout] = {}
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            # SQLite gives its journal files the mode of the database, so this one call covers all three.
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+            self._db = sqlite3.connect(
+                self.path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+            )
+            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute("PRAGMA synchronous = FULL")
+        except (OSError, sqlite3.Error) as error:
+            raise TableError(f"the tables at {self.path} cannot be opened ({error})") from error
+        self._create()
+        for layout in system_layouts():
+            self._declare(layout)
+
+    def _create(self) -> None:
+        with self._transaction("made"):
+            version = int(self._db.execute("PRAGMA user_version").fetchone()[0])
+            if version not in {0, LAYOUT_VERSION}:
+                raise TableError(
+                    f"the tables at {self.path} have layout {version}, this program writes {LAYOUT_VERSION}: "
+                    "use another file"
+                )
+            for statement in (_SINKS, _QUERIES):
+                self._db.execute(statement)
+            self._db.execute(f"PRAGMA user_version = {LAYOUT_VERSION}")
+
+    def declare(self, sink_id: str, table: Table, schema: Schema) -> None:
+        """Say where the records of `sink_id` come to rest, and make the table if there is none yet.
+
+        Raises `TableError` when the table cannot be kept, or the file holds another one of this name.
+        """
+        self._declare(Layout(sink_id, table, schema))
+
+    def _declare(self, layout: Layout) -> None:
+        layout.check()
+        name, key, schema = layout.table.name, json.dumps(layout.table.key), layout.schema.to_json()
+        with self._transaction("declared"):
+            held = self._db.execute(
+                "SELECT sink, name, key, schema FROM _sinks WHERE sink = ? OR name = ? COLLATE NOCASE",
+                (layout.sink, name),
+            ).fetchall()
+            if not held:
+                self._db.execute(layout.create)
+                self._db.execute(
+                    "INSERT INTO _sinks (sink, name, key, schema) VALUES (?, ?, ?, ?)",
+                    (layout.sink, name, key, schema),
+                )
+            elif held != [(layout.sink, name, key, schema)]:
+                raise TableError(
+                    f"{self.path} holds table {held[0][1]!r} of sink {held[0][0]!r} with another name, key "
+                    f"or fields than sink {layout.sink!r} has: rename the table, or start with a new file"
+                )
+        self._layouts[layout.sink] = layout
+
+    def attach(self, query: str, checkpoint: str, *, has_run: bool) -> None:
+        """Bind `query` to the checkpoint named `checkpoint`; `has_run`: it holds a micro-batch already.
+
+        Raises `TableError` when file and checkpoint do not belong together, so that no record is ever doubled
+        by a query that starts again from nothing, or lost by one that goes on where the file has nothing.
+        """
+        held = self.progress(query)
+        if held is not None and held.batch_id >= 0 and held.checkpoint != checkpoint:
+            raise TableError(
+                f"{self.path} holds what query {query!r} wrote up to micro-batch {held.batch_id}, but its "
+                "checkpoint is not there: bring the checkpoint back, or empty both with --reset"
+            )
+        if has_run and (held is None or held.checkpoint != checkpoint):
+            raise TableError(
+                f"the checkpoint of query {query!r} goes on from an earlier run, but {self.path} holds "
+                "nothing of it: bring the file back, or empty both with --reset"
+            )
+        if held is None or held.checkpoint != checkpoint:
+            with self._transaction("bound to a checkpoint"):
+                self._db.execute(_SET_QUERY, (query, checkpoint, -1, "{}"))
+
+    def write(
+        self,
+        query: str,
+        batch_id: int,
+        positions: Mapping[str, int],
+        rows: Mapping[str, Sequence[ColumnBatch]],
+    ) -> bool:
+        """Write micro-batch `batch_id` of `query`, which ends at `positions`, in one durable transaction.
+
+        rows: record batches by sink. Returns False where the file holds that micro-batch already.
+        Raises `TableError` for a sink that was not declared, a micro-batch that leaves a gap after the last
+        one, positions that go back, or a file that cannot be written.
+        """
+        if unknown := sorted(set(rows) - set(self._layouts)):
+            raise TableError(f"query {query!r} writes to {unknown[0]!r}, which is not a declared sink")
+        with self._transaction("written"):
+            held = self._progress(query) or QueryProgress("", -1, {})
+            if batch_id <= held.batch_id:
+                return False
+            self._check_next(query, batch_id, positions, held)
+            for sink, batches in rows.items():
+                layout = self._layouts[sink]
+                self._db.executemany(layout.insert, layout.rows(batches))
+                count = sum(map(len, batches))
+                self._db.execute("UPDATE _sinks SET records = records + ? WHERE sink = ?", (count, sink))
+            ends = json.dumps(dict(positions), sort_keys=True)
+            self._db.execute(_SET_QUERY, (query, held.checkpoint, batch_id, ends))
+        return True
+
+    def _check_next(
+        self, query: str, batch_id: int, positions: Mapping[str, int], held: QueryProgress
+    ) -> None:
+        if batch_id != held.batch_id + 1:
+            raise TableError(
+                f"query {query!r} brings micro-batch {batch_id}, but {self.path} holds them only up to "
+                f"{held.batch_id}, so it is older than the checkpoint: bring the newer file back, or empty "
+                "both with --reset"
+            )
+        for channel, position in held.positions.items():
+            if positions.get(channel, -1) < position:
+                raise TableError(
+                    f"query {query!r}, channel {channel!r}: micro-batch {batch_id} ends at position "
+                    f"{positions.get(channel)}, but {self.path} is already at {position}"
+                )
+
+    def positions(self, query: str) -> dict[str, int]:
+        """Up to which position of each channel the file holds what `query` made of it; empty for none."""
+        held = self.progress(query)
+        return {} if held is None else dict(held.positions)
+
+    def progress(self, query: str) -> QueryProgress | None:
+        """Where `query` stands, None where it was never attached."""
+        with self._lock:
+            return self._progress(query)
+
+    def _progress(self, query: str) -> QueryProgress | None:
+        row = self._db.execute(
+            "SELECT checkpoint, batch_id, positions FROM _queries WHERE query = ?", (query,)
+        ).fetchone()
+        return None if row is None else QueryProgress(row[0], row[1], json.loads(row[2]))
+
+    def records(self) -> dict[str, int]:
+        """Records written so far, by sink: each exactly once, those replaced by a later one included."""
+        with self._lock:
+            return dict(self._db.execute("SELECT sink, records FROM _sinks ORDER BY sink").fetchall())
+
+    def reset(self) -> None:
+        """Empty all tables of the file and forget all queries, in one transaction."""
+        with self._transaction("emptied"):
+            for (name,) in self._db.execute("SELECT name FROM _sinks").fetchall():
+                self._db.execute(f"DELETE FROM {quoted(name)}")  # noqa: S608
+            self._db.execute("DELETE FROM _queries")
+            self._db.execute("UPDATE _sinks SET records = 0")
+
+    @contextmanager
+    def _transaction(self, what: str) -> Iterator[None]:
+        """One transaction, durable when it is left; `what` completes the sentence of the error."""
+        with self._lock:
+            try:
+                self._db.execute("BEGIN IMMEDIATE")
+                yield
+                self._db.execute("COMMIT")
+            except sqlite3.Error as error:
+                self._rollback()
+                raise TableError(f"the tables at {self.path} cannot be {what} ({error})") from error
+            except BaseException:
+                self._rollback()
+                raise
+
+    def _rollback(self) -> None:
+        if self._db.in_transaction:
+            self._db.execute("ROLLBACK")
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._db.close()

@@ -1,0 +1,106 @@
+"""The reading side of a flow's tables, and the JSON that every run prints of them.
+
+Stands after the end of a record's path: pages, `gear` and tests read here, while a driver writes. Guarantees:
+a reader sees whole micro-batches only; equal rows give equal bytes, in whatever order they were written.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from geartrain.event_time import format_time
+from geartrain.schema import FieldType, Schema
+from geartrain_cloud.files import write_private
+from geartrain_cloud.sinks.layout import ORDER_COLUMNS, TableError, quoted
+
+_BUSY_TIMEOUT_S = 30.0
+
+
+def table_names(path: str | Path) -> list[str]:
+    """The names of the tables in the file, sorted; raises `TableError`."""
+    with closing(_open(path)) as db:
+        return sorted(name for (name,) in _fetch(db, path, "SELECT name FROM _sinks"))
+
+
+def rows(path: str | Path, table: str, where: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+    """The rows of `table` as JSON values, one dictionary a row, fields in the order of their declaration.
+
+    They are sorted by their fields in that order (None first, strings by code point), then by their place in
+    canonical order. where: only rows whose fields equal these values. A time is
+    `YYYY-MM-DDTHH:MM:SS[.ffffff]Z`, bytes are hexadecimal, and a float that JSON cannot hold (NaN, infinite)
+    is None.
+
+    Raises `TableError` when there is no such file, table or field.
+    """
+    with closing(_open(path)) as db:
+        found = _fetch(db, path, "SELECT schema FROM _sinks WHERE name = ?", (table,))
+        if not found:
+            listed = ", ".join(sorted(n for (n,) in _fetch(db, path, "SELECT name FROM _sinks"))) or "none"
+            raise TableError(f"there is no table {table!r} in {path}; its tables: {listed}")
+        schema = Schema.from_json(found[0][0])
+        names = [f.name for f in schema.fields]
+        if unknown := sorted(set(where or {}) - set(names)):
+            raise TableError(f"table {table!r} has no field {unknown[0]!r}; its fields: {', '.join(names)}")
+        chosen = f"WHERE {' AND '.join(f'{quoted(n)} IS ?' for n in where)} " if where else ""
+        statement = f"SELECT {_list(names)} FROM {quoted(table)} {chosen}"  # noqa: S608
+        statement += f"ORDER BY {_list((*names, *ORDER_COLUMNS))}"
+        held = _fetch(db, path, statement, tuple((where or {}).values()))
+    readers = [(f.name, _READERS.get(f.type)) for f in schema.fields]
+    return [
+        {n: v if v is None or read is None else read(v) for (n, read), v in zip(readers, row, strict=True)}
+        for row in held
+    ]
+
+
+def json_bytes(rows: Iterable[Mapping[str, Any]]) -> bytes:
+    """The output contract: UTF-8, indented by one, nothing escaped that need not be, a newline at the end."""
+    return (json.dumps(list(rows), indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def write_json(rows: Iterable[Mapping[str, Any]], path: str | Path) -> None:
+    """Write `json_bytes(rows)` to `path`, which others see wholly or not at all; raises `TableError`."""
+    content = json_bytes(rows)
+    try:
+        write_private(Path(path), content)
+    except OSError as error:
+        raise TableError(f"{path} cannot be written ({error.strerror or error})") from error
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+_READERS: dict[FieldType, Callable[[Any], Any]] = {
+    FieldType.BOOL: bool,
+    FieldType.FLOAT64: _finite,
+    FieldType.BYTES: bytes.hex,
+    FieldType.DATETIME: format_time,
+}
+
+
+def _open(path: str | Path) -> sqlite3.Connection:
+    if not Path(path).is_file():
+        raise TableError(f"there are no tables at {path}: run the flow first")
+    try:
+        return sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=ro", uri=True, timeout=_BUSY_TIMEOUT_S)
+    except sqlite3.Error as error:
+        raise TableError(f"the tables at {path} cannot be opened ({error})") from error
+
+
+def _fetch(
+    db: sqlite3.Connection, path: str | Path, statement: str, values: tuple[Any, ...] = ()
+) -> list[Any]:
+    try:
+        return db.execute(statement, values).fetchall()
+    except sqlite3.Error as error:
+        raise TableError(f"the tables at {path} cannot be read ({error})") from error
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(map(quoted, names))
