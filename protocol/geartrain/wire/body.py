@@ -45,8 +45,8 @@ class BodyTooLargeError(WireError):
 def encode_rows(schema: Schema, rows: ColumnBatch, limits: Limits = LIMITS) -> EncodedRows:
     """Rows as the body of one batch.
 
-    Raises `BodyTooLargeError` (a `WireError`) when they do not fit one, see `encode_batches`; `WireError` for a
-    value that does not fit its type.
+    Raises `BodyTooLargeError` (a `WireError`) when they do not fit one, see `encode_batches`; `WireError` for
+    a value that does not fit its type.
     """
     if len(rows) > limits.rows_max:
         raise BodyTooLargeError(f"{len(rows)} rows do not fit one batch; {limits.rows_max} are the most")
@@ -117,7 +117,7 @@ def _slice(rows: ColumnBatch, start: int, end: int) -> ColumnBatch:
 
 
 def decode_rows(schema: Schema, header: Header, body: bytes, limits: Limits = LIMITS) -> ColumnBatch:
-    """The rows in the body of a DATA batch; raises `WireError` unless header, body and schema fit together."""
+    """The rows in the body of a DATA batch; raises `WireError` unless header, body and schema agree."""
     rows = header.count
     if not 0 <= rows <= limits.rows_max:
         raise WireError(f"a batch has {rows} rows; {limits.rows_max} are the most")

@@ -163,7 +163,7 @@ def decode_control(data: bytes, limits: Limits = LIMITS) -> Ack | Nack:
 
 
 def encode_schemas(schemas: Mapping[str, Schema]) -> bytes:
-    """The body of a SCHEMA batch: the schema of each channel; raises `WireError` if it could not be decoded."""
+    """The body of a SCHEMA batch: each channel's schema; raises `WireError` when it could not be decoded."""
     for channel, schema in schemas.items():
         _check_schema(channel, schema, LIMITS)
     channels = sorted(schemas)

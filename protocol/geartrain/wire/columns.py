@@ -1,7 +1,7 @@
 """One column of rows as bytes and back: the encodings, and the choice of the smallest.
 
-Part of a batch's body, between `geartrain.wire.body` and protobuf. Guarantees: what comes back equals what went
-in bit for bit (NaN payloads, -0.0, both ends of int64); bytes that do not fit the row count raise `WireError`.
+Part of a batch's body, between `geartrain.wire.body` and protobuf. Guarantees: what comes back equals what
+went in bit for bit (NaN payloads, -0.0, both ends of int64); bytes that are no such column raise `WireError`.
 The work is done by list operations and packed fields, not value by value.
 """
 
@@ -28,7 +28,7 @@ _PLAIN, _CONSTANT = pb.Column.PLAIN, pb.Column.CONSTANT
 
 
 def encode_column(kind: FieldType, values: Sequence[Any], limits: Limits) -> bytes:
-    """A column as bytes, in its smallest encoding; raises `WireError` for a value that does not fit its type."""
+    """A column as bytes, in its smallest encoding; raises `WireError` for a value that is not of its type."""
     column = pb.Column(encoding=_PLAIN)
     rows = len(values)
     if None in values:
@@ -47,7 +47,7 @@ def encode_column(kind: FieldType, values: Sequence[Any], limits: Limits) -> byt
 
 
 def decode_column(kind: FieldType, optional: bool, data: bytes, rows: int, limits: Limits) -> list[Any]:
-    """The `rows` values of a column, None where it is null; raises `WireError` when the bytes are not such."""
+    """The `rows` values of a column, None where it is null; raises `WireError` for any other bytes."""
     column = parse(pb.Column, data, "a column", limits.body_bytes_max)
     if not column.nulls:
         return _decode_present(kind, column, rows, limits)

@@ -1,7 +1,7 @@
 """The topics of a fleet: `geartrain/v1/<bucket>/<device>/<flow>/up` and `/ack`, and `.../<device>/down`.
 
-A device's bucket is a pure function of its name, so that several ingest processes share a fleet by buckets and
-all of a device's batches reach one of them, in order. Names are plain: none holds a wildcard or a further level.
+A device's bucket is a pure function of its name, so that several ingest processes share a fleet by buckets
+and all of a device's batches reach one of them, in order. Names are plain: none holds a wildcard or a level.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _UP = re.compile(rf"{ROOT}/([0-9a-f]{{2}})/([^/]*)/([^/]*)/up")
 
 
 def check_name(kind: str, name: str) -> str:
-    """Return `name`; raises `WireError` unless it can name a device or a flow (`kind` says which) in a topic."""
+    """Return `name`; raises `WireError` unless it can name a device or a flow (as `kind` says) in a topic."""
     if not _NAME.fullmatch(name):
         shown = repr(name if len(name) <= 80 else name[:77] + "...")
         raise WireError(f"{kind} {shown}: use a name of 1 to 64 letters, digits, '_', '.' and '-'")

@@ -1,0 +1,1 @@
+"""Production forms of the ports that agent and ingest share: the only modules of this package with effects."""

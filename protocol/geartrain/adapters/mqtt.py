@@ -1,0 +1,231 @@
+"""The network over MQTT 3.1.1: `geartrain.ports.Net` on aiomqtt, which stands on paho.
+
+Between uplink and broker, and between broker and ingest. Guarantees: every failure is a `NetError` of one
+sentence; all that waits is bounded in number, bytes and time; a connection that broke stays broken, and every
+call says so. aiomqtt acknowledges a publish when it enters its queue, before any of our code sees it, and drops
+what the queue cannot hold: our own ack and resend cover both, and `counters` counts the drops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import aiomqtt
+
+from geartrain.errors import NetError
+from geartrain.ports.net import Incoming
+
+_LOG = logging.getLogger("geartrain.mqtt")
+
+INFLIGHT_MAX = 20
+INCOMING_MAX = 1_000
+INCOMING_BYTES_MAX = 32 << 20
+
+
+class AiomqttNet:
+    """A way to one broker; implements `geartrain.ports.Net`."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int = 1883,
+        *,
+        username: str | None = None,
+        password: str | None = None,
+        tls_context: ssl.SSLContext | None = None,
+        keepalive_s: int = 15,
+        reply_timeout_s: float = 10.0,
+        inflight_max: int = INFLIGHT_MAX,
+        incoming_max: int = INCOMING_MAX,
+        incoming_bytes_max: int = INCOMING_BYTES_MAX,
+    ) -> None:
+        """`tls_context`: None for a plain connection.
+
+        keepalive_s: a connection that is silent for up to twice this long is broken; reply_timeout_s: so is
+        one on which a connect, subscribe or publish is not answered in this time; inflight_max: publishes
+        without puback; incoming_max, incoming_bytes_max: received publishes that wait to be iterated over.
+        """
+        self.host, self.port = host, port
+        self.counters: dict[str, int] = {"incoming_dropped": 0}
+        self._username, self._password, self._tls_context = username, password, tls_context
+        self._keepalive_s, self._reply_timeout_s = keepalive_s, reply_timeout_s
+        self._inflight_max = inflight_max
+        self._incoming_max, self._incoming_bytes_max = incoming_max, incoming_bytes_max
+        self._leftover: set[asyncio.Task[object]] = set()
+
+    @asynccontextmanager
+    async def connect(self, client_id: str) -> AsyncIterator[MqttConnection]:
+        """Open a connection (clean session) for the `async with` block; raises `NetError`."""
+        client = self._client(client_id)
+        await self._open(client)
+        connection = MqttConnection(client, str(self), self._inflight_max)
+        try:
+            yield connection
+        finally:
+            await connection.close()
+
+    def _client(self, client_id: str) -> _Client:
+        net = self
+
+        class Inbox(asyncio.Queue[aiomqtt.Message]):
+            """Refuses what would exceed the bytes; aiomqtt then drops it."""
+
+            waiting_bytes = 0
+
+            def put_nowait(self, item: aiomqtt.Message) -> None:
+                size = len(item.payload)
+                if self.full() or (self.waiting_bytes + size > net._incoming_bytes_max and not self.empty()):
+                    net.counters["incoming_dropped"] += 1
+                    raise asyncio.QueueFull
+                super().put_nowait(item)
+                self.waiting_bytes += size
+
+            def get_nowait(self) -> aiomqtt.Message:
+                item = super().get_nowait()
+                self.waiting_bytes -= len(item.payload)
+                return item
+
+        client = _Client(
+            self.host,
+            self.port,
+            identifier=client_id,
+            username=self._username,
+            password=self._password,
+            tls_context=self._tls_context,
+            clean_session=True,
+            keepalive=self._keepalive_s,
+            timeout=self._reply_timeout_s,
+            queue_type=Inbox,
+            max_queued_incoming_messages=self._incoming_max,
+            max_queued_outgoing_messages=self._inflight_max,
+            max_inflight_messages=self._inflight_max,
+        )
+        # Above it aiomqtt warns; the window is the bound.
+        client.pending_calls_threshold = self._inflight_max + 1
+        return client
+
+    async def _open(self, client: _Client) -> None:
+        # aiomqtt connects in a thread, which no cancellation reaches: what it opens late must be closed late.
+        opening: asyncio.Task[object] = asyncio.create_task(client.__aenter__())
+        try:
+            await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            self._leftover.add(opening)
+            opening.add_done_callback(self._leftover.discard)
+            opening.add_done_callback(lambda task: _close_late(client, task))
+            raise
+        except (aiomqtt.MqttError, OSError, ValueError) as error:
+            client.hang_up()
+            raise NetError(f"cannot connect to the broker at {self}: {error}") from None
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+class MqttConnection:
+    """One live connection; implements `geartrain.ports.Connection`."""
+
+    def __init__(self, client: _Client, broker: str, inflight_max: int) -> None:
+        """`client` is connected; `broker` is for people."""
+        self._client, self._broker = client, broker
+        self._window = asyncio.Semaphore(inflight_max)
+        self._inflight: set[asyncio.Task[None]] = set()
+        self._broken: NetError | None = None
+        client.lost.add_done_callback(self._on_lost)
+
+    async def publish(self, topic: str, payload: bytes) -> None:
+        """Publish with QoS 1; waits while the window of publishes without puback is full, for nothing else.
+
+        Raises `NetError` when the connection is broken, which a puback that does not come makes it, too.
+        """
+        self._check()
+        await self._window.acquire()
+        try:
+            self._check()
+        except NetError:
+            self._window.release()
+            raise
+        task = asyncio.create_task(self._client.publish(topic, payload, qos=1))
+        self._inflight.add(task)
+        task.add_done_callback(self._settle)
+
+    async def subscribe(self, topic_filter: str) -> None:
+        """Subscribe with QoS 1; raises `NetError` when the broker refuses."""
+        self._check()
+        try:
+            granted = await self._client.subscribe(topic_filter, qos=1)
+        except (aiomqtt.MqttError, ValueError) as error:
+            raise self._break(f"subscribing to {topic_filter} failed: {error}") from None
+        for code in granted:
+            # MQTT 3.1.1 knows one refusal, 0x80, which aiomqtt hands over like a granted QoS.
+            if (code if isinstance(code, int) else code.value) >= 0x80:
+                raise NetError(
+                    f"the broker at {self._broker} refuses the subscription to {topic_filter}: {code}"
+                )
+
+    async def incoming(self) -> AsyncIterator[Incoming]:
+        """Received publishes in order of arrival; ends with `NetError` when the connection breaks."""
+        try:
+            async for received in self._client.messages:
+                yield Incoming(str(received.topic), bytes(received.payload))
+        except aiomqtt.MqttError as error:
+            raise self._break(str(error)) from None
+
+    async def close(self) -> None:
+        """Disconnect; what was published and not yet sent may be lost."""
+        self._broken = self._broken or NetError(f"the connection to the broker at {self._broker} was closed")
+        self._abandon()
+        try:
+            await self._client.__aexit__(None, None, None)
+        except aiomqtt.MqttError as error:
+            _LOG.info("the broker at %s did not answer the disconnect: %s", self._broker, error)
+
+    def _on_lost(self, lost: asyncio.Future[None]) -> None:
+        error = None if lost.cancelled() else lost.exception()
+        self._break("the connection was lost" if error is None else f"the connection was lost: {error}")
+
+    def _settle(self, task: asyncio.Task[None]) -> None:
+        self._inflight.discard(task)
+        self._window.release()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._break(f"a publish failed: {error}")
+
+    def _check(self) -> None:
+        if self._broken is not None:
+            raise NetError(str(self._broken))
+
+    def _break(self, why: str) -> NetError:
+        """Break the connection, wake all that wait for it, and return the error that says why it first broke."""
+        if self._broken is None:
+            self._broken = NetError(f"broker at {self._broker}: {why}")
+            self._abandon()
+            self._client.hang_up()
+        return NetError(str(self._broken))
+
+    def _abandon(self) -> None:
+        for task in self._inflight:
+            task.cancel()
+
+
+class _Client(aiomqtt.Client):
+    """aiomqtt's client with two things it keeps to itself: when it was cut off, and how to hang up at once."""
+
+    @property
+    def lost(self) -> asyncio.Future[None]:
+        """Done when the connection has ended."""
+        return self._disconnected
+
+    def hang_up(self) -> None:
+        """Send a disconnect and close the socket without waiting."""
+        self._client.disconnect()
+
+
+def _close_late(client: _Client, opening: asyncio.Task[object]) -> None:
+    """End a connection that was opened after its caller had been cancelled."""
+    if not opening.cancelled() and opening.exception() is not None:
+        _LOG.info("a connect that nobody waits for any more failed: %s", opening.exception())
+    client.hang_up()
