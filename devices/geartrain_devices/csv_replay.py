@@ -2,8 +2,8 @@
 
 Born here is a record's origin: its number is its rank in (event time, line) order, which is the split's
 position too, so that a restart goes on at the very record (exactly once). Rows that are no records rank
-first, in line order, and leave as dead letters with file, line and reason. The file may be larger than memory;
-it must not change while a flow that reads it goes on.
+first, in line order, and leave as dead letters with file, line and reason. The file may be larger than
+memory; it must not change while a flow that reads it goes on.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _BOOLS = {"true": True, "false": False, "1": True, "0": False, "yes": True, "no"
 class CsvReplay(Source[T]):
     """Records of type `T` from the rows of a CSV file, columns matched to fields by name.
 
-    path: the file, gzip if it ends in `.gz`; time_column: the column of event times (ISO 8601, UTC where it
-    names no zone); select: the values of partition_column that this device takes, empty for all; others: this
-    device also takes rows whose partition value is missing or cannot be read; speed: event seconds per wall
-    second, or `max`. An empty text is None in an optional field. A bad row is a dead letter by itself and never
-    an error of the file.
+    path: the file, gzip if it ends in `.gz`; time_column: the column of event times (ISO 8601, UTC where
+    it names no zone); select: the values of partition_column that this device takes, empty for all;
+    others: this device also takes rows whose partition value is missing or cannot be read; speed: event
+    seconds per wall second, or `max`. An empty text is None in an optional field. A bad row is a dead
+    letter by itself, never an error of the file.
     """
 
     bounded: ClassVar[bool] = True

@@ -1,8 +1,9 @@
 """Rows of a CSV file, plain or gzip, each with the line it begins on and its raw bytes.
 
-Under the CSV replay, before any parsing of values. Guarantees: bytes that are no row (a broken quote, a NUL,
-text that is not UTF-8, a row of more than 1 MiB) are handed over with a reason and do not disturb the rows
-after them; memory is bounded by one row; a file that cannot be read at all is a `SourceError` that names it.
+Under the CSV replay, before any parsing of values. Guarantees: bytes that are no row (a broken quote, a
+NUL, text that is not UTF-8, a row of more than 1 MiB) are handed over with a reason and do not disturb the
+rows after them; memory is bounded by one row; a file that cannot be read at all is a `SourceError` that
+names it.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ _BOM = b"\xef\xbb\xbf"
 class Row:
     """One row: `line` it begins on (from 1), raw bytes without the line's end, its fields as text.
 
-    problem: why it is no record, None where it can be one; `fields` of a row with a problem may be empty, and
-    bytes in them that are not UTF-8 stand as lone surrogates.
+    problem: why it is no record, None where it can be one; `fields` of a row with a problem may be empty,
+    and bytes in them that are not UTF-8 stand as lone surrogates.
     """
 
     line: int

@@ -1,0 +1,52 @@
+"""The settings of an agent that its classes read: sizes and times with their defaults, as frozen data.
+
+Made by `geartrain_edge.config` from a file, or by hand in tests and in the simulator. Every loop, queue
+and retry of the agent is bounded by one of these.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from geartrain.wire.limits import LIMITS, Limits
+
+
+@dataclass(frozen=True, slots=True)
+class UplinkSettings:
+    """How batches are sent.
+
+    window, window_bytes: sent batches that may wait for an ack; resend_ms: after so long without progress
+    all of them are sent again, doubling up to resend_ms_max; backoff_ms, backoff_ms_max: the range of the
+    pause before a new connection, drawn at random up to it; silence_ms: a connection on which ingest says
+    nothing for so long, while batches wait, is made anew; digest_retries_max: times that ingest may refuse
+    one batch's digest.
+    """
+
+    window: int = 64
+    window_bytes: int = 4 << 20
+    resend_ms: int = 2_000
+    resend_ms_max: int = 30_000
+    backoff_ms: int = 250
+    backoff_ms_max: int = 30_000
+    silence_ms: int = 120_000
+    digest_retries_max: int = 8
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """How an agent works.
+
+    device: its name; spool_bytes_max: sources wait while the spool holds as much; records_max,
+    interval_ms: a commit is made after so many records, or so long after its first, or at once when the
+    sources are idle; read_max: rows of one read of a split; idle_ms_max: the longest pause while the
+    sources have nothing.
+    """
+
+    device: str
+    spool_bytes_max: int = 256 << 20
+    records_max: int = 1_000
+    interval_ms: int = 200
+    read_max: int = 256
+    idle_ms_max: int = 100
+    uplink: UplinkSettings = field(default_factory=UplinkSettings)
+    limits: Limits = LIMITS
