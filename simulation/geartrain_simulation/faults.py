@@ -1,0 +1,51 @@
+"""Which faults a run may meet, and how often: drawn from its seed, so that seeds press different sides.
+
+Read by the simulated disk, network and stores. The defaults are a world in which nothing goes wrong.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """Probabilities, each of one effect, and times in virtual seconds.
+
+    drop, duplicate, reorder: of each leg of a publish; latency_s_max: of a leg; late_s_max: how far a
+    reordered one is held back; disk_error: of a disk call; torn: whether power loss may leave a part of a
+    write; pause_s_max: how long an effect takes; slow, slow_s_max: of one that takes far longer.
+    """
+
+    drop: float = 0.0
+    duplicate: float = 0.0
+    reorder: float = 0.0
+    latency_s_max: float = 0.005
+    late_s_max: float = 2.0
+    disk_error: float = 0.0
+    torn: bool = True
+    pause_s_max: float = 0.002
+    slow: float = 0.0
+    slow_s_max: float = 0.5
+
+    @staticmethod
+    def drawn(random: Random) -> Faults:
+        """A mixture in which each kind of fault is absent in some runs and frequent in others."""
+        return Faults(
+            drop=random.choice((0.0, 0.02, 0.1, 0.3)),
+            duplicate=random.choice((0.0, 0.05, 0.3)),
+            reorder=random.choice((0.0, 0.05, 0.3)),
+            latency_s_max=random.choice((0.001, 0.02, 0.2)),
+            late_s_max=random.choice((0.05, 1.0, 5.0)),
+            torn=random.random() < 0.7,
+            pause_s_max=random.choice((0.0, 0.001, 0.02)),
+            slow=random.choice((0.0, 0.02, 0.1)),
+            slow_s_max=random.choice((0.1, 1.0)),
+        )
+
+    def pause_s(self, random: Random) -> float:
+        """How long one effect takes."""
+        if random.random() < self.slow:
+            return random.uniform(0, self.slow_s_max)
+        return random.uniform(0, self.pause_s_max)

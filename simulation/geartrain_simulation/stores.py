@@ -1,0 +1,273 @@
+"""The two transactional stores in memory: what was committed survives a crash, what was not vanishes.
+
+`SpoolBook` and `LedgerBook` are what the disk of a node keeps; `SimSpoolStore` and `SimLedgerStore` are one
+process's way to them. Guarantees of each transaction: all of it or nothing, in the order of the calls; a kill
+may strike before it, or after it and before its caller hears. They refuse what the SQLite forms refuse.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from geartrain.errors import GeartrainError, LedgerError, SpoolError
+from geartrain.ports import (
+    AckCursor,
+    Entry,
+    EntryKind,
+    LedgerChange,
+    QuarantinedBatch,
+    SplitProgress,
+    SpoolCommit,
+    SpooledBatch,
+    SpoolImage,
+    StoredSchema,
+)
+from geartrain.wire.envelope import DIGEST_BYTES
+from geartrain_simulation.faults import Faults
+from geartrain_simulation.world import Process
+
+T = TypeVar("T")
+
+DIGESTS_KEPT = 1_024
+
+
+class Transactions:
+    """The calls of one process to one store: each takes its time; they are carried out in the order made."""
+
+    def __init__(self, process: Process, what: str, faults: Faults, error: type[GeartrainError]) -> None:
+        self._process, self._what, self._faults, self._error = process, what, faults, error
+        self._random = process.random(what)
+        self._turn = asyncio.Lock()
+        self.is_open = False
+
+    async def run(self, name: str, effect: Callable[[], T], detail: str = "") -> T:
+        """Carry out `effect` as one transaction; raises the store's error when the store is not open."""
+        self._process.point(f"{self._what}.{name}", detail)
+        async with self._turn:
+            if not self.is_open and name != "open":
+                raise self._error(f"the {self._what} is not open")
+            try:
+                await self._process.pause(self._random, self._faults)
+            except asyncio.CancelledError:
+                if self._random.random() < 0.5:
+                    effect()  # what was handed over is not taken back because nobody waits for it any more
+                raise
+            result = effect()
+        self._process.point(f"{self._what}.{name} done")
+        return result
+
+
+class SpoolBook:
+    """What one (device, flow) has committed. `on_trim` is told (epoch, through_seq) of each trim."""
+
+    def __init__(self) -> None:
+        self.device = self.flow = ""
+        self.epoch = b""
+        self.digest = bytes(DIGEST_BYTES)
+        self.last_seq = self.acked_seq = 0
+        self.batches: dict[int, SpooledBatch] = {}
+        self.positions: dict[tuple[str, str], SplitProgress] = {}
+        self.state: dict[tuple[str, bytes], bytes] = {}
+        self.counters: dict[str, int] = {}
+        self.owner: Process | None = None
+        self.on_trim: Callable[[bytes, int], None] = lambda epoch, through_seq: None
+
+    def image(self) -> SpoolImage:
+        """What a store gives when it is opened."""
+        spooled_bytes = sum(batch.size for batch in self.batches.values())
+        marks = (self.epoch, self.last_seq, self.acked_seq, self.digest, spooled_bytes)
+        return SpoolImage(*marks, dict(self.positions), dict(self.state), dict(self.counters))
+
+    def apply(self, change: SpoolCommit) -> None:
+        """Write a commit; raises `SpoolError` when its batches do not follow on the last."""
+        for seq, batch in enumerate(change.batches, self.last_seq + 1):
+            if batch.seq != seq:
+                raise SpoolError(f"batch {batch.seq} does not follow on {seq - 1}")
+        for batch in change.batches:
+            self.batches[batch.seq] = batch
+            self.last_seq, self.digest = batch.seq, batch.digest
+        self.positions.update(change.positions)
+        self.counters.update(change.counters)
+        for at, value in change.state.items():
+            if value is None:
+                self.state.pop(at, None)
+            else:
+                self.state[at] = value
+
+    def trim(self, through_seq: int) -> None:
+        """Forget batches up to `through_seq`."""
+        self.on_trim(self.epoch, through_seq)
+        self.acked_seq = max(self.acked_seq, through_seq)
+        self.batches = {seq: batch for seq, batch in self.batches.items() if seq > through_seq}
+
+
+class SimSpoolStore:
+    """`geartrain.ports.SpoolStore` of one process."""
+
+    def __init__(self, process: Process, book: SpoolBook, faults: Faults | None = None) -> None:
+        self._process, self._book = process, book
+        self._transactions = Transactions(process, "spool", faults or Faults(), SpoolError)
+
+    async def open(self, device: str, flow: str, fresh_epoch: bytes) -> SpoolImage:
+        """Open or create; raises `SpoolError` for another device or flow, or while it is in use."""
+
+        def take() -> SpoolImage:
+            book = self._book
+            if book.owner is not None and book.owner.alive and book.owner is not self._process:
+                raise SpoolError(f"the spool is in use by {book.owner.name}")
+            if book.epoch and (book.device, book.flow) != (device, flow):
+                raise SpoolError(f"the spool belongs to device {book.device}, flow {book.flow}")
+            if not book.epoch:
+                book.device, book.flow, book.epoch = device, flow, fresh_epoch
+            book.owner = self._process
+            self._transactions.is_open = True
+            return book.image()
+
+        return await self._transactions.run("open", take, f"{device} {flow}")
+
+    async def commit(self, change: SpoolCommit) -> None:
+        """Write in one durable transaction."""
+        detail = f"{len(change.batches)} batches after {self._book.last_seq}"
+        await self._transactions.run("commit", lambda: self._book.apply(change), detail)
+
+    async def read(self, after_seq: int, limit: int) -> list[SpooledBatch]:
+        """Up to `limit` committed batches with seq > `after_seq`, in seq order."""
+
+        def found() -> list[SpooledBatch]:
+            return [batch for seq, batch in sorted(self._book.batches.items()) if seq > after_seq][:limit]
+
+        return await self._transactions.run("read", found, f"{after_seq} {limit}")
+
+    async def trim(self, through_seq: int) -> None:
+        """Delete batches with seq <= `through_seq` and remember it as acked."""
+        await self._transactions.run("trim", lambda: self._book.trim(through_seq), str(through_seq))
+
+    async def close(self) -> None:
+        """Release the store; a second call does nothing."""
+        self._transactions.is_open = False
+        if self._book.owner is self._process:
+            self._book.owner = None
+
+
+class LedgerBook:
+    """What one log's ledger has committed. `on_commit` is told of each change once it is durable."""
+
+    def __init__(self) -> None:
+        self.term = 0
+        self.entries: dict[tuple[str, str, int], list[Entry]] = {}
+        self.cursors: dict[tuple[str, str], AckCursor] = {}
+        self.closed: set[tuple[str, str, bytes]] = set()
+        self.schemas: dict[tuple[str, str, str], StoredSchema] = {}
+        self.quarantined: list[QuarantinedBatch] = []
+        self.digests: dict[tuple[str, str, bytes], dict[int, bytes]] = {}
+        self.counters: dict[str, int] = {}
+        self.on_commit: Callable[[LedgerChange], None] = lambda change: None
+
+    def all_entries(self) -> list[Entry]:
+        """Every entry, by place and number."""
+        return [entry for place in sorted(self.entries) for entry in self.entries[place]]
+
+    def apply(self, term: int, change: LedgerChange) -> None:
+        """Write a change; raises `LedgerError` for an old term or a number that is taken or left out."""
+        if term != self.term:
+            raise LedgerError(f"another ingest has taken the ledger (its term is {self.term}, ours {term})")
+        following: dict[tuple[str, str, int], int] = {}
+        for entry in change.entries:
+            place = (entry.flow, entry.channel, entry.partition)
+            number = following.get(place, len(self.entries.get(place, ()))) + 1
+            if entry.number != number:
+                raise LedgerError(f"entry {entry.number} of {place} does not follow on {number - 1}")
+            following[place] = number
+        for entry in change.entries:
+            self.entries.setdefault((entry.flow, entry.channel, entry.partition), []).append(entry)
+        self.cursors.update({(cursor.device, cursor.flow): cursor for cursor in change.cursors})
+        for schema in change.schemas:
+            self.schemas.setdefault((schema.flow, schema.channel, schema.schema_id), schema)
+        self.quarantined += change.quarantined
+        self.counters.update(change.counters)
+        for one in change.digests:
+            kept = self.digests.setdefault((one.device, one.flow, one.epoch), {})
+            kept[one.seq] = one.digest
+            for seq in [seq for seq in kept if seq <= one.seq - DIGESTS_KEPT]:
+                del kept[seq]
+        for epoch in change.closed_epochs:
+            self.closed.add(epoch)
+            self.digests.pop(epoch, None)
+        self.on_commit(change)
+
+
+class SimLedgerStore:
+    """`geartrain.ports.LedgerStore` of one process."""
+
+    def __init__(self, process: Process, book: LedgerBook, faults: Faults | None = None) -> None:
+        self._book = book
+        self._transactions = Transactions(process, "ledger", faults or Faults(), LedgerError)
+
+    async def open(self) -> int:
+        """Open or create, take the fencing term (one above the last) and return it."""
+
+        def take() -> int:
+            self._book.term += 1
+            self._transactions.is_open = True
+            return self._book.term
+
+        return await self._transactions.run("open", take)
+
+    async def commit(self, term: int, change: LedgerChange) -> None:
+        """Write in one durable transaction; raises `LedgerError` when `term` is no longer the newest."""
+        detail = f"{term}: {len(change.entries)} entries, {len(change.cursors)} cursors"
+        await self._transactions.run("commit", lambda: self._book.apply(term, change), detail)
+
+    async def cursors(self) -> list[AckCursor]:
+        """Every device's cursor."""
+        return await self._read(
+            "cursors", lambda: [self._book.cursors[at] for at in sorted(self._book.cursors)]
+        )
+
+    async def closed_epochs(self) -> set[tuple[str, str, bytes]]:
+        """(device, flow, epoch) of every epoch that a later one has replaced."""
+        return await self._read("closed_epochs", lambda: set(self._book.closed))
+
+    async def schemas(self) -> list[StoredSchema]:
+        """Every schema announced so far, in the order they were stored."""
+        return await self._read("schemas", lambda: list(self._book.schemas.values()))
+
+    async def last_entries(self) -> list[Entry]:
+        """The newest entry of every (flow, channel, partition)."""
+        return await self._read(
+            "last_entries", lambda: [es[-1] for _, es in sorted(self._book.entries.items())]
+        )
+
+    async def devices(self) -> list[tuple[str, str, str]]:
+        """(flow, channel, device) of every ASSIGNED entry."""
+
+        def assigned() -> list[tuple[str, str, str]]:
+            entries = self._book.all_entries()
+            return sorted((e.flow, e.channel, e.device) for e in entries if e.kind is EntryKind.ASSIGNED)
+
+        return await self._read("devices", assigned)
+
+    async def segments(self) -> set[str]:
+        """Every file name that an entry names."""
+        return await self._read(
+            "segments", lambda: {e.segment for e in self._book.all_entries() if e.segment}
+        )
+
+    async def digest_at(self, device: str, flow: str, epoch: bytes, seq: int) -> bytes | None:
+        """The running digest of an appended batch that is still remembered, else None."""
+        return await self._read(
+            "digest_at", lambda: self._book.digests.get((device, flow, epoch), {}).get(seq)
+        )
+
+    async def counters(self) -> Mapping[str, int]:
+        """Totals by name."""
+        return await self._read("counters", lambda: dict(self._book.counters))
+
+    async def close(self) -> None:
+        """Release the ledger; a second call does nothing."""
+        self._transactions.is_open = False
+
+    async def _read(self, name: str, effect: Callable[[], T]) -> T:
+        return await self._transactions.run(name, effect)

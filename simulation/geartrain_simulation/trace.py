@@ -1,0 +1,41 @@
+"""The trace of a run: a line for every effect of every node, folded into one hash.
+
+Equal seeds give equal hashes; where two runs part, the lines show it. Bounded: only the newest are kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+
+LINES_KEPT = 5_000
+
+
+class Trace:
+    """Lines of one run."""
+
+    def __init__(self, lines_kept: int = LINES_KEPT) -> None:
+        self._hash = hashlib.blake2b(digest_size=16)
+        self._lines: deque[str] = deque(maxlen=lines_kept)
+        self.count = 0
+
+    def add(self, time_s: float, who: str, what: str, detail: str = "") -> None:
+        """Note that `who` did `what` at virtual time `time_s`."""
+        line = f"{time_s:.6f} {who} {what} {detail}".rstrip()
+        self._hash.update(line.encode("utf-8", "backslashreplace") + b"\n")
+        self._lines.append(line)
+        self.count += 1
+
+    @property
+    def digest(self) -> str:
+        """The hash of all lines so far, in hexadecimal digits."""
+        return self._hash.copy().hexdigest()
+
+    def tail(self, lines: int = 40) -> list[str]:
+        """The newest lines, oldest first."""
+        return list(self._lines)[-lines:]
+
+
+def short_digest(data: bytes) -> str:
+    """Eight hexadecimal digits that stand for `data` in a trace."""
+    return hashlib.blake2b(data, digest_size=4).hexdigest()

@@ -1,0 +1,206 @@
+"""The stores: what was committed survives every crash, what was not leaves no trace; misuse is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from geartrain.errors import LedgerError, SpoolError
+from geartrain.ports import (
+    AckCursor,
+    BatchDigest,
+    Entry,
+    EntryKind,
+    LedgerChange,
+    SplitProgress,
+    SpoolCommit,
+    SpooledBatch,
+    StoredSchema,
+)
+from geartrain_simulation.faults import Faults
+from geartrain_simulation.stores import DIGESTS_KEPT, LedgerBook, SimLedgerStore, SimSpoolStore, SpoolBook
+from geartrain_simulation.world import Process, World
+
+EPOCH = b"epoch..1"
+SPLIT = ("quotes", "a/quotes")
+
+
+def batch(seq: int) -> SpooledBatch:
+    return SpooledBatch(seq, b"header", b"body", bytes([seq]) * 16, 1)
+
+
+def change(seq: int) -> SpoolCommit:
+    progress = {SPLIT: SplitProgress(seq, seq)}
+    return SpoolCommit([batch(seq)], progress, {("worst", b"k"): str(seq).encode()}, {"read": seq})
+
+
+def in_world(world: World, main: Callable[[Process], Awaitable[None]]) -> None:
+    async def program(process: Process) -> None:
+        await main(process)
+
+    async def story() -> None:
+        node = world.node("n", program)
+        node.start()
+        await node.finished
+
+    world.run(story())
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_spool_commit_is_all_or_nothing_wherever_the_kill_strikes(seed: int) -> None:
+    world = World(seed)
+    book = SpoolBook()
+    returned = [0]
+
+    async def main(process: Process) -> None:
+        store = SimSpoolStore(process, book, Faults(slow=0.5))
+        image = await store.open("a", "stocks", EPOCH)
+        assert image.last_seq >= returned[0]
+        assert image.positions.get(SPLIT, SplitProgress(0, 0)).position == image.last_seq
+        assert image.counters.get("read", 0) == image.last_seq
+        if image.last_seq:
+            assert image.state == {("worst", b"k"): str(image.last_seq).encode()}
+            assert image.digest == bytes([image.last_seq]) * 16
+        for seq in range(image.last_seq + 1, 10):
+            await store.commit(change(seq))
+            returned[0] = seq
+
+    async def story() -> None:
+        node = world.node("n", main)
+        for number in world.random("kills").sample(range(1, 25), 4):
+            node.kill_at_point(number, power=number % 2 == 0)
+        node.start()
+        await node.finished
+        assert node.crashes >= 2
+
+    world.run(story())
+    world.close()
+    assert (book.last_seq, list(book.batches)) == (9, list(range(1, 10)))
+
+
+def test_a_spool_gives_back_what_was_committed(world: World) -> None:
+    book = SpoolBook()
+    trims: list[tuple[bytes, int]] = []
+    book.on_trim = lambda epoch, through_seq: trims.append((epoch, through_seq))
+
+    async def main(process: Process) -> None:
+        store = SimSpoolStore(process, book)
+        fresh = await store.open("a", "stocks", EPOCH)
+        assert (fresh.epoch, fresh.last_seq, fresh.acked_seq, fresh.digest) == (EPOCH, 0, 0, bytes(16))
+        for seq in range(1, 6):
+            await store.commit(change(seq))
+        assert [one.seq for one in await store.read(1, 3)] == [2, 3, 4]
+        await store.trim(3)
+        await store.commit(SpoolCommit(state={("worst", b"k"): None}))
+        with pytest.raises(SpoolError, match="batch 9 does not follow on 5"):
+            await store.commit(change(9))
+        await store.close()
+        with pytest.raises(SpoolError, match="not open"):
+            await store.read(0, 10)
+        image = await SimSpoolStore(process, book).open("a", "stocks", b"another.")
+        assert (image.epoch, image.last_seq, image.acked_seq) == (EPOCH, 5, 3)
+        assert (image.spooled_bytes, image.state) == (2 * batch(1).size, {})
+        with pytest.raises(SpoolError, match="belongs to device a, flow stocks"):
+            await SimSpoolStore(process, book).open("b", "stocks", EPOCH)
+
+    in_world(world, main)
+    assert trims == [(EPOCH, 3)]
+
+
+def test_a_spool_in_use_is_refused_until_its_owner_is_dead(world: World) -> None:
+    book = SpoolBook()
+
+    async def owner(process: Process) -> None:
+        await SimSpoolStore(process, book).open("a", "stocks", EPOCH)
+        await asyncio.sleep(1_000)
+
+    async def other(process: Process) -> None:
+        await asyncio.sleep(1)
+        with pytest.raises(SpoolError, match=r"in use by owner\.1"):
+            await SimSpoolStore(process, book).open("a", "stocks", EPOCH)
+        world.nodes["owner"].crash()
+        await SimSpoolStore(process, book).open("a", "stocks", EPOCH)
+
+    async def story() -> None:
+        world.node("owner", owner, restart_s=(100, 100)).start()
+        node = world.node("other", other)
+        node.start()
+        await node.finished
+
+    world.run(story())
+
+
+def test_transactions_are_carried_out_in_the_order_of_the_calls(world: World) -> None:
+    book = SpoolBook()
+
+    async def main(process: Process) -> None:
+        store = SimSpoolStore(process, book, Faults(slow=0.5))
+        await store.open("a", "stocks", EPOCH)
+        pending = []
+        for seq in range(1, 20):
+            pending.append(asyncio.create_task(store.commit(change(seq))))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        await asyncio.gather(*pending)
+
+    in_world(world, main)
+    assert book.last_seq == 19
+
+
+def entry(number: int, kind: EntryKind = EntryKind.ROWS, channel: str = "quotes") -> Entry:
+    return Entry("stocks", channel, 0, number, kind, number, "a", EPOCH, number, f"{number}.arrow", 0, 1)
+
+
+def test_a_ledger_gives_back_what_was_committed(world: World) -> None:
+    async def main(process: Process) -> None:
+        store = SimLedgerStore(process, LedgerBook())
+        term = await store.open()
+        cursor = AckCursor("a", "stocks", EPOCH, 1, 2, bytes(16))
+        schema = StoredSchema("stocks", "quotes", "id", "{}")
+        await store.commit(
+            term,
+            LedgerChange(
+                entries=[entry(1, EntryKind.ASSIGNED), entry(2), entry(1, channel="late")],
+                cursors=[cursor],
+                schemas=[schema, schema],
+                digests=[
+                    BatchDigest("a", "stocks", EPOCH, seq, bytes([seq % 256]) * 16) for seq in range(1, 1_030)
+                ],
+                counters={"rows": 2},
+            ),
+        )
+        assert await store.cursors() == [cursor]
+        assert await store.schemas() == [schema]
+        assert await store.last_entries() == [entry(1, channel="late"), entry(2)]
+        assert await store.devices() == [("stocks", "quotes", "a")]
+        assert await store.segments() == {"1.arrow", "2.arrow"}
+        assert await store.counters() == {"rows": 2}
+        assert await store.digest_at("a", "stocks", EPOCH, 1_029 - DIGESTS_KEPT) is None
+        assert await store.digest_at("a", "stocks", EPOCH, 1_030 - DIGESTS_KEPT) is not None
+        await store.commit(term, LedgerChange(closed_epochs=[("a", "stocks", EPOCH)]))
+        assert await store.closed_epochs() == {("a", "stocks", EPOCH)}
+        assert await store.digest_at("a", "stocks", EPOCH, 1_029) is None
+        for wrong in (2, 4):
+            with pytest.raises(LedgerError, match=f"entry {wrong} of .* does not follow on 2"):
+                await store.commit(term, LedgerChange(entries=[entry(wrong)], counters={"rows": 9}))
+        assert await store.counters() == {"rows": 2}
+        await store.close()
+        with pytest.raises(LedgerError, match="not open"):
+            await store.counters()
+
+    in_world(world, main)
+
+
+def test_a_ledger_refuses_an_old_term(world: World) -> None:
+    async def main(process: Process) -> None:
+        book = LedgerBook()
+        old, new = SimLedgerStore(process, book), SimLedgerStore(process, book)
+        term = await old.open()
+        assert await new.open() == term + 1
+        with pytest.raises(LedgerError, match="another ingest has taken the ledger"):
+            await old.commit(term, LedgerChange(entries=[entry(1)]))
+        assert await new.last_entries() == []
+
+    in_world(world, main)
