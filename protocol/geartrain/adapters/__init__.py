@@ -1,1 +1,1 @@
-"""Production forms of the ports that agent and ingest share: the only modules of this package with effects."""
+"""Production forms of the ports that agent and ingest share: this package's only modules with effects."""

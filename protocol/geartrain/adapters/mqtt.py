@@ -2,8 +2,8 @@
 
 Between uplink and broker, and between broker and ingest. Guarantees: every failure is a `NetError` of one
 sentence; all that waits is bounded in number, bytes and time; a connection that broke stays broken, and every
-call says so. aiomqtt acknowledges a publish when it enters its queue, before any of our code sees it, and drops
-what the queue cannot hold: our own ack and resend cover both, and `counters` counts the drops.
+call says so. aiomqtt acknowledges a publish when it enters its queue, before any of our code sees it, and
+drops what the queue cannot hold: our own ack and resend cover both, and `counters` counts the drops.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ class MqttConnection:
             raise NetError(str(self._broken))
 
     def _break(self, why: str) -> NetError:
-        """Break the connection, wake all that wait for it, and return the error that says why it first broke."""
+        """Break the connection, wake all that wait for it, and return the error that says why it broke."""
         if self._broken is None:
             self._broken = NetError(f"broker at {self._broker}: {why}")
             self._abandon()
@@ -212,7 +212,7 @@ class MqttConnection:
 
 
 class _Client(aiomqtt.Client):
-    """aiomqtt's client with two things it keeps to itself: when it was cut off, and how to hang up at once."""
+    """aiomqtt's client with two things it keeps to itself: when it was cut off, and how to hang up."""
 
     @property
     def lost(self) -> asyncio.Future[None]:

@@ -7,16 +7,15 @@ back equal bit for bit, origins included; decoding arbitrary bytes raises only `
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import count
-from operator import eq
+from typing import Any
 
 from geartrain.errors import WireError
 from geartrain.schema.columns import ColumnBatch
-from geartrain.schema.fields import FieldType, Schema
+from geartrain.schema.fields import Field, FieldType, Schema
 from geartrain.wire import geartrain_pb2 as pb
-from geartrain.wire.columns import decode_column, encode_column
+from geartrain.wire.columns import BodyTooLargeError, decode_column, encode_column
 from geartrain.wire.envelope import DEFLATED, Header
 from geartrain.wire.limits import LIMITS, Limits
 from geartrain.wire.parsing import INT64_MAX, parse
@@ -29,6 +28,12 @@ HEADER_BYTES_RESERVED = 1 << 17
 """What the rest of a publish may take of `payload_bytes_max` beside the body."""
 
 
+_TIME = Field("event_time", FieldType.INT64)
+_NAME = Field("origin_name", FieldType.STR)
+_NUMBER = Field("origin_number", FieldType.INT64)
+_PATH = Field("origin_path", FieldType.BYTES)
+
+
 @dataclass(frozen=True, slots=True)
 class EncodedRows:
     """Encoded rows, and what the header has to say of them; the header also needs count and schema id."""
@@ -36,10 +41,6 @@ class EncodedRows:
     body: bytes
     flags: int
     first_number: int
-
-
-class BodyTooLargeError(WireError):
-    """These rows do not fit one batch; fewer may."""
 
 
 def encode_rows(schema: Schema, rows: ColumnBatch, limits: Limits = LIMITS) -> EncodedRows:
@@ -51,18 +52,17 @@ def encode_rows(schema: Schema, rows: ColumnBatch, limits: Limits = LIMITS) -> E
     if len(rows) > limits.rows_max:
         raise BodyTooLargeError(f"{len(rows)} rows do not fit one batch; {limits.rows_max} are the most")
     first = rows.numbers[0] if rows.numbers else 0
-    running = first + len(rows) - 1 <= INT64_MAX and all(map(eq, rows.numbers, count(first)))
+    running = first + len(rows) - 1 <= INT64_MAX and rows.numbers == list(range(first, first + len(rows)))
+    paths = rows.paths if rows.paths is not None and any(rows.paths) else None
     body: bytes = pb.Rows(
         fields=[
-            _encode_field(field.name, field.type, values, limits)
+            _encode_field(field, values, limits)
             for field, values in zip(schema.fields, rows.fields, strict=True)
         ],
-        times=_encode_field("event_time", FieldType.INT64, rows.times, limits),
-        names=_encode_field("origin", FieldType.STR, rows.names, limits),
-        numbers=b"" if running else _encode_field("origin", FieldType.INT64, rows.numbers, limits),
-        paths=_encode_field("origin", FieldType.BYTES, rows.paths, limits)
-        if rows.paths is not None and any(rows.paths)
-        else b"",
+        times=_encode_field(_TIME, rows.times, limits),
+        names=_encode_field(_NAME, rows.names, limits),
+        numbers=b"" if running else _encode_field(_NUMBER, rows.numbers, limits),
+        paths=b"" if paths is None else _encode_field(_PATH, paths, limits),
     ).SerializeToString()
     if len(body) > limits.body_bytes_max:
         raise BodyTooLargeError(
@@ -80,11 +80,11 @@ def encode_rows(schema: Schema, rows: ColumnBatch, limits: Limits = LIMITS) -> E
     return EncodedRows(body, flags, first if running else 0)
 
 
-def _encode_field(name: str, kind: FieldType, values: Sequence[object], limits: Limits) -> bytes:
+def _encode_field(field: Field, values: list[Any], limits: Limits) -> bytes:
     try:
-        return encode_column(kind, values, limits)
+        return encode_column(field.type, field.optional, values, limits)
     except WireError as error:
-        raise type(error)(f"field {name}: {error}") from None
+        raise type(error)(f"field {field.name}: {error}") from None
 
 
 def encode_batches(
@@ -131,17 +131,16 @@ def decode_rows(schema: Schema, header: Header, body: bytes, limits: Limits = LI
     first = header.first_number
     if not raw.numbers and first + rows - 1 > INT64_MAX:
         raise WireError(f"batch {header.seq}: numbers from {first} on leave 64 bits")
+
+    def decode(field: Field, data: bytes) -> list[Any]:
+        return decode_column(field.type, field.optional, data, rows, limits)
+
     return ColumnBatch(
-        [
-            decode_column(field.type, field.optional, data, rows, limits)
-            for field, data in zip(schema.fields, raw.fields, strict=True)
-        ],
-        decode_column(FieldType.INT64, False, raw.times, rows, limits),
-        decode_column(FieldType.STR, False, raw.names, rows, limits),
-        decode_column(FieldType.INT64, False, raw.numbers, rows, limits)
-        if raw.numbers
-        else list(range(first, first + rows)),
-        decode_column(FieldType.BYTES, False, raw.paths, rows, limits) if raw.paths else None,
+        list(map(decode, schema.fields, raw.fields)),
+        decode(_TIME, raw.times),
+        decode(_NAME, raw.names),
+        decode(_NUMBER, raw.numbers) if raw.numbers else list(range(first, first + rows)),
+        decode(_PATH, raw.paths) if raw.paths else None,
     )
 
 

@@ -9,108 +9,128 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate, chain, compress, count, islice, repeat
-from operator import is_not, mul, sub, truediv
-from typing import Any
+from collections.abc import Callable, Iterable
+from itertools import accumulate, compress, count, islice, repeat
+from operator import floordiv, is_not, mul, not_, sub, truediv
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from geartrain.errors import WireError
 from geartrain.schema.fields import FieldType
 from geartrain.wire import geartrain_pb2 as pb
 from geartrain.wire.limits import Limits
-from geartrain.wire.parsing import INT64_MAX, parse
+from geartrain.wire.parsing import INT64_MAX, INT64_MIN, parse
 
-_INT64_MIN = -INT64_MAX - 1
+if TYPE_CHECKING:
+    from google.protobuf.internal.containers import RepeatedScalarFieldContainer
+
+_T = TypeVar("_T", bool, int, float, str, bytes)
+
 _DIGITS_MAX = 9
-_SAMPLE = 8
-_EXACT_MAX = 2**53
-_PLAIN, _CONSTANT = pb.Column.PLAIN, pb.Column.CONSTANT
+_DIGITS_SAMPLE = 8
+_STEPS_SAMPLE = 32
+_BYTE_INDEXES_MAX = 256
+_WHOLE_MAX = 2**48
+"""As a varint a larger number takes as much as a double."""
 
 
-def encode_column(kind: FieldType, values: Sequence[Any], limits: Limits) -> bytes:
+class BodyTooLargeError(WireError):
+    """These rows do not fit one batch; fewer may."""
+
+
+def encode_column(kind: FieldType, optional: bool, values: list[Any], limits: Limits) -> bytes:
     """A column as bytes, in its smallest encoding; raises `WireError` for a value that is not of its type."""
-    column = pb.Column(encoding=_PLAIN)
+    column = pb.Column(encoding=pb.Column.PLAIN)
     rows = len(values)
-    if None in values:
+    if optional and None in values:
         present = list(map(is_not, values, repeat(None)))
-        column.nulls = pack_bits([not one for one in present])
+        column.nulls = pack_bits(list(map(not_, present)))
         values = list(compress(values, present))
     try:
         if values:
             _ENCODERS[kind](column, values)
         encoded: bytes = column.SerializeToString()
     except (TypeError, ValueError, OverflowError) as error:
-        raise WireError(f"a value does not fit type {kind.value}: {error}") from None
-    if kind in (FieldType.STR, FieldType.BYTES):
-        _check_texts(column, rows, limits)
+        raise WireError(f"a value is not of type {kind.value}: {error}") from None
+    check_texts(column, len(encoded), rows, limits)
     return encoded
 
 
 def decode_column(kind: FieldType, optional: bool, data: bytes, rows: int, limits: Limits) -> list[Any]:
     """The `rows` values of a column, None where it is null; raises `WireError` for any other bytes."""
     column = parse(pb.Column, data, "a column", limits.body_bytes_max)
+    check_texts(column, len(data), rows, limits)
     if not column.nulls:
-        return _decode_present(kind, column, rows, limits)
+        return _decode_present(kind, column, rows)
     if not optional:
         raise WireError("a column has nulls, but its field is not optional")
     nulls = unpack_bits(column.nulls, rows)
-    values = iter(_decode_present(kind, column, rows - sum(nulls), limits))
+    values = iter(_decode_present(kind, column, rows - sum(nulls)))
     return [None if null else next(values) for null in nulls]
 
 
-def _decode_present(kind: FieldType, column: pb.Column, rows: int, limits: Limits) -> list[Any]:
-    if kind in (FieldType.STR, FieldType.BYTES):
-        _check_texts(column, rows, limits)
-    if not rows:
-        if column.encoding != _PLAIN:
-            raise WireError("a column without values is not plain")
-        return _exactly(list(_PLAIN_VALUES[kind](column, 0)), 0)
-    if column.encoding == _PLAIN:
-        return _exactly(_PLAIN_VALUES[kind](column, rows), rows)
-    if column.encoding == _CONSTANT:
-        return _exactly(_PLAIN_VALUES[kind](column, 1), 1) * rows
+def _decode_present(kind: FieldType, column: pb.Column, rows: int) -> list[Any]:
+    if column.encoding == pb.Column.PLAIN:
+        return _PLAIN[kind](column, rows)
+    if rows < 1:
+        raise WireError("a column without values is not plain")
+    if column.encoding == pb.Column.CONSTANT:
+        return _PLAIN[kind](column, 1) * rows
     decoder = _DECODERS.get((kind, column.encoding))
     if decoder is None:
         raise WireError(f"encoding {column.encoding} is not one of {kind.value} columns")
     return decoder(column, rows)
 
 
-def _exactly(values: list[Any], rows: int) -> list[Any]:
-    if len(values) != rows:
-        raise WireError(f"a column has {len(values)} values for {rows} rows")
-    return values
+def _values(packed: RepeatedScalarFieldContainer[_T], rows: int) -> list[_T]:
+    """The values as a list, which is larger than the packed ones: so they are counted first."""
+    if len(packed) != rows:
+        raise WireError(f"a column has {len(packed)} values for {rows} rows")
+    return packed[:]
+
+
+def _constant(values: list[Any]) -> bool:
+    return bool(values[0] == values[-1]) and values.count(values[0]) == len(values)
 
 
 # --- ints ---
 
 
-def _encode_ints(column: pb.Column, values: Sequence[int]) -> None:
-    low, high = min(values), max(values)
-    if low == high:
-        column.encoding = _CONSTANT
-        column.ints.append(low)
-        return
-    if high - low <= INT64_MAX:
-        delta = _delta(pb.Column.DELTA, values)
-        plain = pb.Column(ints=values)
-        column.MergeFrom(delta if delta.ByteSize() < plain.ByteSize() else plain)
+def _encode_ints(column: pb.Column, values: list[int]) -> None:
+    if _constant(values):
+        column.encoding = pb.Column.CONSTANT
+        column.ints.append(values[0])
+    elif _steps_are_smaller(values) and _fits(values):
+        column.encoding = pb.Column.DELTA
+        _write_deltas(column, values)
     else:
         column.ints.extend(values)
 
 
-def _delta(encoding: pb.Column.Encoding.ValueType, values: Sequence[int]) -> pb.Column:
+def _steps_are_smaller(values: list[int]) -> bool:
+    """Whether deltas take less than the values, by a sample: worth the work from a fifth on."""
+    rows = range(0, len(values) - 1, len(values) // _STEPS_SAMPLE + 1)
+    steps = sum([(values[row + 1] - values[row]).bit_length() // 7 + 1 for row in rows])
+    return steps < 0.8 * sum([values[row].bit_length() // 7 + 1 for row in rows])
+
+
+def _fits(values: list[int]) -> bool:
+    """Whether all are of 64 bits, and all deltas too."""
+    low, high = min(values), max(values)
+    return low >= INT64_MIN and high <= INT64_MAX and high - low <= INT64_MAX
+
+
+def _write_deltas(column: pb.Column, values: list[int]) -> None:
     deltas = list(map(sub, islice(values, 1, None), values))
     unit = math.gcd(*deltas)
-    if unit > 1:
-        deltas = [delta // unit for delta in deltas]
-    return pb.Column(encoding=encoding, base=values[0], unit=unit, ints=deltas)
+    column.base, column.unit = values[0], unit
+    column.ints.extend(map(floordiv, deltas, repeat(unit)) if unit > 1 else deltas)
 
 
 def _decode_delta(column: pb.Column, rows: int) -> list[int]:
-    deltas = _exactly(list(column.ints), rows - 1)
-    steps: Iterator[int] = map(mul, deltas, repeat(column.unit)) if column.unit != 1 else iter(deltas)
-    values = list(accumulate(chain((column.base,), steps)))
-    if min(values) < _INT64_MIN or max(values) > INT64_MAX:
+    deltas = _values(column.ints, rows - 1)
+    steps: Iterable[int] = map(mul, deltas, repeat(column.unit)) if column.unit != 1 else deltas
+    values = list(accumulate(steps, initial=column.base))
+    if min(values) < INT64_MIN or max(values) > INT64_MAX:
         raise WireError("a column of deltas leaves 64 bits")
     return values
 
@@ -118,54 +138,70 @@ def _decode_delta(column: pb.Column, rows: int) -> list[int]:
 # --- floats ---
 
 
-def _encode_floats(column: pb.Column, values: Sequence[float]) -> None:
-    # Compared as bytes: -0.0 equals 0.0 and NaN equals nothing, but their bits tell.
-    raw = array("d", values).tobytes()
-    if raw == raw[:8] * len(values):
-        column.encoding = _CONSTANT
+def _encode_floats(column: pb.Column, values: list[float]) -> None:
+    if _constant(values) and _same_bits(values, values[:1] * len(values)):
+        column.encoding = pb.Column.CONSTANT
         column.doubles.append(values[0])
         return
-    decimal = _decimal(values, raw)
-    if decimal is not None and decimal.ByteSize() < len(raw):
-        column.MergeFrom(decimal)
-    else:
+    digits = _decimal_digits(values[:: len(values) // _DIGITS_SAMPLE + 1])
+    whole = None if digits is None else _whole(values, 10.0**digits)
+    if digits is None or whole is None:
         column.doubles.extend(values)
+        return
+    column.digits = digits
+    if _steps_are_smaller(whole):
+        column.encoding = pb.Column.DECIMAL_DELTA
+        _write_deltas(column, whole)
+    else:
+        column.encoding = pb.Column.DECIMAL
+        column.ints.extend(whole)
 
 
-def _decimal(values: Sequence[float], raw: bytes) -> pb.Column | None:
-    """The values as whole numbers of some decimal place, if that gives back every bit; else None."""
-    sample = values[:_SAMPLE]
+def _same_bits(values: list[float], others: list[float]) -> bool:
+    """-0.0 equals 0.0, and NaN nothing, but their bits tell."""
+    return array("d", values).tobytes() == array("d", others).tobytes()
+
+
+def _decimal_digits(sample: list[float]) -> int | None:
+    """How many decimal digits make every value of the sample from a small whole number; None if none do."""
     if not all(map(math.isfinite, sample)):
         return None
+    largest = max(map(abs, sample))
     for digits in range(_DIGITS_MAX + 1):
         scale = 10.0**digits
-        if all(round(value * scale) / scale == value for value in sample if abs(value) * scale < _EXACT_MAX):
-            break
-    else:
-        return None
+        if largest * scale > _WHOLE_MAX:
+            return None
+        if all(round(value * scale) / scale == value for value in sample):
+            return digits
+    return None
+
+
+def _whole(values: list[float], scale: float) -> list[int] | None:
+    """The values as whole numbers of 1 / `scale`, if these are small and bring back every bit; else None."""
     try:
-        whole = list(map(round, map(mul, values, repeat(scale))))
-    except (OverflowError, ValueError):  # inf and NaN are no whole numbers
+        whole = list(map(float.__round__, map(mul, values, repeat(scale))))
+    except (OverflowError, ValueError):  # infinities and NaN
         return None
-    if max(whole) > _EXACT_MAX or min(whole) < -_EXACT_MAX:
+    if list(map(truediv, whole, repeat(scale))) != values:
         return None
-    if array("d", map(truediv, whole, repeat(scale))).tobytes() != raw:
+    low, high = min(whole), max(whole)
+    if low < -_WHOLE_MAX or high > _WHOLE_MAX:
         return None
-    column = _delta(pb.Column.DECIMAL, whole)
-    column.digits = digits
-    return column
+    if low <= 0 <= high and any(math.copysign(1.0, value) < 0 for value in values if value == 0):
+        return None
+    return whole
 
 
-def _decode_decimal(column: pb.Column, rows: int) -> list[float]:
+def _decode_decimal(column: pb.Column, whole: list[int]) -> list[float]:
     if column.digits > _DIGITS_MAX:
         raise WireError(f"a column has {column.digits} decimal digits; {_DIGITS_MAX} are the most")
-    return list(map(truediv, _decode_delta(column, rows), repeat(10.0**column.digits)))
+    return list(map(truediv, whole, repeat(10.0**column.digits)))
 
 
 # --- bools ---
 
 
-def pack_bits(flags: Sequence[bool]) -> bytes:
+def pack_bits(flags: list[bool]) -> bytes:
     """A bit a flag, lowest bit of the first byte first; the last byte is filled with zeros."""
     digits = bytes(flags)[::-1].translate(_TO_DIGITS)
     return int(digits, 2).to_bytes((len(flags) + 7) // 8, "little") if flags else b""
@@ -184,65 +220,82 @@ def unpack_bits(bits: bytes, rows: int) -> list[bool]:
 _TO_DIGITS = bytes.maketrans(b"\0\1", b"01")
 
 
-def _encode_bools(column: pb.Column, values: Sequence[bool]) -> None:
-    constant = len(set(values)) == 1
-    column.encoding = _CONSTANT if constant else _PLAIN
+def _encode_bools(column: pb.Column, values: list[bool]) -> None:
+    constant = _constant(values)
+    column.encoding = pb.Column.CONSTANT if constant else pb.Column.PLAIN
     column.bits = pack_bits(values[:1] if constant else values)
 
 
 # --- texts and blobs ---
 
 
-def _encode_texts(column: pb.Column, values: Sequence[str]) -> None:
-    column.encoding, unique, indexes = _indexed(values)
-    column.texts.extend(unique)
-    column.indexes.extend(indexes)
+def _encode_texts(column: pb.Column, values: list[str]) -> None:
+    column.encoding, written = _index(column, values)
+    column.texts.extend(written)
 
 
-def _encode_blobs(column: pb.Column, values: Sequence[bytes]) -> None:
-    column.encoding, unique, indexes = _indexed(values)
-    column.blobs.extend(unique)
-    column.indexes.extend(indexes)
+def _encode_blobs(column: pb.Column, values: list[bytes]) -> None:
+    column.encoding, written = _index(column, values)
+    column.blobs.extend(written)
 
 
-def _indexed(values: Sequence[Any]) -> tuple[pb.Column.Encoding.ValueType, Sequence[Any], Sequence[int]]:
-    """(encoding, values to write, indexes): each value once with an index a row where that is smaller."""
-    unique = dict(zip(dict.fromkeys(values), count(), strict=False))
-    if len(unique) == 1:
-        return _CONSTANT, values[:1], ()
-    # A length of one byte each is assumed; longer ones only make a dictionary better.
-    plain = sum(map(len, values)) + 2 * len(values)
-    written = sum(map(len, unique)) + 2 * len(unique) + len(values) * (1 if len(unique) <= 128 else 2)
-    if written >= plain:
-        return _PLAIN, values, ()
-    return pb.Column.DICTIONARY, list(unique), list(map(unique.__getitem__, values))
-
-
-def _decode_dictionary(values: Sequence[Any], column: pb.Column, rows: int) -> list[Any]:
-    indexes = _exactly(list(column.indexes), rows)
-    if max(indexes) >= len(values):
-        raise WireError(f"a column has the index {max(indexes)} into a dictionary of {len(values)}")
-    return list(map(values.__getitem__, indexes))
-
-
-def _check_texts(column: pb.Column, rows: int, limits: Limits) -> None:
-    """A dictionary writes a value once but means it in many rows: the caps count what it means."""
-    values: list[bytes] = [text.encode() for text in column.texts] or list(column.blobs)
-    sizes = list(map(len, values))
-    longest = max(sizes, default=0)
-    if longest > limits.text_bytes_max:
-        raise WireError(f"a text has {longest} bytes; {limits.text_bytes_max} are the most")
-    if longest * rows <= limits.body_bytes_max:
-        return
-    if column.encoding == _CONSTANT:
-        total = longest * rows
+def _index(column: pb.Column, values: list[Any]) -> tuple[pb.Column.Encoding.ValueType, list[Any]]:
+    """(encoding, values to write): each value once, and an index a row in `column`, where that is smaller."""
+    if _constant(values):
+        return pb.Column.CONSTANT, values[:1]
+    unique = dict.fromkeys(values)
+    if len(unique) == len(values):
+        return pb.Column.PLAIN, values
+    rows, few = len(values), len(unique) <= _BYTE_INDEXES_MAX
+    # A text costs its length and two bytes; that a long one costs a little more hardly moves the choice.
+    if (2 * len(unique) > rows or not few) and (
+        sum(map(len, unique)) + 2 * len(unique) + (1 if few else 2) * rows >= sum(map(len, values)) + 2 * rows
+    ):
+        return pb.Column.PLAIN, values
+    numbers = dict(zip(unique, count(), strict=False))
+    indexes = map(numbers.__getitem__, values)
+    if few:
+        column.byte_indexes = bytes(indexes)
     else:
-        total = sum(sizes[index] for index in column.indexes if index < len(sizes)) or sum(sizes)
+        column.indexes.extend(indexes)
+    return pb.Column.DICTIONARY, list(unique)
+
+
+def _decode_dictionary(values: list[Any], column: pb.Column, rows: int) -> list[Any]:
+    indexes = column.byte_indexes or _values(column.indexes, rows)
+    if len(indexes) != rows:
+        raise WireError(f"a column has {len(indexes)} indexes for {rows} rows")
+    try:
+        return list(map(values.__getitem__, indexes))
+    except IndexError:
+        raise WireError(f"a column has an index beyond its dictionary of {len(values)} values") from None
+
+
+def check_texts(column: pb.Column, column_bytes: int, rows: int, limits: Limits) -> None:
+    """Raise `WireError` when a text is too long, `BodyTooLargeError` when all that the column means is.
+
+    A dictionary holds a value once but means it in many rows, which would let few bytes grow without bound.
+    """
+    if len(column.texts) + len(column.blobs) > rows:
+        raise WireError(f"a column has {len(column.texts) + len(column.blobs)} texts for {rows} rows")
+    repeated = column.encoding != pb.Column.PLAIN
+    if column_bytes <= limits.text_bytes_max and not (
+        repeated and column_bytes * rows > limits.body_bytes_max
+    ):
+        return
+    sizes = [len(text.encode()) for text in column.texts] + list(map(len, column.blobs))
+    if sizes and max(sizes) > limits.text_bytes_max:
+        raise WireError(f"a text has {max(sizes)} bytes; {limits.text_bytes_max} are the most")
+    if column.encoding == pb.Column.DICTIONARY:
+        indexes = column.byte_indexes or column.indexes
+        total = sum([sizes[index] for index in indexes if index < len(sizes)])
+    else:
+        total = sum(sizes) * (rows if repeated else 1)
     if total > limits.body_bytes_max:
-        raise WireError(f"the texts of a column have {total} bytes; {limits.body_bytes_max} are the most")
+        raise BodyTooLargeError(f"a column's texts have {total} bytes; {limits.body_bytes_max} are the most")
 
 
-_ENCODERS: dict[FieldType, Callable[[pb.Column, Sequence[Any]], None]] = {
+_ENCODERS: dict[FieldType, Callable[[pb.Column, list[Any]], None]] = {
     FieldType.BOOL: _encode_bools,
     FieldType.INT64: _encode_ints,
     FieldType.FLOAT64: _encode_floats,
@@ -250,18 +303,19 @@ _ENCODERS: dict[FieldType, Callable[[pb.Column, Sequence[Any]], None]] = {
     FieldType.BYTES: _encode_blobs,
     FieldType.DATETIME: _encode_ints,
 }
-_PLAIN_VALUES: dict[FieldType, Callable[[pb.Column, int], list[Any]]] = {
+_PLAIN: dict[FieldType, Callable[[pb.Column, int], list[Any]]] = {
     FieldType.BOOL: lambda column, rows: unpack_bits(column.bits, rows),
-    FieldType.INT64: lambda column, _: list(column.ints),
-    FieldType.FLOAT64: lambda column, _: list(column.doubles),
-    FieldType.STR: lambda column, _: list(column.texts),
-    FieldType.BYTES: lambda column, _: list(column.blobs),
-    FieldType.DATETIME: lambda column, _: list(column.ints),
+    FieldType.INT64: lambda column, rows: _values(column.ints, rows),
+    FieldType.FLOAT64: lambda column, rows: _values(column.doubles, rows),
+    FieldType.STR: lambda column, rows: _values(column.texts, rows),
+    FieldType.BYTES: lambda column, rows: _values(column.blobs, rows),
+    FieldType.DATETIME: lambda column, rows: _values(column.ints, rows),
 }
 _DECODERS: dict[tuple[FieldType, int], Callable[[pb.Column, int], list[Any]]] = {
     (FieldType.INT64, pb.Column.DELTA): _decode_delta,
     (FieldType.DATETIME, pb.Column.DELTA): _decode_delta,
-    (FieldType.FLOAT64, pb.Column.DECIMAL): _decode_decimal,
-    (FieldType.STR, pb.Column.DICTIONARY): lambda c, rows: _decode_dictionary(list(c.texts), c, rows),
-    (FieldType.BYTES, pb.Column.DICTIONARY): lambda c, rows: _decode_dictionary(list(c.blobs), c, rows),
+    (FieldType.FLOAT64, pb.Column.DECIMAL): lambda c, rows: _decode_decimal(c, _values(c.ints, rows)),
+    (FieldType.FLOAT64, pb.Column.DECIMAL_DELTA): lambda c, rows: _decode_decimal(c, _decode_delta(c, rows)),
+    (FieldType.STR, pb.Column.DICTIONARY): lambda c, rows: _decode_dictionary(c.texts[:], c, rows),
+    (FieldType.BYTES, pb.Column.DICTIONARY): lambda c, rows: _decode_dictionary(c.blobs[:], c, rows),
 }

@@ -378,9 +378,11 @@ class Column(_message.Message):
         DELTA: Column._Encoding.ValueType  # 3
         """ints: the first value is base, the next ones base + unit * (sum of ints so far)"""
         DICTIONARY: Column._Encoding.ValueType  # 4
-        """texts or blobs: each value once; indexes: one a row"""
+        """texts or blobs: each value once, and an index a row"""
         DECIMAL: Column._Encoding.ValueType  # 5
-        """doubles: (what DELTA gives) / 10 ** digits"""
+        """doubles: ints / 10 ** digits"""
+        DECIMAL_DELTA: Column._Encoding.ValueType  # 6
+        """doubles: what DELTA gives / 10 ** digits"""
 
     class Encoding(_Encoding, metaclass=_EncodingEnumTypeWrapper): ...
     ENCODING_UNSPECIFIED: Column.Encoding.ValueType  # 0
@@ -391,9 +393,11 @@ class Column(_message.Message):
     DELTA: Column.Encoding.ValueType  # 3
     """ints: the first value is base, the next ones base + unit * (sum of ints so far)"""
     DICTIONARY: Column.Encoding.ValueType  # 4
-    """texts or blobs: each value once; indexes: one a row"""
+    """texts or blobs: each value once, and an index a row"""
     DECIMAL: Column.Encoding.ValueType  # 5
-    """doubles: (what DELTA gives) / 10 ** digits"""
+    """doubles: ints / 10 ** digits"""
+    DECIMAL_DELTA: Column.Encoding.ValueType  # 6
+    """doubles: what DELTA gives / 10 ** digits"""
 
     ENCODING_FIELD_NUMBER: _builtins.int
     NULLS_FIELD_NUMBER: _builtins.int
@@ -403,6 +407,7 @@ class Column(_message.Message):
     TEXTS_FIELD_NUMBER: _builtins.int
     BLOBS_FIELD_NUMBER: _builtins.int
     INDEXES_FIELD_NUMBER: _builtins.int
+    BYTE_INDEXES_FIELD_NUMBER: _builtins.int
     BASE_FIELD_NUMBER: _builtins.int
     UNIT_FIELD_NUMBER: _builtins.int
     DIGITS_FIELD_NUMBER: _builtins.int
@@ -411,6 +416,8 @@ class Column(_message.Message):
     """a bit a row, lowest first; empty: none is null"""
     bits: _builtins.bytes
     """bools, a bit a value, lowest first"""
+    byte_indexes: _builtins.bytes
+    """in place of indexes, a byte each, into at most 256 values"""
     base: _builtins.int
     unit: _builtins.int
     """the greatest common divisor of the deltas; 0 if all are 0"""
@@ -438,13 +445,14 @@ class Column(_message.Message):
         texts: _abc.Iterable[_builtins.str] | None = ...,
         blobs: _abc.Iterable[_builtins.bytes] | None = ...,
         indexes: _abc.Iterable[_builtins.int] | None = ...,
+        byte_indexes: _builtins.bytes = ...,
         base: _builtins.int = ...,
         unit: _builtins.int = ...,
         digits: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base", b"base", "bits", b"bits", "blobs", b"blobs", "digits", b"digits", "doubles", b"doubles", "encoding", b"encoding", "indexes", b"indexes", "ints", b"ints", "nulls", b"nulls", "texts", b"texts", "unit", b"unit"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base", b"base", "bits", b"bits", "blobs", b"blobs", "byte_indexes", b"byte_indexes", "digits", b"digits", "doubles", b"doubles", "encoding", b"encoding", "indexes", b"indexes", "ints", b"ints", "nulls", b"nulls", "texts", b"texts", "unit", b"unit"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

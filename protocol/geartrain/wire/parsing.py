@@ -13,7 +13,7 @@ from geartrain.errors import WireError
 
 _M = TypeVar("_M", bound=Message)
 
-INT64_MAX = 2**63 - 1
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 
 def parse(kind: type[_M], data: bytes, what: str, bytes_max: int) -> _M:
