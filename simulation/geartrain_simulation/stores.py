@@ -97,7 +97,9 @@ class SpoolBook:
                 self.state[at] = value
 
     def trim(self, through_seq: int) -> None:
-        """Forget batches up to `through_seq`."""
+        """Forget batches up to `through_seq`; raises `SpoolError` when it has no such batch."""
+        if through_seq > self.last_seq:
+            raise SpoolError(f"cannot trim {through_seq}, the last batch is {self.last_seq}")
         self.on_trim(self.epoch, through_seq)
         self.acked_seq = max(self.acked_seq, through_seq)
         self.batches = {seq: batch for seq, batch in self.batches.items() if seq > through_seq}

@@ -57,7 +57,7 @@ class Process:
         if not self.alive:
             raise Killed(f"{self.name} is dead: {what} {detail}")
         self.world.trace.add(self.world.loop.time(), self.name, what, detail)
-        self.node.reached_point()
+        self.node.reached_point(what)
 
     async def pause(self, random: Random, faults: Faults) -> None:
         """Let the time pass that one effect takes."""
@@ -78,23 +78,25 @@ class Node:
         self.generation = 0
         self.points = 0
         self.crashes = 0
-        self.kill_points: dict[int, bool] = {}
+        self._doomed: dict[tuple[str, int], bool] = {}
+        self._reached: dict[str, int] = {}
         self.finished: asyncio.Future[None] = world.loop.create_future()
 
     def on_power_loss(self, hook: Callable[[], None]) -> None:
         """Have `hook` called when the node loses power: what was only in memory is gone then."""
         self._on_power_loss.append(hook)
 
-    def kill_at_point(self, number: int, *, power: bool = False) -> None:
-        """Crash at the `number`-th point of the trace (from 1), counted over all lives."""
-        self.kill_points[number] = power
+    def kill_at_point(self, number: int, what: str = "", *, power: bool = False) -> None:
+        """Crash at the `number`-th point of the trace (from 1), or of those called `what`, over all lives."""
+        self._doomed[what, number] = power
 
-    def reached_point(self) -> None:
+    def reached_point(self, what: str) -> None:
         """Count a point, and die there if that was planned."""
         self.points += 1
-        power = self.kill_points.pop(self.points, None)
-        if power is not None:
-            self.crash(power=power)
+        self._reached[what] = self._reached.get(what, 0) + 1
+        for place in (("", self.points), (what, self._reached[what])):
+            if place in self._doomed:
+                self.crash(power=self._doomed.pop(place))
 
     def start(self) -> None:
         """Begin a new life."""

@@ -111,7 +111,7 @@ def test_silence_loses_without_a_word() -> None:
     assert max(lost) - min(lost) == len(lost) - 1
 
 
-def with_client(world: World, act: Callable[[Connection, SimBroker], object]) -> None:
+def check_client_survives(world: World, act: Callable[[Connection, SimBroker], object]) -> None:
     broker = SimBroker(world)
 
     async def main(process: Process) -> None:
@@ -140,11 +140,11 @@ def with_client(world: World, act: Callable[[Connection, SimBroker], object]) ->
 
 
 def test_a_crash_of_the_broker_breaks_connections_until_it_is_back(world: World) -> None:
-    with_client(world, lambda connection, broker: broker.crash(3))
+    check_client_survives(world, lambda connection, broker: broker.crash(3))
 
 
 def test_a_cut_breaks_the_connections_of_one_node(world: World) -> None:
-    with_client(world, lambda connection, broker: broker.cut("n", 3))
+    check_client_survives(world, lambda connection, broker: broker.cut("n", 3))
 
 
 def test_a_waiting_reader_hears_of_the_break(world: World) -> None:

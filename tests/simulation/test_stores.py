@@ -93,6 +93,8 @@ def test_a_spool_gives_back_what_was_committed(world: World) -> None:
             await store.commit(change(seq))
         assert [one.seq for one in await store.read(1, 3)] == [2, 3, 4]
         await store.trim(3)
+        with pytest.raises(SpoolError, match="cannot trim 6, the last batch is 5"):
+            await store.trim(6)
         await store.commit(SpoolCommit(state={("worst", b"k"): None}))
         with pytest.raises(SpoolError, match="batch 9 does not follow on 5"):
             await store.commit(change(9))

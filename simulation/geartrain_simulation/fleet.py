@@ -1,0 +1,176 @@
+"""A fleet in a world: real agents and a real ingest over simulated ports, with troubles and checkers.
+
+The whole path from the source to the log. Guarantees: the run is a function of its seed; it ends when every
+agent has finished and, after one more loss of power, the log was compared with what the devices should have sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from geartrain.placement import make_plan
+from geartrain.ports import Clock, Disk, LedgerStore, Net
+from geartrain_cloud.ingest.config import FlowConfig, IngestConfig
+from geartrain_cloud.ingest.ingest import Ingest
+from geartrain_edge.agent import Agent
+from geartrain_edge.errors import AlarmError
+from geartrain_edge.settings import AgentSettings, UplinkSettings
+from geartrain_simulation.broker import SimBroker
+from geartrain_simulation.checkers import Checkers
+from geartrain_simulation.clock import Offset, SimClock
+from geartrain_simulation.disk import Platter, SimDisk
+from geartrain_simulation.faults import Faults
+from geartrain_simulation.net import SimNet
+from geartrain_simulation.randomness import SimRandomness
+from geartrain_simulation.readings import expected_rows, make_graph
+from geartrain_simulation.segments import encode_plain
+from geartrain_simulation.stores import LedgerBook, SimLedgerStore, SimSpoolStore, SpoolBook
+from geartrain_simulation.troubles import Troubles, arrange
+from geartrain_simulation.world import Node, Process, World
+
+
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """The classes that run; a test puts a broken one in the place of one of these."""
+
+    agent: type[Agent] = Agent
+    ingest: type[Ingest] = Ingest
+    disk: Callable[[Process, Platter, Faults], Disk] = SimDisk
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much there is of everything; limit_s: virtual seconds after which a run counts as stuck."""
+
+    devices: int = 2
+    records: int = 60
+    limit_s: float = 900.0
+    troubles: Troubles = field(default_factory=Troubles)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run that broke no rule was like: its trace's hash and figures that show what it went through."""
+
+    digest: str
+    steps: int
+    virtual_s: float
+    crashes: int
+    faults: dict[str, int]
+    counters: dict[str, int]
+
+
+class Fleet:
+    """One run."""
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        programs: Programs | None = None,
+        size: Size | None = None,
+        every_step: bool = True,
+    ) -> None:
+        """`every_step`: check the rules at every step; else only what the log holds in the end."""
+        self.world = World(seed)
+        self._programs = programs if programs is not None else Programs()
+        self._size = size if size is not None else Size()
+        self._faults = Faults.drawn(self.world.random("faults"))
+        self._plan = make_plan(make_graph(seed, self._size.records))
+        self._devices = tuple(f"device-{number}" for number in range(1, self._size.devices + 1))
+        self.broker = SimBroker(self.world, self._faults)
+        self.platter = Platter(self.world.random("platter"), torn=self._faults.torn)
+        self.ledger = LedgerBook()
+        self.spools = {device: SpoolBook() for device in self._devices}
+        self.checkers = Checkers(self.world, self.broker, self.platter, self.ledger, every_step=every_step)
+        self._settings = {device: self._drawn_settings(device) for device in self._devices}
+        self._config = self._drawn_config()
+
+    def run(self) -> Outcome:
+        """Run to the end; raises the first breach of a rule, or any other failure."""
+        try:
+            self.world.run(self._story(), self._size.limit_s)
+            self.checkers.check_log({device: expected_rows(self._plan, device) for device in self._devices})
+            return Outcome(
+                self.world.trace.digest,
+                self.world.loop.steps,
+                self.world.loop.time(),
+                sum(node.crashes for node in self.world.nodes.values()),
+                dict(self.broker.counters),
+                dict(self.ledger.counters),
+            )
+        finally:
+            self.world.close()
+
+    async def _story(self) -> None:
+        agents = [self._agent_node(device) for device in self._devices]
+        ingest = self.world.node("ingest", self._ingest)
+        ingest.on_power_loss(self.platter.power_loss)
+        arrange(
+            self.world,
+            self.broker,
+            [*((agent, False) for agent in agents), (ingest, True)],
+            self._size.troubles,
+        )
+        random = self.world.random("starts")
+        for node in (*agents, ingest):
+            self.world.later(random.uniform(0, 2), node.start)
+        for agent in agents:
+            await agent.finished
+        ingest.crash(power=True)
+
+    def _agent_node(self, device: str) -> Node:
+        book, offset = self.spools[device], Offset(self.world.random(device).randint(-(10**12), 10**12))
+        self.checkers.watch(device, self._plan.graph.name, book)
+
+        async def main(process: Process) -> None:
+            agent = self._programs.agent(
+                self._settings[device],
+                self._plan,
+                SimSpoolStore(process, book, self._faults),
+                SimNet(process, self.broker),
+                SimClock(process, offset),
+                SimRandomness(process),
+            )
+            try:
+                finished = await agent.run()
+            except AlarmError as error:
+                raise AssertionError(f"{device} was stopped for good: {error}") from error
+            assert finished, f"{device} stopped before its sources had ended"
+
+        return self.world.node(device, main)
+
+    async def _ingest(self, process: Process) -> None:
+        ledger: LedgerStore = SimLedgerStore(process, self.ledger, self._faults)
+        disk = self._programs.disk(process, self.platter, self._faults)
+        net: Net = SimNet(process, self.broker)
+        clock: Clock = SimClock(process)
+        await self._programs.ingest(self._config, ledger, disk, net, clock, encode_plain).run()
+
+    def _drawn_settings(self, device: str) -> AgentSettings:
+        random = self.world.random(f"{device}/settings")
+        uplink = UplinkSettings(
+            window=random.choice((1, 3, 16, 64)),
+            resend_ms=random.choice((100, 500, 2_000)),
+            resend_ms_max=random.choice((2_000, 30_000)),
+            backoff_ms_max=random.choice((1_000, 30_000)),
+        )
+        return AgentSettings(
+            device,
+            spool_bytes_max=random.choice((2_000, 10_000, 1 << 20)),
+            records_max=random.choice((1, 5, 50)),
+            interval_ms=random.choice((10, 200)),
+            uplink=uplink,
+        )
+
+    def _drawn_config(self) -> IngestConfig:
+        random = self.world.random("ingest/config")
+        channels = {channel.id: self._devices for channel in self._plan.channels}
+        return IngestConfig(
+            {self._plan.graph.name: FlowConfig.of(self._devices, channels)},
+            group_commit_ms=random.choice((1, 20, 100)),
+            group_rows_max=random.choice((1, 20, 50_000)),
+            waiting_batches_max=random.choice((2, 16, 256)),
+            nack_interval_ms=random.choice((10, 100)),
+        )
