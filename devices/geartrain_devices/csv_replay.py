@@ -31,7 +31,6 @@ T = TypeVar("T")
 _BAD, _GOOD = 0, 1
 _TURN_ROWS = 1_000
 _POLL_BYTES_MAX = 1 << 20
-_RAW_BYTES_KEPT = 1 << 16
 _ROW_OVERHEAD_BYTES = 300
 
 _INT = re.compile(r"[+-]?[0-9]+")
@@ -188,7 +187,7 @@ class _Layout:
             if problem is None:
                 return Entry(_GOOD, time_us, row.line, values)
         where = f"{Path(self.path).name}, line {row.line}"
-        return Entry(_BAD, 0, row.line, [f"{where}: {problem}", row.raw[:_RAW_BYTES_KEPT], time_us])
+        return Entry(_BAD, 0, row.line, [f"{where}: {problem}", row.raw, time_us])
 
     def _time(self, text: str) -> int:
         try:

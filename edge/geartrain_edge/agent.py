@@ -1,0 +1,249 @@
+"""The agent: reads a device's sources, runs the edge's steps on them, commits, and has the uplink send.
+
+The whole of a record's path on the device. Guarantees: positions, state, counters and outgoing batches
+move in one transaction, so a restart goes on exactly where the last commit was; sources wait while the
+spool is full; nothing waits without a bound; an error in any part stops the agent and is raised by `run`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+import msgspec
+
+from geartrain.errors import FlowError, GeartrainError, SpoolError
+from geartrain.operators.conform import describe
+from geartrain.placement import Plan
+from geartrain.ports import Clock, Net, Randomness, SpoolCommit, SpoolImage, SpoolStore
+from geartrain.runtime.fragment import Fragment
+from geartrain.runtime.state import DictBackend
+from geartrain.wire.envelope import EPOCH_BYTES
+from geartrain_edge.backlog import Backlog, Counters, Identity
+from geartrain_edge.errors import AlarmError
+from geartrain_edge.intake import Intake
+from geartrain_edge.sealing import Progress, Sealer
+from geartrain_edge.settings import AgentSettings
+from geartrain_edge.status import AgentStatus
+from geartrain_edge.uplink import Effects, Uplink
+
+_LOG = logging.getLogger("geartrain.agent")
+
+_LAYOUT = ("_agent", b"layout")
+"""Where the spool keeps what it was begun with; no step's id begins with `_`."""
+_IDLE_S_MIN = 0.001
+
+
+@dataclass(slots=True)
+class _Life:
+    """What stands while the spool is open. `progress` is that of the last commit."""
+
+    image: SpoolImage
+    intake: Intake
+    fragment: Fragment
+    sealer: Sealer
+    backlog: Backlog
+    counters: Counters
+    uplink: Uplink
+    uplink_counters: Counters
+    progress: Progress
+
+
+class Agent:
+    """One device's part of one flow. Takes ports only: production and a simulator run the same class."""
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        plan: Plan,
+        store: SpoolStore,
+        net: Net,
+        clock: Clock,
+        randomness: Randomness,
+    ) -> None:
+        self._settings, self._plan = settings, plan
+        self._effects = Effects(store, net, clock, randomness)
+        self._state, self._reason = "starting", ""
+        self._stopping = False
+        self._life: _Life | None = None
+
+    async def run(self) -> bool:
+        """Work until all sources have ended and all is acked (True), or until `stop` (False).
+
+        Raises what stopped it: `SourceError`, `FlowError`, `SpoolError`, `AlarmError`, or the error of a
+        defect.
+        """
+        settings = self._settings
+        try:
+            intake = Intake(self._plan, settings.device, settings.read_max, settings.limits.names_max)
+            try:
+                await self._live(intake)
+            finally:
+                await intake.close()
+        except BaseException as error:  # noqa: BLE001 - raised again, without the groups around it
+            cause = _first(error)
+            cancelled = isinstance(cause, asyncio.CancelledError)
+            self._state, self._reason = ("stopped", "") if cancelled else ("failed", describe(cause))
+            raise cause from None
+        self._state = "stopped" if self._stopping else "finished"
+        return not self._stopping
+
+    def stop(self) -> None:
+        """End after the commit at hand; what is not acked stays in the spool."""
+        self._stopping = True
+        if self._life is not None:
+            self._life.backlog.shrunk.set()
+
+    async def _live(self, intake: Intake) -> None:
+        store, device, flow = self._effects.store, self._settings.device, self._plan.graph.name
+        try:
+            image = await store.open(device, flow, self._effects.randomness.token(EPOCH_BYTES))
+            life = self._life = self._begin(intake, image)
+            try:
+                await self._greet(life)
+                async with asyncio.TaskGroup() as group:
+                    uplink = group.create_task(life.uplink.run())
+                    await self._work(life)
+                    uplink.cancel()
+                life.fragment.close()
+            finally:
+                if changes := life.uplink_counters.changes():
+                    await store.commit(SpoolCommit(counters=changes))
+        finally:
+            await store.close()
+
+    def _begin(self, intake: Intake, image: SpoolImage) -> _Life:
+        settings, plan = self._settings, self._plan
+        intake.restore(image.positions)
+        try:
+            fragment = Fragment(plan.graph, plan.edge, DictBackend(dict(image.state)))
+        except GeartrainError:
+            raise
+        except Exception as error:
+            raise FlowError(f"flow {plan.graph.name}: its tasks cannot start: {describe(error)}") from error
+        backlog = Backlog(image)
+        # Apart, because those of the intake are true only with the commit that they belong to.
+        counters, uplink_counters = Counters(image.counters), Counters(image.counters)
+        who = Identity(settings.device, plan.graph.name, image.epoch)
+        return _Life(
+            image,
+            intake,
+            fragment,
+            Sealer(plan, who, image.last_seq, image.digest, settings.limits, counters),
+            backlog,
+            counters,
+            Uplink(settings.uplink, who, self._effects, backlog, uplink_counters),
+            uplink_counters,
+            intake.progress(),
+        )
+
+    async def _greet(self, life: _Life) -> None:
+        """Announce the schemas in a fresh epoch; refuse a spool that was begun with others."""
+        channels = {channel.id: channel.schema.schema_id for channel in self._plan.channels}
+        layout: dict[str, object] = {"steps": list(self._plan.edge), "channels": channels}
+        if life.image.last_seq == 0:
+            schemas = [life.sealer.announce(life.progress)]
+            await self._effects.store.commit(SpoolCommit(schemas, {}, {_LAYOUT: msgspec.json.encode(layout)}))
+            life.backlog.committed(schemas)
+        elif (kept := msgspec.json.decode(life.image.state.get(_LAYOUT, b"null"))) != layout:
+            raise SpoolError(
+                f"the spool of device {self._settings.device} was begun with another version of flow "
+                f"{self._plan.graph.name} or another cut ({_difference(kept, layout)}): run that one until "
+                "all is acked, or give this one a new state folder"
+            )
+
+    async def _work(self, life: _Life) -> None:
+        """Read and commit until the sources have ended, then wait for the last ack."""
+        idle_s = _IDLE_S_MIN
+        while not self._stopping and not life.intake.ended:
+            await self._room(life)
+            rows = await self._gather(life)
+            if await self._commit(life) or rows:
+                idle_s = _IDLE_S_MIN
+            else:
+                await self._effects.clock.sleep(idle_s)
+                idle_s = min(idle_s * 2, self._settings.idle_ms_max / 1_000)
+        self._state = "draining"
+        while not self._stopping and life.backlog.acked_seq < life.backlog.last_seq:
+            await life.backlog.shrunk.wait()
+            life.backlog.shrunk.clear()
+
+    async def _room(self, life: _Life) -> None:
+        """Policy `block`: sources wait while the spool is full."""
+        if life.backlog.bytes >= self._settings.spool_bytes_max and not self._stopping:
+            self._state = "blocked"
+            life.counters.add("blocked")
+            _LOG.warning("device %s: the spool is full, its sources wait for acks", self._settings.device)
+            while life.backlog.bytes >= self._settings.spool_bytes_max and not self._stopping:
+                await life.backlog.shrunk.wait()
+                life.backlog.shrunk.clear()
+        self._state = "running"
+
+    async def _gather(self, life: _Life) -> int:
+        """Read until a commit is due: enough rows, enough time, or nothing there."""
+        clock, settings, rows = self._effects.clock, self._settings, 0
+        due_s = clock.monotonic_s() + settings.interval_ms / 1_000
+        while rows < settings.records_max and not self._stopping:
+            came = await life.intake.read(life.fragment, life.counters, settings.records_max - rows)
+            rows += came
+            if not came or clock.monotonic_s() >= due_s:
+                break
+        return rows
+
+    async def _commit(self, life: _Life) -> bool:
+        """Write what was gathered in one transaction; False where there is nothing to write."""
+        after = life.intake.progress()
+        batches = life.sealer.seal(life.fragment.take(), life.progress, after)
+        positions, state = life.intake.moved(), life.fragment.changes()
+        if not (batches or positions or state):
+            return False
+        counters = life.counters.changes() | life.uplink_counters.changes()
+        await self._effects.store.commit(SpoolCommit(batches, positions, state, counters))
+        life.progress = after
+        life.backlog.committed(batches)
+        return True
+
+    def status(self) -> AgentStatus:
+        """The agent at this moment."""
+        life = self._life
+        totals = dict[str, int]() if life is None else life.counters.totals | life.uplink_counters.raised()
+        return AgentStatus(
+            device=self._settings.device,
+            flow=self._plan.graph.name,
+            state=self._state,
+            finished=self._state == "finished",
+            connected=life is not None and life.uplink.connected,
+            ended=life is not None and life.intake.ended,
+            reason=self._reason,
+            alarm="" if life is None else life.uplink.alarm,
+            epoch="" if life is None else life.image.epoch.hex(),
+            spooled_seq=0 if life is None else life.backlog.last_seq,
+            acked_seq=0 if life is None else life.backlog.acked_seq,
+            spool_bytes=0 if life is None else life.backlog.bytes,
+            records_read=totals.get("records_read", 0),
+            batches_spooled=0 if life is None else life.backlog.last_seq,
+            rejected=totals.get("rows._dead_letters", 0),
+            late=totals.get("rows._late", 0),
+            watermarks={} if life is None else dict(life.progress.watermarks),
+            counters=totals,
+            written_at_us=self._effects.clock.now_us(),
+        )
+
+
+def _first(error: BaseException) -> BaseException:
+    """The error behind a group of them: an alarm before all others."""
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    causes = [_first(one) for one in error.exceptions]
+    return next((cause for cause in causes if isinstance(cause, AlarmError)), causes[0])
+
+
+def _difference(kept: object, layout: dict[str, object]) -> str:
+    if not isinstance(kept, dict):
+        return "it does not say which"
+    return "; ".join(
+        f"{name}: {kept.get(name)} and now {layout[name]}"
+        for name in layout
+        if kept.get(name) != layout[name]
+    )

@@ -1,0 +1,72 @@
+"""What the spool holds at the moment, as reading side and uplink both see it, and the agent's counters.
+
+Between the two halves of the agent, which meet nowhere else: the reading side adds what it committed, the
+uplink takes off what it trimmed, and each wakes the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from geartrain.ports.spool import SpooledBatch, SpoolImage
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Whose batches these are."""
+
+    device: str
+    flow: str
+    epoch: bytes
+
+
+class Backlog:
+    """Committed batches that are not trimmed yet: their seqs, (acked_seq, last_seq], and their bytes."""
+
+    def __init__(self, image: SpoolImage) -> None:
+        self.last_seq, self.acked_seq, self.bytes = image.last_seq, image.acked_seq, image.spooled_bytes
+        self.grown = asyncio.Event()
+        """Set when batches were committed; the uplink alone waits for it and clears it."""
+        self.shrunk = asyncio.Event()
+        """Set when batches were trimmed; the reading side alone waits for it and clears it."""
+
+    def committed(self, batches: Sequence[SpooledBatch]) -> None:
+        """Note batches that a durable commit has put into the spool."""
+        if batches:
+            self.last_seq = batches[-1].seq
+            self.bytes += sum(batch.size for batch in batches)
+            self.grown.set()
+
+    def trimmed(self, through_seq: int, size_bytes: int) -> None:
+        """Note that the spool no longer holds `size_bytes` up to the seq."""
+        self.acked_seq = through_seq
+        self.bytes -= size_bytes
+        self.shrunk.set()
+
+
+class Counters:
+    """Totals by name that outlive the process: every record that is discarded raises one of them."""
+
+    def __init__(self, totals: Mapping[str, int]) -> None:
+        self.totals = dict(totals)
+        self._changed: set[str] = set()
+        self._raised: set[str] = set()
+
+    def add(self, name: str, count: int = 1) -> None:
+        """Raise a counter."""
+        if count:
+            self.totals[name] = self.totals.get(name, 0) + count
+            self._changed.add(name)
+            self._raised.add(name)
+
+    def raised(self) -> dict[str, int]:
+        """The totals raised in this process."""
+        return {name: self.totals[name] for name in sorted(self._raised)}
+
+    def changes(self) -> dict[str, int]:
+        """The totals raised since the last call, for the next commit."""
+        changed = {name: self.totals[name] for name in sorted(self._changed)}
+        self._changed.clear()
+        return changed

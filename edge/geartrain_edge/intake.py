@@ -1,0 +1,117 @@
+"""The intake: the open splits of a device's sources, read in turn into its fragment.
+
+First half of the agent, from birth to the fragment's output. Guarantees: what a read gives is fed at once,
+with the lateness decided by the split's own watermark; one round reads a bounded number of rows of each
+split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from geartrain.errors import ConfigError, SourceError
+from geartrain.event_time import END_OF_TIME
+from geartrain.operators.source import SourceOperator
+from geartrain.placement import Plan
+from geartrain.ports.spool import SplitProgress
+from geartrain.runtime.fragment import Fragment
+from geartrain.runtime.splits import SplitTracker
+from geartrain.source import Split
+from geartrain_edge.backlog import Counters
+from geartrain_edge.sealing import Progress
+
+_REASON_CHARS_MAX = 2_000
+
+
+@dataclass(slots=True)
+class _Feed:
+    """One open split and its progress."""
+
+    split: Split
+    tracker: SplitTracker
+
+
+class Intake:
+    """The splits that a device holds of the sources of a plan."""
+
+    def __init__(self, plan: Plan, device: str, read_max: int, names_max: int) -> None:
+        """Open every source; raises `SourceError`, or `ConfigError` for more splits than fit a header."""
+        self._plan, self._read_max = plan, read_max
+        self._splits: list[tuple[str, Split]] = []
+        for step in plan.graph.sources():
+            if isinstance(step.operator, SourceOperator):
+                opened = step.operator.source.open(device, step.id, step.out)
+                self._splits += [(step.id, split) for split in opened]
+        names = [split.name for _, split in self._splits]
+        doubled = next((name for name in names if names.count(name) > 1), None)
+        if doubled is not None:
+            raise SourceError(f"two splits are named {doubled!r}: a split's name is unique in the fleet")
+        if max(len(self._splits), len(plan.channels)) > names_max:
+            raise ConfigError(
+                f"device {device} has more than {names_max} splits or channels: deal them to more devices"
+            )
+        self._feeds: list[_Feed] = []
+        self._positions: dict[tuple[str, str], SplitProgress] = {}
+        self._moved: set[tuple[str, str]] = set()
+
+    def restore(self, positions: Mapping[tuple[str, str], SplitProgress]) -> None:
+        """Stand where a former life was; before the first read."""
+        self._positions = dict(positions)
+        self._feeds = []
+        for step, split in self._splits:
+            at = positions.get((step, split.name))
+            self._feeds.append(_Feed(split, SplitTracker(step, split.name, split.out_of_orderness_us, at)))
+
+    @property
+    def ended(self) -> bool:
+        """Whether every split has given its last record."""
+        return all(feed.tracker.progress.ended for feed in self._feeds)
+
+    async def read(self, fragment: Fragment, counters: Counters, limit: int) -> int:
+        """One read of each split that goes on, about `limit` rows at the most; returns how many rows came."""
+        rows = 0
+        for feed in self._feeds:
+            if rows >= limit or feed.tracker.progress.ended:
+                continue
+            rows += await self._read_split(feed, fragment, counters, min(limit - rows, self._read_max))
+        return rows
+
+    async def _read_split(self, feed: _Feed, fragment: Fragment, counters: Counters, limit: int) -> int:
+        tracker, before = feed.tracker, feed.tracker.progress
+        poll = await feed.split.read(before.position, limit)
+        batch, late, rejected = tracker.observe(poll)
+        for letter in rejected:
+            fragment.reject(replace(letter, reason=letter.reason[:_REASON_CHARS_MAX]))
+        for letter in late:
+            fragment.divert_late(letter)
+        if len(batch):
+            fragment.feed(tracker.step, batch)
+        if tracker.progress != before:
+            self._positions[tracker.step, tracker.name] = tracker.progress
+            self._moved.add((tracker.step, tracker.name))
+        rows = len(poll.values) + len(poll.rejects)
+        counters.add("records_read", rows)
+        return rows
+
+    def progress(self) -> Progress:
+        """The watermark of each channel, the min over the splits of its sources, and all positions."""
+        watermarks = {
+            channel.id: min(
+                (feed.tracker.watermark for feed in self._feeds if feed.tracker.step in channel.sources),
+                default=END_OF_TIME,
+            )
+            for channel in self._plan.channels
+        }
+        return Progress(watermarks, dict(self._positions))
+
+    def moved(self) -> dict[tuple[str, str], SplitProgress]:
+        """The positions that moved since the last call."""
+        moved = {split: self._positions[split] for split in sorted(self._moved)}
+        self._moved.clear()
+        return moved
+
+    async def close(self) -> None:
+        """Release every split."""
+        for _, split in self._splits:
+            await split.close()

@@ -1,0 +1,152 @@
+"""Seal what left the fragment into batches: encoded, numbered, chained by digest, ready for one commit.
+
+Between the fragment and the spool. Guarantees: every batch fits a publish; a record too large for one
+becomes a dead letter; the watermarks and positions of a commit stand in its last batch only, so that
+ingest never sees a channel's clock ahead of rows that follow in the same commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from geartrain.batch import Batch, DeadLetter
+from geartrain.errors import SpoolError, WireError
+from geartrain.graph import DEAD_LETTERS
+from geartrain.letters import to_batch
+from geartrain.operators.conform import raw_form
+from geartrain.placement import Plan
+from geartrain.ports.spool import SplitProgress, SpooledBatch
+from geartrain.runtime.fragment import Output
+from geartrain.schema import ColumnBatch, RowCodec
+from geartrain.wire.body import EncodedRows, encode_rows
+from geartrain.wire.codec import encode_header, encode_schemas
+from geartrain.wire.digest import next_digest
+from geartrain.wire.envelope import BatchKind, Header
+from geartrain.wire.limits import Limits
+from geartrain_edge.backlog import Counters, Identity
+
+Positions = Mapping[tuple[str, str], SplitProgress]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The rows of one batch before it has a seq."""
+
+    channel: str
+    schema_id: str
+    count: int
+    rows: EncodedRows
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where a device stands: the watermark of every channel (microseconds), the position of every split."""
+
+    watermarks: Mapping[str, int]
+    positions: Positions
+
+
+class Sealer:
+    """Makes the batches of one epoch, in seq order."""
+
+    def __init__(
+        self, plan: Plan, who: Identity, seq: int, digest: bytes, limits: Limits, counters: Counters
+    ) -> None:
+        """`seq`, `digest`: of the last batch that was committed."""
+        self._plan, self._who = plan, who
+        self._seq, self._digest = seq, digest
+        self._limits, self._counters = limits, counters
+        self._codecs = {channel.id: RowCodec(channel.kind) for channel in plan.channels}
+
+    def announce(self, progress: Progress) -> SpooledBatch:
+        """The first batch of an epoch: the schema of every channel."""
+        body = encode_schemas({channel.id: channel.schema for channel in self._plan.channels})
+        return self._seal(BatchKind.SCHEMA, _Part("", "", 0, EncodedRows(body, 0, 0)), progress)
+
+    def seal(self, output: Output, before: Progress, after: Progress) -> list[SpooledBatch]:
+        """The batches of one commit: all rows, and one batch without rows if only watermarks moved."""
+        letters: list[DeadLetter] = []
+        parts: list[_Part] = []
+        for channel, batches in output.batches.items():
+            if channel != DEAD_LETTERS:
+                parts += self._parts(channel, batches, letters)
+        refused = output.batches.get(DEAD_LETTERS, [])
+        if letters:
+            refused = [*refused, to_batch(letters)]
+            letters = []
+        parts += self._parts(DEAD_LETTERS, refused, letters)
+        if letters:
+            raise SpoolError(f"a dead letter of step {letters[0].step} is too large: {letters[0].reason}")
+        if not parts and before.watermarks != after.watermarks:
+            parts.append(_Part("", "", 0, EncodedRows(b"", 0, 0)))
+        last = len(parts) - 1
+        return [
+            self._seal(BatchKind.DATA, part, after if number == last else before)
+            for number, part in enumerate(parts)
+        ]
+
+    def _parts(self, channel: str, batches: Sequence[Batch], letters: list[DeadLetter]) -> Iterator[_Part]:
+        batch = _joined(batches)
+        for part in batch.slices(self._limits.rows_max) if len(batch) else ():
+            yield from self._encoded(channel, part, letters)
+
+    def _encoded(self, channel: str, batch: Batch, letters: list[DeadLetter]) -> Iterator[_Part]:
+        """`batch` in as few parts as fit: what does not is halved, down to the record that is to blame."""
+        codec = self._codecs[channel]
+        columns = ColumnBatch(
+            codec.to_columns(batch.values), batch.times, batch.names, batch.numbers, batch.paths
+        )
+        try:
+            rows = encode_rows(codec.schema, columns, self._limits)
+        except WireError as error:
+            if len(batch) == 1:
+                reason = f"this record cannot be sent: {error}"
+                raw = raw_form(batch.values[0])
+                letters.append(DeadLetter(channel, batch.origin(0), batch.times[0], reason, raw))
+                self._counters.add("records_too_large")
+                return
+            middle = len(batch) // 2
+            yield from self._encoded(channel, batch.take(range(middle)), letters)
+            yield from self._encoded(channel, batch.take(range(middle, len(batch))), letters)
+        else:
+            self._counters.add(f"rows.{channel}", len(batch))
+            yield _Part(channel, codec.schema.schema_id, len(batch), rows)
+
+    def _seal(self, kind: BatchKind, part: _Part, progress: Progress) -> SpooledBatch:
+        self._seq += 1
+        header = encode_header(
+            Header(
+                kind,
+                self._who.flow,
+                self._who.device,
+                self._who.epoch,
+                self._seq,
+                part.channel,
+                part.schema_id,
+                part.count,
+                part.rows.first_number,
+                progress.watermarks,
+                progress.positions,
+                part.rows.flags,
+            )
+        )
+        self._digest = next_digest(self._digest, header, part.rows.body)
+        return SpooledBatch(self._seq, header, part.rows.body, self._digest, part.count)
+
+
+def _joined(batches: Sequence[Batch]) -> Batch:
+    """The records of several batches of one stream as one, in order."""
+    if len(batches) == 1:
+        return batches[0]
+    joined = Batch([], [], [], [])
+    paths: list[bytes] | None = [] if any(batch.paths is not None for batch in batches) else None
+    for batch in batches:
+        joined.values += batch.values
+        joined.times += batch.times
+        joined.names += batch.names
+        joined.numbers += batch.numbers
+        if paths is not None:
+            paths += batch.paths if batch.paths is not None else [b""] * len(batch)
+    joined.paths = paths
+    return joined
