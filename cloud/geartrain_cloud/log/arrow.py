@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from geartrain.errors import SchemaError
 from geartrain.schema import ColumnBatch, FieldType, Schema
+from geartrain_cloud.log.part import SYSTEM_NAMES
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 """DATETIME fields in Arrow: int64 microseconds since 1970 UTC underneath."""
@@ -26,20 +27,21 @@ _TYPES: dict[FieldType, pa.DataType] = {
     FieldType.DATETIME: TIMESTAMP,
 }
 
-SYSTEM_FIELDS: tuple[pa.Field[Any], ...] = (
-    pa.field("event_time", pa.int64(), nullable=False),
-    pa.field("origin_name", pa.string(), nullable=False),
-    pa.field("origin_number", pa.int64(), nullable=False),
-    pa.field("origin_path", pa.binary(), nullable=False),
-    pa.field("device", pa.string(), nullable=False),
-    pa.field("seq", pa.int64(), nullable=False),
-    pa.field("late", pa.bool_(), nullable=False),
-    pa.field("overtaken", pa.bool_(), nullable=False),
+_SYSTEM_TYPES = (
+    pa.int64(),
+    pa.string(),
+    pa.int64(),
+    pa.binary(),
+    pa.string(),
+    pa.int64(),
+    pa.bool_(),
+    pa.bool_(),
+)
+
+SYSTEM_FIELDS: tuple[pa.Field[Any], ...] = tuple(
+    pa.field(name, kind, nullable=False) for name, kind in zip(SYSTEM_NAMES, _SYSTEM_TYPES, strict=True)
 )
 """Columns that follow the record's own in every row of the log; event_time: microseconds since 1970 UTC."""
-
-SYSTEM_NAMES: frozenset[str] = frozenset(field.name for field in SYSTEM_FIELDS)
-"""Names that a record's field may not have."""
 
 
 def arrow_schema(schema: Schema) -> pa.Schema:

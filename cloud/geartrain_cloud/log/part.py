@@ -11,6 +11,18 @@ from dataclasses import dataclass
 
 from geartrain.schema import ColumnBatch, Schema
 
+SYSTEM_NAMES: tuple[str, ...] = (
+    "event_time",
+    "origin_name",
+    "origin_number",
+    "origin_path",
+    "device",
+    "seq",
+    "late",
+    "overtaken",
+)
+"""Columns of every row of the log beside the record's own, in order: no field may have such a name."""
+
 
 @dataclass(frozen=True, slots=True)
 class SegmentPart:

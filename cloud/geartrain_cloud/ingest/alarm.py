@@ -1,0 +1,50 @@
+"""Warnings about what devices send, in bounded number and in plain characters.
+
+Stands beside every refusal: the counter counts them all, the log of the program names the first and then one
+in a while. Guarantees: no text of a device reaches the program's log or the ledger's texts with control
+characters.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+
+from geartrain.ports import Clock
+
+_LOG = logging.getLogger("geartrain.ingest")
+
+REPEAT_S = 10.0
+"""The same warning about the same device is not repeated within this time."""
+
+_SUBJECTS_MAX = 1_024
+_TEXT_CHARS_MAX = 1_000
+
+
+def plain(text: str) -> str:
+    """`text` on one line, with everything that is not printable escaped, and cut to 1,000 characters."""
+    cut = text if len(text) <= _TEXT_CHARS_MAX else text[: _TEXT_CHARS_MAX - 1] + "…"
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in cut)
+
+
+class Alarm:
+    """Logs warnings, each (kind, subject) at most once in `REPEAT_S`, and says how many it left out."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._last: OrderedDict[tuple[str, str], tuple[float, int]] = OrderedDict()
+
+    def warn(self, kind: str, subject: str, text: str) -> None:
+        """Log `text`; kind: what happened; subject: to whom, such as `device/flow`."""
+        now, key = self._clock.monotonic_s(), (kind, subject)
+        last = self._last.get(key)
+        if last is not None and now - last[0] < REPEAT_S:
+            self._last[key] = (last[0], last[1] + 1)
+            return
+        left_out = last[1] if last is not None else 0
+        self._last[key] = (now, 0)
+        self._last.move_to_end(key)
+        if len(self._last) > _SUBJECTS_MAX:
+            self._last.popitem(last=False)
+        more = f" ({left_out} more like it since the last time)" if left_out else ""
+        _LOG.warning("%s: %s%s", plain(subject), plain(text), more)

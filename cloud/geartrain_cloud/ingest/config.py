@@ -1,0 +1,166 @@
+"""What ingest is told: its log, its broker, and which devices feed which channel of which flow.
+
+Read once, before anything else. Guarantees: a mistake is a `ConfigError` that names the file and the key;
+every name that becomes a part of a topic or of a file name is plain.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from geartrain.errors import ConfigError, WireError
+from geartrain.graph import DEAD_LETTERS, LATE
+from geartrain.wire.topics import check_name
+
+SYSTEM_CHANNELS = (DEAD_LETTERS, LATE)
+"""Channels that every flow has, and every device feeds."""
+
+_CHANNEL = re.compile(r"_?[A-Za-z][A-Za-z0-9_]{0,62}")
+
+
+@dataclass(frozen=True, slots=True)
+class FlowConfig:
+    """One flow: `channels` gives the devices that feed each channel, the two system channels included."""
+
+    devices: tuple[str, ...]
+    channels: Mapping[str, tuple[str, ...]]
+
+    @staticmethod
+    def of(devices: tuple[str, ...], channels: Mapping[str, tuple[str, ...]]) -> FlowConfig:
+        """A flow whose system channels all devices feed unless `channels` says otherwise."""
+        return FlowConfig(devices, {**channels, **{c: channels.get(c, devices) for c in SYSTEM_CHANNELS}})
+
+    def fed_by(self, device: str) -> list[str]:
+        """The channels that `device` feeds, sorted."""
+        return sorted(channel for channel, devices in self.channels.items() if device in devices)
+
+
+@dataclass(frozen=True, slots=True)
+class IngestConfig:
+    """All settings.
+
+    flows: by name; log: the folder of ledger and segments; group_commit_ms: how long a batch may wait for
+    others to be committed with; group_rows_max, group_bytes_max: rows and payload bytes that are committed at
+    once, and beyond which nothing more is taken until they are; waiting_batches_max (of one epoch),
+    waiting_bytes_max (of all together): what waits beyond gaps; quarantine_batches_max, quarantine_bytes_max:
+    what the quarantine holds; nack_interval_ms: how long the same NACK is not repeated; backoff_ms_max: the
+    longest pause before connecting again; status_interval_ms: how often status.json is written, at most.
+    """
+
+    flows: Mapping[str, FlowConfig]
+    log: Path = field(default=Path("log"))
+    broker_host: str = "127.0.0.1"
+    broker_port: int = 1883
+    group_commit_ms: int = 20
+    group_rows_max: int = 50_000
+    group_bytes_max: int = 16 << 20
+    waiting_batches_max: int = 256
+    waiting_bytes_max: int = 32 << 20
+    quarantine_batches_max: int = 10_000
+    quarantine_bytes_max: int = 64 << 20
+    nack_interval_ms: int = 100
+    backoff_ms_max: int = 10_000
+    status_interval_ms: int = 500
+
+
+_NUMBERS = frozenset(f.name for f in fields(IngestConfig)) - {"flows", "log", "broker_host", "broker_port"}
+
+
+def read_config(path: Path) -> IngestConfig:
+    """The configuration in the TOML file `path`; a relative `log` is taken from the file's folder.
+
+    Raises `ConfigError`.
+    """
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from None
+    try:
+        return _config(raw, path.parent)
+    except ConfigError as error:
+        raise ConfigError(f"{path}, {error}") from None
+
+
+def _config(raw: Mapping[str, Any], folder: Path) -> IngestConfig:
+    for key in raw:
+        if key not in _NUMBERS | {"log", "broker", "flows"}:
+            raise ConfigError(
+                f"{key}: there is no such setting; there are broker, flows, log, {_listed(_NUMBERS)}"
+            )
+    log, flows = raw.get("log"), raw.get("flows")
+    if not isinstance(log, str) or not log:
+        raise ConfigError("log: give the folder that keeps ledger and segments, as a string")
+    if not isinstance(flows, dict) or not flows:
+        raise ConfigError("flows: give at least one flow, as [flows.NAME] with devices and channels")
+    host, port = _broker(raw.get("broker", "127.0.0.1:1883"))
+    return IngestConfig(
+        flows={_name("flow", f"flows.{name}", name): _flow(f"flows.{name}", flows[name]) for name in flows},
+        log=folder / log,
+        broker_host=host,
+        broker_port=port,
+        **{key: _number(key, raw[key]) for key in sorted(_NUMBERS & raw.keys())},
+    )
+
+
+def _flow(key: str, raw: Any) -> FlowConfig:
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{key}: give a table with devices and channels")
+    for name in raw:
+        if name not in ("devices", "channels"):
+            raise ConfigError(f"{key}.{name}: there is no such setting; there are channels, devices")
+    devices = _devices(f"{key}.devices", raw.get("devices"))
+    channels = raw.get("channels")
+    if not isinstance(channels, dict) or not channels:
+        raise ConfigError(f'{key}.channels: give each channel the devices that feed it, or "all"')
+    fed: dict[str, tuple[str, ...]] = {}
+    for channel, feeders in channels.items():
+        where = f"{key}.channels.{channel}"
+        if not _CHANNEL.fullmatch(channel):
+            raise ConfigError(f"{where}: a channel's name is the id of a step, of letters, digits and _")
+        fed[channel] = devices if feeders == "all" else _devices(where, feeders)
+        if strangers := sorted(set(fed[channel]) - set(devices)):
+            raise ConfigError(f"{where}: {_listed(strangers)} not among {key}.devices")
+    return FlowConfig.of(devices, fed)
+
+
+def _devices(key: str, raw: Any) -> tuple[str, ...]:
+    if not isinstance(raw, list) or not raw or not all(isinstance(name, str) for name in raw):
+        raise ConfigError(f"{key}: give a list of at least one device name")
+    names = [_name("device", key, name) for name in raw]
+    if len(set(names)) != len(names):
+        raise ConfigError(f"{key}: a device is named twice")
+    return tuple(names)
+
+
+def _name(kind: str, key: str, name: str) -> str:
+    try:
+        check_name(kind, name)
+    except WireError as error:
+        raise ConfigError(f"{key}: {error}") from None
+    if not name.strip("."):
+        raise ConfigError(f"{key}: a {kind} cannot be called {name!r}: use a letter or a digit")
+    return name
+
+
+def _broker(raw: Any) -> tuple[str, int]:
+    host, _, port = raw.rpartition(":") if isinstance(raw, str) else ("", "", "")
+    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65_536:
+        raise ConfigError(f'broker: give host:port, such as "127.0.0.1:1883", not {raw!r}')
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _number(key: str, raw: Any) -> int:
+    if type(raw) is not int or raw < 1:
+        raise ConfigError(f"{key}: give a whole number above 0, not {raw!r}")
+    return raw
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(sorted(names))

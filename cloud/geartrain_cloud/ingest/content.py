@@ -1,0 +1,161 @@
+"""What a batch in its turn says: schemas, rows, watermarks, positions; and where each of them goes.
+
+Stands between the sequence of an epoch and the group that is committed next. Guarantees: a batch that reaches
+it is taken whole, its rows logged or the batch quarantined, and its watermarks move the clocks either way;
+the first schema of a channel stands, so that all rows of a channel have one layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from geartrain.errors import WireError
+from geartrain.event_time import END_OF_TIME, START_OF_TIME
+from geartrain.graph import LATE
+from geartrain.ports import AckCursor, EntryKind, StoredSchema
+from geartrain.schema import ColumnBatch, Schema
+from geartrain.wire.body import decode_rows
+from geartrain.wire.codec import decode_schemas
+from geartrain.wire.envelope import BatchKind, Header
+from geartrain_cloud.ingest.config import SYSTEM_CHANNELS
+from geartrain_cloud.ingest.counters import ROWS_PREFIX, Counter, Counters
+from geartrain_cloud.ingest.group import Group, Partition
+from geartrain_cloud.ingest.lineage import Arrival
+from geartrain_cloud.ingest.quarantine import Quarantine
+from geartrain_cloud.ingest.streams import DeviceStream
+from geartrain_cloud.log.part import SYSTEM_NAMES, SegmentPart
+
+
+class Content:
+    """Appends batches to `group`. `partitions` and `schemas` are by (flow, channel)."""
+
+    def __init__(
+        self,
+        partitions: Mapping[tuple[str, str], Partition],
+        schemas: dict[tuple[str, str], Schema],
+        group: Group,
+        counters: Counters,
+        quarantine: Quarantine,
+    ) -> None:
+        self._partitions, self._schemas = partitions, schemas
+        self._group, self._counters, self._quarantine = group, counters, quarantine
+
+    def note(self, stream: DeviceStream, kind: EntryKind, epoch: bytes, seq: int, detail: str) -> None:
+        """Log an entry without rows on every channel that the device feeds."""
+        for channel in stream.channels:
+            partition = self._partitions[stream.flow, channel]
+            self._group.append_note(partition, kind, (stream.device, epoch, seq), detail)
+
+    def append(self, stream: DeviceStream, cursor: AckCursor, arrival: Arrival) -> None:
+        """Take the batch that follows on `cursor`, and move the stream's cursor over it."""
+        header = arrival.header
+        rows = None
+        if header.kind is BatchKind.SCHEMA:
+            self._take_schemas(arrival)
+        else:
+            rows = self._rows(stream, arrival)
+        part = self._part(header, rows) if rows is not None and len(rows) else None
+        watermarks = self._move_clocks(stream, cursor, header)
+        if part is not None:
+            self._log(header, part)
+        stream.cursor = AckCursor(
+            stream.device,
+            stream.flow,
+            header.epoch,
+            cursor.ordinal,
+            header.seq,
+            arrival.envelope.digest,
+            {**cursor.positions, **header.positions},
+            watermarks,
+        )
+        self._group.move(stream.cursor, len(arrival.payload))
+        self._counters.add(Counter.BATCHES_APPENDED)
+
+    def _rows(self, stream: DeviceStream, arrival: Arrival) -> ColumnBatch | None:
+        header, channel = arrival.header, arrival.header.channel
+        if not channel:
+            return None
+        why, reason = Counter.UNDECODABLE_BATCHES, ""
+        schema = self._schemas.get((stream.flow, channel))
+        if channel not in stream.channels:
+            why, reason = Counter.UNKNOWN_CHANNEL_BATCHES, f"the device does not feed channel {channel}"
+        elif schema is None or schema.schema_id != header.schema_id:
+            known = "none is known" if schema is None else f"it is {schema.schema_id}"
+            why = Counter.UNKNOWN_SCHEMA_BATCHES
+            reason = f"schema {header.schema_id} is not that of channel {channel} ({known})"
+        else:
+            try:
+                return decode_rows(schema, header, arrival.envelope.body)
+            except WireError as error:
+                reason = f"its body cannot be decoded: {error}"
+        self._quarantine.keep(arrival, why, f"batch {header.seq}: {reason}", in_sequence=True)
+        return None
+
+    def _take_schemas(self, arrival: Arrival) -> None:
+        header = arrival.header
+        try:
+            announced = decode_schemas(arrival.envelope.body)
+        except WireError as error:
+            reason = f"batch {header.seq}: its schemas cannot be decoded: {error}"
+            self._quarantine.keep(arrival, Counter.UNDECODABLE_BATCHES, reason, in_sequence=True)
+            return
+        refused = [
+            refusal
+            for channel, schema in sorted(announced.items())
+            if (refusal := self._take_schema((header.flow, channel), schema)) is not None
+        ]
+        for why, _ in refused[1:]:
+            self._counters.add(why)
+        if refused:
+            why, reason = refused[0]
+            self._quarantine.keep(arrival, why, f"batch {header.seq}: {reason}", in_sequence=True)
+
+    def _take_schema(self, place: tuple[str, str], schema: Schema) -> tuple[Counter, str] | None:
+        """Store the schema of a channel; returns why not."""
+        channel, known = place[1], self._schemas.get(place)
+        if place not in self._partitions:
+            return Counter.UNKNOWN_CHANNEL_BATCHES, f"it announces channel {channel}, which the flow lacks"
+        if taken := [field.name for field in schema.fields if field.name in SYSTEM_NAMES]:
+            return (
+                Counter.UNDECODABLE_BATCHES,
+                f"field {taken[0]} of {channel} is named as a column of the log",
+            )
+        if known is None:
+            self._schemas[place] = schema
+            self._group.add_schema(StoredSchema(*place, schema.schema_id, schema.to_json()))
+        elif known.schema_id != schema.schema_id:
+            reason = f"its schema of {channel} is {schema.schema_id}, but the first was {known.schema_id}"
+            return Counter.SCHEMA_CONFLICTS, reason
+        return None
+
+    def _part(self, header: Header, rows: ColumnBatch) -> SegmentPart:
+        is_late = header.channel == LATE
+        # Late records and dead letters may lie anywhere; any other row below the clock came too late for it.
+        # What readers saw is the clock of the last entry, so that decides, not what was gathered since.
+        clock = self._partitions[header.flow, header.channel].logged_clock
+        if header.channel in SYSTEM_CHANNELS or min(rows.times) >= clock:
+            return SegmentPart(header.device, header.seq, rows, is_late)
+        overtaken = tuple(time < clock for time in rows.times)
+        self._counters.add(Counter.RECORDS_OVERTAKEN, sum(overtaken))
+        return SegmentPart(header.device, header.seq, rows, is_late, overtaken)
+
+    def _log(self, header: Header, part: SegmentPart) -> None:
+        place = (header.flow, header.channel)
+        self._group.append_rows(self._partitions[place], self._schemas[place], part, header.epoch)
+        self._counters.add(Counter.RECORDS_LOGGED, len(part.rows))
+        self._counters.add(f"{ROWS_PREFIX}{header.flow}/{header.channel}", len(part.rows))
+
+    def _move_clocks(self, stream: DeviceStream, cursor: AckCursor, header: Header) -> dict[str, int]:
+        """Move the clocks of all channels that the device feeds; returns its watermarks after the batch."""
+        watermarks = dict(cursor.watermarks)
+        for channel in stream.channels:
+            before = watermarks.get(channel, START_OF_TIME)
+            now = min(header.watermarks.get(channel, before), END_OF_TIME)
+            if now < before:
+                self._counters.add(Counter.WATERMARKS_BACK)
+                continue
+            watermarks[channel] = now
+            partition = self._partitions[stream.flow, channel]
+            if partition.clock.observe(stream.device, now):
+                partition.mover = (stream.device, header.epoch, header.seq)
+        return watermarks

@@ -1,0 +1,118 @@
+"""Every counter of ingest, by name: what it received, kept, refused and discarded.
+
+The totals live in the ledger, where a commit writes those that changed together with what they count. A
+refusal that leaves nothing to commit is written with the next commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+
+class Counter(StrEnum):
+    """Names of the totals. A batch is counted where it is decided upon, its records by its header."""
+
+    BATCHES_RECEIVED = "batches_received"
+    """Publishes that arrived on an `up` topic, good or not."""
+    BATCHES_APPENDED = "batches_appended"
+    """Batches taken in seq order, each once, with rows or without, quarantined in their place or not."""
+    RECORDS_LOGGED = "records_logged"
+    """Rows in the log."""
+    RECORDS_OVERTAKEN = "records_overtaken"
+    """Rows in the log that were below its clock when they came: of a device that was assigned late."""
+    EPOCHS_OPENED = "epochs_opened"
+    """Epochs that began, the first of each device among them."""
+    DUPLICATES = "duplicates"
+    """Batches that had been appended before, with the same digest: acked again."""
+    STALE_BATCHES = "stale_batches"
+    """Batches appended so long ago that their digest is forgotten: acked again, not compared."""
+    DIGEST_CONFLICTS = "digest_conflicts"
+    """Batches under the seq of an appended one with another digest: quarantined, the first stands."""
+    DIGEST_MISMATCHES = "digest_mismatches"
+    """Batches whose digest is not that of their bytes: refused, asked for again."""
+    CLOSED_EPOCH_BATCHES = "closed_epoch_batches"
+    """Batches of an epoch that a later one has replaced: refused and quarantined."""
+    REORDERED_BATCHES = "reordered_batches"
+    """Batches that came before one they follow on, and waited for it."""
+    WAITING_DROPPED = "waiting_dropped"
+    """Batches beyond a gap that found no room to wait: dropped, the device sends them again."""
+    LOSSES = "losses"
+    """Gaps that their device can no longer fill: passed, with an entry in the log and an alarm."""
+    BATCHES_LOST = "batches_lost"
+    """Seqs in these gaps; how many records they held is unknown."""
+    OVERSIZED_PAYLOADS = "oversized_payloads"
+    """Publishes above the size cap: dropped before anything was decoded."""
+    FOREIGN_TOPICS = "foreign_topics"
+    """Publishes on a topic that no device sends to: dropped."""
+    UNASSIGNED_BATCHES = "unassigned_batches"
+    """Batches of a device that is not assigned to the flow: quarantined undecoded."""
+    MALFORMED_BATCHES = "malformed_batches"
+    """Publishes whose envelope or header cannot be decoded: quarantined."""
+    IDENTITY_MISMATCHES = "identity_mismatches"
+    """Batches whose header names another device or flow than their topic: quarantined."""
+    UNKNOWN_CHANNEL_BATCHES = "unknown_channel_batches"
+    """Batches in sequence on a channel that their device does not feed: quarantined, acked."""
+    UNKNOWN_SCHEMA_BATCHES = "unknown_schema_batches"
+    """Batches in sequence whose schema is not their channel's: quarantined, acked."""
+    UNDECODABLE_BATCHES = "undecodable_batches"
+    """Batches in sequence with a good digest whose body cannot be decoded: quarantined, acked."""
+    SCHEMA_CONFLICTS = "schema_conflicts"
+    """Announced schemas that differ from the channel's first: not taken, their batch is quarantined."""
+    WATERMARKS_BACK = "watermarks_back"
+    """Watermarks in a header that lay below the device's former ones: ignored."""
+    QUARANTINED_BATCHES = "quarantined_batches"
+    """Batches kept raw in the quarantine."""
+    QUARANTINED_RECORDS = "quarantined_records"
+    """Records, by their headers, of batches in sequence that were quarantined, or found it full."""
+    QUARANTINE_BYTES = "quarantine_bytes"
+    """Bytes of the payloads in the quarantine."""
+    QUARANTINE_DROPPED = "quarantine_dropped"
+    """Batches not kept because the quarantine is full."""
+    ORPHAN_SEGMENTS = "orphan_segments"
+    """Segment files that no entry names, removed at start: a crash came between file and ledger."""
+    ACKS_SENT = "acks_sent"
+    """Acks handed to the broker."""
+    NACKS_SENT = "nacks_sent"
+    """NACKs handed to the broker."""
+    NACKS_SUPPRESSED = "nacks_suppressed"
+    """NACKs not sent because the same one had just been."""
+    CONNECTIONS_LOST = "connections_lost"
+    """Times that the broker could not be reached or the connection broke."""
+
+
+ROWS_PREFIX = "rows:"
+"""Totals of rows by channel are kept under this prefix, as `rows:<flow>/<channel>`."""
+
+
+class Counters:
+    """The totals, and which of them changed since they were last committed."""
+
+    def __init__(self, totals: Mapping[str, int]) -> None:
+        self._totals = dict(totals)
+        self._changed: set[str] = set()
+
+    def add(self, name: str, amount: int = 1) -> None:
+        """Raise the total of `name`, a `Counter` or a name with `ROWS_PREFIX`."""
+        if amount:
+            key = str(name)
+            self._totals[key] = self._totals.get(key, 0) + amount
+            self._changed.add(key)
+
+    def __getitem__(self, name: str) -> int:
+        return self._totals.get(str(name), 0)
+
+    def take_changed(self) -> dict[str, int]:
+        """The totals that changed since the last call, for a commit that is then made."""
+        changed = {name: self._totals[name] for name in sorted(self._changed)}
+        self._changed.clear()
+        return changed
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether a commit would write any total."""
+        return bool(self._changed)
+
+    def totals(self) -> dict[str, int]:
+        """All totals of `Counter`, those at zero too."""
+        return {counter.value: self[counter] for counter in Counter}

@@ -1,0 +1,276 @@
+"""Ingest: from the broker into the log. The process between the devices and everything in the data centre.
+
+Guarantees: a batch is acked only after its rows are in a segment that was made durable, and the ledger has
+committed it (I3); nothing is acked that was not, and nothing is logged twice (I2). It takes its effects
+through ports only, so that production and the simulator run this same class (I7).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+
+from geartrain.errors import DiskError, GeartrainError, LedgerError, NetError
+from geartrain.ports import Clock, Disk, LedgerStore, Net, Randomness
+from geartrain.wire.topics import up_filter
+from geartrain_cloud.ingest.alarm import Alarm
+from geartrain_cloud.ingest.config import IngestConfig
+from geartrain_cloud.ingest.content import Content
+from geartrain_cloud.ingest.counters import Counter
+from geartrain_cloud.ingest.group import Group, SealedGroup
+from geartrain_cloud.ingest.intake import Intake
+from geartrain_cloud.ingest.lineage import WaitingBudget
+from geartrain_cloud.ingest.outbox import Outbox
+from geartrain_cloud.ingest.quarantine import Quarantine
+from geartrain_cloud.ingest.recovery import Recovered, assign, recover
+from geartrain_cloud.ingest.sequence import Sequencer
+from geartrain_cloud.ingest.status import Durable, make_status, write_status
+from geartrain_cloud.log.part import SegmentEncoder
+
+_LOG = logging.getLogger("geartrain.ingest")
+
+_BACKOFF_S_MIN = 0.1
+_STEADY_S = 5.0  # a connection that held for this long was a good one: the next pause is a short one again
+_FAREWELL_S = 2.0
+_PUBLISH_S = 0.05
+
+
+class Ingest:
+    """One ingest: call `run` once; `stop` makes it end in good order."""
+
+    def __init__(
+        self,
+        config: IngestConfig,
+        ledger: LedgerStore,
+        disk: Disk,
+        net: Net,
+        clock: Clock,
+        encode_segment: SegmentEncoder,
+        randomness: Randomness,
+    ) -> None:
+        """`disk`: the log's folder; `encode_segment`: rows to the bytes of a segment."""
+        self._config, self._ledger, self._disk, self._net = config, ledger, disk, net
+        self._clock, self._encode_segment, self._randomness = clock, encode_segment, randomness
+        self._stopping = asyncio.Event()
+        self._work = asyncio.Event()
+        self._due = asyncio.Event()
+        self._space = asyncio.Event()
+        self._space.set()
+        self._is_connected = False
+        self._core: _Core | None = None
+
+    def stop(self) -> None:
+        """Take nothing more, commit and ack what was taken, and return from `run`."""
+        self._stopping.set()
+
+    def missing(self, flow: str, channel: str) -> list[str]:
+        """The assigned devices that have never said how far they are: the channel's clock waits for them."""
+        return self._started().known.partitions[flow, channel].clock.missing()
+
+    def counter(self, counter: Counter) -> int:
+        """The total of a counter."""
+        return self._started().counters[counter]
+
+    async def run(self) -> None:
+        """Work until `stop`.
+
+        Raises `LedgerError` or `DiskError` when the log cannot be kept: then nothing is acked that is not in
+        it.
+        """
+        failure: GeartrainError | None = None
+        try:
+            await self._run()
+        except* GeartrainError as group:
+            failure = next(_leaves(group))
+        finally:
+            await self._ledger.close()
+        if failure is not None:
+            raise failure
+
+    async def _run(self) -> None:
+        budget = WaitingBudget(self._config.waiting_batches_max, self._config.waiting_bytes_max)
+        known = await recover(self._config.flows, self._ledger, self._disk, budget)
+        core = self._core = _Core(self._config, known, budget, self._ledger, self._clock)
+        assign(self._config.flows, known.partitions, core.group)
+        await self._commit(core)
+        _LOG.info("ready with term %d", known.term)
+        async with asyncio.TaskGroup() as tasks:
+            committer = tasks.create_task(self._commit_forever(core))
+            link = tasks.create_task(self._link_forever(core))
+            reporter = tasks.create_task(self._report_forever(core))
+            await self._stopping.wait()
+            self._work.set()
+            self._due.set()
+            await committer
+            await self._farewell(core)
+            link.cancel()
+            reporter.cancel()
+        await self._report(core)
+
+    # The way in
+
+    async def _link_forever(self, core: _Core) -> None:
+        pause_s = _BACKOFF_S_MIN
+        client_id = f"ingest-{self._randomness.token(6).hex()}"
+        while True:
+            began_s = self._clock.monotonic_s()
+            try:
+                await self._link(core, client_id)
+            except* NetError as group:
+                core.counters.add(Counter.CONNECTIONS_LOST)
+                core.alarm.warn(Counter.CONNECTIONS_LOST, "broker", str(next(_leaves(group))))
+            finally:
+                self._is_connected = False
+            if self._clock.monotonic_s() - began_s >= _STEADY_S:
+                pause_s = _BACKOFF_S_MIN
+            await self._clock.sleep(self._randomness.uniform(0, pause_s))
+            pause_s = min(pause_s * 2, self._config.backoff_ms_max / 1_000)
+
+    async def _link(self, core: _Core, client_id: str) -> None:
+        async with self._net.connect(client_id) as connection:
+            for flow in sorted(self._config.flows):
+                await connection.subscribe(_filter(flow))
+            self._is_connected = True
+            _LOG.info("connected to the broker")
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(core.outbox.send_forever(connection))
+                async for incoming in connection.incoming():
+                    await self._space.wait()
+                    if self._stopping.is_set():
+                        continue  # its device keeps it, and sends it to whoever comes after us
+                    await core.intake.take(incoming)
+                    self._after_take(core)
+                raise NetError("the broker ended the connection")
+
+    def _after_take(self, core: _Core) -> None:
+        if not core.group.is_empty:
+            self._work.set()
+        config = self._config
+        if core.group.rows >= config.group_rows_max or core.group.bytes >= config.group_bytes_max:
+            self._due.set()
+            self._space.clear()
+
+    # The way into the log
+
+    async def _commit_forever(self, core: _Core) -> None:
+        while True:
+            await self._work.wait()
+            if not self._stopping.is_set():
+                await self._gather()
+            self._work.clear()
+            self._due.clear()
+            self._space.set()
+            await self._commit(core)
+            if self._stopping.is_set() and core.group.is_empty:
+                return
+
+    async def _gather(self) -> None:
+        """Wait for more to commit at once, until the time is up or the group is full."""
+        async with asyncio.TaskGroup() as tasks:
+            timer = tasks.create_task(self._ring())
+            await self._due.wait()
+            timer.cancel()
+
+    async def _ring(self) -> None:
+        await self._clock.sleep(self._config.group_commit_ms / 1_000)
+        self._due.set()
+
+    async def _commit(self, core: _Core) -> None:
+        sealed = core.group.seal(core.known.partitions, core.counters.take_changed())
+        for draft in sealed.segments:
+            await self._disk.write(draft.name, self._encode_segment(draft.schema, draft.parts))
+        for draft in sealed.segments:
+            await self._disk.fsync(draft.name)
+        await self._ledger.commit(core.known.term, sealed.change)
+        core.settle(sealed)
+
+    # Beside the way
+
+    async def _report_forever(self, core: _Core) -> None:
+        while True:
+            await self._report(core)
+            await self._clock.sleep(self._config.status_interval_ms / 1_000)
+
+    async def _report(self, core: _Core) -> None:
+        known = core.known
+        status = make_status(
+            self._clock.now_us(),
+            known.term,
+            self._is_connected,
+            known.partitions,
+            known.streams,
+            core.durable,
+            core.counters,
+        )
+        try:
+            await write_status(self._disk, status)
+        except DiskError as error:  # a status is a courtesy: the log goes on without it
+            core.alarm.warn("status", "status.json", str(error))
+
+    async def _farewell(self, core: _Core) -> None:
+        """Send the last acks, if the broker takes them in time."""
+        if not self._is_connected:
+            return
+        async with asyncio.TaskGroup() as tasks:
+            limit = tasks.create_task(self._clock.sleep(_FAREWELL_S))
+            emptied = tasks.create_task(core.outbox.wait_empty())
+            await asyncio.wait((limit, emptied), return_when=asyncio.FIRST_COMPLETED)
+            limit.cancel()
+            emptied.cancel()
+        # A publish that was handed over is not on its way yet.
+        await self._clock.sleep(_PUBLISH_S)
+
+    def _started(self) -> _Core:
+        if self._core is None:
+            raise LedgerError("ingest has not recovered its log yet: ask again in a moment")
+        return self._core
+
+
+class _Core:
+    """The parts between gate and ledger, made once the ledger has said where ingest stands."""
+
+    def __init__(
+        self, config: IngestConfig, known: Recovered, budget: WaitingBudget, ledger: LedgerStore, clock: Clock
+    ) -> None:
+        self.known, self.counters = known, known.counters
+        self.alarm = Alarm(clock)
+        self.group = Group(known.term)
+        self.outbox = Outbox(clock, self.counters, config.nack_interval_ms / 1_000)
+        self.outbox.term = known.term
+        self.durable = Durable(known.partitions, self.counters)
+        quarantine = Quarantine(config, self.group, self.counters, self.alarm)
+        content = Content(known.partitions, known.schemas, self.group, self.counters, quarantine)
+        sequencer = Sequencer(
+            known.streams,
+            known.closed,
+            budget,
+            content,
+            self.group,
+            quarantine,
+            self.outbox,
+            self.counters,
+            self.alarm,
+            ledger.digest_at,
+        )
+        self.intake = Intake(known.streams, sequencer, quarantine, self.counters, self.alarm)
+
+    def settle(self, sealed: SealedGroup) -> None:
+        """Take a committed group as durable, and let its devices know."""
+        self.durable.take(sealed)
+        for cursor in sealed.touched:
+            self.known.streams[cursor.device, cursor.flow].durable = cursor
+            self.outbox.ack(cursor)
+
+
+def _filter(flow: str) -> str:
+    # Only our flows: others on the same broker have an ingest of their own.
+    return f"{up_filter().removesuffix('+/up')}{flow}/up"
+
+
+def _leaves(group: BaseExceptionGroup[GeartrainError]) -> Iterator[GeartrainError]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error

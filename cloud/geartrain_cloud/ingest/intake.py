@@ -1,0 +1,73 @@
+"""The gate of ingest: what a publish must be before anything of it is believed.
+
+Stands first behind the broker. Guarantees: size is checked before anything is decoded, the topic before the
+payload; only a batch whose header agrees with its topic, of a device assigned to the flow, goes on to the
+sequence. All else is counted, and quarantined raw where it can be of use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from geartrain.errors import WireError
+from geartrain.ports import Incoming
+from geartrain.wire.codec import decode_envelope, decode_header
+from geartrain.wire.limits import LIMITS
+from geartrain.wire.topics import parse_up
+from geartrain_cloud.ingest.alarm import Alarm
+from geartrain_cloud.ingest.counters import Counter, Counters
+from geartrain_cloud.ingest.lineage import Arrival
+from geartrain_cloud.ingest.quarantine import Quarantine
+from geartrain_cloud.ingest.sequence import Sequencer
+from geartrain_cloud.ingest.streams import DeviceStream
+
+
+class Intake:
+    """Checks publishes. `streams`: by (device, flow), one for every assigned device."""
+
+    def __init__(
+        self,
+        streams: Mapping[tuple[str, str], DeviceStream],
+        sequencer: Sequencer,
+        quarantine: Quarantine,
+        counters: Counters,
+        alarm: Alarm,
+    ) -> None:
+        self._streams, self._sequencer, self._quarantine = streams, sequencer, quarantine
+        self._counters, self._alarm = counters, alarm
+
+    async def take(self, incoming: Incoming) -> None:
+        """Take one publish; raises `LedgerError` when the ledger cannot be asked."""
+        payload = incoming.payload
+        self._counters.add(Counter.BATCHES_RECEIVED)
+        try:
+            device, flow = parse_up(incoming.topic)
+        except WireError as error:
+            self._drop(Counter.FOREIGN_TOPICS, "broker", str(error))
+            return
+        if len(payload) > LIMITS.payload_bytes_max:
+            reason = f"a publish of {len(payload)} bytes is above the cap of {LIMITS.payload_bytes_max}"
+            self._drop(Counter.OVERSIZED_PAYLOADS, f"{device}/{flow}", reason)
+            return
+        stream = self._streams.get((device, flow))
+        if stream is None:
+            reason = "the device is not assigned to the flow: add it to the configuration, or stop it"
+            self._quarantine.keep_raw(device, flow, payload, Counter.UNASSIGNED_BATCHES, reason)
+            return
+        try:
+            envelope = decode_envelope(payload)
+            arrival = Arrival(decode_header(envelope.header), envelope, payload)
+        except WireError as error:
+            self._quarantine.keep_raw(device, flow, payload, Counter.MALFORMED_BATCHES, str(error))
+            self._sequencer.hint(stream)
+            return
+        named = (arrival.header.device, arrival.header.flow)
+        if named != (device, flow):
+            reason = f"a header of {named[0]}/{named[1]} came on the topic of {device}/{flow}"
+            self._quarantine.keep_raw(device, flow, payload, Counter.IDENTITY_MISMATCHES, reason)
+            return
+        await self._sequencer.take(stream, arrival)
+
+    def _drop(self, why: Counter, subject: str, reason: str) -> None:
+        self._counters.add(why)
+        self._alarm.warn(why.value, subject, reason)

@@ -1,0 +1,82 @@
+"""`gear-ingest --config FILE.toml`: ingest as a process.
+
+Puts the production ports under ingest and turns its end into an exit code. Guarantees: a mistake in the
+configuration is one sentence on stderr and code 2; a log that cannot be kept is one sentence and code 1, and
+nothing is acked that is not in it; SIGTERM and SIGINT commit and ack what was taken and end with code 0.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from geartrain.adapters.mqtt import AiomqttNet
+from geartrain.adapters.system import SystemClock, SystemRandomness
+from geartrain.errors import ConfigError, GeartrainError
+from geartrain_cloud.ingest.alarm import plain
+from geartrain_cloud.ingest.config import IngestConfig, read_config
+from geartrain_cloud.ingest.ingest import Ingest
+from geartrain_cloud.log.disk import OsDisk
+from geartrain_cloud.log.ledger import SqliteLedger
+from geartrain_cloud.log.segment import encode_segment
+
+EXIT_OK = 0
+EXIT_FAILED = 1
+"""The log cannot be kept."""
+EXIT_CONFIG = 2
+"""The configuration is wrong: a new start does not help."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run ingest until a signal ends it; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="gear-ingest", description="Take the batches of devices from the broker into the log."
+    )
+    parser.add_argument(
+        "--config", required=True, metavar="FILE.toml", type=Path, help="log, broker, flows and their devices"
+    )
+    options = parser.parse_args(arguments)
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
+    os.umask(0o077)
+    try:
+        asyncio.run(_run(read_config(options.config)))
+    except ConfigError as error:
+        return _said(error, EXIT_CONFIG)
+    except GeartrainError as error:
+        return _said(error, EXIT_FAILED)
+    return EXIT_OK
+
+
+def _said(error: GeartrainError, code: int) -> int:
+    sys.stderr.write(f"gear-ingest: {plain(str(error))}\n")
+    return code
+
+
+async def _run(config: IngestConfig) -> None:
+    disk = OsDisk(config.log)
+    ingest = Ingest(
+        config,
+        SqliteLedger(config.log),
+        disk,
+        AiomqttNet(config.broker_host, config.broker_port),
+        SystemClock(),
+        encode_segment,
+        SystemRandomness(),
+    )
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ingest.stop)
+    try:
+        await ingest.run()
+    finally:
+        disk.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

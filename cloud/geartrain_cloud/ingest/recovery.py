@@ -1,0 +1,153 @@
+"""What ingest does before it takes anything: it makes the log whole again and learns from it where it stands.
+
+Stands at the start of the process. Guarantees: afterwards the segment files are exactly those that the ledger
+names; all that ingest knows comes from the ledger; every device of the configuration is assigned, by a logged
+entry.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from geartrain.errors import ConfigError, LedgerError
+from geartrain.event_time import START_OF_TIME
+from geartrain.ports import AckCursor, Disk, Entry, EntryKind, LedgerStore
+from geartrain.schema import Schema
+from geartrain_cloud.ingest.clock import ChannelClock
+from geartrain_cloud.ingest.config import FlowConfig
+from geartrain_cloud.ingest.counters import Counter, Counters
+from geartrain_cloud.ingest.group import SEGMENTS, Group, Partition
+from geartrain_cloud.ingest.lineage import Lineage, WaitingBudget
+from geartrain_cloud.ingest.streams import DeviceStream
+
+_LOG = logging.getLogger("geartrain.ingest")
+
+_SEGMENT = re.compile(
+    rf"{SEGMENTS}(?P<flow>[^/]+)/(?P<channel>[^/]+)/p(?P<partition>\d+)/(?P<number>\d+)-\d+\.arrow"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What the ledger says: partitions and schemas by (flow, channel), streams by (device, flow)."""
+
+    term: int
+    partitions: dict[tuple[str, str], Partition]
+    schemas: dict[tuple[str, str], Schema]
+    streams: dict[tuple[str, str], DeviceStream]
+    closed: set[tuple[str, str, bytes]]
+    counters: Counters
+
+
+async def recover(
+    flows: Mapping[str, FlowConfig], ledger: LedgerStore, disk: Disk, budget: WaitingBudget
+) -> Recovered:
+    """Open the ledger, take the term, remove orphans, and rebuild clocks and streams.
+
+    Raises `LedgerError` when a segment that the ledger names is missing, `ConfigError` when the configuration
+    lacks a device that the log waits for, `DiskError` when the disk cannot be read.
+    """
+    term = await ledger.open()
+    counters = Counters(await ledger.counters())
+    last = await ledger.last_entries()
+    await _match_segments(ledger, disk, last, counters)
+    cursors = {(c.device, c.flow): c for c in await ledger.cursors()}
+    assigned = await ledger.devices()
+    _check_assigned(flows, assigned)
+    schemas: dict[tuple[str, str], Schema] = {}
+    for stored in await ledger.schemas():
+        schemas.setdefault((stored.flow, stored.channel), Schema.from_json(stored.text))
+    partitions = _partitions(flows, last, assigned, cursors)
+    streams = {
+        (device, name): _stream(device, name, flow, cursors.get((device, name)), budget)
+        for name, flow in sorted(flows.items())
+        for device in sorted(flow.devices)
+    }
+    return Recovered(term, partitions, schemas, streams, await ledger.closed_epochs(), counters)
+
+
+def assign(
+    flows: Mapping[str, FlowConfig], partitions: Mapping[tuple[str, str], Partition], group: Group
+) -> None:
+    """Log the devices that the log does not yet wait for."""
+    for name, flow in sorted(flows.items()):
+        for channel, devices in sorted(flow.channels.items()):
+            partition = partitions[name, channel]
+            known = set(partition.clock.devices)
+            for device in sorted(set(devices) - known):
+                partition.clock.assign(device)
+                group.append_note(partition, EntryKind.ASSIGNED, (device, b"", 0), "")
+
+
+async def _match_segments(ledger: LedgerStore, disk: Disk, last: list[Entry], counters: Counters) -> None:
+    named, found = await ledger.segments(), set(await disk.list(SEGMENTS))
+    if missing := sorted(named - found):
+        raise LedgerError(
+            f"segment {missing[0]} is missing, which holds {_positions(missing[0], named, last)}"
+            + (f", and so are {len(missing) - 1} more" if len(missing) > 1 else "")
+            + ": restore the log's folder from a copy"
+        )
+    for name in sorted(found - named):
+        if not _SEGMENT.fullmatch(name):
+            _LOG.warning("%r in the log's folder is no segment; it is left alone", name)
+            continue
+        await disk.remove(name)
+        counters.add(Counter.ORPHAN_SEGMENTS)
+        _LOG.warning("removed segment %s: the ledger does not name it, so it was never acked", name)
+
+
+def _positions(name: str, named: set[str], last: list[Entry]) -> str:
+    """Which positions a segment's entries lie between, from the names of the segments around it."""
+    parts = _SEGMENT.fullmatch(name)
+    if parts is None:
+        return "rows of the log"
+    first, folder = int(parts["number"]), name.rpartition("/")[0]
+    firsts = [
+        int(m["number"])
+        for other in named
+        if other.startswith(f"{folder}/") and (m := _SEGMENT.fullmatch(other))
+    ]
+    ends = [e.number for e in last if (e.flow, e.channel, str(e.partition)) == parts.group(1, 2, 3)]
+    upto = min([number - 1 for number in firsts if number > first] or ends or [first])
+    return f"rows of {parts['flow']}/{parts['channel']} between positions {first} and {upto}"
+
+
+def _check_assigned(flows: Mapping[str, FlowConfig], assigned: list[tuple[str, str, str]]) -> None:
+    for name, channel, device in assigned:
+        flow = flows.get(name)
+        if flow is not None and device not in flow.channels.get(channel, ()):
+            raise ConfigError(
+                f"flows.{name}.channels.{channel} lacks device {device}, for which this log waits: "
+                "no device can leave a log, so name it again, or begin with an empty log folder"
+            )
+
+
+def _partitions(
+    flows: Mapping[str, FlowConfig],
+    last: list[Entry],
+    assigned: list[tuple[str, str, str]],
+    cursors: Mapping[tuple[str, str], AckCursor],
+) -> dict[tuple[str, str], Partition]:
+    newest = {(entry.flow, entry.channel): entry for entry in last}
+    partitions: dict[tuple[str, str], Partition] = {}
+    for name, flow in sorted(flows.items()):
+        for channel in sorted(flow.channels):
+            entry = newest.get((name, channel))
+            number, clock = (0, START_OF_TIME) if entry is None else (entry.number, entry.clock)
+            partitions[name, channel] = Partition(name, channel, ChannelClock(clock), number, clock)
+    for name, channel, device in assigned:
+        if (name, channel) in partitions:
+            cursor = cursors.get((device, name))
+            watermark = START_OF_TIME if cursor is None else cursor.watermarks.get(channel, START_OF_TIME)
+            partitions[name, channel].clock.assign(device, watermark)
+    return partitions
+
+
+def _stream(
+    device: str, flow_name: str, flow: FlowConfig, cursor: AckCursor | None, budget: WaitingBudget
+) -> DeviceStream:
+    current = None if cursor is None else Lineage(cursor.epoch, budget, cursor.seq, cursor.digest)
+    return DeviceStream(device, flow_name, tuple(flow.fed_by(device)), cursor, cursor, current)

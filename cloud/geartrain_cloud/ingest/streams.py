@@ -1,0 +1,31 @@
+"""What ingest knows of one device in one flow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from geartrain.ports import AckCursor
+from geartrain_cloud.ingest.lineage import Lineage
+
+
+@dataclass(slots=True)
+class DeviceStream:
+    """One (device, flow).
+
+    channels: those it feeds, sorted; cursor: after the last batch that was appended, `durable`: after the
+    last that was committed (None before the first); current: its open epoch; candidate: an epoch that has
+    shown itself, but not yet by a first batch with a good digest.
+    """
+
+    device: str
+    flow: str
+    channels: tuple[str, ...]
+    cursor: AckCursor | None = None
+    durable: AckCursor | None = None
+    current: Lineage | None = None
+    candidate: Lineage | None = None
+
+    @property
+    def name(self) -> str:
+        """`device/flow`, for people."""
+        return f"{self.device}/{self.flow}"
