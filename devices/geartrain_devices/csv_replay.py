@@ -99,7 +99,7 @@ def parse_field(field: Field, text: str) -> Any:
         return text
     if kind is FieldType.BYTES:
         return text.encode()
-    text = text.strip()
+    given, text = text, text.strip()
     if kind is FieldType.FLOAT64 and _FLOAT.fullmatch(text):
         return float(text)
     if kind is FieldType.INT64 and _INT.fullmatch(text) and len(text) <= 20 and -(2**63) <= int(text) < 2**63:
@@ -111,7 +111,7 @@ def parse_field(field: Field, text: str) -> Any:
     wanted = {FieldType.FLOAT64: "a number", FieldType.INT64: "an integer of 64 bits"}.get(
         kind, "true or false"
     )
-    raise ValueError(f"{_short(text)} is not {wanted}")
+    raise ValueError(f"{_short(given)} is not {wanted}")
 
 
 def _short(text: str) -> str:
