@@ -1,0 +1,1 @@
+"""The supervisor: a flow on one machine as separate processes, started, watched, restarted and ended."""

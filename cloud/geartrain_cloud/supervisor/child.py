@@ -1,0 +1,183 @@
+"""One supervised process: started in a group of its own, logged, and ended with all that it has started.
+
+Guarantees: on Linux it dies with the supervisor, however that dies; a process that ended leaves nobody of its
+group behind (a killed driver's Java would go on writing beside the next one's).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+from geartrain_cloud.errors import SupervisorError
+
+LOG_BYTES_MAX = 16 << 20
+"""A log longer than this is set aside (as `.1`) when its process is started again."""
+
+_PR_SET_PDEATHSIG = 1
+
+
+class ChildState(Enum):
+    """WAITING to be started (again), RUNNING, DONE: its work is finished, or STOPPED by the supervisor."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    DONE = "done"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class ChildSpec:
+    """What to run and how to judge its end.
+
+    finished: asked after an exit with 0, whether the work is done (else it is started again); None for a
+    process that has no end of its own. restarts_max within restarts_window_s: one more and the supervisor
+    gives up.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    log: Path
+    finished: Callable[[], bool] | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    restarts_max: int = 10
+    restarts_window_s: float = 60.0
+
+
+class Child:
+    """A `ChildSpec` at work."""
+
+    def __init__(self, spec: ChildSpec) -> None:
+        self.spec = spec
+        self.state = ChildState.WAITING
+        self.restarts = 0
+        self.deaths: deque[float] = deque(maxlen=spec.restarts_max + 1)
+        self.start_at_s = 0.0
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The process id while it runs."""
+        return None if self._process is None else self._process.pid
+
+    def start(self) -> None:
+        """Start the process; raises `SupervisorError` when the program is not there."""
+        self.spec.log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self.spec.log.exists() and self.spec.log.stat().st_size > LOG_BYTES_MAX:
+            self.spec.log.replace(self.spec.log.with_name(f"{self.spec.log.name}.1"))
+        descriptor = os.open(self.spec.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            self._process = subprocess.Popen(
+                self.spec.command,
+                stdin=subprocess.DEVNULL,
+                stdout=descriptor,
+                stderr=descriptor,
+                env=os.environ | self.spec.environment,
+                start_new_session=True,
+                # Safe, for the supervisor has no threads.
+                preexec_fn=_dying_with(os.getpid()) if sys.platform == "linux" else None,  # noqa: PLW1509
+            )
+        except OSError as error:
+            raise SupervisorError(f"{self.spec.name} cannot be started: {error}") from None
+        finally:
+            os.close(descriptor)
+        self.state = ChildState.RUNNING
+
+    def reap(self) -> int | None:
+        """The exit code once the process has ended (negative: the signal), with the rest of its group."""
+        if self._process is None or not _has_ended(self._process):
+            return None
+        _kill_group(self._process.pid)
+        code = self._process.wait()
+        self._process = None
+        return code
+
+    def terminate(self) -> None:
+        """Ask the process to end; its own children are its own to end."""
+        if self._process is not None:
+            self._process.terminate()
+
+    def kill(self) -> None:
+        """End the process and its group at once."""
+        if self._process is not None:
+            _kill_group(self._process.pid)
+
+    def plan_restart(self) -> None:
+        """Set when to start again, with doubling delays; raises `SupervisorError` when it dies too often."""
+        now = time.monotonic()
+        self.deaths.append(now)
+        recent = [t for t in self.deaths if now - t <= self.spec.restarts_window_s]
+        if len(recent) > self.spec.restarts_max:
+            raise SupervisorError(
+                f"{self.spec.name} ended {len(recent)} times within {self.spec.restarts_window_s:g} s and is "
+                f"not started again; its log {self.spec.log} ends with:\n{last_lines(self.spec.log)}"
+            )
+        self.restarts += 1
+        self.start_at_s = now + min(5.0, 0.1 * 2 ** (len(recent) - 1))
+        self.state = ChildState.WAITING
+
+
+def last_lines(path: Path, count: int = 12) -> str:
+    """The last lines of a log, indented, control characters escaped: they may come from a device."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - 16_384))
+            text = file.read().decode(errors="backslashreplace")
+    except OSError as error:
+        return f"  ({error})"
+    lines = [line for line in text.splitlines() if line.strip()][-count:]
+    return "\n".join("  " + printable(line) for line in lines) or "  (it is empty)"
+
+
+def printable(text: str) -> str:
+    """`text` with everything that could steer a terminal escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _kill_group(group: int) -> None:
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        # The group is empty; macOS says so by refusing to signal one of zombies only.
+        return
+
+
+def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+    """Whether the process is over; where the system can tell, without reaping it.
+
+    As long as it is a zombie nobody else gets its number, which is also that of its group.
+    """
+    if sys.platform == "darwin":
+        return process.poll() is not None
+    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def how_it_ended(code: int) -> str:
+    """An exit code of `subprocess` in words."""
+    if code >= 0:
+        return f"ended with {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was killed by signal {-code}"
+
+
+def _dying_with(parent: int) -> Callable[[], None]:
+    """What a new process runs before its program: on Linux, to be killed when `parent` dies."""
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+
+    def prepare() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:  # it died before the line above
+            os._exit(1)
+
+    return prepare

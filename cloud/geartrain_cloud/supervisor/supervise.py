@@ -1,0 +1,149 @@
+"""The supervisor: starts processes, restarts what dies, and ends them all.
+
+Around the record's whole path, never in it: whatever dies is started again and goes on where it was, because
+the spool, the ledger and the checkpoints say where. No threads: `check` is one round, called again and again.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+from geartrain.errors import ConfigError
+from geartrain_cloud.errors import SupervisorError
+from geartrain_cloud.files import write_private
+from geartrain_cloud.supervisor.child import Child, ChildSpec, ChildState, how_it_ended, last_lines
+
+CONFIGURATION_ERROR = 2
+"""The exit code by which a process says that starting it again cannot help."""
+KILL_S = 30.0
+"""How long the system may take to end a process that was killed."""
+
+
+class Supervisor:
+    """The processes of one state folder; use it as a context manager, which ends them all."""
+
+    def __init__(self, folder: Path, *, grace_s: float = 10.0) -> None:
+        """`folder`: where `processes.json` says who runs; `grace_s`: how long an orderly end may take."""
+        self.children: dict[str, Child] = {}
+        self.happenings: list[str] = []
+        self._folder, self._grace_s = folder, grace_s
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self, spec: ChildSpec) -> Child:
+        """Start a process; from now on `check` looks after it. Raises `SupervisorError`."""
+        if spec.name in self.children:
+            raise SupervisorError(f"there is a process {spec.name} already")
+        child = self.children[spec.name] = Child(spec)
+        child.start()
+        self._publish()
+        return child
+
+    def check(self) -> None:
+        """One round: take note of who has ended, start again who has to run and whose delay is over.
+
+        Raises `ConfigError` when a process says that its configuration is wrong, and `SupervisorError` when
+        one has died too often; both carry the last lines of its log.
+        """
+        changed = False
+        for child in self.children.values():
+            if child.state is ChildState.RUNNING and (code := child.reap()) is not None:
+                changed = True
+                self._judge(child, code)
+            if child.state is ChildState.WAITING and time.monotonic() >= child.start_at_s:
+                changed = True
+                child.start()
+        if changed:
+            self._publish()
+
+    def is_done(self, names: Iterable[str] | None = None) -> bool:
+        """Whether the processes of these names (default: all that can finish) have finished their work."""
+        chosen = (
+            [c for c in self.children.values() if c.spec.finished is not None]
+            if names is None
+            else [self.children[n] for n in names]
+        )
+        return all(child.state is ChildState.DONE for child in chosen)
+
+    def stop(self, names: Iterable[str] | None = None) -> None:
+        """End processes (default: all): asked first, killed with their groups when the grace is over."""
+        chosen = list(self.children.values()) if names is None else [self.children[n] for n in names]
+        for child in chosen:
+            child.terminate()
+        if not _all_end(chosen, self._grace_s):
+            for child in chosen:
+                child.kill()
+            _all_end(chosen, KILL_S)
+        for child in chosen:
+            if child.state is not ChildState.DONE:
+                child.state = ChildState.STOPPED
+        self._publish()
+
+    def _judge(self, child: Child, code: int) -> None:
+        spec, child.state = child.spec, ChildState.STOPPED
+        if code == 0 and spec.finished is not None and spec.finished():
+            child.state = ChildState.DONE
+            return
+        if code == CONFIGURATION_ERROR:
+            raise ConfigError(f"{spec.name} refuses its configuration:\n{last_lines(spec.log, 3)}")
+        child.plan_restart()
+        self.happenings.append(f"{spec.name} {how_it_ended(code)} and is started again ({child.restarts})")
+
+    def _publish(self) -> None:
+        """Write who runs under which process id, for people and for tests that kill."""
+        state: dict[str, Any] = {
+            name: {"pid": child.pid, "state": child.state.value, "restarts": child.restarts}
+            for name, child in self.children.items()
+        }
+        write_private(self._folder / "processes.json", json.dumps(state, indent=1) + "\n")
+
+
+def _all_end(children: Sequence[Child], within_s: float) -> bool:
+    """Reap the processes as they end; whether all have within the time."""
+    deadline = time.monotonic() + within_s
+    while [child for child in children if child.pid is not None and child.reap() is None]:
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+class StopSignal:
+    """SIGINT and SIGTERM as a flag that is asked at a safe place, so that no process is left half started."""
+
+    def __init__(self) -> None:
+        self.received: signal.Signals | None = None
+        self._former: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._former[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, former in self._former.items():
+            signal.signal(number, former)
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep, and tell whether a signal has come; one ends the sleep within a tenth of a second."""
+        deadline = time.monotonic() + seconds
+        while self.received is None and (left := deadline - time.monotonic()) > 0:
+            time.sleep(min(left, 0.1))
+        return self.received is not None
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.received = signal.Signals(number)

@@ -1,0 +1,214 @@
+"""The supervisor over small processes that really die."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from geartrain.errors import ConfigError
+from geartrain_cloud.errors import SupervisorError
+from geartrain_cloud.supervisor import child as child_module
+from geartrain_cloud.supervisor.child import Child, ChildSpec, ChildState, how_it_ended, last_lines
+from geartrain_cloud.supervisor.supervise import StopSignal, Supervisor
+
+STAY = "import time; time.sleep(600)"
+WITH_GRANDCHILD = """
+    import pathlib, subprocess, sys, time
+    inner = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    pathlib.Path(sys.argv[1]).write_text(str(inner.pid))
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def supervisor(tmp_path: Path) -> Iterator[Supervisor]:
+    with Supervisor(tmp_path, grace_s=0.5) as one:
+        yield one
+
+
+def spec(
+    folder: Path,
+    code: str,
+    *arguments: str,
+    finished: Callable[[], bool] | None = None,
+    restarts_max: int = 10,
+) -> ChildSpec:
+    command = (sys.executable, "-c", textwrap.dedent(code), *arguments)
+    return ChildSpec("dummy", command, folder / "logs" / "dummy.log", finished, restarts_max=restarts_max)
+
+
+def until(
+    condition: Callable[[], bool], supervisor: Supervisor | None = None, timeout_s: float = 20.0
+) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it took too long"
+        if supervisor is not None:
+            supervisor.check()
+        time.sleep(0.01)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def pid_in(path: Path) -> int:
+    until(lambda: path.exists() and path.read_text(encoding="utf-8") != "")
+    return int(path.read_text(encoding="utf-8"))
+
+
+def test_killed_process_is_started_again(supervisor: Supervisor, tmp_path: Path) -> None:
+    child = supervisor.start(spec(tmp_path, STAY))
+    first = child.pid
+    assert first is not None
+    os.kill(first, signal.SIGKILL)
+    until(lambda: child.restarts == 1 and child.pid not in (None, first), supervisor)
+    assert supervisor.happenings == ["dummy was killed by SIGKILL and is started again (1)"]
+    published = json.loads((tmp_path / "processes.json").read_text(encoding="utf-8"))
+    assert published == {"dummy": {"pid": child.pid, "state": "running", "restarts": 1}}
+    assert not supervisor.is_done(["dummy"])
+
+
+def test_finished_process_is_left_alone(supervisor: Supervisor, tmp_path: Path) -> None:
+    child = supervisor.start(spec(tmp_path, "pass", finished=lambda: True))
+    until(supervisor.is_done, supervisor)
+    assert (child.state, child.restarts) == (ChildState.DONE, 0)
+    supervisor.stop()
+    assert child.state is ChildState.DONE
+
+
+def test_exit_with_0_before_the_work_is_done_is_a_death(supervisor: Supervisor, tmp_path: Path) -> None:
+    child = supervisor.start(spec(tmp_path, "pass", finished=lambda: child.restarts == 2))
+    until(supervisor.is_done, supervisor)
+    assert child.restarts == 2
+    assert supervisor.happenings[0] == "dummy ended with 0 and is started again (1)"
+
+
+def test_configuration_error_is_not_tried_again(supervisor: Supervisor, tmp_path: Path) -> None:
+    code = "import sys; print('agent.toml: broker is missing'); sys.exit(2)"
+    child = supervisor.start(spec(tmp_path, code))
+    with pytest.raises(
+        ConfigError, match=r"dummy refuses its configuration:\n  agent\.toml: broker is missing"
+    ):
+        until(lambda: False, supervisor)
+    assert child.restarts == 0
+
+
+def test_dying_too_often_ends_with_the_log(supervisor: Supervisor, tmp_path: Path) -> None:
+    child = supervisor.start(
+        spec(tmp_path, r"print('no \x1b[31mcolours'); raise SystemExit(3)", restarts_max=2)
+    )
+    with pytest.raises(
+        SupervisorError, match=r"dummy ended 3 times within 60 s and .*\n  no \\x1b\[31mcolours"
+    ):
+        until(lambda: False, supervisor)
+    assert child.restarts == 2
+
+
+def test_missing_program_is_a_sentence(supervisor: Supervisor, tmp_path: Path) -> None:
+    with pytest.raises(SupervisorError, match="nothing cannot be started: "):
+        supervisor.start(ChildSpec("nothing", ("/nowhere/nothing",), tmp_path / "nothing.log"))
+
+
+def test_delays_between_restarts_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "monotonic", lambda: 100.0)
+    child = Child(spec(tmp_path, STAY, restarts_max=9))
+    delays = []
+    for _ in range(9):
+        child.plan_restart()
+        delays.append(round(child.start_at_s - 100.0, 3))
+    assert delays == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0]
+
+
+def test_what_ignores_sigterm_is_killed_with_its_group(supervisor: Supervisor, tmp_path: Path) -> None:
+    code = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)" + textwrap.dedent(WITH_GRANDCHILD)
+    child = supervisor.start(spec(tmp_path, code, str(tmp_path / "pid")))
+    leader, grandchild = child.pid, pid_in(tmp_path / "pid")
+    supervisor.stop()
+    assert child.state is ChildState.STOPPED
+    assert leader is not None
+    until(lambda: not is_alive(leader) and not is_alive(grandchild))
+
+
+def test_death_of_a_process_ends_its_group(supervisor: Supervisor, tmp_path: Path) -> None:
+    child = supervisor.start(spec(tmp_path, WITH_GRANDCHILD, str(tmp_path / "pid")))
+    grandchild = pid_in(tmp_path / "pid")
+    assert is_alive(grandchild)
+    assert child.pid is not None
+    os.kill(child.pid, signal.SIGKILL)
+    until(lambda: child.restarts == 1, supervisor)
+    until(lambda: not is_alive(grandchild))
+
+
+def test_processes_die_with_the_supervisor(tmp_path: Path) -> None:
+    code = f"""
+        import pathlib, sys, time
+        from geartrain_cloud.supervisor.child import ChildSpec
+        from geartrain_cloud.supervisor.supervise import Supervisor
+        folder = pathlib.Path(sys.argv[1])
+        with Supervisor(folder) as one:
+            one.start(ChildSpec("dummy", (sys.executable, "-c", {STAY!r}), folder / "dummy.log"))
+            time.sleep(600)
+    """
+    outer = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code), str(tmp_path)])
+    processes = tmp_path / "processes.json"
+    until(lambda: processes.exists() and processes.read_text(encoding="utf-8") != "")
+    pid = json.loads(processes.read_text(encoding="utf-8"))["dummy"]["pid"]
+    assert is_alive(pid)
+    outer.kill()
+    outer.wait()
+    until(lambda: not is_alive(pid))
+
+
+def test_log_is_private_and_set_aside_when_long(
+    supervisor: Supervisor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(child_module, "LOG_BYTES_MAX", 10)
+    child = supervisor.start(
+        spec(tmp_path, "print('a first long line')", finished=lambda: child.restarts == 1)
+    )
+    until(supervisor.is_done, supervisor)
+    log = child.spec.log
+    assert log.stat().st_mode & 0o777 == 0o600
+    assert log.read_text(encoding="utf-8") == "a first long line\n"
+    assert log.with_name("dummy.log.1").read_text(encoding="utf-8") == "a first long line\n"
+
+
+def test_last_lines_of_odd_logs(tmp_path: Path) -> None:
+    log = tmp_path / "x.log"
+    assert last_lines(log).startswith("  ([Errno 2]")
+    log.write_bytes(b"")
+    assert last_lines(log) == "  (it is empty)"
+    log.write_bytes(b"one\n\ntwo \xff\n")
+    assert last_lines(log) == "  one\n  two \\xff"
+
+
+def test_ends_in_words() -> None:
+    assert [how_it_ended(code) for code in (1, -9, -200)] == [
+        "ended with 1",
+        "was killed by SIGKILL",
+        "was killed by signal 200",
+    ]
+
+
+def test_signals_are_noted_and_nothing_is_interrupted() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with StopSignal() as stop:
+        assert not stop.wait(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop.wait(60)
+        assert stop.received is signal.SIGINT
+    assert signal.getsignal(signal.SIGINT) is before
