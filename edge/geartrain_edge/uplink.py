@@ -68,14 +68,16 @@ class Uplink:
         settings, failures = self._settings, 0
         while True:
             self._heard = False
+            # In a task of its own, whose task groups leave its `cancelling()` raised: ours tells of our end alone.
+            session = asyncio.create_task(self._session())
             try:
-                await self._session()
+                await session
             except* NetError as group:
                 _LOG.warning("uplink of %s: %s", self._who.device, group.exceptions[0])
             finally:
                 self.connected = False
             task = asyncio.current_task()
-            if task is not None and task.cancelling():  # a task group may have put the NetError in its place
+            if task is not None and task.cancelling():  # the session may have put a NetError in its place
                 raise asyncio.CancelledError
             self._counters.add("connections_lost")
             failures = 0 if self._heard else min(failures + 1, _DOUBLINGS_MAX)

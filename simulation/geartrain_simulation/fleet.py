@@ -1,7 +1,7 @@
 """A fleet in a world: real agents and a real ingest over simulated ports, with troubles and checkers.
 
 The whole path from the source to the log. Guarantees: the run is a function of its seed; it ends when every
-agent has finished and, after one more loss of power, the log was compared with what the devices should have sent.
+agent has finished and, after one more loss of power, the log holds just what the devices should have sent.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from geartrain.placement import make_plan
-from geartrain.ports import Clock, Disk, LedgerStore, Net
+from geartrain.ports import Disk, LedgerStore
 from geartrain_cloud.ingest.config import FlowConfig, IngestConfig
 from geartrain_cloud.ingest.ingest import Ingest
 from geartrain_edge.agent import Agent
@@ -61,6 +61,14 @@ class Outcome:
     counters: dict[str, int]
 
 
+Plot = Callable[["Fleet"], None]
+"""Arranges what goes wrong, when all nodes are there and none has started."""
+
+
+def _draw_troubles(fleet: Fleet) -> None:
+    arrange(fleet.world, fleet.broker, fleet.size.troubles)
+
+
 class Fleet:
     """One run."""
 
@@ -70,15 +78,20 @@ class Fleet:
         *,
         programs: Programs | None = None,
         size: Size | None = None,
+        plot: Plot | None = None,
         every_step: bool = True,
     ) -> None:
-        """`every_step`: check the rules at every step; else only what the log holds in the end."""
+        """`plot`: what goes wrong, in place of the faults and troubles drawn from the seed.
+
+        every_step: check the rules at every step, else only what the log holds in the end.
+        """
         self.world = World(seed)
         self._programs = programs if programs is not None else Programs()
-        self._size = size if size is not None else Size()
-        self._faults = Faults.drawn(self.world.random("faults"))
-        self._plan = make_plan(make_graph(seed, self._size.records))
-        self._devices = tuple(f"device-{number}" for number in range(1, self._size.devices + 1))
+        self.size = size if size is not None else Size()
+        self._plot = plot if plot is not None else _draw_troubles
+        self._faults = Faults() if plot is not None else Faults.drawn(self.world.random("faults"))
+        self._plan = make_plan(make_graph(seed, self.size.records))
+        self._devices = tuple(f"device-{number}" for number in range(1, self.size.devices + 1))
         self.broker = SimBroker(self.world, self._faults)
         self.platter = Platter(self.world.random("platter"), torn=self._faults.torn)
         self.ledger = LedgerBook()
@@ -90,7 +103,7 @@ class Fleet:
     def run(self) -> Outcome:
         """Run to the end; raises the first breach of a rule, or any other failure."""
         try:
-            self.world.run(self._story(), self._size.limit_s)
+            self.world.run(self._story(), self.size.limit_s)
             self.checkers.check_log({device: expected_rows(self._plan, device) for device in self._devices})
             return Outcome(
                 self.world.trace.digest,
@@ -107,12 +120,7 @@ class Fleet:
         agents = [self._agent_node(device) for device in self._devices]
         ingest = self.world.node("ingest", self._ingest)
         ingest.on_power_loss(self.platter.power_loss)
-        arrange(
-            self.world,
-            self.broker,
-            [*((agent, False) for agent in agents), (ingest, True)],
-            self._size.troubles,
-        )
+        self._plot(self)
         random = self.world.random("starts")
         for node in (*agents, ingest):
             self.world.later(random.uniform(0, 2), node.start)
@@ -144,9 +152,9 @@ class Fleet:
     async def _ingest(self, process: Process) -> None:
         ledger: LedgerStore = SimLedgerStore(process, self.ledger, self._faults)
         disk = self._programs.disk(process, self.platter, self._faults)
-        net: Net = SimNet(process, self.broker)
-        clock: Clock = SimClock(process)
-        await self._programs.ingest(self._config, ledger, disk, net, clock, encode_plain).run()
+        net, clock, randomness = SimNet(process, self.broker), SimClock(process), SimRandomness(process)
+        ingest = self._programs.ingest(self._config, ledger, disk, net, clock, encode_plain, randomness)
+        await ingest.run()
 
     def _drawn_settings(self, device: str) -> AgentSettings:
         random = self.world.random(f"{device}/settings")

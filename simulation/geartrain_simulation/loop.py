@@ -15,7 +15,6 @@ from contextvars import Context
 from dataclasses import dataclass
 from random import Random
 from typing import Any, NoReturn, TypeVar, TypeVarTuple, cast
-from weakref import WeakSet
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -30,6 +29,10 @@ class DeadlockError(Exception):
 
 class LivelockError(Exception):
     """The run goes on without end: too many callbacks in all, or at one moment of virtual time."""
+
+
+class _Closed(BaseException):
+    """Raised in what still waits when the loop is closed. A task group would keep a cancellation back."""
 
 
 class NumberedFuture(asyncio.Future[Any]):
@@ -89,7 +92,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._now = 0.0
         self._soon: list[_Callback] = []
         self._later: list[tuple[float, int, _Callback]] = []
-        self._tasks: WeakSet[NumberedTask] = WeakSet()
+        self._tasks: set[NumberedTask] = set()  # held, so that one that waits forever is not swept away
         self.steps = 0
         self.refused = 0
         self._standing_steps = 0
@@ -143,6 +146,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             raise asyncio.CancelledError
         task = NumberedTask(coro, loop=self, name=None if name is None else str(name), context=context)
         self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard, context=context)
         return task
 
     def run_in_executor(self, executor: Any, func: Callable[[*Ts], T], *args: *Ts) -> NoReturn:
@@ -220,7 +224,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def close(self) -> None:
         """Unwind what is left and close."""
         if not self.is_closed():
-            self.unwind(lambda context: True, asyncio.CancelledError)
+            self.unwind(lambda context: True, _Closed)
             self._soon.clear()
             self._later.clear()
         super().close()

@@ -86,6 +86,11 @@ class Node:
         """Have `hook` called when the node loses power: what was only in memory is gone then."""
         self._on_power_loss.append(hook)
 
+    @property
+    def keeps_files(self) -> bool:
+        """Whether it has something to lose with its power."""
+        return bool(self._on_power_loss)
+
     def kill_at_point(self, number: int, what: str = "", *, power: bool = False) -> None:
         """Crash at the `number`-th point of the trace (from 1), or of those called `what`, over all lives."""
         self._doomed[what, number] = power

@@ -101,7 +101,7 @@ async def stubborn(process: Process, tried: list[str]) -> None:
     try:
         process.point("before")
         process.node.crash()
-    except BaseException:  # noqa: BLE001 - what is tested
+    except BaseException:
         tried.append("woke")
         with pytest.raises(Killed):
             process.point("after death")

@@ -115,13 +115,18 @@ class Ingest:
         client_id = f"ingest-{self._randomness.token(6).hex()}"
         while True:
             began_s = self._clock.monotonic_s()
+            # In a task of its own, whose task groups leave its `cancelling()` raised: ours tells of our end alone.
+            link = asyncio.create_task(self._link(core, client_id))
             try:
-                await self._link(core, client_id)
+                await link
             except* NetError as group:
                 core.counters.add(Counter.CONNECTIONS_LOST)
                 core.alarm.warn(Counter.CONNECTIONS_LOST, "broker", str(next(_leaves(group))))
             finally:
                 self._is_connected = False
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():  # the link may have put a NetError in its place
+                raise asyncio.CancelledError
             if self._clock.monotonic_s() - began_s >= _STEADY_S:
                 pause_s = _BACKOFF_S_MIN
             await self._clock.sleep(self._randomness.uniform(0, pause_s))
