@@ -68,7 +68,7 @@ class Uplink:
         settings, failures = self._settings, 0
         while True:
             self._heard = False
-            # In a task of its own, whose task groups leave its `cancelling()` raised: ours tells of our end alone.
+            # In its own task: its task groups leave `cancelling()` raised, and ours must tell of our end alone.
             session = asyncio.create_task(self._session())
             try:
                 await session

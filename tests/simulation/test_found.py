@@ -18,4 +18,3 @@ def test_agent_and_ingest_connect_again_after_the_broker_was_away(seed: int) -> 
 
     outcome = Fleet(seed, plot=plot, size=Size(devices=1, records=400, limit_s=120)).run()
     assert outcome.counters["connections_lost"] >= 1
-    assert outcome.faults.get("undelivered", 0) + outcome.faults.get("forgotten", 0) > 0
