@@ -68,7 +68,7 @@ class Uplink:
         settings, failures = self._settings, 0
         while True:
             self._heard = False
-            # In its own task: its task groups leave `cancelling()` raised, and ours must tell of our end alone.
+            # In its own task: its task groups leave `cancelling()` raised, and ours must tell of our end.
             session = asyncio.create_task(self._session())
             try:
                 await session

@@ -115,7 +115,7 @@ class Ingest:
         client_id = f"ingest-{self._randomness.token(6).hex()}"
         while True:
             began_s = self._clock.monotonic_s()
-            # In its own task: its task groups leave `cancelling()` raised, and ours must tell of our end alone.
+            # In its own task: its task groups leave `cancelling()` raised, and ours must tell of our end.
             link = asyncio.create_task(self._link(core, client_id))
             try:
                 await link
