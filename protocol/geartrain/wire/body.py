@@ -20,6 +20,8 @@ from geartrain.wire.envelope import DEFLATED, Header
 from geartrain.wire.limits import LIMITS, Limits
 from geartrain.wire.parsing import INT64_MAX, parse
 
+__all__ = ["BodyTooLargeError", "EncodedRows", "decode_rows", "encode_batches", "encode_rows"]
+
 DEFLATE_LEVEL = 3
 DEFLATE_ROWS_MIN = 11
 """A body of fewer rows is not worth the time."""

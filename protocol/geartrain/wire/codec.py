@@ -7,7 +7,7 @@ arbitrary bytes raises only `WireError`, and what it returns is within the caps.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 
 from geartrain.errors import SchemaError, WireError
 from geartrain.ports.spool import SplitProgress
@@ -26,7 +26,7 @@ from geartrain.wire.envelope import (
     NackReason,
 )
 from geartrain.wire.limits import LIMITS, Limits
-from geartrain.wire.parsing import INT64_MAX, parse
+from geartrain.wire.parsing import INT64_MAX, check_size, parse
 from geartrain.wire.topics import check_name
 
 _CHANNEL = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -36,7 +36,7 @@ _SCHEMA_NAME_CHARS_MAX = 256
 
 def encode_header(header: Header) -> bytes:
     """The header's bytes; equal headers give equal bytes. Raises `WireError` when it could not be decoded."""
-    _check_header(header)
+    _check_header(header, LIMITS)
     try:
         encoded: bytes = pb.Header(
             version=header.version,
@@ -69,14 +69,10 @@ def encode_header(header: Header) -> bytes:
 def decode_header(data: bytes, limits: Limits = LIMITS) -> Header:
     """The header in `data`; raises `WireError`, which names the version when it is another than ours."""
     raw = parse(pb.Header, data, "a header", limits.payload_bytes_max)
-    if raw.version != VERSION:
-        raise WireError(f"a batch has wire version {raw.version}; this program speaks version {VERSION} only")
+    _check_version(raw.version)  # before all else, which may mean something else in another version
     if raw.kind not in (pb.Header.DATA, pb.Header.SCHEMA):
         raise WireError(f"a header is of the unknown kind {raw.kind}")
-    if max(len(raw.watermarks), len(raw.positions)) > limits.names_max:
-        raise WireError(f"a header has more than {limits.names_max} watermarks or positions")
-    if raw.count > limits.rows_max:
-        raise WireError(f"a batch has {raw.count} rows; {limits.rows_max} are the most")
+    _check_names(raw.watermarks, raw.positions, limits)
     watermarks = {w.channel: w.time for w in raw.watermarks}
     positions = {(p.step, p.split): SplitProgress(p.position, p.max_time, p.ended) for p in raw.positions}
     if len(watermarks) != len(raw.watermarks) or len(positions) != len(raw.positions):
@@ -96,7 +92,7 @@ def decode_header(data: bytes, limits: Limits = LIMITS) -> Header:
         flags=raw.flags,
         version=raw.version,
     )
-    _check_header(header)
+    _check_header(header, limits)
     return header
 
 
@@ -109,6 +105,7 @@ def encode_envelope(envelope: Envelope) -> bytes:
         digest=envelope.digest,
         oldest_seq=envelope.oldest_seq,
     ).SerializeToString()
+    check_size(encoded, "an envelope", LIMITS.payload_bytes_max)
     return encoded
 
 
@@ -170,6 +167,7 @@ def encode_schemas(schemas: Mapping[str, Schema]) -> bytes:
     encoded: bytes = pb.Schemas(
         channels=channels, schemas=[schemas[channel].to_json() for channel in channels]
     ).SerializeToString()
+    check_size(encoded, "the body of a schema batch", LIMITS.payload_bytes_max)
     return encoded
 
 
@@ -191,7 +189,21 @@ def decode_schemas(data: bytes, limits: Limits = LIMITS) -> dict[str, Schema]:
     return schemas
 
 
-def _check_header(header: Header) -> None:
+def _check_version(version: int) -> None:
+    if version != VERSION:
+        raise WireError(f"a batch has wire version {version}; this program speaks version {VERSION} only")
+
+
+def _check_names(watermarks: Sized, positions: Sized, limits: Limits) -> None:
+    if max(len(watermarks), len(positions)) > limits.names_max:
+        raise WireError(f"a header has more than {limits.names_max} watermarks or positions")
+
+
+def _check_header(header: Header, limits: Limits) -> None:
+    _check_version(header.version)
+    _check_names(header.watermarks, header.positions, limits)
+    if not 0 <= header.count <= limits.rows_max:
+        raise WireError(f"a batch has {header.count} rows; {limits.rows_max} are the most")
     check_name("device", header.device)
     check_name("flow", header.flow)
     _check_epoch(header.epoch)

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T", bool, int, float, str, bytes)
 
+_TEXTS = (FieldType.STR, FieldType.BYTES)
+_COLUMN_BYTES = 128
+"""What a column takes beside its values, amply."""
+
 _DIGITS_MAX = 9
 _DIGITS_SAMPLE = 8
 _STEPS_SAMPLE = 32
@@ -49,7 +53,7 @@ def encode_column(kind: FieldType, optional: bool, values: list[Any], limits: Li
         if values:
             _ENCODERS[kind](column, values)
         encoded: bytes = column.SerializeToString()
-    except (TypeError, ValueError, OverflowError) as error:
+    except (AttributeError, TypeError, ValueError, OverflowError) as error:
         raise WireError(f"a value is not of type {kind.value}: {error}") from None
     check_texts(column, len(encoded), rows, limits)
     return encoded
@@ -57,7 +61,9 @@ def encode_column(kind: FieldType, optional: bool, values: list[Any], limits: Li
 
 def decode_column(kind: FieldType, optional: bool, data: bytes, rows: int, limits: Limits) -> list[Any]:
     """The `rows` values of a column, None where it is null; raises `WireError` for any other bytes."""
-    column = parse(pb.Column, data, "a column", limits.body_bytes_max)
+    # Texts have a cap of their own; all else takes at most ten bytes a value.
+    bytes_max = limits.body_bytes_max if kind in _TEXTS else 12 * rows + _COLUMN_BYTES
+    column = parse(pb.Column, data, f"a {kind.value} column of {rows} rows", bytes_max)
     check_texts(column, len(data), rows, limits)
     if not column.nulls:
         return _decode_present(kind, column, rows)
@@ -276,8 +282,9 @@ def check_texts(column: pb.Column, column_bytes: int, rows: int, limits: Limits)
 
     A dictionary holds a value once but means it in many rows, which would let few bytes grow without bound.
     """
-    if len(column.texts) + len(column.blobs) > rows:
-        raise WireError(f"a column has {len(column.texts) + len(column.blobs)} texts for {rows} rows")
+    written = max(len(column.texts) + len(column.blobs), len(column.indexes), len(column.byte_indexes))
+    if written > rows:
+        raise WireError(f"a column has {written} texts or indexes for {rows} rows")
     repeated = column.encoding != pb.Column.PLAIN
     if column_bytes <= limits.text_bytes_max and not (
         repeated and column_bytes * rows > limits.body_bytes_max
