@@ -28,13 +28,15 @@ def table_names(path: str | Path) -> list[str]:
         return sorted(name for (name,) in _fetch(db, path, "SELECT name FROM _sinks"))
 
 
-def rows(path: str | Path, table: str, where: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+def rows(
+    path: str | Path, table: str, where: Mapping[str, Any] | None = None, *, canonical: bool = False
+) -> list[dict[str, Any]]:
     """The rows of `table` as JSON values, one dictionary a row, fields in the order of their declaration.
 
     They are sorted by their fields in that order (None first, strings by code point), then by their place in
-    canonical order. where: only rows whose fields equal these values. A time is
-    `YYYY-MM-DDTHH:MM:SS[.ffffff]Z`, bytes are hexadecimal, and a float that JSON cannot hold (NaN, infinite)
-    is None.
+    canonical order; with `canonical` by their place alone, which is the order that a keyed step saw. where:
+    only rows whose fields equal these values. A time is `YYYY-MM-DDTHH:MM:SS[.ffffff]Z`, bytes are
+    hexadecimal, and a float that JSON cannot hold (NaN, infinite) is None.
 
     Raises `TableError` when there is no such file, table or field.
     """
@@ -49,7 +51,7 @@ def rows(path: str | Path, table: str, where: Mapping[str, Any] | None = None) -
             raise TableError(f"table {table!r} has no field {unknown[0]!r}; its fields: {', '.join(names)}")
         chosen = f"WHERE {' AND '.join(f'{quoted(n)} IS ?' for n in where)} " if where else ""
         statement = f"SELECT {_list(names)} FROM {quoted(table)} {chosen}"  # noqa: S608
-        statement += f"ORDER BY {_list((*names, *ORDER_COLUMNS))}"
+        statement += f"ORDER BY {_list(ORDER_COLUMNS if canonical else (*names, *ORDER_COLUMNS))}"
         held = _fetch(db, path, statement, tuple((where or {}).values()))
     readers = [(f.name, _READERS.get(f.type)) for f in schema.fields]
     return [
