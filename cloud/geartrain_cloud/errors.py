@@ -15,3 +15,7 @@ class SupervisorError(GeartrainError):
 
 class DataError(GeartrainError):
     """What a user handed in cannot be used as data: a file that is missing or has other columns."""
+
+
+class PageError(GeartrainError):
+    """The page of a demo cannot be served."""

@@ -1,0 +1,165 @@
+"""The web server of a page: its static files, and its answers as JSON. Nothing else can be asked of it.
+
+After the end of a record's path: it reads `tables.sqlite` and writes nothing. Guarantees: it listens on the
+loopback interface unless told otherwise, answers only to that name there (so that no foreign site can read it
+through a rebound name), serves no file but those that the page brought, and says every refusal in a sentence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+import logging
+import mimetypes
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import unquote
+
+from aiohttp import web
+
+from geartrain_cloud.broker.ready import LOOPBACK
+from geartrain_cloud.errors import PageError
+from geartrain_cloud.sinks import tables as sink_tables
+from geartrain_cloud.sinks.layout import TableError
+
+_LOG = logging.getLogger("geartrain.pages")
+
+PORT_PREFERRED = 8765
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Rows = Callable[[str, Mapping[str, Any]], list[dict[str, Any]]]
+
+
+class Page(Protocol):
+    """What an example brings: a folder with `index.html` and its files, and answers."""
+
+    @property
+    def static(self) -> Path:
+        """The folder; only the files directly in it are served."""
+        ...
+
+    def answer(self, rows: Rows, path: Sequence[str], query: Mapping[str, str]) -> tuple[int, Any]:
+        """Status and JSON value for `GET /api/<path>`; an error is `{"error": sentence}`.
+
+        `rows(table, where)` gives the rows of a table in canonical order.
+        """
+        ...
+
+
+def make_app(page: Page, tables: Path, *, local: bool = True) -> web.Application:
+    """The page over the tables in the file `tables`; `local`: only a loopback name is answered."""
+    middlewares = [_sentences, _local_only] if local else [_sentences]
+    app = web.Application(middlewares=middlewares, client_max_size=1024)
+    app.on_response_prepare.append(_add_headers)
+    files = {path.name: path.read_bytes() for path in sorted(page.static.iterdir()) if path.is_file()}
+    for name, content in files.items():
+        app.router.add_get("/" if name == "index.html" else f"/{name}", _file(name, content))
+    app.router.add_get("/api/{path:.+}", _api(page, partial(sink_tables.rows, tables, canonical=True)))
+    return app
+
+
+async def serve(
+    page: Page,
+    tables: Path,
+    announce: Callable[[str], None],
+    until: Callable[[], Awaitable[object]],
+    *,
+    host: str = LOOPBACK,
+    port: int | None = None,
+) -> None:
+    """Serve until `until()` returns; `announce` gets the address once it answers.
+
+    port: None for 8765, or any free one where that is taken. Raises `PageError` when it cannot listen.
+    """
+    runner = web.AppRunner(make_app(page, tables, local=_is_loopback(host)), access_log=None)
+    await runner.setup()
+    try:
+        await _listen(runner, host, port)
+        bound = runner.addresses[0][1]
+        announce(f"http://{f'[{host}]' if ':' in host else host}:{bound}/")
+        await until()
+    finally:
+        await runner.cleanup()
+
+
+async def _listen(runner: web.AppRunner, host: str, port: int | None) -> None:
+    ports = [PORT_PREFERRED, 0] if port is None else [port]
+    for index, one in enumerate(ports):
+        try:
+            await web.TCPSite(runner, host, one).start()
+        except OSError as error:
+            if index + 1 == len(ports):
+                raise PageError(
+                    f"the page cannot listen on {host}:{one}: {error.strerror or error}"
+                ) from None
+        else:
+            return
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _file(name: str, content: bytes) -> Handler:
+    kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
+
+    async def handle(_: web.Request) -> web.StreamResponse:
+        charset = "utf-8" if kind.startswith("text/") else None
+        return web.Response(body=content, content_type=kind, charset=charset)
+
+    return handle
+
+
+def _api(page: Page, rows: Rows) -> Handler:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        path = [unquote(part) for part in request.rel_url.raw_parts[2:] if part]  # %2F is part of a name
+        status, value = await asyncio.to_thread(page.answer, rows, path, dict(request.query))
+        return _json(status, value)
+
+    return handle
+
+
+def _json(status: int, value: Any) -> web.Response:
+    return web.json_response(
+        value, status=status, dumps=partial(json.dumps, ensure_ascii=False, allow_nan=False)
+    )
+
+
+async def _add_headers(_: web.Request, response: web.StreamResponse) -> None:
+    response.headers.update(_HEADERS)
+
+
+@web.middleware
+async def _sentences(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Every error as JSON with a sentence; an unexpected one is logged and tells nothing of the machine."""
+    try:
+        return await handler(request)
+    except web.HTTPException as error:
+        return _json(error.status, {"error": f"{request.path}: {error.reason}"})
+    except TableError as error:
+        return _json(503, {"error": str(error)})
+    except Exception:  # noqa: BLE001 - the server outlives whatever a page raises
+        _LOG.exception("the page failed to answer")
+        return _json(500, {"error": "the page failed to answer: its log says why"})
+
+
+@web.middleware
+async def _local_only(request: web.Request, handler: Handler) -> web.StreamResponse:
+    if not _is_loopback(request.url.host or ""):
+        raise web.HTTPMisdirectedRequest(reason="this page answers only to 127.0.0.1 and localhost")
+    return await handler(request)
