@@ -30,17 +30,23 @@ _SINKS = """CREATE TABLE IF NOT EXISTS _sinks (
     sink TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, key TEXT NOT NULL, schema TEXT NOT NULL,
     records INTEGER NOT NULL DEFAULT 0)"""
 _QUERIES = """CREATE TABLE IF NOT EXISTS _queries (
-    query TEXT PRIMARY KEY, checkpoint TEXT NOT NULL, batch_id INTEGER NOT NULL, positions TEXT NOT NULL)"""
-_SET_QUERY = "INSERT OR REPLACE INTO _queries (query, checkpoint, batch_id, positions) VALUES (?, ?, ?, ?)"
+    query TEXT PRIMARY KEY, checkpoint TEXT NOT NULL, batch_id INTEGER NOT NULL, positions TEXT NOT NULL,
+    log_rows INTEGER NOT NULL)"""
+_SET_QUERY = "INSERT OR REPLACE INTO _queries VALUES (?, ?, ?, ?, ?)"
 
 
 @dataclass(frozen=True, slots=True)
 class QueryProgress:
-    """Where a query stands in the file: the last micro-batch held (-1 for none) and its end positions."""
+    """Where a query stands in the file.
+
+    batch_id: the last micro-batch held, -1 for none; positions: where it ended in the log; log_rows: rows of
+    the log up to there.
+    """
 
     checkpoint: str
     batch_id: int
     positions: Mapping[str, int]
+    log_rows: int = 0
 
 
 class SqliteTables:
@@ -125,7 +131,7 @@ class SqliteTables:
             )
         if held is None or held.checkpoint != checkpoint:
             with self._transaction("bound to a checkpoint"):
-                self._db.execute(_SET_QUERY, (query, checkpoint, -1, "{}"))
+                self._db.execute(_SET_QUERY, (query, checkpoint, -1, "{}", 0))
 
     def write(
         self,
@@ -133,12 +139,14 @@ class SqliteTables:
         batch_id: int,
         positions: Mapping[str, int],
         rows: Mapping[str, Sequence[ColumnBatch]],
+        log_rows: int = 0,
     ) -> bool:
         """Write micro-batch `batch_id` of `query`, which ends at `positions`, in one durable transaction.
 
-        rows: record batches by sink. Returns False where the file holds that micro-batch already.
-        Raises `TableError` for a sink that was not declared, a micro-batch that leaves a gap after the last
-        one, positions that go back, or a file that cannot be written.
+        rows: record batches by sink; log_rows: rows of the log that they were made of. Returns False where
+        the file holds that micro-batch already. Raises `TableError` for a sink that was not declared, a
+        micro-batch that leaves a gap after the last one, positions that go back, or a file that cannot be
+        written.
         """
         if unknown := sorted(set(rows) - set(self._layouts)):
             raise TableError(f"query {query!r} writes to {unknown[0]!r}, which is not a declared sink")
@@ -153,7 +161,7 @@ class SqliteTables:
                 count = sum(map(len, batches))
                 self._db.execute("UPDATE _sinks SET records = records + ? WHERE sink = ?", (count, sink))
             ends = json.dumps(dict(positions), sort_keys=True)
-            self._db.execute(_SET_QUERY, (query, held.checkpoint, batch_id, ends))
+            self._db.execute(_SET_QUERY, (query, held.checkpoint, batch_id, ends, held.log_rows + log_rows))
         return True
 
     def _check_next(
@@ -184,9 +192,9 @@ class SqliteTables:
 
     def _progress(self, query: str) -> QueryProgress | None:
         row = self._db.execute(
-            "SELECT checkpoint, batch_id, positions FROM _queries WHERE query = ?", (query,)
+            "SELECT checkpoint, batch_id, positions, log_rows FROM _queries WHERE query = ?", (query,)
         ).fetchone()
-        return None if row is None else QueryProgress(row[0], row[1], json.loads(row[2]))
+        return None if row is None else QueryProgress(row[0], row[1], json.loads(row[2]), row[3])
 
     def records(self) -> dict[str, int]:
         """Records written so far, by sink: each exactly once, those replaced by a later one included."""

@@ -1,0 +1,132 @@
+"""A query's checkpoint: its identity, what it was made for, and the positions at which its micro-batches end.
+
+Stands beside the record's path: before a query starts it says whether folder, flow and tables belong
+together, and in every micro-batch it tells the sink the end positions. These come from Spark's offset log,
+which Spark writes durably before it runs the micro-batch and reads again when it runs it once more after a
+crash: so they are the positions of exactly these rows, and the same ones at each attempt.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from geartrain_cloud.files import write_private
+from geartrain_cloud.spark.compile import Query
+from geartrain_cloud.spark.embedded import BUCKETS
+from geartrain_cloud.spark.errors import QueryError
+
+_OFFSETS_VERSION = "v1"
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The checkpoint of one query in `folder`, which holds `identity.json` and Spark's own folder `spark`.
+
+    identity: minted with it; shards: into how many its keys are dealt, for its life.
+    """
+
+    query: str
+    folder: Path
+    identity: str
+    shards: int
+
+    @property
+    def location(self) -> Path:
+        """Spark's `checkpointLocation`."""
+        return self.folder / "spark"
+
+    @property
+    def has_run(self) -> bool:
+        """Whether a micro-batch was completed."""
+        commits = self.location / "commits"
+        return commits.is_dir() and any(name.name.isdecimal() for name in commits.iterdir())
+
+    def positions(self, batch_id: int) -> dict[str, int]:
+        """The positions at which micro-batch `batch_id` ends; those of -1 are where the query begins.
+
+        Raises `QueryError` for an offset log that is not there or is not of the known form.
+        """
+        if batch_id < 0:
+            return {}
+        path = self.location / "offsets" / str(batch_id)
+        try:
+            version, _, *sources = path.read_text(encoding="utf-8").splitlines()
+            (offsets,) = (json.loads(line) for line in sources)
+            if version != _OFFSETS_VERSION or not isinstance(offsets, dict):
+                raise ValueError(f"its version is {version!r}")
+            return {str(channel): int(position) for channel, position in offsets.items()}
+        except (OSError, ValueError) as error:
+            raise QueryError(
+                f"query {self.query!r}: Spark's offset log {path} cannot be read ({error}): bring the "
+                "checkpoint back, or begin anew with --reset"
+            ) from None
+
+
+def open_checkpoint(folder: Path, query: Query, shards: int) -> Checkpoint:
+    """The checkpoint in `folder`, made there if there is none; `shards` counts only then.
+
+    Raises `QueryError` when it was made for another flow or cut, or is not whole.
+    """
+    path = folder / "identity.json"
+    wanted = _made_for(query)
+    if not path.exists():
+        if folder.exists() and any(folder.iterdir()):
+            raise QueryError(
+                f"query {query.name!r}: {folder} holds a checkpoint without its identity.json: bring the "
+                "file back, or begin anew with --reset"
+            )
+        checkpoint = Checkpoint(query.name, folder, secrets.token_hex(16), shards)
+        content = wanted | {"identity": checkpoint.identity, "shards": shards, "buckets": BUCKETS}
+        write_private(path, json.dumps(content, indent=1) + "\n")
+        return checkpoint
+    held = _read(path, query.name)
+    for what, value in wanted.items():
+        if held.get(what) != value:
+            raise QueryError(
+                f"query {query.name!r}: the checkpoint in {folder} was made for {what} "
+                f"{_shown(held.get(what))}, this run has {_shown(value)}: run it as before, use another "
+                "state folder, or begin anew with --reset"
+            )
+    if held.get("buckets") != BUCKETS:
+        raise QueryError(f"query {query.name!r}: {path} is of another release: begin anew with --reset")
+    return Checkpoint(query.name, folder, str(held["identity"]), int(held["shards"]))
+
+
+def remove_checkpoint(folder: Path) -> None:
+    """Delete a checkpoint; the query then begins anew. Raises `QueryError`."""
+    try:
+        if folder.exists():
+            shutil.rmtree(folder)
+    except OSError as error:
+        raise QueryError(f"the checkpoint {folder} cannot be removed ({error.strerror or error})") from None
+
+
+def _made_for(query: Query) -> dict[str, Any]:
+    return {
+        "flow": query.graph.name,
+        "channels": sorted(query.channels),
+        "steps": sorted(query.prefix | query.keyed),
+        "sinks": sorted(query.sinks),
+    }
+
+
+def _read(path: Path, query: str) -> Mapping[str, Any]:
+    try:
+        held = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(held, dict) and {"identity", "shards"} <= held.keys():
+            return held
+        raise ValueError("it has no identity")
+    except (OSError, ValueError) as error:
+        raise QueryError(
+            f"query {query!r}: {path} cannot be read ({error}): begin anew with --reset"
+        ) from None
+
+
+def _shown(value: Any) -> str:
+    return ", ".join(map(str, value)) or "none" if isinstance(value, list) else str(value)

@@ -1,0 +1,127 @@
+"""What the driver is told: the flow and its cut, where log, state and tables are, and how Spark runs.
+
+Read once, before anything else. Guarantees: whatever is wrong with the file, the flow it names or an option
+in it is one `ConfigError` that names the file and the key.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from geartrain.errors import ConfigError, GeartrainError
+from geartrain.loading import load_flow
+from geartrain.placement import Plan, make_plan
+
+Positive = Annotated[int, msgspec.Meta(ge=1, le=2**40)]
+Path_ = Annotated[str, msgspec.Meta(min_length=1)]
+Options = dict[str, dict[str, Any]]
+
+_PLACE = re.compile(r" - at `(?:key in )?\$\.?(.*)`$")
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
+_MISSING = re.compile(r"Object missing required field `(.*)`")
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    flow: str
+    log: Path_
+    state: Path_
+    tables: Path_
+    cut: str | list[str] = "auto"
+    master: str = "local[2]"
+    rows_max: Positive = 50_000
+    log_wait_s: Positive = 300
+    spark: dict[str, str] = msgspec.field(default_factory=dict)
+    steps: Options = msgspec.field(default_factory=dict)
+    sources: Options = msgspec.field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class DriverConfig:
+    """A checked file.
+
+    flow: `module:name`; cut: as for `make_plan`; log: ingest's folder; state: the driver's own, for
+    checkpoints and status.json; tables: the SQLite file; master: Spark's; rows_max: rows of each channel in
+    one micro-batch; log_wait_s: how long to wait for ingest to make its log; spark: settings over ours; steps
+    and sources: options by step id.
+    """
+
+    path: str
+    flow: str
+    log: Path
+    state: Path
+    tables: Path
+    cut: str | tuple[str, ...] = "auto"
+    master: str = "local[2]"
+    rows_max: int = 50_000
+    log_wait_s: int = 300
+    spark: dict[str, str] = field(default_factory=dict)
+    steps: Options = field(default_factory=dict)
+    sources: Options = field(default_factory=dict)
+
+    @property
+    def status_file(self) -> Path:
+        """Where the status is."""
+        return self.state / "status.json"
+
+    def plan(self) -> Plan:
+        """Load the flow, set its options and cut it; raises `ConfigError`."""
+        try:
+            graph = load_flow(self.flow).graph()
+        except GeartrainError as error:
+            raise ConfigError(f"{self.path}: flow: {error}") from None
+        for section, options in (("sources", self.sources), ("steps", self.steps)):
+            graph = graph.with_options(options, f"{self.path}: [{section}]")
+        try:
+            return make_plan(graph, self.cut)
+        except GeartrainError as error:
+            raise ConfigError(f"{self.path}: cut: {error}") from None
+
+
+def read_config(path: Path) -> DriverConfig:
+    """The configuration in the TOML file `path`; relative folders are taken from the file's.
+
+    Raises `ConfigError`.
+    """
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not a TOML file: {error}") from None
+    try:
+        found = msgspec.convert(raw, _File)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{path}: {_sentence(str(error))}") from None
+    folder = path.absolute().parent
+    return DriverConfig(
+        str(path),
+        found.flow,
+        folder / found.log,
+        folder / found.state,
+        folder / found.tables,
+        cut=found.cut if isinstance(found.cut, str) else tuple(found.cut),
+        master=found.master,
+        rows_max=found.rows_max,
+        log_wait_s=found.log_wait_s,
+        spark=found.spark,
+        steps=found.steps,
+        sources=found.sources,
+    )
+
+
+def _sentence(said: str) -> str:
+    """msgspec's words with the key first: "rows_max: expected `int`, got `str`"."""
+    place = _PLACE.search(said)
+    key = place[1] if place else ""
+    said = _PLACE.sub("", said)
+    if unknown := _UNKNOWN.fullmatch(said):
+        return f"{unknown[1]} is not a key of this file; its keys: {', '.join(_File.__struct_fields__)}"
+    if missing := _MISSING.fullmatch(said):
+        return f"{missing[1]} is missing"
+    return f"{key}: {said[:1].lower()}{said[1:]}"

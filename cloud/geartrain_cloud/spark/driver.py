@@ -1,0 +1,226 @@
+"""`python -m geartrain_cloud.spark.driver --config FILE.toml`: the cloud part of one flow as a process.
+
+Stands around the record's path from the log to the tables: it starts the queries, watches them and says how
+far they are. Guarantees: one driver for each state folder; after a kill -9 the next one goes on exactly where
+the tables stand; a query that fails, or from which Spark drops a row, ends the process with one sentence and
+code 1; a bounded run ends by itself with code 0 once every source has ended and everything is in the tables.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from geartrain.errors import ConfigError, GeartrainError
+from geartrain.event_time import END_OF_TIME
+from geartrain.placement import Plan
+from geartrain.schema import derive
+from geartrain_cloud.log.reader import LogReader
+from geartrain_cloud.sinks.sqlite import SqliteTables
+from geartrain_cloud.spark.checkpoint import open_checkpoint, remove_checkpoint
+from geartrain_cloud.spark.compile import Query, compile_queries
+from geartrain_cloud.spark.config import DriverConfig, read_config
+from geartrain_cloud.spark.errors import QueryError
+from geartrain_cloud.spark.lock import StateLock
+from geartrain_cloud.spark.session import LOG_FILE, open_session
+from geartrain_cloud.spark.shards import SHARDS
+from geartrain_cloud.spark.status import StatusFile, describe, query_clock
+from geartrain_cloud.spark.streams import LogInput, RunningQuery, root_cause
+
+EXIT_OK = 0
+EXIT_FAILED = 1
+"""A query failed, or the log, the tables or Spark cannot be used."""
+EXIT_CONFIG = 2
+"""The configuration is wrong: a new start does not help."""
+
+_POLL_S = 0.2
+_SAY_EVERY_S = 10.0
+
+_log = logging.getLogger("driver")
+
+
+class _Stopped(BaseException):
+    """A signal came while the driver was starting."""
+
+
+class Driver:
+    """The driver of one flow. `run` is called once, on the main thread."""
+
+    def __init__(self, config: DriverConfig, plan: Plan, *, reset: bool = False) -> None:
+        """`reset`: empty tables and checkpoints first. Raises `PlacementError`."""
+        self._config, self._plan, self._reset = config, plan, reset
+        self._queries = compile_queries(plan)
+        self._log = LogReader(config.log)
+        self._stopping = threading.Event()
+        self._starting = True
+        self._status = StatusFile(config.status_file, plan.graph.name)
+
+    def stop(self) -> None:
+        """End the run; called from a signal handler on the main thread."""
+        self._stopping.set()
+        if self._starting:
+            raise _Stopped
+
+    def run(self) -> None:
+        """Run until the flow has ended or `stop` is called; raises `GeartrainError` when it cannot go on."""
+        lock = StateLock(self._config.state)
+        try:
+            self._run_locked(lock)
+        except _Stopped:
+            self._status.enter("stopped")
+        except (Py4JError, PySparkException) as error:
+            failure = QueryError(f"Spark failed: {root_cause(str(error))}")
+            self._status.enter("failed", str(failure))
+            raise failure from error
+        except GeartrainError as error:
+            self._status.enter("failed", str(error))
+            raise
+        finally:
+            lock.release()
+
+    def _run_locked(self, lock: StateLock) -> None:
+        self._status.enter("waiting")
+        self._wait_for_log()
+        tables = self._open_tables()
+        try:
+            self._status.enter("starting")
+            session = self._open_session(lock)
+            try:
+                self._run_queries(session, tables)
+            finally:
+                session.stop()
+        finally:
+            tables.close()
+
+    def _wait_for_log(self) -> None:
+        began = time.monotonic()
+        said = began - _SAY_EVERY_S
+        while not self._log.ready():
+            now = time.monotonic()
+            if now - began > self._config.log_wait_s:
+                raise QueryError(
+                    f"there is no log in {self._config.log} after {self._config.log_wait_s} s: start "
+                    "gear-ingest with that folder"
+                )
+            if now - said >= _SAY_EVERY_S:
+                said = now
+                _log.info("waiting for ingest to make its log in %s", self._config.log)
+            time.sleep(_POLL_S)
+
+    def _open_tables(self) -> SqliteTables:
+        tables = SqliteTables(self._config.tables)
+        declare_tables(tables, self._plan)
+        if self._reset:
+            for query in self._queries:
+                remove_checkpoint(self._folder(query))
+            tables.reset()
+        return tables
+
+    def _folder(self, query: Query) -> Path:
+        return self._config.state / "checkpoints" / query.name
+
+    def _open_session(self, lock: StateLock) -> SparkSession:
+        began = time.monotonic()
+        _log.info("starting Spark on %s", self._config.master)
+        fds = [lock.descriptor]
+        session = open_session(self._config.master, self._config.state, self._config.spark, fds)
+        _log.info("Spark started in %.1f s", time.monotonic() - began)
+        return session
+
+    def _run_queries(self, session: SparkSession, tables: SqliteTables) -> None:
+        running: list[RunningQuery] = []
+        log_input = LogInput(self._config.log, self._config.rows_max)
+        try:
+            for query in self._queries:
+                checkpoint = open_checkpoint(self._folder(query), query, SHARDS)
+                running.append(RunningQuery(session, query, checkpoint, log_input, tables))
+            self._starting = False
+            self._status.enter("running")
+            self._watch(tables, running)
+        finally:
+            self._starting = False  # a signal no longer interrupts
+            for one in running:
+                one.stop()
+        self._status.show_last(describe(self._log, tables, running))
+        self._status.enter("stopped" if self._stopping.is_set() else "finished")
+
+    def _watch(self, tables: SqliteTables, running: Sequence[RunningQuery]) -> None:
+        while not self._stopping.is_set():
+            for one in running:
+                one.check()
+            if self._has_ended(tables):
+                # Progress reports come after the write: these are the last ones.
+                for one in running:
+                    one.settle()
+                    one.check()
+                _log.info("every source has ended and everything is in the tables")
+                return
+            self._status.show(lambda: describe(self._log, tables, running))
+            self._stopping.wait(_POLL_S)
+
+    def _has_ended(self, tables: SqliteTables) -> bool:
+        newest = self._log.positions(self._plan.graph.name)
+        for query in self._queries:
+            held = tables.positions(query.name)
+            if any(held.get(channel, 0) < newest.get(channel, 1) for channel in query.channels):
+                return False
+            if query_clock(self._log, query, held) < END_OF_TIME:
+                return False
+        return True
+
+
+def declare_tables(tables: SqliteTables, plan: Plan) -> None:
+    """Declare every sink of the flow; raises `TableError`."""
+    for step in plan.graph.sinks():
+        table = getattr(step.operator, "table", None)
+        if table is not None:
+            tables.declare(step.id, table, derive(plan.graph[step.inputs[0].step].out))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the driver until its flow has ended or a signal stops it; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="geartrain_cloud.spark.driver",
+        description="Run a flow's cloud part on Spark, from log to tables.",
+    )
+    parser.add_argument("--config", required=True, metavar="FILE.toml", type=Path)
+    parser.add_argument("--reset", action="store_true", help="empty tables and checkpoints first")
+    options = parser.parse_args(arguments)
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
+    for chatty in ("py4j", "pyspark"):
+        logging.getLogger(chatty).setLevel(logging.ERROR)
+    os.umask(0o077)
+    try:
+        config = read_config(options.config)
+        driver = Driver(config, config.plan(), reset=options.reset)
+    except ConfigError as error:
+        return _said(str(error), EXIT_CONFIG)
+    except GeartrainError as error:
+        return _said(f"{options.config}: {error}", EXIT_CONFIG)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: driver.stop())
+    try:
+        driver.run()
+    except GeartrainError as error:
+        return _said(f"{error} (more in {config.state / LOG_FILE})", EXIT_FAILED)
+    return EXIT_OK
+
+
+def _said(sentence: str, code: int) -> int:
+    sys.stderr.write(f"driver: {' '.join(sentence.split())}\n")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,9 @@
+"""What can stop the driver, each error one sentence."""
+
+from __future__ import annotations
+
+from geartrain.errors import GeartrainError
+
+
+class QueryError(GeartrainError):
+    """A query cannot start or go on; names the query, what is wrong and what to do."""

@@ -1,0 +1,64 @@
+"""One driver for each state folder: a lock that ends with the processes that hold it.
+
+Taken before a session starts. The JVM holds it as well: after a kill -9 of the driver it may live a moment
+longer, and only when it is gone may the next one open the same checkpoints. Nothing is left behind that could
+be stale.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from pathlib import Path
+
+from geartrain_cloud.spark.errors import QueryError
+
+LEAVING_WAIT_S = 30.0
+"""How long to wait for the JVM of a driver that is gone."""
+
+_PAUSE_S = 0.1
+
+
+class StateLock:
+    """The lock on a state folder, held until `release` or the end of all that hold `descriptor`."""
+
+    def __init__(self, folder: Path, wait_s: float = LEAVING_WAIT_S) -> None:
+        """Take it; raises `QueryError` where another driver has it."""
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.descriptor = os.open(folder / "driver.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        deadline = time.monotonic() + wait_s
+        while not self._taken():
+            holder = os.pread(self.descriptor, 20, 0).decode(errors="replace")
+            if _is_alive(holder) or time.monotonic() > deadline:
+                os.close(self.descriptor)
+                raise QueryError(
+                    f"another driver (process {holder or 'unknown'}) runs on {folder}: stop it, or use "
+                    "another state folder"
+                )
+            time.sleep(_PAUSE_S)
+        os.ftruncate(self.descriptor, 0)
+        os.pwrite(self.descriptor, str(os.getpid()).encode(), 0)
+
+    def _taken(self) -> bool:
+        try:
+            fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def release(self) -> None:
+        """Let go of it in this process."""
+        os.close(self.descriptor)
+
+
+def _is_alive(holder: str) -> bool:
+    if not holder.isdecimal():
+        return False
+    try:
+        os.kill(int(holder), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

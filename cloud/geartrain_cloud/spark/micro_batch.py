@@ -1,0 +1,65 @@
+"""The end of a micro-batch: its packed rows, collected and written to the tables with its end positions.
+
+Last on a record's path inside Spark, as the function of `foreachBatch`. Guarantees: rows and positions of a
+micro-batch are one transaction; a micro-batch that the tables hold is run again where Spark asks for it,
+because its state may not have been saved, but is not written again.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+
+from geartrain.schema import ColumnBatch
+from geartrain_cloud.log.reader import LogReader
+from geartrain_cloud.sinks.sqlite import SqliteTables
+from geartrain_cloud.spark.checkpoint import Checkpoint
+from geartrain_cloud.spark.pack import unpack
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A micro-batch that was run: its number (-1 for none yet), seconds, and whether the tables held it
+    already.
+    """
+
+    batch_id: int = -1
+    seconds: float = 0.0
+    was_held: bool = False
+
+
+class MicroBatchWriter:
+    """Called by Spark for each micro-batch of one query, from a thread of its own."""
+
+    def __init__(self, checkpoint: Checkpoint, tables: SqliteTables, log: LogReader, flow: str) -> None:
+        self._checkpoint, self._tables, self._log, self._flow = checkpoint, tables, log, flow
+        self.last = Written()
+        self.failure: Exception | None = None
+        """What stopped the query here; Spark itself would only report a trace."""
+
+    def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        """Run and write micro-batch `batch_id`; raises `TableError`, `QueryError` or `LedgerError`."""
+        try:
+            self._write(frame, batch_id)
+        except Exception as error:
+            self.failure = error
+            raise
+
+    def _write(self, frame: DataFrame, batch_id: int) -> None:
+        start = time.monotonic()
+        query = self._checkpoint.query
+        held, positions = self._tables.positions(query), self._checkpoint.positions(batch_id)
+        packed = frame.toArrow()
+        rows: dict[str, list[ColumnBatch]] = {}
+        columns = (packed.column(name).to_pylist() for name in ("sink", "packed"))
+        for sink, raw in zip(*columns, strict=True):
+            rows.setdefault(sink, []).append(unpack(raw))
+        log_rows = sum(
+            entry.count
+            for channel, position in positions.items()
+            for entry in self._log.entries(self._flow, channel, held.get(channel, 0), position)
+        )
+        written = self._tables.write(query, batch_id, positions, rows, log_rows)
+        self.last = Written(batch_id, time.monotonic() - start, was_held=not written)

@@ -1,0 +1,192 @@
+"""Spark's reader of the log: which positions a micro-batch takes, and their rows, packed.
+
+Stands between the log and the first step of a query. One reader serves all channels of its query, so that one
+micro-batch has one end and one clock. Guarantees: offsets are {channel: position}; the rows between two
+offsets are the same at every reading; nothing between them is passed over: a segment that is missing or
+damaged stops the query, and the error names the file and the positions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from geartrain.errors import LedgerError
+from geartrain.ports import Entry
+from geartrain_cloud.log.reader import LogReader
+from geartrain_cloud.spark.pack import table_to_ipc
+
+SOURCE_NAME = "geartrain_log"
+SOURCE_SCHEMA = "channel string, position long, clock timestamp, packed binary"
+"""position: of the last entry in `packed` (Arrow IPC of log rows); clock: of the micro-batch, see `stamp`.
+
+The first row of a micro-batch is its heartbeat: it has no channel and no rows, and brings the clock to Spark
+where nothing else came.
+"""
+
+PACK_ROWS = 8_192
+"""Rows of consecutive entries that are packed together; an entry alone may hold more."""
+
+_FIELDS: list[pa.Field[Any]] = [
+    pa.field("channel", pa.string()),
+    pa.field("position", pa.int64()),
+    pa.field("clock", pa.timestamp("us", tz="UTC")),
+    pa.field("packed", pa.binary()),
+]
+_ARROW_SCHEMA = pa.schema(_FIELDS)
+
+
+def stamp(clock_us: int) -> int:
+    """What Spark is told of a clock, microseconds: floor_ms(clock - 1 us), not before 1970.
+
+    A row AT Spark's watermark is already too old for its joins and windows, one at our clock is not: hence
+    the microsecond. Spark's watermark counts whole milliseconds and is never negative.
+    """
+    return max(0, (clock_us - 1) // 1_000 * 1_000)
+
+
+@dataclass
+class Span(InputPartition):
+    """Entries (after, upto] of each channel, read by one task; the first span of a micro-batch has the
+    heartbeat.
+    """
+
+    parts: tuple[tuple[str, int, int], ...]
+    clock: int
+    heartbeat: bool
+
+
+class LogSource(DataSource):
+    """`spark.readStream.format("geartrain_log")`.
+
+    Options: log (folder), flow, channels (JSON list), rows_max (rows of each channel in one micro-batch; an
+    entry is never divided), readers (tasks that read a large micro-batch).
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return SOURCE_NAME
+
+    def schema(self) -> str:
+        """The columns of packed rows."""
+        return SOURCE_SCHEMA
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """The reader of one query."""
+        return LogStreamReader(self.options)
+
+
+class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads all channels of one query: in a Python process of Spark's driver, and `read` in its workers."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._log = LogReader(options["log"])
+        self._flow: str = options["flow"]
+        self._channels: list[str] = json.loads(options["channels"])
+        self._rows_max, self._readers = int(options["rows_max"]), int(options["readers"])
+        self._target: dict[str, int] | None = None
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+        """Before the first entry of every channel."""
+        return dict.fromkeys(self._channels, 0)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """At most `rows_max` rows of each channel."""
+        return ReadMaxRows(self._rows_max)
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+        """Where the micro-batch that begins at `start` ends; `start` itself where nothing is new."""
+        newest = self._log.positions(self._flow) if self._target is None else self._target
+        end = dict(start)
+        for channel in self._channels:
+            after, last = start[channel], newest.get(channel, 0)
+            if last < after:
+                raise LedgerError(
+                    f"{self._flow}/{channel}: the checkpoint stands at position {after}, but the log ends at "
+                    f"{last}: it is another or an older one; bring the right one back, or begin anew with "
+                    "--reset"
+                )
+            if isinstance(limit, ReadMaxRows):
+                last = min(last, self._log.limit(self._flow, channel, after, limit.max_rows))
+            elif not isinstance(limit, ReadAllAvailable):
+                raise LedgerError(f"the log cannot be read by {type(limit).__name__}: use rows_max")
+            end[channel] = last
+        return end
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Take the log's present end as the end of the query."""
+        self._target = self._log.positions(self._flow)
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        """One span for a small micro-batch, up to `readers` of about equal rows for a large one."""
+        clock = stamp(min(self._log.clock(self._flow, c, end[c]) for c in self._channels))
+        entries: list[Entry] = []
+        for channel in self._channels:
+            entries += self._log.entries(self._flow, channel, start[channel], end[channel])
+        rows = sum(e.count for e in entries)
+        readers = max(1, min(self._readers, rows // PACK_ROWS))
+        parts: list[list[tuple[str, int, int]]] = [[] for _ in range(readers)]
+        seen = 0
+        for entry in entries:
+            reader = min(readers - 1, seen * readers // rows) if rows else 0
+            seen += entry.count
+            part = parts[reader]
+            if part and part[-1][0] == entry.channel:
+                part[-1] = (entry.channel, part[-1][1], entry.number)
+            else:
+                part.append((entry.channel, entry.number - 1, entry.number))
+        return [Span(tuple(part), clock, heartbeat=number == 0) for number, part in enumerate(parts)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The packed rows of a span; raises `LedgerError` where they cannot all be read."""
+        span = cast(Span, partition)
+        if span.heartbeat:
+            yield _row("", 0, span.clock, None)
+        for channel, after, upto in span.parts:
+            for run in self._runs(channel, after, upto):
+                yield _row(channel, run[-1].number, span.clock, self._packed(run))
+
+    def _runs(self, channel: str, after: int, upto: int) -> Iterator[list[Entry]]:
+        """Consecutive entries with rows, grouped to about `PACK_ROWS`."""
+        run: list[Entry] = []
+        rows = 0
+        for entry in self._log.entries(self._flow, channel, after, upto):
+            if not entry.count:
+                continue
+            if run and rows + entry.count > PACK_ROWS:
+                yield run
+                run, rows = [], 0
+            run.append(entry)
+            rows += entry.count
+        if run:
+            yield run
+
+    def _packed(self, run: list[Entry]) -> bytes:
+        try:
+            table = pa.concat_tables([self._log.table(entry) for entry in run]).combine_chunks()
+            # A damaged offset would otherwise be followed to memory that is not the table's.
+            table.validate(full=True)
+        except (LedgerError, pa.ArrowException) as error:
+            place = f"{self._flow}/{run[0].channel}, positions {run[0].number} to {run[-1].number}"
+            files = ", ".join(dict.fromkeys(e.segment for e in run))
+            raise LedgerError(f"{place} ({files}): {error}") from None
+        return table_to_ipc(table)
+
+
+def _row(channel: str, position: int, clock: int, packed: bytes | None) -> pa.RecordBatch:
+    columns: list[list[Any]] = [[channel], [position], [clock], [packed]]
+    arrays = [pa.array(c, f.type) for c, f in zip(columns, _ARROW_SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=_ARROW_SCHEMA)

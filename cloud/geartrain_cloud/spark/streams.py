@@ -1,0 +1,146 @@
+"""A query as Spark runs it: reader, stateless chains, shuffle, keyed steps, and the writer of its
+micro-batches.
+
+Stands between the compiled queries and Spark's engine. Guarantees: the clock of the log becomes Spark's
+watermark and Spark drops no row for it; a query's shards and checkpoint are those that it began with.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from geartrain_cloud.log.reader import LogReader
+from geartrain_cloud.sinks.sqlite import SqliteTables
+from geartrain_cloud.spark.chains import SHARD_ROWS, SINK_ROWS, sharded_rows, stateless_rows
+from geartrain_cloud.spark.checkpoint import Checkpoint
+from geartrain_cloud.spark.compile import Query
+from geartrain_cloud.spark.embedded import EmbeddedFragment
+from geartrain_cloud.spark.errors import QueryError
+from geartrain_cloud.spark.micro_batch import MicroBatchWriter
+from geartrain_cloud.spark.shards import shard_labels
+from geartrain_cloud.spark.source import SOURCE_NAME
+
+_SETTLE_S = 10.0
+_PAUSE_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class LogInput:
+    """Where a query reads: the log's folder, and how many rows of each channel one micro-batch takes."""
+
+    folder: Path
+    rows_max: int = 50_000
+
+
+def query_frame(session: SparkSession, query: Query, log: LogInput, shards: int) -> DataFrame:
+    """The streaming frame of `query`, rows of `SINK_ROWS`."""
+    partitions = int(str(session.conf.get("spark.sql.shuffle.partitions")))
+    source = (
+        session.readStream.format(SOURCE_NAME)
+        .option("log", str(log.folder.absolute()))
+        .option("flow", query.graph.name)
+        .option("channels", json.dumps(sorted(query.channels)))
+        .option("rows_max", log.rows_max)
+        .option("readers", partitions)
+        .load()
+    )
+    if not query.keyed:
+        return source.drop("clock").mapInArrow(stateless_rows(query), SINK_ROWS)
+    # Were `clock` still among its columns, transformWithState would drop the rows at or below the watermark.
+    clocked = source.withWatermark("clock", "0 seconds").drop("clock")
+    sharded = clocked.mapInArrow(sharded_rows(query, shard_labels(shards, partitions)), SHARD_ROWS)
+    fragment = EmbeddedFragment(query, shards)
+    return sharded.groupBy("shard").transformWithState(fragment, SINK_ROWS, "Append", "EventTime")
+
+
+class RunningQuery:
+    """A query that was started."""
+
+    def __init__(
+        self, session: SparkSession, query: Query, checkpoint: Checkpoint, log: LogInput, tables: SqliteTables
+    ) -> None:
+        """Start it; raises `TableError` where checkpoint and tables do not belong together."""
+        self.query = query
+        self.writer = MicroBatchWriter(checkpoint, tables, LogReader(log.folder), query.graph.name)
+        self._watched = -1
+        tables.attach(query.name, checkpoint.identity, has_run=checkpoint.has_run)
+        frame = query_frame(session, query, log, checkpoint.shards)
+        self._handle: StreamingQuery = (
+            frame.writeStream.queryName(query.name)
+            .foreachBatch(self.writer)
+            .option("checkpointLocation", str(checkpoint.location.absolute()))
+            .start()
+        )
+
+    def check(self) -> None:
+        """Raise `QueryError` if it has failed, or if Spark has dropped rows since it was last asked."""
+        if not self._handle.isActive:
+            raise QueryError(f"query {self.query.name!r} stopped: {self._why()}") from self.writer.failure
+        for progress in self._handle.recentProgress:
+            if progress["batchId"] > self._watched:
+                self._watched = progress["batchId"]
+                dropped = dropped_rows(progress)
+                if dropped:
+                    raise QueryError(
+                        f"query {self.query.name!r}, micro-batch {self._watched}: Spark dropped {dropped} "
+                        "rows as too late, which must never happen: keep log and checkpoint and report this"
+                    )
+
+    def settle(self) -> None:
+        """Wait until Spark has reported on the last micro-batch; raises `QueryError` after 10 s."""
+        last = self.writer.last.batch_id
+        deadline = time.monotonic() + _SETTLE_S
+        while self._handle.isActive:
+            progress = self._handle.lastProgress
+            if last < 0 or (progress is not None and progress["batchId"] >= last):
+                return
+            if time.monotonic() > deadline:
+                raise QueryError(
+                    f"query {self.query.name!r} wrote micro-batch {last}, but Spark did not report it within "
+                    f"{_SETTLE_S:.0f} s: run it again, it goes on from there"
+                )
+            time.sleep(_PAUSE_S)
+
+    def _why(self) -> str:
+        if self.writer.failure is not None and not is_spark_error(self.writer.failure):
+            return str(self.writer.failure)
+        failure = self._handle.exception()
+        return root_cause(str(failure)) if failure is not None else "it was stopped from outside"
+
+    def trace(self) -> str:
+        """The whole of what Spark says of the failure, for the log file."""
+        return str(self._handle.exception() or "")
+
+    def stop(self) -> None:
+        """Stop it; what it was doing is done again after the next start."""
+        self._handle.stop()
+
+
+def dropped_rows(progress: Any) -> int:
+    """Rows that Spark's stateful operators dropped by their watermark, of one progress report."""
+    return sum(int(operator["numRowsDroppedByWatermark"]) for operator in progress["stateOperators"])
+
+
+def is_spark_error(error: BaseException) -> bool:
+    """Whether an error came through Spark, with a trace for a text."""
+    return type(error).__module__.startswith(("pyspark.", "py4j."))
+
+
+def root_cause(trace: str) -> str:
+    """The sentence at the heart of a trace of Spark: that of the first Python traceback in it."""
+    lines = trace.splitlines()
+    inside = False
+    for line in lines:
+        if line.lstrip().startswith("Traceback (most recent call last)"):
+            inside = True
+        elif inside and line and not line.startswith((" ", "\t")):
+            kind, _, said = line.partition(": ")
+            return said.strip() if kind.startswith("geartrain") and said else line.strip()
+    return next((line.strip() for line in lines if line.strip()), "Spark gave no reason")

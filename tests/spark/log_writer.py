@@ -1,0 +1,77 @@
+"""A log written for tests with the real ledger and segments, in the place of devices and ingest."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from geartrain.event_time import END_OF_TIME
+from geartrain.ports import Entry, EntryKind, LedgerChange
+from geartrain.schema import ColumnBatch, RowCodec
+from geartrain_cloud.log.ledger import SqliteLedger
+from geartrain_cloud.log.part import SegmentPart
+from geartrain_cloud.log.segment import encode_segment
+
+
+class LogWriter:
+    """Appends entries to the channels of one flow; a segment for each `append`."""
+
+    def __init__(self, folder: Path, flow: str, kinds: Mapping[str, Any]) -> None:
+        self.folder, self.flow = folder, flow
+        self._codecs = {channel: RowCodec(kind) for channel, kind in kinds.items()}
+        self._numbers = dict.fromkeys(kinds, 0)
+        self._clocks = dict.fromkeys(kinds, -(2**63))
+        self._segments = 0
+        self._loop = asyncio.new_event_loop()
+        self._ledger = SqliteLedger(folder)
+        self._term = self._loop.run_until_complete(self._ledger.open())
+
+    def append(
+        self,
+        channel: str,
+        records: Sequence[tuple[Any, int, str, int]],
+        *,
+        rows_per_entry: int = 1_000,
+        clock: int | None = None,
+    ) -> str:
+        """Add (record, event time, split, number) as entries; `clock` after the last. Returns the segment's name."""
+        codec = self._codecs[channel]
+        values, times, names, numbers = (list(c) for c in zip(*records, strict=True))
+        rows = ColumnBatch(codec.to_columns(values), times, names, numbers)
+        self._segments += 1
+        name = f"segments/{channel}-{self._segments}.arrow"
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(encode_segment(codec.schema, [SegmentPart("device-1", self._segments, rows)]))
+        entries = []
+        for first in range(0, len(rows), rows_per_entry):
+            count = min(rows_per_entry, len(rows) - first)
+            if clock is not None and first + count == len(rows):
+                self._clocks[channel] = clock
+            entries.append(self._entry(channel, EntryKind.ROWS, segment=name, first_row=first, count=count))
+        self._commit(entries)
+        return name
+
+    def advance(self, clock: int, channels: Sequence[str] | None = None) -> None:
+        """Move the clocks without rows."""
+        for channel in self._numbers if channels is None else channels:
+            self._clocks[channel] = clock
+            self._commit([self._entry(channel, EntryKind.WATERMARK)])
+
+    def end(self) -> None:
+        """All sources have ended."""
+        self.advance(END_OF_TIME)
+
+    def _entry(self, channel: str, kind: EntryKind, **rows: Any) -> Entry:
+        self._numbers[channel] += 1
+        return Entry(self.flow, channel, 0, self._numbers[channel], kind, self._clocks[channel], **rows)
+
+    def _commit(self, entries: Sequence[Entry]) -> None:
+        self._loop.run_until_complete(self._ledger.commit(self._term, LedgerChange(entries=entries)))
+
+    def close(self) -> None:
+        """Close the ledger."""
+        self._loop.run_until_complete(self._ledger.close())
+        self._loop.close()
