@@ -46,8 +46,9 @@ class Flow:
 
         `partitioned_by` promises that each value of that field is seen on one device only.
         """
+        stream = Stream[T](self, self.add_step(step, SourceOperator(source, partitioned_by), (), out), out)
         self.check_field(step, out, partitioned_by)
-        return Stream(self, self.add_step(step, SourceOperator(source, partitioned_by), (), out), out)
+        return stream
 
     def graph(self) -> Graph:
         """The flow as a checked graph; raises `FlowError` when it has no source or no sink."""

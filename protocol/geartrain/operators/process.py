@@ -1,28 +1,24 @@
 """process: a task with one state per key, called for each record in canonical order.
 
-Guarantees the undo rule of the programming model: a call that raises leaves no trace but a dead letter.
+Guarantees the undo rule of the programming model: a call that raises leaves no trace but a dead letter. A
+batch is
+first run straight through; only when a call raises, or a state cannot be saved, is it rolled back and run
+again record by record, each saved by itself, so that undoing costs nothing while all goes well.
 """
 
 from __future__ import annotations
 
-import copy
-import dataclasses
-import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-
-import msgspec
 
 from geartrain.batch import Batch
 from geartrain.keys import decode_key
 from geartrain.operators.children import Children
 from geartrain.operators.conform import checker, dead_letter, describe
 from geartrain.operators.operator import Services, Transform
-from geartrain.runtime.state import KeyedState
+from geartrain.runtime.state import StepState
 from geartrain.task import Task
-
-_IMMUTABLE = frozenset({bool, int, float, str, bytes, type(None)})
 
 
 @dataclass(frozen=True)
@@ -37,24 +33,15 @@ class Process:
         """A function from a keyed batch to the batch of what the task emitted."""
         task, check = self.task, checker(services)
         task.on_start()
-        if task.state is not None:
-            services.state.register(services.step, task.state)
-        context = _TaskContext(services.step, services.state, task.state)
-        restore = _copier(task.state)
+        store = None if task.state is None else services.state.of_step(services.step, task.state)
+        calls = _Calls(task, store)
 
         def run(batch: Batch) -> Batch:
-            out = Children()
-            for row, (value, key) in enumerate(zip(batch.values, batch.keys or (), strict=True)):
-                context.begin(key, batch.times[row])
-                before = restore(context.state)
-                try:
-                    task.on_next(value, context)
-                except Exception as error:
-                    context.state = before
-                    context.emitted = []
-                    services.reject(dead_letter(services, batch, row, describe(error)))
-                out.add(batch, row, context.finish())
-            return check(out.batch())
+            try:
+                return check(calls.straight(batch))
+            except Exception:  # found again, record by record: a task is replayable
+                calls.undo()
+                return check(calls.one_by_one(batch, services))
 
         return run
 
@@ -67,15 +54,15 @@ class Process:
         return Process(self.task.with_options(values, where))
 
 
-class _TaskContext:
-    """The context of one opened task, moved from record to record."""
+class _Calls:
+    """The context of one opened task, moved from record to record, and the two ways to run a batch."""
 
-    def __init__(self, step: str, store: KeyedState, kind: Any) -> None:
-        self._step, self._store, self._kind = step, store, kind
+    def __init__(self, task: Task[Any, Any], store: StepState | None) -> None:
+        self._task, self._store = task, store
         self._key = b""
+        self._emitted: list[Any] = []
         self.event_time = 0
         self.state: Any = None
-        self.emitted: list[Any] = []
 
     @property
     def key(self) -> Any:
@@ -83,31 +70,49 @@ class _TaskContext:
         return decode_key(self._key)
 
     def emit(self, value: Any) -> None:
-        self.emitted.append(value)
+        self._emitted.append(value)
 
-    def begin(self, key: bytes, time: int) -> None:
-        """Stand at the next record: load its key's state."""
-        self._key, self.event_time = key, time
-        if self._kind is not None:
-            self.state = self._store.get(self._step, key, self._kind)
+    def straight(self, batch: Batch) -> Batch:
+        """Run all records and save the states once; raises what the task raises."""
+        out = Children()
+        for row in range(len(batch)):
+            out.add(batch, row, self._call(batch, row))
+        self._save()
+        return out.batch()
 
-    def finish(self) -> list[Any]:
-        """Save the state and hand over what was emitted."""
-        if self._kind is not None:
-            self._store.put(self._step, self._key, self.state)
-        emitted, self.emitted = self.emitted, []
+    def one_by_one(self, batch: Batch, services: Services) -> Batch:
+        """Run record by record; one whose call raises, or whose state cannot be saved, is a dead letter."""
+        out = Children()
+        for row in range(len(batch)):
+            try:
+                emitted = self._call(batch, row)
+                self._save()
+            except Exception as error:
+                self.undo()
+                services.reject(dead_letter(services, batch, row, describe(error)))
+            else:
+                out.add(batch, row, emitted)
+        return out.batch()
+
+    def undo(self) -> None:
+        """Forget what the calls since the last save changed and emitted."""
+        self._emitted = []
+        if self._store is not None:
+            self._store.roll_back()
+
+    def _call(self, batch: Batch, row: int) -> list[Any]:
+        keys, store = batch.keys, self._store
+        self._key = b"" if keys is None else keys[row]
+        self.event_time = batch.times[row]
+        if store is None:
+            self._task.on_next(batch.values[row], self)
+        else:
+            self.state = store.get(self._key)
+            self._task.on_next(batch.values[row], self)
+            store.put(self._key, self.state)
+        emitted, self._emitted = self._emitted, []
         return emitted
 
-
-def _copier(kind: Any) -> Callable[[Any], Any]:
-    """How to keep a state as it was before a call: by reference, by a flat copy, or through msgpack."""
-    if kind is None or kind in _IMMUTABLE:
-        return lambda state: state
-    fields: Mapping[str, Any] = {}
-    if isinstance(kind, type) and (issubclass(kind, msgspec.Struct) or dataclasses.is_dataclass(kind)):
-        fields = typing.get_type_hints(kind)
-    parts = {t for hint in fields.values() for t in (typing.get_args(hint) or (hint,))}
-    if fields and parts <= _IMMUTABLE:
-        return copy.copy
-    encode, decode = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder(kind).decode
-    return lambda state: decode(encode(state))
+    def _save(self) -> None:
+        if self._store is not None:
+            self._store.save()

@@ -104,7 +104,7 @@ def _with_ancestors(graph: Graph, steps: frozenset[str]) -> frozenset[str]:
 
 
 def _refusal(step: Step, reason: str) -> PlacementError:
-    fix = "leave its tier to the planner or pin it to the cloud"
+    fix = "leave its tier to the planner"
     if "not local" in reason:
         fix = (
             'declare partitioned_by on its source, or pin it with .at("cloud") and ask for the cut auto '

@@ -1,0 +1,95 @@
+"""The type of a keyed step's state: how it is made, saved, loaded, and kept in its declared form between
+two calls.
+
+Guarantees that a state in memory and the same state after a restart cannot be told apart: what would change
+by being saved (an int in a float field) is changed at once, and what cannot be saved is refused.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from geartrain.errors import SchemaError
+
+_ENCODE = msgspec.msgpack.Encoder().encode
+
+
+class StateType:
+    """How states of the Python type `kind` are handled; `kind()` makes a fresh one."""
+
+    def __init__(self, step: str, kind: Any) -> None:
+        """Raises `SchemaError` when states of this type cannot be made or saved."""
+        self._step, self._kind = step, kind
+        try:
+            self._decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(kind)
+            self.load(self.save(kind()))
+        except (TypeError, msgspec.MsgspecError, SchemaError) as error:
+            raise SchemaError(
+                f"step {step!r}: {getattr(kind, '__name__', kind)} cannot be a state ({error}): "
+                "use a geartrain.State with typed fields that have defaults, or a scalar type"
+            ) from None
+        self.settle = _settler(kind, self._round_trip)
+
+    def make(self) -> Any:
+        """A fresh state."""
+        return self._kind()
+
+    def save(self, value: Any) -> bytes:
+        """The msgpack of a state; raises `SchemaError` when it does not have its declared type."""
+        try:
+            raw = _ENCODE(value)
+            self._decoder.decode(raw)
+        except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+            raise SchemaError(f"the state of step {self._step!r} cannot be saved: {error}") from None
+        return raw
+
+    def load(self, raw: bytes) -> Any:
+        """The state that `save` wrote; raises `SchemaError` when `raw` is of another type."""
+        try:
+            return self._decoder.decode(raw)
+        except msgspec.MsgspecError as error:
+            raise SchemaError(f"the saved state of step {self._step!r} cannot be read: {error}") from None
+
+    def _round_trip(self, value: Any) -> Any:
+        return self.load(self.save(value))
+
+
+def _settler(kind: Any, round_trip: Callable[[Any], Any]) -> Callable[[Any], Any] | None:
+    """A function that gives a state its declared form, None where no value of the type needs it.
+
+    Only floats do: an int may stand in their place until it is saved. Fields are settled one by one; a float
+    inside a container takes the way through msgpack.
+    """
+    if kind is float:
+        return lambda value: float(value) if type(value) is int else value
+    if not _holds_float(kind):
+        return None
+    if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)) or kind.__struct_config__.frozen:
+        return round_trip
+    hints = typing.get_type_hints(kind)
+    floats = [n for n in kind.__struct_fields__ if hints[n] is float or _is_optional_float(hints[n])]
+    if any(_holds_float(hints[n]) for n in kind.__struct_fields__ if n not in floats):
+        return round_trip
+
+    def settle(value: Any) -> Any:
+        for name in floats:
+            if type(found := getattr(value, name)) is int:
+                setattr(value, name, float(found))
+        return value
+
+    return settle
+
+
+def _is_optional_float(hint: Any) -> bool:
+    return set(typing.get_args(hint)) == {float, type(None)}
+
+
+def _holds_float(kind: Any) -> bool:
+    if isinstance(kind, type) and (issubclass(kind, msgspec.Struct) or dataclasses.is_dataclass(kind)):
+        return any(_holds_float(hint) for hint in typing.get_type_hints(kind).values())
+    return kind in (float, Any) or any(_holds_float(part) for part in typing.get_args(kind))

@@ -1,0 +1,124 @@
+"""Which steps may stand where: the rules, the pins, and the errors that explain a refusal."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import pytest
+
+from geartrain import Context, Flow, Record, State, Table, Task
+from geartrain.errors import ConfigError, PlacementError
+from geartrain.graph import DEAD_LETTERS, LATE
+from geartrain.placement import choose_cut, legal_cuts, make_plan
+from geartrain.testing import TestingSource
+
+
+class Reading(Record):
+    sensor: str
+    value: float
+
+
+class Count(State):
+    n: int = 0
+
+
+class Counter(Task[Reading, int]):
+    state: ClassVar[type[Count]] = Count
+    step: int = 1
+
+    def on_next(self, value: Reading, ctx: Context[int, Count]) -> None:
+        ctx.state.n += self.step
+        ctx.emit(ctx.state.n)
+
+
+class Loose(TestingSource[Reading]):
+    in_order = False
+
+
+def double(reading: Reading) -> Reading:
+    return Reading(reading.sensor, reading.value * 2)
+
+
+def sensors(*, keeps: tuple[str, ...] = ("sensor",), ordered: bool = True) -> Flow:
+    flow = Flow("sensors")
+    source = TestingSource[Reading]() if ordered else Loose()
+    readings = flow.source("readings", source, out=Reading, partitioned_by="sensor")
+    doubled = readings.map(double, keeps=keeps)
+    doubled.sink("all", Table("all_readings"))
+    doubled.key_by("sensor").process("counter", Counter()).sink("counts", Table("counts"))
+    return flow
+
+
+def test_every_legal_cut_is_closed_upward_and_holds_the_source() -> None:
+    edges = [sorted(cut.edge) for cut in legal_cuts(sensors().graph())]
+    assert edges == [
+        ["readings"],
+        ["double", "readings"],
+        ["double", "double_by_sensor", "readings"],
+        ["counter", "double", "double_by_sensor", "readings"],
+    ]
+
+
+def test_auto_takes_all_that_is_legal_and_cloud_only_the_source() -> None:
+    graph = sensors().graph()
+    assert choose_cut(graph, "auto").edge == {"readings", "double", "double_by_sensor", "counter"}
+    assert choose_cut(graph, "edge") == choose_cut(graph, "auto")
+    assert choose_cut(graph, "cloud").edge == {"readings"}
+    assert choose_cut(graph, "double").edge == {"readings", "double"}
+
+
+def test_channels_are_the_streams_that_cross_and_the_two_of_every_flow() -> None:
+    plan = make_plan(sensors().graph(), "auto")
+    assert [c.id for c in plan.channels] == ["double", "counter", DEAD_LETTERS, LATE]
+    assert [c.id for c in make_plan(sensors().graph(), "cloud").channels] == ["readings", DEAD_LETTERS, LATE]
+    assert {c.sources for c in plan.channels} == {frozenset({"readings"})}
+
+
+def test_a_map_that_does_not_keep_the_partition_field_ends_its_domain() -> None:
+    with pytest.raises(PlacementError, match=r"keyed by 'double_by_sensor'.*pass keeps="):
+        make_plan(sensors(keeps=()).graph())
+
+
+def test_a_source_out_of_order_cannot_feed_a_keyed_task() -> None:
+    with pytest.raises(PlacementError, match="'counter' needs its records in event-time order"):
+        legal_cuts(sensors(ordered=False).graph())
+
+
+def test_an_illegal_pin_names_step_rule_and_fix() -> None:
+    flow = Flow("pins")
+    readings = flow.source("readings", TestingSource[Reading](), out=Reading)
+    readings.filter(lambda r: r.value > 0, name="positive").at("cloud").map(double).at("edge").sink(
+        "s", Table("t")
+    )
+    match = r"step 'double' cannot be on the edge \(rule 2: its input 'positive' is in the cloud\): "
+    for attempt in (lambda: make_plan(flow.graph()), lambda: legal_cuts(flow.graph())):
+        with pytest.raises(PlacementError, match=match):
+            attempt()
+    with pytest.raises(
+        PlacementError, match=r"step 'all' cannot be on the edge \(rule 1: a table is a store"
+    ):
+        choose_cut(sensors().graph(), "all")
+
+
+def test_a_pin_to_the_cloud_holds_under_every_cut() -> None:
+    flow = sensors()
+    graph = flow.graph()
+    flow.pin("double", "cloud")
+    assert [sorted(c.edge) for c in legal_cuts(flow.graph())] == [["readings"]]
+    assert choose_cut(graph, "auto") != choose_cut(flow.graph(), "auto")
+    with pytest.raises(PlacementError, match="step 'double' cannot be on the edge"):
+        choose_cut(flow.graph(), "edge")
+
+
+def test_options_are_set_by_step_and_checked() -> None:
+    graph = sensors().graph().with_options({"counter": {"step": "5"}})
+    task = graph["counter"].operator.task  # type: ignore[attr-defined]
+    assert task.step == 5
+    with pytest.raises(ConfigError, match="--set: flow sensors has no step 'count'; its steps: readings"):
+        graph.with_options({"count": {"step": "5"}})
+    with pytest.raises(ConfigError, match="there is no option 'stride'; options of Counter: step"):
+        graph.with_options({"counter": {"stride": "5"}})
+    with pytest.raises(ConfigError, match=r"--set counter.step = 'many': Expected `int`"):
+        graph.with_options({"counter": {"step": "many"}})
+    with pytest.raises(ConfigError, match="this step has no options, so x cannot be set"):
+        graph.with_options({"double": {"x": 1}})
