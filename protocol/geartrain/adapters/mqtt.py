@@ -37,8 +37,9 @@ class AiomqttNet:
         username: str | None = None,
         password: str | None = None,
         tls_context: ssl.SSLContext | None = None,
-        keepalive_s: int = 15,
+        keepalive_s: int = 30,
         reply_timeout_s: float = 10.0,
+        puback_timeout_s: float = 60.0,
         inflight_max: int = INFLIGHT_MAX,
         incoming_max: int = INCOMING_MAX,
         incoming_bytes_max: int = INCOMING_BYTES_MAX,
@@ -46,14 +47,15 @@ class AiomqttNet:
         """`tls_context`: None for a plain connection.
 
         keepalive_s: a connection that is silent for up to twice this long is broken; reply_timeout_s: so is
-        one on which a connect, subscribe or publish is not answered in this time; inflight_max: publishes
-        without puback; incoming_max, incoming_bytes_max: received publishes that wait to be iterated over.
+        one on which a connect or subscribe is not answered in this time; puback_timeout_s: the same for a
+        publish, which waits behind all that a slow link has yet to carry; inflight_max: publishes without
+        puback; incoming_max, incoming_bytes_max: received publishes that wait to be iterated over.
         """
         self.host, self.port = host, port
         self.counters: dict[str, int] = {"incoming_dropped": 0}
         self._username, self._password, self._tls_context = username, password, tls_context
         self._keepalive_s, self._reply_timeout_s = keepalive_s, reply_timeout_s
-        self._inflight_max = inflight_max
+        self._puback_timeout_s, self._inflight_max = puback_timeout_s, inflight_max
         self._incoming_max, self._incoming_bytes_max = incoming_max, incoming_bytes_max
         self._leftover: set[asyncio.Task[object]] = set()
 
@@ -62,7 +64,7 @@ class AiomqttNet:
         """Open a connection (clean session) for the `async with` block; raises `NetError`."""
         client = self._client(client_id)
         await self._open(client)
-        connection = MqttConnection(client, str(self), self._inflight_max)
+        connection = MqttConnection(client, str(self), self._inflight_max, self._puback_timeout_s)
         try:
             yield connection
         finally:
@@ -129,9 +131,9 @@ class AiomqttNet:
 class MqttConnection:
     """One live connection; implements `geartrain.ports.Connection`."""
 
-    def __init__(self, client: _Client, broker: str, inflight_max: int) -> None:
+    def __init__(self, client: _Client, broker: str, inflight_max: int, puback_timeout_s: float) -> None:
         """`client` is connected; `broker` is for people."""
-        self._client, self._broker = client, broker
+        self._client, self._broker, self._puback_timeout_s = client, broker, puback_timeout_s
         self._window = asyncio.Semaphore(inflight_max)
         self._inflight: set[asyncio.Task[None]] = set()
         self._broken: NetError | None = None
@@ -149,7 +151,8 @@ class MqttConnection:
         except NetError:
             self._window.release()
             raise
-        task = asyncio.create_task(self._client.publish(topic, payload, qos=1))
+        publishing = self._client.publish(topic, payload, qos=1, timeout=self._puback_timeout_s)
+        task = asyncio.create_task(publishing)
         self._inflight.add(task)
         task.add_done_callback(self._settle)
 
