@@ -30,6 +30,9 @@ EFFECTS = frozenset(
 )
 """Modules of effects: in `geartrain` only its adapters import them; all else asks a port."""
 
+OUTSIDE = ("geartrain.adapters", "geartrain.testing.clock")
+"""What stands outside the ports: their production forms, and the forms that a test moves by hand."""
+
 EXECUTABLE = frozenset({"pickle", "cloudpickle", "dill", "marshal", "shelve"})
 VAGUE = frozenset({"util", "utils", "helper", "helpers", "common", "manager", "managers", "misc"})
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b")
@@ -61,7 +64,7 @@ def import_direction(source: Source) -> Iterator[str]:
 
 def effects(source: Source) -> Iterator[str]:
     """In geartrain, effects enter through ports: only the adapters import their modules or open files."""
-    if source.package != "geartrain" or source.module.startswith("geartrain.adapters"):
+    if source.package != "geartrain" or source.module.startswith(OUTSIDE):
         return
     for line, name in imported(source):
         if name.split(".")[0] in EFFECTS:
