@@ -16,7 +16,7 @@ from geartrain.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.graph import DEAD_LETTERS
 from geartrain.ports import Entry, LedgerChange
 from geartrain.wire.codec import decode_control, decode_envelope, decode_header
-from geartrain.wire.envelope import Ack, Envelope
+from geartrain.wire.envelope import Ack, Envelope, Header
 from geartrain_simulation.broker import SimBroker
 from geartrain_simulation.disk import Platter
 from geartrain_simulation.segments import LoggedRow, Row, decode_plain
@@ -52,6 +52,7 @@ class Checkers:
         self._world, self._platter, self._ledger = world, platter, ledger
         self._spools: dict[tuple[str, str], SpoolBook] = {}
         self._contents: dict[Epoch, dict[int, Envelope]] = {}
+        self._headers: dict[bytes, Header] = {}
         self._durable: dict[Epoch, int] = {}
         self._acked: dict[Epoch, int] = {}
         self._clocks: dict[tuple[str, str, int], int] = {}
@@ -78,7 +79,9 @@ class Checkers:
                 self._acknowledged((device, flow, control.epoch), control)
 
     def _sent(self, device: str, flow: str, envelope: Envelope) -> None:
-        header = decode_header(envelope.header)
+        header = self._headers.get(envelope.header)
+        if header is None:
+            header = self._headers[envelope.header] = decode_header(envelope.header)
         batch = f"{device} {header.epoch.hex()} {header.seq}"
         if (header.device, header.flow) != (device, flow):
             self._breach("identity", f"{batch} is sent on the topic of {device} {flow}")

@@ -15,7 +15,8 @@ class Faults:
 
     drop, duplicate, reorder: of each leg of a publish; latency_s_max: of a leg; late_s_max: how far a
     reordered one is held back; disk_error: of a disk call; torn: whether power loss may leave a part of a
-    write; pause_s_max: how long an effect takes; slow, slow_s_max: of one that takes far longer.
+    write; pause_s_max: how long an effect takes; slow, slow_s_max: of one that takes far longer; read_s_max:
+    how long a read of a source takes.
     """
 
     drop: float = 0.0
@@ -28,6 +29,7 @@ class Faults:
     pause_s_max: float = 0.002
     slow: float = 0.0
     slow_s_max: float = 0.5
+    read_s_max: float = 0.05
 
     @staticmethod
     def drawn(random: Random) -> Faults:
@@ -42,6 +44,7 @@ class Faults:
             pause_s_max=random.choice((0.0, 0.001, 0.02)),
             slow=random.choice((0.0, 0.02, 0.1)),
             slow_s_max=random.choice((0.1, 1.0)),
+            read_s_max=random.choice((0.02, 0.2, 1.0)),
         )
 
     def pause_s(self, random: Random) -> float:

@@ -44,8 +44,8 @@ class Size:
     """How much there is of everything; limit_s: virtual seconds after which a run counts as stuck."""
 
     devices: int = 2
-    records: int = 60
-    limit_s: float = 900.0
+    records: int = 40
+    limit_s: float = 300.0
     troubles: Troubles = field(default_factory=Troubles)
 
 
@@ -90,7 +90,7 @@ class Fleet:
         self.size = size if size is not None else Size()
         self._plot = plot if plot is not None else _draw_troubles
         self._faults = Faults() if plot is not None else Faults.drawn(self.world.random("faults"))
-        self._plan = make_plan(make_graph(seed, self.size.records))
+        self._plan = make_plan(make_graph(seed, self.size.records, self._faults.read_s_max))
         self._devices = tuple(f"device-{number}" for number in range(1, self.size.devices + 1))
         self.broker = SimBroker(self.world, self._faults)
         self.platter = Platter(self.world.random("platter"), torn=self._faults.torn)
@@ -181,4 +181,5 @@ class Fleet:
             group_rows_max=random.choice((1, 20, 50_000)),
             waiting_batches_max=random.choice((2, 16, 256)),
             nack_interval_ms=random.choice((10, 100)),
+            status_interval_ms=5_000,
         )

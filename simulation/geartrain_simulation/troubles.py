@@ -27,11 +27,11 @@ NTH_MAX = 40
 class Troubles:
     """How many of each trouble at the most, and for how long, virtual seconds."""
 
-    trouble_s: float = 20.0
+    trouble_s: float = 6.0
     kills_max: int = 3
     cuts_max: int = 3
     broker_crashes_max: int = 2
-    away_s_max: float = 5.0
+    away_s_max: float = 2.0
 
 
 def arrange(world: World, broker: SimBroker, limits: Troubles) -> None:

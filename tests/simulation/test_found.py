@@ -16,5 +16,5 @@ def test_agent_and_ingest_connect_again_after_the_broker_was_away(seed: int) -> 
     def plot(fleet: Fleet) -> None:
         fleet.world.later(2.5, fleet.broker.crash, 0.5)
 
-    outcome = Fleet(seed, plot=plot, size=Size(devices=1, records=400, limit_s=120)).run()
+    outcome = Fleet(seed, plot=plot, size=Size(devices=1, records=200, limit_s=120)).run()
     assert outcome.counters["connections_lost"] >= 1

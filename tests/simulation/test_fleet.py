@@ -1,0 +1,112 @@
+"""Real agents and a real ingest in a bad world: nothing is lost or doubled, and planted faults are found."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+
+import pytest
+
+from geartrain_simulation.checkers import ViolationError
+from geartrain_simulation.fleet import Fleet, Outcome, Programs
+from geartrain_simulation.loop import DeadlockError, LivelockError
+from geartrain_simulation.world import OutOfTimeError
+from tests.simulation.mutants import MUTANTS
+
+SEEDS = 50
+PIECES = 5
+
+FOUND = (ViolationError, OutOfTimeError, DeadlockError, LivelockError)
+"""What a planted fault may show itself by."""
+
+
+@pytest.mark.parametrize("piece", range(PIECES))
+def test_nothing_is_lost_or_doubled(piece: int) -> None:
+    outcomes = [Fleet(seed).run() for seed in range(piece, SEEDS, PIECES)]
+    # The runs have been through something.
+    assert sum(outcome.crashes for outcome in outcomes) > 2 * len(outcomes)
+    for fault in ("drop up", "drop down", "duplicate", "reorder", "undelivered"):
+        assert any(outcome.faults.get(fault, 0) > 1 for outcome in outcomes), fault
+    for counter in ("duplicates", "reordered_batches", "epochs_opened"):
+        assert any(outcome.counters.get(counter, 0) > 1 for outcome in outcomes), counter
+    for counter in (
+        "losses",
+        "digest_conflicts",
+        "digest_mismatches",
+        "quarantined_batches",
+        "records_overtaken",
+    ):
+        assert not any(outcome.counters.get(counter, 0) for outcome in outcomes), counter
+
+
+@dataclass(frozen=True, slots=True)
+class Find:
+    seed: int
+    error: BaseException
+
+
+def find(programs: Programs, *, every_step: bool) -> Find | None:
+    """The first seed that shows the fault, and how."""
+    for seed in range(SEEDS):
+        try:
+            Fleet(seed, programs=programs, every_step=every_step).run()
+        except FOUND as error:
+            return Find(seed, error)
+    return None
+
+
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [
+        ("trim on puback", "trimmed <= acked"),
+        ("ack before fsync", "acked <= durable"),
+        ("ledger before fsync", "named => durable"),
+        ("no fsync", "named => durable"),
+        ("positions before batches", "exactly once"),
+        ("state not saved", "exactly once"),
+    ],
+)
+def test_a_planted_fault_is_found_where_it_happens(name: str, rule: str) -> None:
+    found = find(MUTANTS[name], every_step=True)
+    assert found is not None, f"{name} was not found within {SEEDS} seeds"
+    assert isinstance(found.error, ViolationError)
+    assert found.error.rule == rule
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_planted_fault_is_found_by_what_the_log_holds_in_the_end(name: str) -> None:
+    assert find(MUTANTS[name], every_step=False) is not None, f"{name} was not found within {SEEDS} seeds"
+
+
+RUN = """
+import json, logging, sys
+from geartrain_simulation.fleet import Fleet
+logging.disable(logging.CRITICAL)
+print(json.dumps([Fleet(int(seed)).run().digest for seed in sys.argv[1:]]))
+"""
+
+
+def digests_of_another_process(hash_seed: str, seeds: list[int]) -> list[str]:
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    command = [sys.executable, "-c", RUN, *map(str, seeds)]
+    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=60)
+    found: list[str] = json.loads(done.stdout)
+    return found
+
+
+def test_a_seed_gives_one_trace_in_every_process() -> None:
+    seeds = [1, 6, 8]
+    here = [Fleet(seed).run().digest for seed in seeds]
+    assert len(set(here)) == len(seeds)
+    assert digests_of_another_process("1", seeds) == here
+    assert digests_of_another_process("2", seeds) == here
+
+
+def test_an_outcome_tells_what_the_run_was_like() -> None:
+    outcome: Outcome = Fleet(3).run()
+    assert outcome.steps > 100
+    assert outcome.virtual_s > 1
+    assert outcome.counters["records_logged"] > 100
