@@ -66,7 +66,7 @@ def make_status(
     for (device, flow), stream in sorted(streams.items()):
         flows[flow]["devices"][device] = _device(stream.durable)
     return {
-        "written_us": now_us,
+        "written_at_us": now_us,
         "term": term,
         "connected": is_connected,
         "flows": flows,

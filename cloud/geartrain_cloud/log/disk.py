@@ -27,7 +27,7 @@ class OsDisk:
 
     async def write(self, name: str, data: bytes) -> None:
         """Create or replace the file `name`, mode 0600, and its parent folders; not durable yet."""
-        await self._run("written", name, lambda path: _write(path, data))
+        await self._run("written", name, lambda path: self._write(path, data))
 
     async def fsync(self, name: str) -> None:
         """Make the content of `name` and its place in its folder, and theirs up to the root's, durable."""
@@ -67,6 +67,14 @@ class OsDisk:
         except OSError as error:
             raise DiskError(f"{path} cannot be {done}: {error.strerror or error}") from error
 
+    def _write(self, path: Path, data: bytes) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for folder in reversed(path.relative_to(self.folder).parents[:-1]):
+            (self.folder / folder).mkdir(exist_ok=True, mode=0o700)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+
     def _fsync(self, path: Path) -> None:
         _fsync_one(path)
         # A new folder is durable only once its own parent is; syncing the few levels again costs little.
@@ -76,13 +84,6 @@ class OsDisk:
             if folder == self.folder or folder == folder.parent:
                 break
             folder = folder.parent
-
-
-def _write(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
 
 
 def _fsync_one(path: Path) -> None:

@@ -1,0 +1,307 @@
+"""Devices, a network and recording stores for the tests of ingest: everything real but the broker.
+
+A `TestDevice` makes envelopes by hand through the codec, so that each can be spoiled; `LoopNet` carries
+payloads in memory; the recorders write down the order of effects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from geartrain.adapters.system import SystemClock, SystemRandomness
+from geartrain.errors import NetError
+from geartrain.event_time import END_OF_TIME
+from geartrain.ports import Incoming, LedgerChange, SplitProgress
+from geartrain.record import Record
+from geartrain.schema import ColumnBatch, RowCodec, Schema
+from geartrain.wire.body import encode_rows
+from geartrain.wire.codec import decode_control, encode_envelope, encode_header, encode_schemas
+from geartrain.wire.digest import FIRST_DIGEST, next_digest
+from geartrain.wire.envelope import Ack, BatchKind, Envelope, Header, Nack
+from geartrain.wire.topics import parse_up, up_topic
+from geartrain_cloud.ingest.config import FlowConfig, IngestConfig
+from geartrain_cloud.ingest.counters import Counter
+from geartrain_cloud.ingest.ingest import Ingest
+from geartrain_cloud.log.disk import OsDisk
+from geartrain_cloud.log.ledger import SqliteLedger
+from geartrain_cloud.log.reader import LogReader
+from geartrain_cloud.log.segment import encode_segment
+
+FLOW = "stocks"
+PATIENCE_S = 10.0
+
+
+class Quote(Record):
+    """What the devices of these tests send."""
+
+    symbol: str
+    price: float | None
+
+
+QUOTE = RowCodec(Quote)
+
+
+class TestDevice:
+    """A device with a spool in memory: it makes batches of one epoch, and keeps them by seq."""
+
+    __test__ = False
+
+    def __init__(self, name: str = "device-1", epoch: bytes = b"epoch--1", flow: str = FLOW) -> None:
+        self.name, self.epoch, self.flow = name, epoch, flow
+        self.topic = up_topic(name, flow)
+        self.seq, self.digest, self.number, self.time = 0, FIRST_DIGEST, 0, 0
+        self.batches: dict[int, Envelope] = {}
+
+    def schemas(self, schemas: Mapping[str, Schema] | None = None) -> bytes:
+        """A SCHEMA batch."""
+        chosen = {"quotes": QUOTE.schema} if schemas is None else schemas
+        return self.batch(self.header(BatchKind.SCHEMA), encode_schemas(chosen))
+
+    def quotes(
+        self, *prices: float, channel: str = "quotes", watermark: int | None = None, step: int = 10
+    ) -> bytes:
+        """A DATA batch of quotes whose event times go on by `step`; the watermark is the last of them."""
+        values = [Quote(f"S{n}", price) for n, price in enumerate(prices)]
+        times = [self.time + step * (n + 1) for n in range(len(prices))]
+        numbers = list(range(self.number, self.number + len(prices)))
+        self.number += len(prices)
+        self.time = times[-1] if times else self.time
+        return self.rows(
+            channel,
+            QUOTE.schema,
+            ColumnBatch(QUOTE.to_columns(values), times, [self.name] * len(times), numbers),
+            watermark,
+        )
+
+    def rows(self, channel: str, schema: Schema, rows: ColumnBatch, watermark: int | None = None) -> bytes:
+        """A DATA batch of any rows."""
+        encoded = encode_rows(schema, rows)
+        header = replace(
+            self.header(watermark=watermark),
+            channel=channel,
+            schema_id=schema.schema_id,
+            count=len(rows),
+            first_number=encoded.first_number,
+            flags=encoded.flags,
+        )
+        return self.batch(header, encoded.body)
+
+    def advance(self, watermark: int) -> bytes:
+        """A DATA batch without rows."""
+        return self.batch(self.header(watermark=watermark), b"")
+
+    def end(self) -> bytes:
+        """The batch after which nothing more comes."""
+        return self.advance(END_OF_TIME)
+
+    def header(self, kind: BatchKind = BatchKind.DATA, watermark: int | None = None) -> Header:
+        """The header of the next batch."""
+        time = self.time if watermark is None else watermark
+        moved = kind is BatchKind.DATA
+        return Header(
+            kind=kind,
+            flow=self.flow,
+            device=self.name,
+            epoch=self.epoch,
+            seq=self.seq + 1,
+            watermarks={"quotes": time, "_dead_letters": time, "_late": time} if moved else {},
+            positions={("quotes", self.name): SplitProgress(self.number, time)} if moved else {},
+        )
+
+    def batch(self, header: Header, body: bytes) -> bytes:
+        """Commit a batch to the spool; returns its payload."""
+        raw = encode_header(header)
+        self.seq, self.digest = header.seq, next_digest(self.digest, raw, body)
+        self.batches[self.seq] = Envelope(raw, body, self.digest, 1)
+        return self.payload(self.seq)
+
+    def payload(self, seq: int, **changes: Any) -> bytes:
+        """Batch `seq` as a publish, with `changes` to its envelope."""
+        return encode_envelope(replace(self.batches[seq], **changes))
+
+    def trim(self, through_seq: int) -> None:
+        """Forget batches, and say so in those that are sent from now on."""
+        self.batches = {
+            seq: replace(batch, oldest_seq=through_seq + 1)
+            for seq, batch in self.batches.items()
+            if seq > through_seq
+        }
+
+
+class LoopNet:
+    """A broker in memory with one connection: `deliver` brings a publish, `sent` holds the answers."""
+
+    def __init__(self, journal: list[str] | None = None) -> None:
+        self.sent: list[tuple[str, Ack | Nack]] = []
+        self.filters: list[str] = []
+        self.connections = 0
+        self.refusals = 0
+        self._journal = [] if journal is None else journal
+        self._arrivals: asyncio.Queue[Incoming | None] = asyncio.Queue()
+        self._changed = asyncio.Event()
+
+    @asynccontextmanager
+    async def connect(self, client_id: str) -> AsyncIterator[LoopNet]:
+        """One connection; it is refused as often as `refusals` says."""
+        assert client_id
+        if self.refusals:
+            self.refusals -= 1
+            raise NetError("the broker refused")
+        self.connections += 1
+        self._changed.set()
+        yield self
+
+    async def subscribe(self, topic_filter: str) -> None:
+        """Note the filter."""
+        self.filters.append(topic_filter)
+
+    async def publish(self, topic: str, payload: bytes) -> None:
+        """Note the answer."""
+        control = decode_control(payload)
+        self.sent.append((topic, control))
+        self._journal.append(f"{type(control).__name__.lower()} {control.seq}")
+        self._changed.set()
+
+    async def incoming(self) -> AsyncIterator[Incoming]:
+        """What was delivered, until `cut`."""
+        while (arrival := await self._arrivals.get()) is not None:
+            yield arrival
+        raise NetError("the connection was cut")
+
+    def deliver(self, topic: str, *payloads: bytes) -> None:
+        """Bring publishes to ingest."""
+        for payload in payloads:
+            self._arrivals.put_nowait(Incoming(topic, payload))
+
+    def cut(self) -> None:
+        """Break the connection after what was delivered."""
+        self._arrivals.put_nowait(None)
+
+    def controls(self, device: TestDevice) -> list[Ack | Nack]:
+        """What was answered to a device."""
+        return [
+            control
+            for topic, control in self.sent
+            if parse_up(topic.removesuffix("ack") + "up")[0] == device.name
+        ]
+
+    def acks(self, device: TestDevice) -> list[Ack]:
+        """The acks of a device."""
+        return [control for control in self.controls(device) if isinstance(control, Ack)]
+
+    def nacks(self, device: TestDevice) -> list[Nack]:
+        """The NACKs of a device."""
+        return [control for control in self.controls(device) if isinstance(control, Nack)]
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Wait until something that follows an answer holds."""
+        async with asyncio.timeout(PATIENCE_S):
+            while not holds():
+                self._changed.clear()
+                await self._changed.wait()
+
+    async def acked(self, device: TestDevice, seq: int | None = None) -> None:
+        """Wait for the ack of batch `seq` (default: its last) of the device's epoch."""
+        wanted = device.seq if seq is None else seq
+        await self.until(lambda: any(a.seq == wanted and a.epoch == device.epoch for a in self.acks(device)))
+
+
+class RecordingLedger(SqliteLedger):
+    """The ledger, which writes each commit into the journal once it is made; `refuse` is called before."""
+
+    def __init__(self, folder: Path, journal: list[str]) -> None:
+        super().__init__(folder)
+        self.journal = journal
+        self.refuse: Callable[[LedgerChange], None] = lambda change: None
+        self.gate: Callable[[], Awaitable[None]] | None = None
+
+    async def commit(self, term: int, change: LedgerChange) -> None:
+        """Commit and take note."""
+        if self.gate is not None:
+            await self.gate()
+        self.refuse(change)
+        await super().commit(term, change)
+        self.journal += [f"ledger {cursor.seq}" for cursor in change.cursors]
+
+
+class RecordingDisk(OsDisk):
+    """The disk, which writes each effect on a segment into the journal; `refuse` is called before."""
+
+    def __init__(self, folder: Path, journal: list[str]) -> None:
+        super().__init__(folder)
+        self.journal = journal
+        self.refuse: Callable[[str, str], None] = lambda effect, name: None
+
+    async def write(self, name: str, data: bytes) -> None:
+        """Write and take note."""
+        self.refuse("write", name)
+        await super().write(name, data)
+        self._note("write", name)
+
+    async def fsync(self, name: str) -> None:
+        """Sync and take note."""
+        self.refuse("fsync", name)
+        await super().fsync(name)
+        self._note("fsync", name)
+
+    def _note(self, effect: str, name: str) -> None:
+        if name.startswith("segments/"):
+            self.journal.append(effect)
+
+
+def make_config(folder: Path, devices: tuple[str, ...] = ("device-1",), **changes: Any) -> IngestConfig:
+    """One flow, whose channel `quotes` all devices feed."""
+    flow = FlowConfig.of(devices, {"quotes": devices})
+    settings: dict[str, Any] = {"log": folder, "group_commit_ms": 5, "nack_interval_ms": 1_000, **changes}
+    return IngestConfig(flows={FLOW: flow}, **settings)
+
+
+@dataclass
+class Running:
+    """A running ingest and all that is around it."""
+
+    ingest: Ingest
+    net: LoopNet
+    ledger: RecordingLedger
+    disk: RecordingDisk
+    reader: LogReader
+    journal: list[str] = field(default_factory=list)
+
+    async def counted(self, counter: Counter, total: int) -> None:
+        """Wait until ingest has counted that many."""
+        async with asyncio.timeout(PATIENCE_S):
+            # Nothing tells of a counter, so it is looked at again and again.
+            while self.ingest.counter(counter) < total:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+
+
+@asynccontextmanager
+async def running(config: IngestConfig, net: LoopNet | None = None) -> AsyncIterator[Running]:
+    """Run ingest on real files for the block, and stop it in good order at the end."""
+    journal: list[str] = []
+    wire = net or LoopNet(journal)
+    ledger, disk = RecordingLedger(config.log, journal), RecordingDisk(config.log, journal)
+    ingest = Ingest(config, ledger, disk, wire, SystemClock(), encode_segment, SystemRandomness())
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(ingest.run())
+        ready = tasks.create_task(wire.until(lambda: bool(wire.filters)))
+        await asyncio.wait((task, ready), return_when=asyncio.FIRST_COMPLETED)
+        ready.cancel()
+        if not task.done():
+            yield Running(ingest, wire, ledger, disk, LogReader(config.log), journal)
+            ingest.stop()
+        async with asyncio.timeout(PATIENCE_S):
+            await task
+    disk.close()
+
+
+def prices(reader: LogReader, channel: str = "quotes") -> list[float | None]:
+    """The prices in the log, in order."""
+    upto = reader.positions(FLOW).get(channel, 0)
+    entries = [entry for entry in reader.entries(FLOW, channel, 0, upto) if entry.count]
+    return [price for entry in entries for price in reader.table(entry).column("price").to_pylist()]

@@ -1,0 +1,126 @@
+"""Laws of the clock: monotone, the minimum over the assigned, the same when it is rebuilt from the log."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from geartrain.event_time import START_OF_TIME
+from geartrain.ports import EntryKind
+from geartrain_cloud.ingest.clock import ChannelClock
+from geartrain_cloud.ingest.config import FlowConfig
+from geartrain_cloud.ingest.lineage import WaitingBudget
+from geartrain_cloud.ingest.recovery import Recovered, recover
+from geartrain_cloud.log.disk import OsDisk
+from geartrain_cloud.log.ledger import SqliteLedger
+from geartrain_cloud.log.reader import LogReader
+from tests.cloud.fleet import TestDevice, make_config, running
+
+NAMES = ("device-1", "device-2", "device-3")
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("assign"), st.sampled_from(NAMES), st.just(0)),
+        st.tuples(st.just("observe"), st.sampled_from(NAMES), st.integers(-50, 50)),
+    ),
+    max_size=40,
+)
+
+
+@settings(deadline=None)
+@given(STEPS)
+def test_clock_is_the_monotone_minimum_over_the_assigned(steps: list[tuple[str, str, int]]) -> None:
+    clock = ChannelClock()
+    model: dict[str, int] = {}
+    highest = START_OF_TIME
+    for step, device, watermark in steps:
+        before = clock.value
+        if step == "assign":
+            if device not in model:
+                model[device] = START_OF_TIME
+                clock.assign(device)
+        elif device in model:
+            model[device] = max(model[device], watermark)
+            assert clock.observe(device, watermark) == (clock.value != before)
+        highest = max(highest, min(model.values(), default=START_OF_TIME))
+        assert clock.value == highest >= before
+        assert clock.devices == sorted(model)
+        assert clock.missing() == sorted(d for d, w in model.items() if w == START_OF_TIME)
+        lowest = min(model.values(), default=START_OF_TIME)
+        assert clock.holding() == sorted(d for d, w in model.items() if w == lowest)
+
+
+@settings(deadline=None)
+@given(st.dictionaries(st.sampled_from(NAMES), st.integers(-50, 50), min_size=1), st.integers(-60, 60))
+def test_rebuilt_clock_never_lies_below_the_log(watermarks: dict[str, int], logged: int) -> None:
+    clock = ChannelClock(logged)
+    for device, watermark in watermarks.items():
+        clock.assign(device, watermark)
+    clock.settle()
+    assert clock.value == max(logged, min(watermarks.values()))
+
+
+MOVES = st.lists(
+    st.tuples(
+        st.sampled_from(NAMES[:2]), st.sampled_from(["rows", "advance", "restart"]), st.integers(0, 30)
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+@settings(max_examples=20, deadline=None)
+@given(MOVES)
+def test_log_alone_gives_the_clock_back(moves: list[tuple[str, str, int]]) -> None:
+    with TemporaryDirectory() as folder:
+        asyncio.run(_replay(Path(folder), moves))
+
+
+async def _replay(folder: Path, moves: list[tuple[str, str, int]]) -> None:
+    config = make_config(folder, NAMES[:2], group_commit_ms=1)
+    devices = {name: TestDevice(name, f"ep-{name}"[:8].encode()) for name in NAMES[:2]}
+    at = 0
+    while at < len(moves):
+        async with running(config) as world:
+            for device in devices.values():
+                if not device.seq:
+                    world.net.deliver(device.topic, device.schemas())
+                    await world.net.acked(device)
+            while at < len(moves):
+                name, move, amount = moves[at]
+                at += 1
+                if move == "restart":
+                    break
+                device = devices[name]
+                device.time += 0 if move == "rows" else amount
+                payload = device.quotes(1.0, step=amount) if move == "rows" else device.advance(device.time)
+                world.net.deliver(device.topic, payload)
+                await world.net.acked(device)
+            running_clocks = {
+                place: p.clock.value for place, p in world.ingest._started().known.partitions.items()
+            }
+        known = await _recovered(folder, config.flows)
+        assert {place: p.clock.value for place, p in known.partitions.items()} == running_clocks
+        for (flow, channel), partition in known.partitions.items():
+            entries = LogReader(folder).entries(flow, channel, 0, partition.number)
+            clocks = [entry.clock for entry in entries]
+            assert clocks == sorted(clocks)
+            assert (
+                clocks[-1]
+                == partition.clock.value
+                == min(d.time if d.seq > 1 else START_OF_TIME for d in devices.values())
+            )
+            assert {e.device for e in entries if e.kind is EntryKind.ASSIGNED} == set(NAMES[:2])
+
+
+async def _recovered(folder: Path, flows: Mapping[str, FlowConfig]) -> Recovered:
+    ledger, disk = SqliteLedger(folder), OsDisk(folder)
+    try:
+        return await recover(flows, ledger, disk, WaitingBudget(1, 1))
+    finally:
+        await ledger.close()
+        disk.close()

@@ -1,0 +1,105 @@
+"""The configuration of ingest: what is read, and that each mistake names the file and the key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from geartrain.errors import ConfigError
+from geartrain_cloud.ingest.config import IngestConfig, read_config
+
+GOOD = """
+log = "data/log"
+broker = "broker.example:8883"
+group_commit_ms = 50
+
+[flows.stocks]
+devices = ["device-1", "device-2"]
+
+[flows.stocks.channels]
+quotes = ["device-1"]
+prices = "all"
+_late = ["device-2"]
+"""
+
+
+def read(folder: Path, text: str) -> IngestConfig:
+    path = folder / "ingest.toml"
+    path.write_text(text, encoding="utf-8")
+    return read_config(path)
+
+
+def test_good_file_is_read(tmp_path: Path) -> None:
+    config = read(tmp_path, GOOD)
+    assert config.log == tmp_path / "data/log"
+    assert (config.broker_host, config.broker_port) == ("broker.example", 8883)
+    assert (config.group_commit_ms, config.group_rows_max) == (50, 50_000)
+    flow = config.flows["stocks"]
+    both = ("device-1", "device-2")
+    assert flow.devices == both
+    assert dict(flow.channels) == {
+        "quotes": ("device-1",),
+        "prices": both,
+        "_late": ("device-2",),
+        "_dead_letters": both,
+    }
+    assert flow.fed_by("device-2") == ["_dead_letters", "_late", "prices"]
+
+
+def test_broker_has_a_default_and_may_be_ipv6(tmp_path: Path) -> None:
+    config = read(tmp_path, GOOD.replace('broker = "broker.example:8883"', ""))
+    assert (config.broker_host, config.broker_port) == ("127.0.0.1", 1883)
+    config = read(tmp_path, GOOD.replace("broker.example:8883", "[::1]:1883"))
+    assert (config.broker_host, config.broker_port) == ("::1", 1883)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ('log = "data/log"', "", "log: give the folder"),
+        ('"data/log"', "7", "log: give the folder"),
+        ("group_commit_ms", "group_comit_ms", "group_comit_ms: there is no such setting"),
+        ("= 50", '= "50"', "group_commit_ms: give a whole number above 0, not '50'"),
+        ("= 50", "= true", "group_commit_ms: give a whole number above 0, not True"),
+        ("= 50", "= 0", "group_commit_ms: give a whole number above 0, not 0"),
+        ("broker.example:8883", "broker.example", "broker: give host:port"),
+        ("broker.example:8883", "broker.example:99999", "broker: give host:port"),
+        ("[flows.stocks]", "[flows.'a/b']", "flows.a/b: flow 'a/b': use a name"),
+        ("flows.stocks", "flows.'..'", "flows...: a flow cannot be called '..'"),
+        ('["device-1", "device-2"]', "[]", "flows.stocks.devices: give a list"),
+        ('["device-1", "device-2"]', '["a b"]', "flows.stocks.devices: device 'a b': use a name"),
+        ('["device-1", "device-2"]', '["d", "d"]', "flows.stocks.devices: a device is named twice"),
+        (
+            '["device-1"]',
+            '["device-3"]',
+            "flows.stocks.channels.quotes: device-3 not among flows.stocks.devices",
+        ),
+        ("quotes =", '"../quotes" =', "flows.stocks.channels.../quotes: a channel's name"),
+        ('quotes = ["device-1"]', 'quotes = "some"', "flows.stocks.channels.quotes: give a list"),
+        ('quotes = ["device-1"]', "quotes = []", "flows.stocks.channels.quotes: give a list"),
+        (
+            "[flows.stocks.channels]",
+            "[flows.stocks.chanels]",
+            "flows.stocks.chanels: there is no such setting",
+        ),
+        ("[flows.stocks]", "[[flows.stocks]", "is not TOML"),
+    ],
+)
+def test_each_mistake_names_the_file_and_the_key(tmp_path: Path, old: str, new: str, sentence: str) -> None:
+    assert old in GOOD
+    with pytest.raises(ConfigError) as caught:
+        read(tmp_path, GOOD.replace(old, new))
+    assert str(caught.value).startswith(str(tmp_path / "ingest.toml"))
+    assert sentence in str(caught.value)
+
+
+def test_file_that_is_not_there_or_names_no_flow(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none\.toml cannot be read: No such file"):
+        read_config(tmp_path / "none.toml")
+    with pytest.raises(ConfigError, match="flows: give at least one flow"):
+        read(tmp_path, 'log = "x"')
+    with pytest.raises(ConfigError, match=r"flows\.stocks: give a table"):
+        read(tmp_path, 'log = "x"\n[flows]\nstocks = 1')
+    with pytest.raises(ConfigError, match=r"flows\.stocks\.channels: give each channel"):
+        read(tmp_path, 'log = "x"\n[flows.stocks]\ndevices = ["d"]')

@@ -1,0 +1,170 @@
+"""`gear-ingest` as a process, over a real broker: batches in, acks out, SIGTERM, kill -9, exit codes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from geartrain.adapters.mqtt import AiomqttNet, MqttConnection
+from geartrain.wire.codec import decode_control
+from geartrain.wire.envelope import Ack
+from geartrain.wire.topics import ack_topic
+from geartrain_cloud.broker import choose_broker, wait_until_ready
+from geartrain_cloud.log.reader import LogReader
+from tests.cloud.fleet import FLOW, TestDevice, prices
+
+CONFIG = """
+log = "log"
+broker = "127.0.0.1:{port}"
+[flows.stocks]
+devices = ["device-1"]
+[flows.stocks.channels]
+quotes = "all"
+"""
+
+
+@pytest.fixture
+def broker_port(tmp_path: Path, broker_kind: Literal["mosquitto", "amqtt"]) -> Iterator[int]:
+    broker = choose_broker(broker_kind, tmp_path / "broker")
+    process = subprocess.Popen(broker.command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_until_ready(broker.host, broker.port, timeout_s=20)
+        yield broker.port
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def gear_ingest(folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
+    path = folder / "ingest.toml"
+    path.write_text(CONFIG.format(port=port), encoding="utf-8")
+    command = [sys.executable, "-m", "geartrain_cloud.ingest.main", "--config", str(path)]
+    with (folder / "ingest.log").open("ab") as log:
+        process = subprocess.Popen(command, stderr=log)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+class Link:
+    """A device's side of the broker."""
+
+    def __init__(self, connection: MqttConnection, device: TestDevice, acked_before: int) -> None:
+        self._connection, self._device = connection, device
+        self._arrivals = connection.incoming()
+        self.acks: list[Ack] = []
+        self._acked_before = acked_before
+
+    async def send_until_acked(self) -> None:
+        """Publish all batches that are not acked, again and again, until the last is."""
+        async with asyncio.timeout(40):
+            while not self.acks or self.acks[-1].seq < self._device.seq:
+                acked = self.acks[-1].seq if self.acks else self._acked_before
+                for seq in range(acked + 1, self._device.seq + 1):
+                    await self._connection.publish(self._device.topic, self._device.payload(seq))
+                await self._hear(0.5)
+
+    async def _hear(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                while not self.acks or self.acks[-1].seq < self._device.seq:
+                    control = decode_control((await anext(self._arrivals)).payload)
+                    if isinstance(control, Ack):
+                        self.acks.append(control)
+        except TimeoutError:
+            self._arrivals = self._connection.incoming()
+
+
+@asynccontextmanager
+async def linked(device: TestDevice, port: int, acked_before: int = 0) -> AsyncIterator[Link]:
+    async with AiomqttNet("127.0.0.1", port).connect("device") as connection:
+        await connection.subscribe(ack_topic(device.name, FLOW))
+        yield Link(connection, device, acked_before)
+
+
+@pytest.mark.slow
+def test_batches_go_through_a_real_broker_and_sigterm_ends_well(tmp_path: Path, broker_port: int) -> None:
+    device = TestDevice()
+
+    async def run() -> Ack:
+        device.schemas()
+        device.quotes(1.0, 2.0)
+        async with linked(device, broker_port) as link:
+            await link.send_until_acked()
+            device.quotes(3.0)
+            await link.send_until_acked()
+            return link.acks[-1]
+
+    with gear_ingest(tmp_path, broker_port) as process:
+        ack = asyncio.run(run())
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=20) == 0
+    assert (ack.seq, ack.digest, ack.epoch) == (3, device.digest, device.epoch)
+    assert prices(LogReader(tmp_path / "log")) == [1.0, 2.0, 3.0]
+    status = json.loads((tmp_path / "log" / "status.json").read_bytes())
+    assert status["flows"][FLOW]["channels"]["quotes"]["rows"] == 3
+    assert status["flows"][FLOW]["devices"]["device-1"]["seq"] == 3
+
+
+@pytest.mark.slow
+def test_kill_9_loses_and_doubles_nothing(tmp_path: Path, broker_port: int) -> None:
+    device = TestDevice()
+    device.schemas()
+
+    async def run(process: subprocess.Popen[bytes], acked: int, is_last: bool) -> int:
+        """Send 100 batches more; kill ingest at the first ack of any of them, unless it is its last life."""
+        first = device.seq
+        for _ in range(100):
+            device.quotes(float(device.number))
+        async with linked(device, broker_port, acked) as link, asyncio.TaskGroup() as tasks:
+            sending = tasks.create_task(link.send_until_acked())
+            while not is_last and not any(ack.seq > first for ack in link.acks):  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+            if is_last:
+                await sending
+            process.kill()
+            sending.cancel()
+        return link.acks[-1].seq
+
+    acked = [0]
+    for life in range(3):
+        with gear_ingest(tmp_path, broker_port) as process:
+            acked.append(asyncio.run(run(process, acked[-1], is_last=life == 2)))
+    assert acked == sorted(acked)
+    assert acked[-1] == device.seq
+    assert prices(LogReader(tmp_path / "log")) == [float(n) for n in range(300)]
+
+
+@pytest.mark.slow
+def test_mistakes_are_one_sentence_and_an_exit_code(tmp_path: Path) -> None:
+    path = tmp_path / "ingest.toml"
+    command = [sys.executable, "-m", "geartrain_cloud.ingest.main", "--config", str(path)]
+
+    def run() -> tuple[int, list[str]]:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        return done.returncode, done.stderr.splitlines()
+
+    assert run() == (2, [f"gear-ingest: {path} cannot be read: No such file or directory"])
+    path.write_text(CONFIG.format(port=1) + "prises = 'all'\nlag = 7\n", encoding="utf-8")
+    code, lines = run()
+    assert (code, len(lines)) == (2, 1)
+    assert "flows.stocks.channels.lag: give a list of at least one device name" in lines[0]
+    path.write_text(CONFIG.format(port=1), encoding="utf-8")
+    (tmp_path / "log").mkdir()
+    (tmp_path / "log" / "ledger.sqlite").write_bytes(b"no database at all" * 1_000)
+    code, lines = run()
+    assert (code, len(lines)) == (1, 1)
+    assert lines[0].startswith("gear-ingest: the ledger ")
+    assert [path.name for path in (tmp_path / "log").iterdir()] == ["ledger.sqlite"]

@@ -1,0 +1,220 @@
+"""What ingest refuses: it is counted, kept raw within bounds, and never reaches the log."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from geartrain.schema import Field, FieldType, Schema
+from geartrain.wire.codec import decode_header
+from geartrain.wire.envelope import BatchKind
+from geartrain.wire.limits import LIMITS
+from geartrain.wire.topics import up_topic
+from geartrain_cloud.log.reader import LogReader
+from tests.cloud.fleet import FLOW, QUOTE, Running, TestDevice, make_config, prices, running
+
+Scenario = Callable[[Running, TestDevice], Awaitable[None]]
+
+
+def play(folder: Path, scenario: Scenario, **settings: Any) -> LogReader:
+    """Run a scenario with device-1, whose schema batch was acked; a last quote proves that all goes on."""
+
+    async def run() -> LogReader:
+        async with running(make_config(folder, **settings)) as world:
+            device = TestDevice()
+            world.net.deliver(device.topic, device.schemas())
+            await world.net.acked(device)
+            await scenario(world, device)
+            world.net.deliver(device.topic, device.quotes(99.0))
+            await world.net.acked(device)
+        return world.reader
+
+    return asyncio.run(run())
+
+
+def quarantine(folder: Path) -> list[Any]:
+    with closing(sqlite3.connect(folder / "ledger.sqlite")) as ledger:
+        query = "SELECT device, flow, epoch, seq, count, reason, payload FROM quarantine ORDER BY number"
+        return ledger.execute(query).fetchall()
+
+
+def test_unassigned_device_is_quarantined_undecoded(tmp_path: Path) -> None:
+    async def scenario(world: Running, device: TestDevice) -> None:
+        stranger = TestDevice("stranger")
+        world.net.deliver(stranger.topic, stranger.schemas(), b"\xff not protobuf at all")
+
+    reader = play(tmp_path, scenario)
+    assert prices(reader) == [99.0]
+    assert reader.counters()["unassigned_batches"] == 2
+    rows = quarantine(tmp_path)
+    assert [row[:5] for row in rows] == [("stranger", FLOW, b"", 0, 0)] * 2
+    assert rows[1][6] == b"\xff not protobuf at all"
+    assert "malformed_batches" not in reader.counters()
+
+
+@pytest.mark.parametrize("name", ["device-2", "device-1"])
+def test_header_of_another_device_or_flow_than_the_topic(tmp_path: Path, name: str) -> None:
+    async def scenario(world: Running, device: TestDevice) -> None:
+        other = TestDevice(name, flow=FLOW if name == "device-2" else "weather")
+        world.net.deliver(device.topic, other.schemas())
+
+    reader = play(tmp_path, scenario)
+    assert reader.counters()["identity_mismatches"] == 1
+    assert prices(reader) == [99.0]
+    assert len(quarantine(tmp_path)) == 1
+
+
+def test_malformed_payload_is_quarantined_and_the_next_batch_asked_for(tmp_path: Path) -> None:
+    async def scenario(world: Running, device: TestDevice) -> None:
+        world.net.deliver(device.topic, b"\x0a\xff")
+        await world.net.until(lambda: bool(world.net.nacks(device)))
+        assert world.net.nacks(device)[0].seq == 2
+
+    reader = play(tmp_path, scenario)
+    assert reader.counters()["malformed_batches"] == 1
+    assert quarantine(tmp_path)[0][6] == b"\x0a\xff"
+
+
+def test_payload_above_the_cap_and_foreign_topics_are_dropped(tmp_path: Path) -> None:
+    async def scenario(world: Running, device: TestDevice) -> None:
+        world.net.deliver(device.topic, bytes(LIMITS.payload_bytes_max + 1))
+        world.net.deliver("geartrain/v1/zz/device-1/stocks/up", device.payload(1))
+        world.net.deliver("elsewhere", b"")
+
+    reader = play(tmp_path, scenario)
+    assert reader.counters()["oversized_payloads"] == 1
+    assert reader.counters()["foreign_topics"] == 2
+    assert quarantine(tmp_path) == []
+
+
+def test_rows_without_a_known_schema_are_quarantined_in_their_turn_and_acked(tmp_path: Path) -> None:
+    async def run() -> LogReader:
+        async with running(make_config(tmp_path)) as world:
+            device = TestDevice()
+            world.net.deliver(device.topic, device.quotes(1.0, 2.0), device.schemas(), device.quotes(3.0))
+            await world.net.acked(device)
+        return world.reader
+
+    reader = asyncio.run(run())
+    assert prices(reader) == [3.0]
+    counters = reader.counters()
+    assert counters["unknown_schema_batches"] == 1
+    assert counters["quarantined_records"] == 2
+    assert quarantine(tmp_path)[0][:5] == ("device-1", FLOW, b"epoch--1", 1, 2)
+    assert reader.clock(FLOW, "quotes", reader.positions(FLOW)["quotes"]) == 30
+
+
+def test_body_that_cannot_be_decoded_is_quarantined_with_its_count_and_acked(tmp_path: Path) -> None:
+    async def scenario(world: Running, device: TestDevice) -> None:
+        device.quotes(1.0, 2.0, 3.0)
+        device.seq -= 1
+        device.digest = device.batches[1].digest
+        good = device.batches.pop(2)
+        world.net.deliver(device.topic, device.batch(decode_header(good.header), b"\x0a\xff"))
+        await world.net.acked(device)
+
+    reader = play(tmp_path, scenario)
+    assert prices(reader) == [99.0]
+    counters = reader.counters()
+    assert (counters["undecodable_batches"], counters["quarantined_records"]) == (1, 3)
+    assert quarantine(tmp_path)[0][4] == 3
+
+
+def test_schemas_that_cannot_be_decoded_are_quarantined_and_acked(tmp_path: Path) -> None:
+    async def scenario(world: Running, device: TestDevice) -> None:
+        world.net.deliver(device.topic, device.batch(device.header(BatchKind.SCHEMA), b"\x0a\xff"))
+        await world.net.acked(device)
+
+    assert play(tmp_path, scenario).counters()["undecodable_batches"] == 1
+
+
+def test_channel_that_the_flow_lacks_is_quarantined_and_acked(tmp_path: Path) -> None:
+    async def scenario(world: Running, device: TestDevice) -> None:
+        world.net.deliver(device.topic, device.quotes(1.0, channel="elsewhere"))
+        await world.net.acked(device)
+
+    reader = play(tmp_path, scenario)
+    assert prices(reader) == [99.0]
+    assert reader.counters()["unknown_channel_batches"] == 1
+    assert "elsewhere" not in reader.positions(FLOW)
+
+
+def test_first_schema_of_a_channel_stands(tmp_path: Path) -> None:
+    other = Schema("Quote", (Field("symbol", FieldType.STR),))
+    clash = Schema("Clash", (Field("seq", FieldType.INT64),))
+
+    async def scenario(world: Running, device: TestDevice) -> None:
+        world.net.deliver(device.topic, device.schemas({"quotes": other, "_late": clash, "none": other}))
+        await world.net.acked(device)
+
+    reader = play(tmp_path, scenario)
+    assert reader.schema(FLOW, "quotes") == QUOTE.schema
+    assert reader.schema(FLOW, "_late") is None
+    assert prices(reader) == [99.0]
+    counters = reader.counters()
+    assert counters["schema_conflicts"] == counters["undecodable_batches"] == 1
+    assert counters["unknown_channel_batches"] == counters["quarantined_batches"] == 1
+
+
+def test_quarantine_is_bounded_and_keeps_room_for_what_was_acked(tmp_path: Path) -> None:
+    async def scenario(world: Running, device: TestDevice) -> None:
+        stranger = up_topic("stranger", FLOW)
+        world.net.deliver(stranger, *(bytes([n]) for n in range(10)))
+        world.net.deliver(device.topic, *(device.quotes(1.0, channel="elsewhere") for _ in range(5)))
+        await world.net.acked(device)
+
+    counters = play(tmp_path, scenario, quarantine_batches_max=6).counters()
+    rows = quarantine(tmp_path)
+    assert [row[0] for row in rows] == ["stranger"] * 3 + ["device-1"] * 3
+    assert counters["quarantined_batches"] == 6
+    assert counters["quarantine_dropped"] == 9
+    assert counters["quarantined_records"] == 5
+    assert counters["quarantine_bytes"] == sum(len(row[6]) for row in rows)
+
+
+def test_watermark_that_goes_back_moves_nothing(tmp_path: Path) -> None:
+    async def scenario(world: Running, device: TestDevice) -> None:
+        world.net.deliver(device.topic, device.advance(500), device.advance(400))
+        await world.net.acked(device)
+        device.time = 500
+
+    reader = play(tmp_path, scenario)
+    entries = reader.entries(FLOW, "quotes", 0, 99)
+    assert [entry.clock for entry in entries][-2:] == [500, 510]
+    assert reader.counters()["watermarks_back"] == 3
+
+
+def test_text_of_a_device_is_escaped_wherever_it_is_written(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(world: Running, device: TestDevice) -> None:
+        world.net.deliver("up\x1b[2J\nforged line", b"")
+        body = b"\x0a\x06quotes\x12\x04\x1b[2J"
+        world.net.deliver(device.topic, device.batch(device.header(BatchKind.SCHEMA), body))
+        await world.net.acked(device)
+
+    with caplog.at_level(logging.INFO, "geartrain.ingest"):
+        play(tmp_path, scenario)
+    texts = [record.getMessage() for record in caplog.records] + [row[5] for row in quarantine(tmp_path)]
+    assert any("forged line" in text for text in texts)
+    assert all(text.isprintable() for text in texts)
+
+
+def test_same_warning_is_not_repeated_for_each_batch(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(world: Running, device: TestDevice) -> None:
+        stranger = up_topic("stranger", FLOW)
+        world.net.deliver(stranger, *(b"x" for _ in range(200)))
+
+    with caplog.at_level(logging.WARNING, "geartrain.ingest"):
+        reader = play(tmp_path, scenario)
+    assert reader.counters()["unassigned_batches"] == 200
+    assert sum("stranger" in record.getMessage() for record in caplog.records) == 1
