@@ -1,0 +1,198 @@
+"""A broker in memory that loses, doubles, delays and breaks, and an ingest that checks every batch."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from geartrain.errors import NetError
+from geartrain.event_time import START_OF_TIME
+from geartrain.graph import DEAD_LETTERS, LATE
+from geartrain.placement import Plan
+from geartrain.ports import Incoming
+from geartrain.schema import RowCodec, Schema
+from geartrain.wire.body import decode_rows
+from geartrain.wire.codec import decode_envelope, decode_header, decode_schemas, encode_control
+from geartrain.wire.digest import FIRST_DIGEST, next_digest
+from geartrain.wire.envelope import Ack, BatchKind, Envelope, Header, Nack, NackReason
+from geartrain.wire.topics import ack_topic, parse_up
+from tests.edge.flows import Row
+
+
+class NaiveIngest:
+    """Appends in seq order, NACKs a gap, acks what it has; every rule of the wire is asserted on the way."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.codecs = {channel.id: RowCodec(channel.kind) for channel in plan.channels}
+        self.rows: dict[str, list[Row]] = {channel: [] for channel in self.codecs}
+        self.watermarks = dict.fromkeys(self.codecs, START_OF_TIME)
+        self.schemas: dict[str, Schema] = {}
+        self.epoch, self.seq, self.digest = b"", 0, FIRST_DIGEST
+        self.counts: list[int] = []
+        self.doubles = self.gaps = 0
+        self.silent = False
+        self.last_header: Header | None = None
+
+    def take(self, payload: bytes) -> list[Ack | Nack]:
+        """What to answer to one publish."""
+        envelope = decode_envelope(payload)
+        header = decode_header(envelope.header)
+        self.epoch = self.epoch or header.epoch
+        assert header.epoch == self.epoch
+        assert envelope.oldest_seq <= header.seq
+        assert envelope.oldest_seq <= self.seq + 1, "trimmed what was never acked"
+        if header.seq > self.seq + 1:
+            self.gaps += 1
+            return [Nack(header.flow, header.epoch, self.seq + 1, NackReason.GAP, 1)]
+        if header.seq <= self.seq:
+            self.doubles += 1
+        else:
+            self._append(envelope, header)
+        return [] if self.silent else [self.ack(header.flow)]
+
+    def ack(self, flow: str = "fleet") -> Ack:
+        return Ack(flow, self.epoch, self.seq, self.digest, 1)
+
+    def _append(self, envelope: Envelope, header: Header) -> None:
+        self.digest = next_digest(self.digest, envelope.header, envelope.body)
+        assert self.digest == envelope.digest
+        assert (header.kind is BatchKind.SCHEMA) == (header.seq == 1)
+        assert set(header.watermarks) == set(self.codecs)
+        if header.kind is BatchKind.SCHEMA:
+            self.schemas = decode_schemas(envelope.body)
+            assert self.schemas == {channel: codec.schema for channel, codec in self.codecs.items()}
+        elif header.count:
+            self._append_rows(envelope, header)
+        else:
+            assert header.channel == ""
+            assert header.watermarks != self.watermarks
+        for channel, watermark in header.watermarks.items():
+            assert watermark >= self.watermarks[channel]
+            self.watermarks[channel] = watermark
+        self.seq = header.seq
+        self.counts.append(header.count)
+        self.last_header = header
+
+    def _append_rows(self, envelope: Envelope, header: Header) -> None:
+        codec = self.codecs[header.channel]
+        columns = decode_rows(self.schemas[header.channel], header, envelope.body)
+        paths = columns.paths or [b""] * len(columns)
+        values = codec.from_columns(columns.fields)
+        for row in zip(values, columns.times, columns.names, columns.numbers, paths, strict=True):
+            if header.channel not in (DEAD_LETTERS, LATE):
+                assert row[1] >= self.watermarks[header.channel], "late below its channel's watermark"
+            self.rows[header.channel].append(row)
+
+    def sorted_rows(self) -> dict[str, list[Row]]:
+        """The rows of each channel by origin: with equal rows, none was lost or doubled."""
+        return {channel: sorted(rows, key=lambda row: row[2:]) for channel, rows in self.rows.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Troubles:
+    """Chances of what befalls a publish, either way, and a connection."""
+
+    lose: float = 0.0
+    double: float = 0.0
+    delay: float = 0.0
+    cut: float = 0.0
+    seed: int = 0
+
+
+class MemoryNet:
+    """`Net`. `meddle` may replace what ingest answers to a publish, or swallow it."""
+
+    def __init__(
+        self,
+        ingest: NaiveIngest,
+        troubles: Troubles | None = None,
+        meddle: Callable[[bytes, list[Ack | Nack]], list[Ack | Nack]] | None = None,
+        swallow: Callable[[Header], bool] | None = None,
+    ) -> None:
+        self.ingest, self.troubles = ingest, troubles or Troubles()
+        self._meddle, self._swallow = meddle, swallow
+        self.random = random.Random(self.troubles.seed)
+        self.published: list[tuple[int, int]] = []
+        """(seq, oldest seq) of every publish."""
+        self.refuse_connects = 0
+        self.connects = 0
+        self.live: MemoryConnection | None = None
+
+    @asynccontextmanager
+    async def connect(self, client_id: str) -> AsyncIterator[MemoryConnection]:
+        self.connects += 1
+        await asyncio.sleep(0)
+        if self.connects <= self.refuse_connects:
+            raise NetError("nobody is there")
+        assert self.live is None, "two connections at once"
+        self.live = MemoryConnection(self)
+        try:
+            yield self.live
+        finally:
+            self.live = None
+
+    def swallowed(self, payload: bytes) -> bool:
+        envelope = decode_envelope(payload)
+        header = decode_header(envelope.header)
+        self.published.append((header.seq, envelope.oldest_seq))
+        return self._swallow is not None and self._swallow(header)
+
+    def answers(self, payload: bytes) -> list[Ack | Nack]:
+        found = self.ingest.take(payload)
+        return found if self._meddle is None else self._meddle(payload, found)
+
+
+class MemoryConnection:
+    """`Connection`."""
+
+    def __init__(self, net: MemoryNet) -> None:
+        self._net = net
+        self._inbox: asyncio.Queue[Incoming | None] = asyncio.Queue()
+        self._delayed: list[bytes] = []
+        self._history: list[Incoming] = []
+        self._filters: list[str] = []
+        self._broken = False
+
+    def _chance(self, chance: float) -> bool:
+        return chance > 0 and self._net.random.random() < chance
+
+    async def publish(self, topic: str, payload: bytes) -> None:
+        await asyncio.sleep(0)
+        if self._broken or self._chance(self._net.troubles.cut):
+            self._broken = True
+            self._inbox.put_nowait(None)
+            raise NetError("the line was cut")
+        device, flow = parse_up(topic)
+        arriving = [] if self._chance(self._net.troubles.lose) else [payload]
+        if self._chance(self._net.troubles.double):
+            arriving *= 2
+        if self._chance(self._net.troubles.delay):
+            self._delayed += arriving
+            arriving = []
+        elif self._delayed:
+            arriving, self._delayed = arriving + self._delayed, []
+        if self._net.swallowed(payload):
+            return
+        for each in arriving:
+            for control in self._net.answers(each):
+                self.deliver(Incoming(ack_topic(device, flow), encode_control(control)))
+
+    def deliver(self, incoming: Incoming) -> None:
+        """Send to the agent, with the broker's troubles; now and then something old once more."""
+        self._history.append(incoming)
+        if incoming.topic in self._filters and not self._chance(self._net.troubles.lose):
+            self._inbox.put_nowait(incoming)
+        if self._chance(self._net.troubles.double):
+            self._inbox.put_nowait(self._net.random.choice(self._history))
+
+    async def subscribe(self, topic_filter: str) -> None:
+        await asyncio.sleep(0)
+        self._filters.append(topic_filter)
+
+    async def incoming(self) -> AsyncIterator[Incoming]:
+        while (found := await self._inbox.get()) is not None:
+            yield found
+        raise NetError("the line was cut")

@@ -1,0 +1,131 @@
+"""The agent's file: every mistake is one sentence that names the file and the key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from geartrain.errors import ConfigError
+from geartrain.operators.process import Process
+from geartrain.operators.source import SourceOperator
+from geartrain_edge.config import AgentConfig, read_config
+from geartrain_edge.settings import AgentSettings, UplinkSettings
+
+GOOD = """
+device = "device-1"
+flow = "geartrain_examples.stocks.flow:flow"
+state = "state/device-1"
+"""
+
+
+def config(tmp_path: Path, text: str) -> AgentConfig:
+    (tmp_path / "agent.toml").write_text(text)
+    return read_config(str(tmp_path / "agent.toml"))
+
+
+def mistake(tmp_path: Path, text: str) -> str:
+    """What is said of the file, without its folder."""
+    with pytest.raises(ConfigError) as caught:
+        config(tmp_path, text).plan()
+    said = str(caught.value)
+    assert said.startswith(f"{tmp_path}/agent.toml")
+    assert "\n" not in said
+    return said.removeprefix(f"{tmp_path}/")
+
+
+def test_a_short_file_gets_the_defaults(tmp_path: Path) -> None:
+    found = config(tmp_path, GOOD)
+    assert found.settings == AgentSettings("device-1")
+    assert (found.host, found.port, found.cut) == ("127.0.0.1", 1883, "auto")
+    assert found.spool_file == Path("state/device-1/spool.sqlite")
+    assert found.status_file == Path("state/device-1/status.json")
+
+
+def test_every_setting_is_read(tmp_path: Path) -> None:
+    text = (
+        GOOD
+        + """
+broker = "[::1]:18830"
+cut = ["quotes_by_symbol"]
+[spool]
+bytes_max = 1000000
+[commit]
+records_max = 10
+interval_ms = 20
+[uplink]
+window = 3
+window_bytes = 4
+resend_ms = 5
+resend_ms_max = 6
+backoff_ms = 7
+backoff_ms_max = 8
+silence_ms = 9
+[steps.drawdown]
+period = "month"
+[sources.quotes]
+path = "prices.csv"
+select = ["AAPL", "GT"]
+others = true
+"""
+    )
+    found = config(tmp_path, text)
+    assert found.settings == AgentSettings(
+        "device-1", 1_000_000, 10, 20, uplink=UplinkSettings(3, 4, 5, 6, 7, 8, 9)
+    )
+    assert (found.host, found.port, found.cut) == ("::1", 18830, ("quotes_by_symbol",))
+    plan = found.plan()
+    assert plan.edge == ("quotes", "quotes_by_symbol")
+    drawdown, quotes = plan.graph["drawdown"].operator, plan.graph["quotes"].operator
+    assert isinstance(drawdown, Process)
+    assert isinstance(quotes, SourceOperator)
+    assert vars(drawdown.task)["period"] == "month"
+    options = vars(quotes.source)
+    assert (options["path"], options["select"], options["others"]) == ("prices.csv", ["AAPL", "GT"], True)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('flow = "a:b"\nstate = "s"', "agent.toml: device is missing"),
+        (GOOD + "broken", "agent.toml is not a TOML file: "),
+        (GOOD + "speed = 3", "agent.toml: speed is not a key of this file"),
+        (GOOD + "[commit]\nrecords = 3", "agent.toml: commit.records is not a key of this file"),
+        (GOOD + '[commit]\nrecords_max = "3"', "agent.toml: commit.records_max: expected `int`, got `str`"),
+        (GOOD + "[commit]\nrecords_max = 0", "agent.toml: commit.records_max: expected `int` >= 1"),
+        (GOOD + "[commit]\nrecords_max = 99999", "agent.toml: commit.records_max: expected `int` <= 10000"),
+        (GOOD + "[spool]\nbytes_max = -1", "agent.toml: spool.bytes_max: expected `int` >= 1"),
+        (GOOD + "[uplink]\nresend_ms = 1000000", "uplink.resend_ms is larger than uplink.resend_ms_max"),
+        (GOOD + 'broker = "nowhere"', "broker: 'nowhere' is not HOST:PORT, such as 127.0.0.1:1883"),
+        (GOOD + 'broker = "h:99999"', "agent.toml: broker: 'h:99999' is not HOST:PORT"),
+        (GOOD.replace("device-1", "a/b", 1), "agent.toml: device 'a/b': use a name of 1 to 64 letters"),
+        (GOOD.replace("state/device-1", ""), "agent.toml: state: name the folder"),
+        (GOOD + "sources = 3", "agent.toml: sources: expected `object`, got `int`"),
+        (
+            GOOD.replace("stocks.flow:flow", "stocks.flow"),
+            "agent.toml: flow: flow 'geartrain_examples.stocks.flow'",
+        ),
+        (GOOD.replace("flow:flow", "flow:other"), "has no 'other'"),
+        (GOOD.replace("stocks.flow:flow", "nothing:flow"), "there is no module 'geartrain_examples.nothing'"),
+        (GOOD + '[steps.nothing]\na = "1"', "[steps]: flow stocks has no step 'nothing'; its steps:"),
+        (
+            GOOD + '[steps.drawdown]\nyear = "1"',
+            "agent.toml: [steps] drawdown: there is no option 'year'; options of Drawdown: period",
+        ),
+        (GOOD + '[steps.quotes_by_symbol]\nyear = "1"', "this step has no options"),
+        (GOOD + '[steps.quotes]\npath = "1"', "agent.toml: [steps.quotes]: write [sources.quotes] instead"),
+        (
+            GOOD + '[sources.drawdown]\nperiod = "year"',
+            "agent.toml: [sources.drawdown]: write [steps.drawdown] instead",
+        ),
+        (GOOD + "[sources.quotes]\nothers = 3", "agent.toml: [sources] quotes.others = 3: Expected `bool`"),
+        (GOOD + 'cut = "nothing"', "agent.toml: cut: flow stocks has no step 'nothing'"),
+    ],
+)
+def test_a_mistake_names_the_file_and_the_key(tmp_path: Path, text: str, said: str) -> None:
+    assert said in mistake(tmp_path, text)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none\.toml cannot be read: No such file"):
+        read_config(str(tmp_path / "none.toml"))

@@ -1,0 +1,38 @@
+"""The edge stays small: what importing the whole agent brings in, and how much memory that takes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+HEAVY = {"pyspark", "pyarrow", "numpy", "pandas", "aiohttp", "amqtt", "typer", "rich", "py4j"}
+LIGHT = {"aiomqtt", "google", "msgspec", "paho"}
+OURS = {"geartrain", "geartrain_devices", "geartrain_edge", "geartrain_examples"}
+
+MEASURE = """
+import sys
+import geartrain_edge.main
+import geartrain_examples.stocks.flow
+import json
+rss = next(line for line in open("/proc/self/status") if line.startswith("VmRSS"))
+tops = sorted({name.split(".")[0] for name in sys.modules})
+print(json.dumps([int(rss.split()[1]), tops]))
+"""
+
+
+def test_importing_the_agent_and_a_flow_brings_nothing_heavy(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", MEASURE]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    rss_kb, tops = json.loads(done.stdout)
+    print(f"agent, imported: {rss_kb / 1024:.1f} MB RSS")
+    assert rss_kb < 35 * 1024
+    assert not HEAVY & set(tops)
+    others = {name for name in tops if not name.startswith("_") and name not in sys.stdlib_module_names}
+    assert others - LIGHT - OURS - IGNORED == set()
+
+
+IGNORED = {"sitecustomize", "usercustomize", "typing_extensions"}
+"""What an interpreter may load by itself."""

@@ -1,0 +1,144 @@
+"""`gear-agent` as a process: its exit codes, its signals, its status file, and one line for each mistake."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from geartrain_edge import main as agent_main
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def write_config(
+    tmp_path: Path, *, flow: str = "geartrain_examples.stocks.flow:flow", rows: int = 50
+) -> Path:
+    prices = tmp_path / "prices.csv"
+    days = [f"A,2020-01-01T00:{n // 60:02d}:{n % 60:02d},{n + 1}\n" for n in range(rows)]
+    prices.write_text("symbol,date,price\n" + "".join(days))
+    config = tmp_path / "agent.toml"
+    config.write_text(
+        f'device = "d1"\nflow = "{flow}"\nstate = "{tmp_path}/state"\nbroker = "127.0.0.1:{free_port()}"\n'
+        f'[sources.quotes]\npath = "{prices}"\n'
+    )
+    return config
+
+
+def start(config: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "geartrain_edge.main", "--config", str(config)]
+    return subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+
+
+def status_of(tmp_path: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads((tmp_path / "state" / "status.json").read_text())
+    except FileNotFoundError:
+        return {}
+    return found
+
+
+def wait_for(condition: Callable[[], bool], limit_s: float = 15.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_agent_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+    agent = start(write_config(tmp_path))
+    try:
+        wait_for(lambda: status_of(tmp_path).get("ended", False))
+        before = status_of(tmp_path)
+        agent.send_signal(number)
+        _, said = agent.communicate(timeout=10)
+    finally:
+        agent.kill()
+    assert agent.returncode == agent_main.EXIT_OK, said
+    after = status_of(tmp_path)
+    assert (before["state"], after["state"], after["finished"]) == ("draining", "stopped", False)
+    assert (after["records_read"], after["acked_seq"], after["connected"]) == (50, 0, False)
+    assert after["spooled_seq"] > 1
+    assert after["pid"] == agent.pid
+    modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in (tmp_path / "state").iterdir()}
+    assert modes == {"spool.sqlite": 0o600, "status.json": 0o600}
+    assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o700
+    assert "Traceback" not in said
+
+
+def test_a_second_agent_on_one_spool_is_refused_in_one_line(tmp_path: Path) -> None:
+    config = write_config(tmp_path)
+    first = start(config)
+    try:
+        wait_for(lambda: status_of(tmp_path).get("ended", False))
+        second = start(config)
+        _, said = second.communicate(timeout=15)
+        assert second.returncode == agent_main.EXIT_FAILED
+        assert f"gear-agent: spool {tmp_path}/state/spool.sqlite is in use by another agent" in said
+        assert "Traceback" not in said
+        assert first.poll() is None
+    finally:
+        first.kill()
+        first.communicate(timeout=10)
+
+
+def test_running_takes_little_memory(tmp_path: Path) -> None:
+    agent = start(write_config(tmp_path, rows=3_000))
+    try:
+        wait_for(lambda: status_of(tmp_path).get("ended", False))
+        lines = Path(f"/proc/{agent.pid}/status").read_text().splitlines()
+    finally:
+        agent.kill()
+        agent.communicate(timeout=10)
+    peak_kb = int(next(line for line in lines if line.startswith("VmHWM")).split()[1])
+    print(f"agent, running: {peak_kb / 1024:.1f} MB RSS at its highest")
+    assert peak_kb < 60 * 1024
+
+
+def said_by(capsys: pytest.CaptureFixture[str], config: Path) -> tuple[int, str]:
+    before = os.umask(0o022)
+    try:
+        code = agent_main.main(["--config", str(config)])
+    finally:
+        os.umask(before)
+    return code, capsys.readouterr().err
+
+
+def test_a_mistake_is_one_line_and_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = write_config(tmp_path)
+    config.write_text(config.read_text() + "select = 3\n")
+    code, said = said_by(capsys, config)
+    assert code == agent_main.EXIT_CONFIG
+    assert said == f"gear-agent: {config}: [sources] quotes.select = 3: Expected `array`, got `int`\n"
+
+
+def test_a_source_that_cannot_open_is_one_line_and_exit_code_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = write_config(tmp_path)
+    (tmp_path / "prices.csv").write_text("sym\x1b[2Jbol,date\n")
+    code, said = said_by(capsys, config)
+    assert code == agent_main.EXIT_CONFIG
+    line = next(line for line in said.splitlines() if line.startswith("gear-agent: "))
+    assert line.startswith(f"gear-agent: file {tmp_path}/prices.csv has no column 'symbol'; its columns: ")
+    assert "\x1b" not in said
+    assert status_of(tmp_path)["state"] == "failed"
+    assert "has no column" in status_of(tmp_path)["reason"]
