@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from geartrain.errors import WireError
 from geartrain.schema import ColumnBatch, Field, FieldType, Schema
 from geartrain.wire import geartrain_pb2 as pb
-from geartrain.wire.body import BodyTooLargeError, decode_rows, encode_batches, encode_rows
+from geartrain.wire.body import decode_rows, encode_rows
+from geartrain.wire.codec import decode_envelope, encode_envelope
 from geartrain.wire.columns import decode_column, encode_column
-from geartrain.wire.envelope import DEFLATED
+from geartrain.wire.envelope import DEFLATED, Envelope
 from geartrain.wire.limits import LIMITS, Limits
 from tests.wire.batches import INT64_MAX, INT64_MIN, batches, bits, header_of, same
 
@@ -39,7 +40,7 @@ def one(kind: FieldType, optional: bool = False) -> Schema:
 
 
 @given(batches())
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=200)
 def test_rows_come_back_bit_for_bit(drawn: tuple[Schema, ColumnBatch]) -> None:
     schema, rows = drawn
     assert same(there_and_back(schema, rows), rows)
@@ -71,7 +72,7 @@ def test_largest_batch() -> None:
         first=INT64_MAX - count + 1,
     )
     assert same(there_and_back(schema, rows), rows)
-    with pytest.raises(BodyTooLargeError, match="10001 rows do not fit one batch"):
+    with pytest.raises(WireError, match="10001 rows do not fit one batch"):
         encode_rows(one(FieldType.BOOL), rows_of([True] * (count + 1)))
 
 
@@ -223,36 +224,30 @@ def test_text_at_the_cap_travels_and_beyond_it_does_not() -> None:
             encode_rows(one(kind), rows_of([unit * 51, unit]), limits)
 
 
-def test_rows_too_large_for_one_batch_take_several() -> None:
+def test_rows_too_large_for_one_batch_are_refused_and_fewer_fit() -> None:
     schema = one(FieldType.BYTES)
     dice = random.Random(5)
-    rows = rows_of([dice.randbytes(60_000) for _ in range(40)], first=100)
-    with pytest.raises(BodyTooLargeError):
+    rows = rows_of([dice.randbytes(60_000) for _ in range(40)])
+    with pytest.raises(WireError, match=r"40 rows have .* bytes as they travel"):
         encode_rows(schema, rows)
-    parts = list(encode_batches(schema, rows))
-    assert len(parts) > 2
-    back = [
-        decode_rows(schema, header_of(schema, len(part), encoded.first_number, encoded.flags), encoded.body)
-        for part, encoded in parts
-    ]
-    assert [value for part in back for value in part.fields[0]] == rows.fields[0]
-    assert [number for part in back for number in part.numbers] == rows.numbers
-    assert all(len(encoded.body) < LIMITS.payload_bytes_max for _, encoded in parts)
+    few = encode_rows(schema, rows_of(rows.fields[0][:15]))
+    largest_header = bytes(LIMITS.header_bytes_max)
+    payload = encode_envelope(Envelope(largest_header, few.body, bytes(16), INT64_MAX))
+    assert len(payload) <= LIMITS.payload_bytes_max
+
+
+def test_largest_body_and_largest_header_fit_one_publish() -> None:
+    largest = Envelope(
+        bytes(LIMITS.header_bytes_max), bytes(LIMITS.sent_body_bytes_max), bytes(16), INT64_MAX
+    )
+    assert decode_envelope(encode_envelope(largest)) == largest
 
 
 def test_one_text_in_many_rows_counts_in_each() -> None:
     schema = one(FieldType.STR)
-    rows = rows_of(["x" * 200_000] * 100)
-    with pytest.raises(BodyTooLargeError, match="texts have 20000000 bytes"):
-        encode_rows(schema, rows)
-    assert [len(part) for part, _ in encode_batches(schema, rows)] == [25, 25, 25, 25]
-
-
-def test_row_that_fits_no_batch_is_an_error() -> None:
-    limits = Limits(payload_bytes_max=200_000)
-    rows = rows_of([random.Random(1).randbytes(100_000)])
-    with pytest.raises(WireError, match="too much for one batch"):
-        list(encode_batches(one(FieldType.BYTES), rows, limits))
+    with pytest.raises(WireError, match="texts have 20000000 bytes"):
+        encode_rows(schema, rows_of(["x" * 200_000] * 100))
+    assert there_and_back(schema, rows_of(["x" * 200_000] * 40)) == rows_of(["x" * 200_000] * 40)
 
 
 def test_schema_of_another_batch_is_refused() -> None:

@@ -177,7 +177,7 @@ def test_name_twice_in_a_header_is_refused() -> None:
 
 
 def test_caps_of_the_header() -> None:
-    limits = Limits(rows_max=2, names_max=2, payload_bytes_max=200)
+    limits = Limits(rows_max=2, names_max=2, header_bytes_max=200)
     with pytest.raises(WireError, match="a batch has 3 rows; 2 are the most"):
         decode_header(encode_header(HEADER), limits)
     few = replace(HEADER, count=2, watermarks={"a": 1, "b": 1})
@@ -186,6 +186,12 @@ def test_caps_of_the_header() -> None:
         decode_header(encode_header(replace(few, watermarks={"a": 1, "b": 1, "c": 1})), limits)
     with pytest.raises(WireError, match=r"a header has 2\d\d bytes; 200 are the most"):
         decode_header(encode_header(replace(few, positions={("q", "s" * 150): SplitProgress(0, 0)})), limits)
+
+
+def test_header_too_large_for_its_part_of_a_publish_is_refused() -> None:
+    positions = {("quotes", f"{n:0200}"): SplitProgress(0, 0) for n in range(700)}
+    with pytest.raises(WireError, match=r"a header has .* bytes; 131072 are the most"):
+        encode_header(replace(HEADER, positions=positions))
 
 
 def test_wrong_kind_is_refused() -> None:
@@ -249,6 +255,11 @@ def test_control_of_no_kind_is_refused() -> None:
         (["a"], ["{"], "cannot be read"),
         (["a"], ["[" * 100_000], "cannot be read"),
         (["a"], ['{"name":"Q","fields":[["x","int65",false]],"scalar":false}'], "cannot be read"),
+        (
+            ["a"],
+            ['{"name":"Q","fields":[["x","%s",false]],"scalar":false}' % ("\u202e" * 9_000)],
+            "cannot be read",
+        ),
         (["a"], ['{"name":"Q","fields":[["x",[],false]],"scalar":false}'], "cannot be read"),
         (["a"], ['{"name":"\\ud800","fields":[],"scalar":false}'], "not printable"),
         (["a"], ['{"name":"","fields":[],"scalar":false}'], "is empty"),
@@ -259,8 +270,10 @@ def test_control_of_no_kind_is_refused() -> None:
 )
 def test_wrong_schemas_are_refused(channels: list[str], texts: list[str], said: str) -> None:
     data = pb.Schemas(channels=channels, schemas=texts).SerializeToString()
-    with pytest.raises(WireError, match=said):
+    with pytest.raises(WireError, match=said) as caught:
         decode_schemas(data)
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) <= 300
 
 
 def test_schema_with_too_many_fields_is_refused() -> None:

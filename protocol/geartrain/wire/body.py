@@ -7,7 +7,6 @@ back equal bit for bit, origins included; decoding arbitrary bytes raises only `
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,19 +14,14 @@ from geartrain.errors import WireError
 from geartrain.schema.columns import ColumnBatch
 from geartrain.schema.fields import Field, FieldType, Schema
 from geartrain.wire import geartrain_pb2 as pb
-from geartrain.wire.columns import BodyTooLargeError, decode_column, encode_column
+from geartrain.wire.columns import decode_column, encode_column
 from geartrain.wire.envelope import DEFLATED, Header
 from geartrain.wire.limits import LIMITS, Limits
 from geartrain.wire.parsing import INT64_MAX, parse
 
-__all__ = ["BodyTooLargeError", "EncodedRows", "decode_rows", "encode_batches", "encode_rows"]
-
 DEFLATE_LEVEL = 3
 DEFLATE_ROWS_MIN = 11
 """A body of fewer rows is not worth the time."""
-
-HEADER_BYTES_RESERVED = 1 << 17
-"""What the rest of a publish may take of `payload_bytes_max` beside the body."""
 
 
 _TIME = Field("event_time", FieldType.INT64)
@@ -48,11 +42,10 @@ class EncodedRows:
 def encode_rows(schema: Schema, rows: ColumnBatch, limits: Limits = LIMITS) -> EncodedRows:
     """Rows as the body of one batch.
 
-    Raises `BodyTooLargeError` (a `WireError`) when they do not fit one, see `encode_batches`; `WireError` for
-    a value that does not fit its type.
+    Raises `WireError` when they do not fit one, where fewer may, and for a value that is not of its type.
     """
     if len(rows) > limits.rows_max:
-        raise BodyTooLargeError(f"{len(rows)} rows do not fit one batch; {limits.rows_max} are the most")
+        raise WireError(f"{len(rows)} rows do not fit one batch; {limits.rows_max} are the most")
     first = rows.numbers[0] if rows.numbers else 0
     running = first + len(rows) - 1 <= INT64_MAX and rows.numbers == list(range(first, first + len(rows)))
     paths = rows.paths if rows.paths is not None and any(rows.paths) else None
@@ -67,18 +60,14 @@ def encode_rows(schema: Schema, rows: ColumnBatch, limits: Limits = LIMITS) -> E
         paths=b"" if paths is None else _encode_field(_PATH, paths, limits),
     ).SerializeToString()
     if len(body) > limits.body_bytes_max:
-        raise BodyTooLargeError(
-            f"{len(rows)} rows have {len(body)} bytes; {limits.body_bytes_max} are the most"
-        )
+        raise WireError(f"{len(rows)} rows have {len(body)} bytes; {limits.body_bytes_max} are the most")
     flags = 0
     if len(rows) >= DEFLATE_ROWS_MIN:
         deflated = zlib.compress(body, DEFLATE_LEVEL)
         if len(deflated) < len(body):
             body, flags = deflated, DEFLATED
-    if len(body) > limits.payload_bytes_max - HEADER_BYTES_RESERVED:
-        raise BodyTooLargeError(
-            f"{len(rows)} rows have {len(body)} bytes as they travel, too much for one batch"
-        )
+    if len(body) > limits.sent_body_bytes_max:
+        raise WireError(f"{len(rows)} rows have {len(body)} bytes as they travel, too much for one batch")
     return EncodedRows(body, flags, first if running else 0)
 
 
@@ -86,36 +75,7 @@ def _encode_field(field: Field, values: list[Any], limits: Limits) -> bytes:
     try:
         return encode_column(field.type, field.optional, values, limits)
     except WireError as error:
-        raise type(error)(f"field {field.name}: {error}") from None
-
-
-def encode_batches(
-    schema: Schema, rows: ColumnBatch, limits: Limits = LIMITS
-) -> Iterator[tuple[ColumnBatch, EncodedRows]]:
-    """Rows as the bodies of as many batches as they need: (the rows of one batch, encoded), in order.
-
-    What does not fit is halved. Raises `WireError` when a single row does not fit a batch.
-    """
-    waiting = [rows]
-    while waiting:
-        part = waiting.pop()
-        try:
-            yield part, encode_rows(schema, part, limits)
-        except BodyTooLargeError:
-            if len(part) <= 1:
-                raise
-            middle = len(part) // 2
-            waiting += [_slice(part, middle, len(part)), _slice(part, 0, middle)]
-
-
-def _slice(rows: ColumnBatch, start: int, end: int) -> ColumnBatch:
-    return ColumnBatch(
-        [values[start:end] for values in rows.fields],
-        rows.times[start:end],
-        rows.names[start:end],
-        rows.numbers[start:end],
-        None if rows.paths is None else rows.paths[start:end],
-    )
+        raise WireError(f"field {field.name}: {error}") from None
 
 
 def decode_rows(schema: Schema, header: Header, body: bytes, limits: Limits = LIMITS) -> ColumnBatch:

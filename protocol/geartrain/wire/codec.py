@@ -32,6 +32,8 @@ from geartrain.wire.topics import check_name
 _CHANNEL = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _SCHEMA_ID = re.compile(r"[0-9a-f]{16}")
 _SCHEMA_NAME_CHARS_MAX = 256
+_ERROR_CHARS_MAX = 300
+"""An error quotes what was sent, which may be long."""
 
 
 def encode_header(header: Header) -> bytes:
@@ -63,12 +65,13 @@ def encode_header(header: Header) -> bytes:
         ).SerializeToString()
     except (TypeError, ValueError) as error:
         raise WireError(f"the header of batch {header.seq} cannot be encoded: {error}") from None
+    check_size(encoded, "a header", LIMITS.header_bytes_max)
     return encoded
 
 
 def decode_header(data: bytes, limits: Limits = LIMITS) -> Header:
     """The header in `data`; raises `WireError`, which names the version when it is another than ours."""
-    raw = parse(pb.Header, data, "a header", limits.payload_bytes_max)
+    raw = parse(pb.Header, data, "a header", limits.header_bytes_max)
     _check_version(raw.version)  # before all else, which may mean something else in another version
     if raw.kind not in (pb.Header.DATA, pb.Header.SCHEMA):
         raise WireError(f"a header is of the unknown kind {raw.kind}")
@@ -167,7 +170,7 @@ def encode_schemas(schemas: Mapping[str, Schema]) -> bytes:
     encoded: bytes = pb.Schemas(
         channels=channels, schemas=[schemas[channel].to_json() for channel in channels]
     ).SerializeToString()
-    check_size(encoded, "the body of a schema batch", LIMITS.payload_bytes_max)
+    check_size(encoded, "the body of a schema batch", LIMITS.sent_body_bytes_max)
     return encoded
 
 
@@ -181,7 +184,7 @@ def decode_schemas(data: bytes, limits: Limits = LIMITS) -> dict[str, Schema]:
         try:
             schema = Schema.from_json(text)
         except SchemaError as error:
-            raise WireError(str(error)) from None
+            raise WireError(str(error)[:_ERROR_CHARS_MAX]) from None
         _check_schema(channel, schema, limits)
         if channel in schemas:
             raise WireError(f"a schema batch names the channel {channel} twice")

@@ -37,10 +37,6 @@ _WHOLE_MAX = 2**48
 """As a varint a larger number takes as much as a double."""
 
 
-class BodyTooLargeError(WireError):
-    """These rows do not fit one batch; fewer may."""
-
-
 def encode_column(kind: FieldType, optional: bool, values: list[Any], limits: Limits) -> bytes:
     """A column as bytes, in its smallest encoding; raises `WireError` for a value that is not of its type."""
     column = pb.Column(encoding=pb.Column.PLAIN)
@@ -278,7 +274,7 @@ def _decode_dictionary(values: list[Any], column: pb.Column, rows: int) -> list[
 
 
 def check_texts(column: pb.Column, column_bytes: int, rows: int, limits: Limits) -> None:
-    """Raise `WireError` when a text is too long, `BodyTooLargeError` when all that the column means is.
+    """Raise `WireError` when one text is too long, or all that the column means together.
 
     A dictionary holds a value once but means it in many rows, which would let few bytes grow without bound.
     """
@@ -299,7 +295,7 @@ def check_texts(column: pb.Column, column_bytes: int, rows: int, limits: Limits)
     else:
         total = sum(sizes) * (rows if repeated else 1)
     if total > limits.body_bytes_max:
-        raise BodyTooLargeError(f"a column's texts have {total} bytes; {limits.body_bytes_max} are the most")
+        raise WireError(f"a column's texts have {total} bytes; {limits.body_bytes_max} are the most")
 
 
 _ENCODERS: dict[FieldType, Callable[[pb.Column, list[Any]], None]] = {
