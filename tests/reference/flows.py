@@ -60,12 +60,20 @@ def small(r: Reading) -> bool:
     return r.x < 100.0
 
 
+class Last(Record):
+    """A float within a state."""
+
+    x: float = 0.0
+
+
 class Tally(State):
     """What a key has seen."""
 
     count: int = 0
     total: int = 0
     last: float = 0.0
+    inner: Last | None = None
+    recent: list[float] = msgspec.field(default_factory=list)
     seen: list[int] = msgspec.field(default_factory=list)
 
 
@@ -80,8 +88,10 @@ class Running(Task[Reading, Reading]):
         tally.count += 1
         tally.total += abs(value.n)  # beyond 64 bits in the end: a state that cannot be saved
         tally.seen = [*tally.seen[-3:], value.n]
-        ctx.emit(Reading(value.key, tally.total, tally.last, repr(tally.seen)))
+        ctx.emit(Reading(value.key, tally.total, tally.last, repr((tally.seen, tally.inner, tally.recent))))
         tally.last = value.n if tally.count % 3 == 0 else value.x  # an int is a float once it is saved
+        tally.inner = Last(tally.count)
+        tally.recent = [*tally.recent[-2:], tally.count]
         if tally.count == 9:
             tally.total = "nine"  # type: ignore[assignment]  # a state of another type cannot be saved
         if value.n == 13:

@@ -181,6 +181,7 @@ def _normal(kind: Any, value: Any, int_max: int = 2**63 - 1) -> Any:
         if value is None:
             return None
         (kind,) = [o for o in options if o is not type(None)]
+        return _normal(kind, value, int_max)
     if kind is float and type(value) is int:
         return float(value)
     if type(value) is not kind:

@@ -8,6 +8,7 @@ by being saved (an int in a float field) is changed at once, and what cannot be 
 from __future__ import annotations
 
 import dataclasses
+import types
 import typing
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +17,7 @@ import msgspec
 
 from geartrain.errors import SchemaError
 
+Settle = Callable[[Any], Any]
 _ENCODE = msgspec.msgpack.Encoder().encode
 
 
@@ -33,7 +35,7 @@ class StateType:
                 f"step {step!r}: {getattr(kind, '__name__', kind)} cannot be a state ({error}): "
                 "use a geartrain.State with typed fields that have defaults, or a scalar type"
             ) from None
-        self.settle = _settler(kind, self._round_trip)
+        self.settle = _settler(kind)
 
     def make(self) -> Any:
         """A fresh state."""
@@ -55,38 +57,45 @@ class StateType:
         except msgspec.MsgspecError as error:
             raise SchemaError(f"the saved state of step {self._step!r} cannot be read: {error}") from None
 
-    def _round_trip(self, value: Any) -> Any:
-        return self.load(self.save(value))
 
-
-def _settler(kind: Any, round_trip: Callable[[Any], Any]) -> Callable[[Any], Any] | None:
+def _settler(kind: Any) -> Settle | None:
     """A function that gives a state its declared form, None where no value of the type needs it.
 
-    Only floats do: an int may stand in their place until it is saved. Fields are settled one by one; a float
-    inside a container takes the way through msgpack.
+    Only floats do: an int may stand in their place until it is saved. Fields of structs are settled one by one,
+    however deep; a float inside another container takes the way through msgpack.
     """
     if kind is float:
         return lambda value: float(value) if type(value) is int else value
     if not _holds_float(kind):
         return None
-    if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)) or kind.__struct_config__.frozen:
-        return round_trip
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return _struct_settler(kind)
+    others = [part for part in typing.get_args(kind) if part is not type(None)]
+    if typing.get_origin(kind) in (typing.Union, types.UnionType) and len(others) == 1:
+        inner = _settler(others[0])
+        return None if inner is None else (lambda value: value if value is None else inner(value))
+    decode = msgspec.msgpack.Decoder(kind).decode
+    return lambda value: decode(_ENCODE(value))
+
+
+def _struct_settler(kind: type[msgspec.Struct]) -> Settle:
     hints = typing.get_type_hints(kind)
-    floats = [n for n in kind.__struct_fields__ if hints[n] is float or _is_optional_float(hints[n])]
-    if any(_holds_float(hints[n]) for n in kind.__struct_fields__ if n not in floats):
-        return round_trip
+    settlers = [(n, inner) for n in kind.__struct_fields__ if (inner := _settler(hints[n])) is not None]
+    frozen = kind.__struct_config__.frozen
 
     def settle(value: Any) -> Any:
-        for name in floats:
-            if type(found := getattr(value, name)) is int:
-                setattr(value, name, float(found))
+        changed: dict[str, Any] = {}
+        for name, inner in settlers:
+            found = getattr(value, name)
+            if (settled := inner(found)) is not found:
+                changed[name] = settled
+        if changed and frozen:
+            return msgspec.structs.replace(value, **changed)
+        for name, settled in changed.items():
+            setattr(value, name, settled)
         return value
 
     return settle
-
-
-def _is_optional_float(hint: Any) -> bool:
-    return set(typing.get_args(hint)) == {float, type(None)}
 
 
 def _holds_float(kind: Any) -> bool:

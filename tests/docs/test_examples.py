@@ -1,0 +1,62 @@
+"""The examples in the docs and docstrings run, and say what they say."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import os
+import pkgutil
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import geartrain
+
+ROOT = Path(__file__).parents[2]
+PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
+
+
+def _modules() -> list[ModuleType]:
+    found = pkgutil.walk_packages(geartrain.__path__, "geartrain.")
+    return [importlib.import_module(m.name) for m in found if not m.name.endswith("_pb2")]
+
+
+def test_the_examples_of_all_docstrings_hold() -> None:
+    attempted = 0
+    for module in _modules():
+        results = doctest.testmod(module)
+        assert results.failed == 0, module.__name__
+        attempted += results.attempted
+    assert attempted >= 10
+
+
+def test_the_flow_of_the_readme_runs_as_it_says(tmp_path: Path) -> None:
+    (block,) = PYTHON_BLOCK.findall((ROOT / "README.md").read_text())
+    assert len([line for line in block.splitlines() if line.strip()]) <= 20
+    (tmp_path / "heat.py").write_text(block)
+    rows = [
+        "time,sensor,celsius",
+        "2026-01-01T00:00:00Z,a,20.5",
+        "2026-01-01T00:01:00Z,a,19",
+        "2026-01-01,b,3",
+    ]
+    (tmp_path / "heat.csv").write_text("\n".join(rows) + "\n")
+    gear = [sys.executable, "-m", "geartrain_cloud.cli", "run", "heat:flow", "--output", "out"]
+    subprocess.run([*gear, "--set", "readings.path=heat.csv"], cwd=tmp_path, check=True, env=dict(os.environ))
+    assert (tmp_path / "out" / "highs.json").read_text() == (
+        '[\n {\n  "sensor": "a",\n  "celsius": 20.5\n },\n {\n  "sensor": "b",\n  "celsius": 3.0\n }\n]\n'
+    )
+
+
+@pytest.mark.parametrize(
+    "page", sorted(p.relative_to(ROOT).as_posix() for p in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+)
+def test_links_between_the_pages_lead_somewhere(page: str) -> None:
+    path = ROOT / page
+    broken = [link for link in LINK.findall(path.read_text()) if not (path.parent / link).exists()]
+    assert broken == []
