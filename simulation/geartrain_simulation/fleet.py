@@ -27,7 +27,7 @@ from geartrain_simulation.readings import expected_rows, make_graph
 from geartrain_simulation.segments import encode_plain
 from geartrain_simulation.stores import LedgerBook, SimLedgerStore, SimSpoolStore, SpoolBook
 from geartrain_simulation.troubles import Troubles, arrange
-from geartrain_simulation.world import Node, Process, World
+from geartrain_simulation.world import Node, Process, StoppedError, World
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Size:
     """How much there is of everything; limit_s: virtual seconds after which a run counts as stuck."""
 
     devices: int = 2
-    records: int = 40
+    records: int = 30
     limit_s: float = 300.0
     troubles: Troubles = field(default_factory=Troubles)
 
@@ -141,11 +141,12 @@ class Fleet:
                 SimClock(process, offset),
                 SimRandomness(process),
             )
+            process.on_stop = agent.stop
             try:
-                finished = await agent.run()
+                if not await agent.run():
+                    raise StoppedError(device)
             except AlarmError as error:
                 raise AssertionError(f"{device} was stopped for good: {error}") from error
-            assert finished, f"{device} stopped before its sources had ended"
 
         return self.world.node(device, main)
 
@@ -154,7 +155,9 @@ class Fleet:
         disk = self._programs.disk(process, self.platter, self._faults)
         net, clock, randomness = SimNet(process, self.broker), SimClock(process), SimRandomness(process)
         ingest = self._programs.ingest(self._config, ledger, disk, net, clock, encode_plain, randomness)
+        process.on_stop = ingest.stop
         await ingest.run()
+        raise StoppedError("ingest")
 
     def _drawn_settings(self, device: str) -> AgentSettings:
         random = self.world.random(f"{device}/settings")

@@ -29,6 +29,7 @@ class Troubles:
 
     trouble_s: float = 6.0
     kills_max: int = 3
+    stops_max: int = 2
     cuts_max: int = 3
     broker_crashes_max: int = 2
     away_s_max: float = 2.0
@@ -40,6 +41,8 @@ def arrange(world: World, broker: SimBroker, limits: Troubles) -> None:
     for node in world.nodes.values():
         for _ in range(random.randint(0, limits.kills_max)):
             _arrange_kill(world, random, node, limits)
+        for _ in range(random.randint(0, limits.stops_max)):
+            world.later(random.uniform(0, limits.trouble_s), node.stop)
         for _ in range(random.randint(0, limits.cuts_max)):
             trouble = random.choice((broker.cut, broker.silence))
             away_s = random.uniform(0, limits.away_s_max)

@@ -20,6 +20,9 @@ from geartrain_simulation.loop import NumberedTask, VirtualLoop
 from geartrain_simulation.trace import Trace
 
 T = TypeVar("T")
+STOP_S_MAX = 60.0
+"""Virtual seconds within which a process that is asked to end has ended."""
+
 Main = Callable[["Process"], Coroutine[Any, Any, object]]
 
 _process: ContextVar[Process | None] = ContextVar("process", default=None)
@@ -27,6 +30,10 @@ _process: ContextVar[Process | None] = ContextVar("process", default=None)
 
 class Killed(BaseException):
     """Raised in a process that is dead. No `except Exception` stops it."""
+
+
+class StoppedError(GeartrainError):
+    """A program ended because it was asked to, before its work was done; it is started again."""
 
 
 class OutOfTimeError(AssertionError):
@@ -42,6 +49,7 @@ class Process:
         self.alive = True
         self.killed = False
         self.on_end: list[Callable[[], None]] = []
+        self.on_stop: Callable[[], None] | None = None
 
     @property
     def name(self) -> str:
@@ -133,6 +141,20 @@ class Node:
         if process is not None and _process.get() is process:
             self.world.loop.call_soon(self._unwind, process, context=self.world.outside())
             raise Killed(process.name)
+
+    def stop(self) -> None:
+        """Ask the process to end in good order (SIGTERM); the run fails when it takes `STOP_S_MAX`."""
+        process = self.process
+        if process is not None and process.on_stop is not None:
+            self.world.note(process.name, "stop")
+            process.on_stop()
+            self.world.later(STOP_S_MAX, self._stopped, process)
+
+    def _stopped(self, process: Process) -> None:
+        if process.alive:
+            self.world.fail(
+                OutOfTimeError(f"{process.name} was asked to stop {STOP_S_MAX:g} s ago and goes on")
+            )
 
     def _end(self, process: Process) -> None:
         process.alive = False

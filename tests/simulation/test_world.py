@@ -12,7 +12,7 @@ from geartrain.errors import NetError
 from geartrain_simulation.clock import Offset, SimClock
 from geartrain_simulation.faults import Faults
 from geartrain_simulation.randomness import SimRandomness
-from geartrain_simulation.world import Killed, OutOfTimeError, Process, World
+from geartrain_simulation.world import Killed, OutOfTimeError, Process, StoppedError, World
 
 
 def test_a_finished_program_ends_its_node(world: World) -> None:
@@ -271,3 +271,39 @@ def test_each_node_has_its_own_time_and_numbers(world: World) -> None:
     assert seen["right"][0] - seen["late"][0] == 5_000_000 - 2
     assert seen["right"][1] == seen["late"][1] == 2
     assert seen["right"][2] != seen["late"][2]
+
+
+def test_a_program_that_is_asked_to_end_starts_again(world: World) -> None:
+    async def main(process: Process) -> None:
+        asked = asyncio.Event()
+        process.on_stop = asked.set
+        if process.generation == 1:
+            await asked.wait()
+            raise StoppedError("before its work was done")
+
+    async def story() -> None:
+        node = world.node("n", main)
+        node.start()
+        await asyncio.sleep(1)
+        node.stop()
+        await node.finished
+        assert node.crashes == 0
+
+    world.run(story())
+    assert world.nodes["n"].generation == 2
+
+
+def test_a_program_that_does_not_end_when_asked_fails_the_run(world: World) -> None:
+    async def main(process: Process) -> None:
+        process.on_stop = lambda: None
+        await asyncio.sleep(1_000)
+
+    async def story() -> None:
+        node = world.node("n", main)
+        node.start()
+        await asyncio.sleep(1)
+        node.stop()
+        await node.finished
+
+    with pytest.raises(OutOfTimeError, match=r"n\.1 was asked to stop 60 s ago and goes on"):
+        world.run(story())
