@@ -52,11 +52,11 @@ def test_rows_reach_the_log_in_order(tmp_path: Path) -> None:
     rows = [entry for entry in entries(reader) if entry.kind is EntryKind.ROWS]
     assert [(entry.seq, entry.count, entry.clock) for entry in rows] == [(2, 2, 20), (3, 1, 30)]
     table = reader.table(rows[0])
-    assert table.column("event_time").to_pylist() == [10, 20]
-    assert table.column("origin_number").to_pylist() == [0, 1]
-    assert table.column("device").to_pylist() == ["device-1"] * 2
-    assert table.column("seq").to_pylist() == [2, 2]
-    assert table.column("late").to_pylist() == table.column("overtaken").to_pylist() == [False, False]
+    assert table.column("_event_time").to_pylist() == [10, 20]
+    assert table.column("_origin_number").to_pylist() == [0, 1]
+    assert table.column("_device").to_pylist() == ["device-1"] * 2
+    assert table.column("_seq").to_pylist() == [2, 2]
+    assert table.column("_late").to_pylist() == table.column("_overtaken").to_pylist() == [False, False]
     for channel in ("quotes", "_dead_letters", "_late"):
         assert reader.clock(FLOW, channel, reader.positions(FLOW)[channel]) == END_OF_TIME
     (cursor,) = reader.cursors(FLOW)

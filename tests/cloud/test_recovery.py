@@ -197,8 +197,8 @@ def test_device_assigned_late_is_overtaken_where_the_clock_has_passed(tmp_path: 
 
     reader = asyncio.run(run())
     entry = [entry for entry in reader.entries(FLOW, "quotes", 0, 99) if entry.count][-1]
-    assert reader.table(entry).column("event_time").to_pylist() == [10, 20, 30]
-    assert reader.table(entry).column("overtaken").to_pylist() == [True, False, False]
+    assert reader.table(entry).column("_event_time").to_pylist() == [10, 20, 30]
+    assert reader.table(entry).column("_overtaken").to_pylist() == [True, False, False]
     assert entry.clock == 20
     assert reader.counters()["records_overtaken"] == 1
 

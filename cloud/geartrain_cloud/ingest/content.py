@@ -23,7 +23,7 @@ from geartrain_cloud.ingest.group import Group, Partition
 from geartrain_cloud.ingest.lineage import Arrival
 from geartrain_cloud.ingest.quarantine import Quarantine
 from geartrain_cloud.ingest.streams import DeviceStream
-from geartrain_cloud.log.part import SYSTEM_NAMES, SegmentPart
+from geartrain_cloud.log.part import SegmentPart
 
 
 class Content:
@@ -115,11 +115,6 @@ class Content:
         channel, known = place[1], self._schemas.get(place)
         if place not in self._partitions:
             return Counter.UNKNOWN_CHANNEL_BATCHES, f"it announces channel {channel}, which the flow lacks"
-        if taken := [field.name for field in schema.fields if field.name in SYSTEM_NAMES]:
-            return (
-                Counter.UNDECODABLE_BATCHES,
-                f"field {taken[0]} of {channel} is named as a column of the log",
-            )
         if known is None:
             self._schemas[place] = schema
             self._group.add_schema(StoredSchema(*place, schema.schema_id, schema.to_json()))

@@ -41,20 +41,11 @@ _SYSTEM_TYPES = (
 SYSTEM_FIELDS: tuple[pa.Field[Any], ...] = tuple(
     pa.field(name, kind, nullable=False) for name, kind in zip(SYSTEM_NAMES, _SYSTEM_TYPES, strict=True)
 )
-"""Columns that follow the record's own in every row of the log; event_time: microseconds since 1970 UTC."""
+"""Columns that follow the record's own in every row of the log; _event_time: microseconds since 1970 UTC."""
 
 
 def arrow_schema(schema: Schema) -> pa.Schema:
-    """The columns of the log for a channel of `schema`: its fields in order, then `SYSTEM_FIELDS`.
-
-    Raises `SchemaError` for a field whose name is a system column's.
-    """
-    for field in schema.fields:
-        if field.name in SYSTEM_NAMES:
-            raise SchemaError(
-                f"record {schema.name}, field {field.name}: every row has a column of that name already, "
-                "so rename the field"
-            )
+    """The columns of the log for a channel of `schema`: its fields in order, then `SYSTEM_FIELDS`."""
     own = [pa.field(field.name, _TYPES[field.type], nullable=field.optional) for field in schema.fields]
     return pa.schema([*own, *SYSTEM_FIELDS])
 

@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from geartrain.schema import ColumnBatch, Schema
 
 SYSTEM_NAMES: tuple[str, ...] = (
-    "event_time",
-    "origin_name",
-    "origin_number",
-    "origin_path",
-    "device",
-    "seq",
-    "late",
-    "overtaken",
+    "_event_time",
+    "_origin_name",
+    "_origin_number",
+    "_origin_path",
+    "_device",
+    "_seq",
+    "_late",
+    "_overtaken",
 )
-"""Columns of every row of the log beside the record's own, in order: no field may have such a name."""
+"""Columns of every row of the log beside the record's own, in order. Names with _ are reserved for such."""
 
 
 @dataclass(frozen=True, slots=True)
