@@ -163,9 +163,9 @@ class Fleet:
         random = self.world.random(f"{device}/settings")
         uplink = UplinkSettings(
             window=random.choice((1, 3, 16, 64)),
-            resend_ms=random.choice((100, 500, 2_000)),
-            resend_ms_max=random.choice((2_000, 30_000)),
-            backoff_ms_max=random.choice((1_000, 30_000)),
+            resend_ms=random.choice((200, 1_000, 2_000)),
+            resend_ms_max=random.choice((2_000, 10_000)),
+            backoff_ms_max=random.choice((500, 10_000)),
         )
         return AgentSettings(
             device,
