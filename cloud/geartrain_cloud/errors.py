@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from signal import Signals
+
 from geartrain.errors import GeartrainError
 
 
@@ -13,8 +15,16 @@ class SupervisorError(GeartrainError):
     """A process died too often, or could not be started; carries the last lines of its log."""
 
 
-class DataError(GeartrainError):
-    """What a user handed in cannot be used as data: a file that is missing or has other columns."""
+class StateError(GeartrainError):
+    """A state folder cannot be used: it belongs to another run, or another program is using it."""
+
+
+class StoppedError(GeartrainError):
+    """A signal asked the run to end before it was done; what there is can be resumed."""
+
+    def __init__(self, received: Signals) -> None:
+        super().__init__(f"stopped by {received.name}")
+        self.received = received
 
 
 class PageError(GeartrainError):

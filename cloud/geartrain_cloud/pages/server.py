@@ -12,16 +12,17 @@ import ipaddress
 import json
 import logging
 import mimetypes
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import unquote
 
 from aiohttp import web
 
 from geartrain_cloud.broker.ready import LOOPBACK
 from geartrain_cloud.errors import PageError
+from geartrain_cloud.pages.page import Page, Rows
 from geartrain_cloud.sinks import tables as sink_tables
 from geartrain_cloud.sinks.layout import TableError
 
@@ -37,23 +38,6 @@ _HEADERS = {
 }
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-Rows = Callable[[str, Mapping[str, Any]], list[dict[str, Any]]]
-
-
-class Page(Protocol):
-    """What an example brings: a folder with `index.html` and its files, and answers."""
-
-    @property
-    def static(self) -> Path:
-        """The folder; only the files directly in it are served."""
-        ...
-
-    def answer(self, rows: Rows, path: Sequence[str], query: Mapping[str, str]) -> tuple[int, Any]:
-        """Status and JSON value for `GET /api/<path>`; an error is `{"error": sentence}`.
-
-        `rows(table, where)` gives the rows of a table in canonical order.
-        """
-        ...
 
 
 def make_app(page: Page, tables: Path, *, local: bool = True) -> web.Application:

@@ -21,6 +21,8 @@ from geartrain_cloud.supervisor.child import Child, ChildSpec, ChildState, how_i
 
 CONFIGURATION_ERROR = 2
 """The exit code by which a process says that starting it again cannot help."""
+ALARM = 3
+"""The exit code by which an agent says that it must not be started again: its spool was refused."""
 KILL_S = 30.0
 """How long the system may take to end a process that was killed."""
 
@@ -55,7 +57,7 @@ class Supervisor:
         """One round: take note of who has ended, start again who has to run and whose delay is over.
 
         Raises `ConfigError` when a process says that its configuration is wrong, and `SupervisorError` when
-        one has died too often; both carry the last lines of its log.
+        one has died too often or must not be started again; both carry the last lines of its log.
         """
         changed = False
         for child in self.children.values():
@@ -98,6 +100,8 @@ class Supervisor:
             return
         if code == CONFIGURATION_ERROR:
             raise ConfigError(f"{spec.name} refuses its configuration:\n{last_lines(spec.log, 3)}")
+        if code == ALARM:
+            raise SupervisorError(f"{spec.name} must not be started again:\n{last_lines(spec.log, 3)}")
         child.plan_restart()
         self.happenings.append(f"{spec.name} {how_it_ended(code)} and is started again ({child.restarts})")
 

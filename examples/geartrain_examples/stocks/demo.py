@@ -46,23 +46,26 @@ class StockDemo:
 
     def summary(self, rows: Rows) -> tuple[str, list[str], list[list[str]]]:
         """Title, column heads and rows of the table to print: the worst drawdown of each stock ever."""
-        heads = ["stock", "worst fall", "of the peak", "from", "on", "down to", "on", "recovered", "prices"]
+        heads = ["stock", "worst fall", "of peak", "peak", "trough", "recovered"]
         found = sorted(rows("drawdown_all", {}), key=lambda row: str(row["symbol"]))
         return "Worst drawdown of each stock", heads, [_line(row) for row in found]
 
 
 def _line(row: Mapping[str, Any]) -> list[str]:
+    if row["drawdown"] == 0:
+        return [row["symbol"], "none", "", "", "", ""]
     return [
         row["symbol"],
         f"{row['drawdown']:,.2f}",
         f"{row['drawdown'] / row['peak']:.1%}",
-        f"{row['peak']:,.2f}",
-        row["peak_time"].removesuffix("T00:00:00Z"),
-        f"{row['trough']:,.2f}",
-        row["trough_time"].removesuffix("T00:00:00Z"),
-        (row["recovered_time"] or "not yet").removesuffix("T00:00:00Z"),
-        f"{row['prices']:,}",
+        f"{row['peak']:,.2f} on {_day(row['peak_time'])}",
+        f"{row['trough']:,.2f} on {_day(row['trough_time'])}",
+        "not yet" if row["recovered_time"] is None else _day(row["recovered_time"]),
     ]
+
+
+def _day(time: str) -> str:
+    return time.removesuffix("T00:00:00Z")
 
 
 DEMO = StockDemo()

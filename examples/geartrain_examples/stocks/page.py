@@ -6,10 +6,10 @@ has at most `POINTS_MAX` points, and thinning keeps every bucket's highest and l
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from geartrain.event_time import SECOND_US, parse_time
 
@@ -21,12 +21,8 @@ Answer = tuple[int, Any]
 """An HTTP status and the JSON value to send with it."""
 
 
-class Rows(Protocol):
-    """How tables are read: the rows of a table whose fields equal `where`, in canonical order."""
-
-    def __call__(self, table: str, where: Mapping[str, Any]) -> list[Row]:
-        """Raises an error of the reader when there is no such table."""
-        ...
+Rows = Callable[[str, Mapping[str, Any]], list[Row]]
+"""How tables are read: `rows(table, where)` gives those whose fields equal `where`, in canonical order."""
 
 
 class StockPage:

@@ -50,6 +50,11 @@ function sentence(r) {
     `${money(r.trough)} on ${moment(r.trough_time)}, a loss of ${money(r.drawdown)} or ${percent(r.drawdown_fraction)}, ${end}`;
 }
 
+// The text in pieces, so that no line breaks inside of a date.
+function unbroken(text) {
+  return text.split(/(\d{4}-\d\d(?:-\d\d)?)/).map((part, i) => (i % 2 ? tag("span", "date", part) : part));
+}
+
 function figures(r) {
   const fallen = r.drawdown > 0;
   return [
@@ -57,7 +62,7 @@ function figures(r) {
     ["", "Peak", money(r.peak), moment(r.peak_time)],
     ["", "Trough", money(r.trough), moment(r.trough_time)],
     ["", "Time under water", fallen ? duration(r.under_water_s) : "none", !fallen ? "it never fell" : r.recovered_time ? "peak to recovery" : "peak to last price"],
-    [r.recovered_time ? "good" : "", "Time to recover", r.recovered_time ? duration(r.recovery_s) : fallen ? "not recovered" : "none",
+    [r.recovered_time ? "good" : "", "Time to recover", r.recovered_time ? duration(r.recovery_s) : fallen ? "not yet" : "none",
       r.recovered_time ? moment(r.recovered_time) : fallen ? `until ${moment(r.last_time)}` : "nothing to recover"],
     ["", "Largest relative fall", percent(r.worst_fraction), `of ${r.prices.toLocaleString(locale)} ${r.prices === 1 ? "price" : "prices"}`],
   ];
@@ -109,7 +114,7 @@ function scales(host, values, height, includeZero) {
   let low = Math.min(...values), high = Math.max(...values);
   if (includeZero) { low = Math.min(low, 0); high = Math.max(high, 0); }
   if (low === high) { low -= Math.abs(low) * 0.05 || 1; high += includeZero ? 0 : Math.abs(high) * 0.05 || 1; }
-  else { const room = (high - low) * 0.06; low -= room; if (!includeZero) high += room; }
+  else { const room = (high - low) * (includeZero ? 0.06 : 0.12); low -= room; if (!includeZero) high += room / 2; }
   const x = (time) => to === from ? (box.left + box.right) / 2 : box.left + ((time - from) / (to - from)) * (box.right - box.left);
   const y = (value) => box.bottom - ((value - low) / (high - low)) * (box.bottom - box.top);
   return { width, height, box, from, to, low, high, x, y };
@@ -284,7 +289,7 @@ async function load(symbol, period) {
   history.replaceState(null, "", `#${encodeURIComponent(symbol)}/${encodeURIComponent(period)}`);
   const place = byId("sentence");
   place.classList.remove("wrong");
-  place.textContent = sentence(r);
+  place.replaceChildren(...unbroken(sentence(r)));
   byId("figures").replaceChildren(...figures(r).map(([kind, name, value, note]) => {
     const card = tag("div", kind);
     const shown = tag("dd");

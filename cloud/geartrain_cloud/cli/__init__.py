@@ -1,0 +1,49 @@
+"""`gear`: the command by which a person runs, cuts and checks flows.
+
+Guarantees: 0 is done, 1 failed, 2 a wrong use or setting, 130 stopped by Ctrl-C (143 by SIGTERM); a user's
+mistake is one sentence on stderr and never a stack trace; colours only on a terminal.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Sequence
+
+from geartrain.errors import ConfigError, FlowError, GeartrainError, PlacementError, SchemaError, SourceError
+from geartrain_cloud.errors import StateError, StoppedError
+
+EXIT_OK = 0
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+_SIGNALLED = 128
+
+MISTAKES = (ConfigError, FlowError, PlacementError, SchemaError, SourceError, StateError)
+"""What only the user can put right: another file, flow, option or folder."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run `gear` with these arguments (default: the command line's); the exit code."""
+    from geartrain_cloud.cli.app import app
+
+    try:
+        app(list(arguments) if arguments is not None else None, prog_name="gear")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else EXIT_OK
+    except KeyboardInterrupt:
+        return _SIGNALLED + signal.SIGINT
+    except StoppedError as error:
+        _say(str(error))
+        return _SIGNALLED + error.received
+    except GeartrainError as error:
+        _say(str(error))
+        return EXIT_USAGE if isinstance(error, MISTAKES) else EXIT_FAILED
+    except BrokenPipeError:
+        return EXIT_FAILED  # whoever read our output has gone
+    return EXIT_OK
+
+
+def _say(sentence: str) -> None:
+    lines = sentence.splitlines()
+    shown = ("".join(c if c.isprintable() else repr(c)[1:-1] for c in line) for line in lines)
+    sys.stderr.write("gear: " + "\n".join(shown) + "\n")

@@ -1,0 +1,208 @@
+"""The commands of `gear` and their options; what each does is in a module that is imported when it is run."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from geartrain_cloud.cli.settings import parse_set
+
+app = typer.Typer(
+    name="gear",
+    help="Geartrain: one dataflow, from the sensor to the data centre.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+demo_app = typer.Typer(
+    help="Run a demo: the whole path on this machine.", no_args_is_help=True, rich_markup_mode=None
+)
+
+
+class CutChoice(StrEnum):
+    """What of a flow runs on the devices."""
+
+    AUTO = "auto"
+    EDGE = "edge"
+    CLOUD = "cloud"
+
+
+class PeriodChoice(StrEnum):
+    """The periods that the stock demo can report."""
+
+    DAY = "day"
+    MONTH = "month"
+    YEAR = "year"
+    ALL = "all"
+
+
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="STEP.OPTION=VALUE", help="Set an option of a step; may be repeated."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
+FlowName = Annotated[
+    str, typer.Argument(metavar="MODULE:FLOW", help="The flow, such as my_flows.stocks:flow.")
+]
+
+
+@app.callback(invoke_without_command=True)
+def _gear(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False,
+) -> None:
+    if version:
+        from geartrain import __version__
+
+        typer.echo(f"gear {__version__}")
+        raise typer.Exit
+
+
+@demo_app.callback()
+def _demo() -> None:
+    """Run a demo: the whole path on this machine."""
+
+
+@demo_app.command("stocks")
+def stocks(
+    input_: Annotated[
+        Path | None,
+        typer.Option("--input", metavar="FILE", help="Prices: a CSV file (.gz too) of symbol,date,price."),
+    ] = None,
+    devices: Annotated[
+        int | None,
+        typer.Option(min=1, max=256, help="Agents; default 5, or one a symbol if there are fewer."),
+    ] = None,
+    cut: Annotated[
+        CutChoice | None,
+        typer.Option(
+            metavar="auto|edge|cloud",
+            help="auto: on the devices what may be there; edge: the same, or refuse; "
+            "cloud: only sources there. Default auto.",
+        ),
+    ] = None,
+    period: Annotated[
+        PeriodChoice | None,
+        typer.Option(metavar="day|month|year|all", help="The period of the output. Default year."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE.json", help="Write the drawdowns here as well.")
+    ] = None,
+    page: Annotated[
+        bool, typer.Option("--page/--no-page", help="Show the page at the end, until Ctrl-C.")
+    ] = True,
+    speed: Annotated[
+        str, typer.Option(metavar="N|max", help="Event seconds per second; a day is 86400.")
+    ] = "max",
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="The folder of this run; an existing one resumes. Default a new one."
+        ),
+    ] = None,
+    broker: Annotated[
+        str, typer.Option(metavar="auto|amqtt|mosquitto|HOST:PORT", help="The MQTT broker.")
+    ] = "auto",
+    master: Annotated[str, typer.Option(metavar="URL", help="Spark's master.")] = "local[2]",
+) -> None:
+    """Worst drawdown of stocks, on real prices, from agents through MQTT and Spark to a page.
+
+    Broker, ingest, Spark driver and agents run as processes of their own; one that dies is started again.
+
+    \b
+    Examples:
+      gear demo stocks
+      gear demo stocks --cut cloud --period month --no-page --output drawdown.json
+      gear demo stocks --input prices.csv.gz --devices 3
+      gear demo stocks --state run1        (and once more, to resume)
+    """
+    from geartrain_cloud.cli.demo import DemoOptions, run_demo
+
+    run_demo(
+        "stocks",
+        DemoOptions(
+            input=input_,
+            devices=devices,
+            cut=None if cut is None else cut.value,
+            period=None if period is None else period.value,
+            output=output,
+            page=page,
+            speed=speed,
+            state=state,
+            broker=broker,
+            master=master,
+        ),
+    )
+
+
+@app.command("run")
+def run(
+    flow: FlowName,
+    settings: Set = None,
+    output: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write tables.sqlite and one JSON file a table here.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Run a whole flow in this process, without broker and Spark, to the end of its sources.
+
+    The tables are the same, byte for byte, as those of any cut on devices and Spark.
+
+    \b
+    Examples:
+      gear run my_flow:flow --output results
+      gear run geartrain_examples.stocks.flow:flow --set quotes.path=prices.csv --set drawdown.period=month
+    """
+    from geartrain_cloud.cli.run import run_flow
+
+    run_flow(flow, parse_set(settings or []), output, as_json=json)
+
+
+@app.command("plan")
+def plan(
+    flow: FlowName,
+    cut: Annotated[
+        str,
+        typer.Option(metavar="auto|edge|cloud|STEP,...", help="Where to cut; steps named go to the edge."),
+    ] = "auto",
+    settings: Set = None,
+    json: Json = False,
+) -> None:
+    """Show where each step of a flow would run and why, and what would cross.
+
+    \b
+    Examples:
+      gear plan geartrain_examples.stocks.flow:flow
+      gear plan my_flow:flow --cut cloud --json
+    """
+    from geartrain_cloud.cli.plan import show_plan
+
+    show_plan(flow, cut, parse_set(settings or []), as_json=json)
+
+
+@app.command("doctor")
+def doctor(
+    json: Json = False,
+    folder: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="The disk to measure. Default where temporary files go."),
+    ] = None,
+) -> None:
+    """Check what this machine has of what Geartrain needs: Java, broker, ports, disk, packages.
+
+    \b
+    Examples:
+      gear doctor
+      gear doctor --json
+    """
+    from geartrain_cloud.cli.doctor import show_checks
+
+    if not show_checks(folder, as_json=json):
+        raise typer.Exit(1)
+
+
+app.add_typer(demo_app, name="demo")

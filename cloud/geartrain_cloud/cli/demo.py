@@ -1,0 +1,188 @@
+"""`gear demo NAME`: a demo from its input to its page, begun or resumed.
+
+Around the whole path. Guarantees: a state folder that was begun is resumed with the same settings or
+refused; a finished one prints its results again; the output is written only when the accounts of the run
+are even.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+
+from geartrain.errors import ConfigError
+from geartrain_cloud.cli.screen import ProgressView, notices, results, table_of
+from geartrain_cloud.demos import Demo, deal, device_options, load_demo
+from geartrain_cloud.errors import StoppedError
+from geartrain_cloud.sinks.tables import rows, write_json
+from geartrain_cloud.supervisor.child import printable
+from geartrain_cloud.supervisor.deployment import Deployment, Places
+from geartrain_cloud.supervisor.state_folder import (
+    InputFile,
+    Manifest,
+    StateFolder,
+    check_input,
+    check_same,
+)
+from geartrain_cloud.supervisor.supervise import StopSignal
+from geartrain_cloud.supervisor.whole_run import run_to_the_end
+
+LETTERS_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class DemoOptions:
+    """What the user asked for; None where an option was left out."""
+
+    input: Path | None = None
+    devices: int | None = None
+    cut: str | None = None
+    period: str | None = None
+    output: Path | None = None
+    page: bool = True
+    speed: str = "max"
+    state: Path | None = None
+    broker: str = "auto"
+    master: str = "local[2]"
+
+
+def run_demo(name: str, options: DemoOptions) -> None:
+    """Run or resume the demo, print its results, write the output, and show its page until Ctrl-C.
+
+    Raises `StoppedError` when a signal ends it before its results are there, and any `GeartrainError`.
+    """
+    demo, notice = load_demo(name), notices()
+    check_speed(options.speed)
+    state = StateFolder(options.state, f"gear-{name}-")
+    try:
+        notice.print(f"state folder: {state.path}")
+        manifest = state.manifest()
+        if manifest is None:
+            manifest = begin(demo, options, state)
+        else:
+            check_resumed(demo, manifest, options, state.path)
+        if not manifest.finished:
+            with StopSignal() as stop:
+                _run(demo, manifest, options, Places(state.path), stop, notice)
+            state.write(msgspec.structs.replace(manifest, finished=True))
+        _print_results(demo, Places(state.path), options.output, notice)
+        if options.page:
+            asyncio.run(_show_page(demo, Places(state.path), notice))
+    except StoppedError:
+        notice.print(f"to go on: gear demo {name} --state {state.path}")
+        raise
+    finally:
+        state.close()
+
+
+def check_speed(speed: str) -> None:
+    """Raise `ConfigError` unless `speed` is `max` or a number above 0."""
+    try:
+        number = math.inf if speed == "max" else float(speed)
+    except ValueError:
+        number = math.nan
+    if not number > 0 or (math.isinf(number) and speed != "max"):
+        raise ConfigError(
+            f"--speed {speed}: write max, or how many event seconds pass in a second, such as 86400"
+        )
+
+
+def begin(demo: Demo, options: DemoOptions, state: StateFolder) -> Manifest:
+    """Find the input, deal it to devices, check that the flow can be cut as asked, and write the manifest."""
+    if options.input is None:
+        path = state.path / "input.csv"
+        demo.write_sample(path)
+    else:
+        path = options.input
+    parts = demo.parts(path)
+    try:
+        source = InputFile.of(path, sample=options.input is None)
+    except OSError as error:
+        raise ConfigError(f"--input {path} cannot be read: {error.strerror}") from None
+    manifest = Manifest(
+        demo.name,
+        options.cut or "auto",
+        options.period or "year",
+        source,
+        deal(parts, options.devices or demo.devices_default),
+    )
+    deployment_of(demo, manifest, options).plan()
+    state.write(manifest)
+    return manifest
+
+
+def check_resumed(demo: Demo, manifest: Manifest, options: DemoOptions, folder: Path) -> None:
+    """Raise `StateError` when what was begun in the folder is not what is asked for now."""
+    count = sum(map(len, manifest.devices.values()))
+    devices = None if options.devices is None else min(options.devices, count)
+    given = {"demo": demo.name, "cut": options.cut, "period": options.period, "devices": devices}
+    check_same(manifest, given, folder)
+    check_input(manifest, options.input, folder)
+
+
+def deployment_of(demo: Demo, manifest: Manifest, options: DemoOptions) -> Deployment:
+    """What to run for a manifest."""
+    source = Path(manifest.input.path)
+    return Deployment(
+        demo.flow,
+        manifest.cut,
+        demo.step_options(manifest.period),
+        device_options(demo, source, manifest.devices, options.speed),
+        options.master,
+    )
+
+
+def _run(
+    demo: Demo, manifest: Manifest, options: DemoOptions, places: Places, stop: StopSignal, notice: Console
+) -> None:
+    dealt = ", ".join(f"{d}: {_few(parts)}" for d, parts in list(manifest.devices.items())[:8])
+    notice.print(f"devices: {printable(dealt)}")
+    deployment = deployment_of(demo, manifest, options)
+    with ProgressView(notice) as view:
+        accounts = run_to_the_end(deployment, places, options.broker, stop, view.show)
+    total = sum(one.before for one in accounts if one.place.startswith("channel "))
+    notice.print(
+        f"accounts: {total:,} rows spooled, each in the log and in the tables once: lost 0, doubled 0"
+    )
+
+
+def _few(parts: Sequence[str]) -> str:
+    return " ".join(parts[:6]) + (f" and {len(parts) - 6} more" if len(parts) > 6 else "")
+
+
+def _print_results(demo: Demo, places: Places, output: Path | None, notice: Console) -> None:
+    read = partial(rows, places.tables, canonical=True)
+    title, heads, lines = demo.summary(read)
+    results().print(table_of(title, heads, lines))
+    letters = read("dead_letters", {})
+    if letters:
+        notice.print(f"{len(letters):,} rows were refused and are in the table dead_letters:")
+        for letter in letters[:LETTERS_SHOWN]:
+            notice.print(f"  {printable(letter['reason'])}")
+    found = rows(places.tables, demo.table)
+    for target in (places.folder / f"{demo.table}.json", output):
+        if target is not None:
+            write_json(found, target)
+            notice.print(f"written: {target}")
+
+
+async def _show_page(demo: Demo, places: Places, notice: Console) -> None:
+    from geartrain_cloud.pages.server import serve
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+
+    def announce(address: str) -> None:
+        results().print(f"page: {address} (Ctrl-C ends it)")
+
+    await serve(demo.page, places.tables, announce, stop.wait)

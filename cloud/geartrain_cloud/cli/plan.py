@@ -1,0 +1,68 @@
+"""`gear plan`: where each step of a flow runs and why, and what crosses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from geartrain.graph import Step
+from geartrain.loading import load_flow
+from geartrain.placement import Plan, make_plan
+from geartrain.schema import Schema, derive
+from geartrain_cloud.cli.screen import print_json, results, table_of
+
+
+def show_plan(flow: str, cut: str, settings: Mapping[str, Mapping[str, Any]], *, as_json: bool) -> None:
+    """Print the plan; raises `GeartrainError`."""
+    plan = make_plan(load_flow(flow).graph().with_options(settings), cut)
+    described = describe_plan(plan)
+    if as_json:
+        print_json(described)
+        return
+    out = results()
+    steps = [
+        [s["id"], s["kind"], ", ".join(s["inputs"]), s["out"], s["tier"], s["reason"]]
+        for s in described["steps"]
+    ]
+    heads = ["step", "kind", "reads", "puts out", "tier", "because"]
+    out.print(table_of(f"Flow {plan.graph.name}", heads, steps))
+    channels = [
+        [c["id"], ", ".join(f"{f['name']}: {f['type']}" for f in c["fields"]), ", ".join(c["sources"])]
+        for c in described["channels"]
+    ]
+    out.print(table_of("Channels: what crosses from the devices", ["channel", "fields", "from"], channels))
+
+
+def describe_plan(plan: Plan) -> dict[str, Any]:
+    """The plan as JSON values."""
+    return {
+        "flow": plan.graph.name,
+        "steps": [_step(plan, step) for step in plan.graph.steps],
+        "channels": [
+            {
+                "id": channel.id,
+                "record": channel.schema.name,
+                "fields": _fields(channel.schema),
+                "sources": sorted(channel.sources),
+            }
+            for channel in plan.channels
+        ],
+    }
+
+
+def _step(plan: Plan, step: Step) -> dict[str, Any]:
+    return {
+        "id": step.id,
+        "kind": step.operator.kind,
+        "inputs": [one.step for one in step.inputs],
+        "out": "" if step.out is None else derive(step.out).name,
+        "tier": "edge" if step.id in plan.cut.edge else "cloud",
+        "reason": plan.reason(step),
+    }
+
+
+def _fields(schema: Schema) -> list[dict[str, str]]:
+    return [
+        {"name": field.name, "type": f"{field.type.value} | None" if field.optional else field.type.value}
+        for field in schema.fields
+    ]

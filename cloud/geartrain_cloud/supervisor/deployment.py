@@ -1,0 +1,175 @@
+"""A flow on one machine: the configuration of each process, and how each is started and judged.
+
+From a plan and a list of devices to files and `ChildSpec`s. Guarantees: all processes are given one flow, one
+cut and one set of options, so that they agree on channels and schemas.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from geartrain.errors import ConfigError
+from geartrain.loading import load_flow
+from geartrain.placement import Plan, make_plan
+from geartrain_cloud.broker import BrokerChoice
+from geartrain_cloud.files import write_private
+from geartrain_cloud.supervisor.child import ChildSpec
+from geartrain_cloud.supervisor.toml_text import to_toml
+
+Options = Mapping[str, Mapping[str, Any]]
+
+BROKER, INGEST, DRIVER = "broker", "ingest", "driver"
+DRIVER_RESTARTS_MAX = 5
+DRIVER_WINDOW_S = 300.0
+"""Spark takes ten seconds to start, so that a driver that never comes up dies seldom: counted for longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """What runs: `flow` as `module:name`, its cut, step options, and each device's source options.
+
+    agent: sections of the agents' files besides these, such as `{"commit": {"records_max": 100}}`; driver:
+    keys of the driver's file, such as `{"rows_max": 1000}`.
+    """
+
+    flow: str
+    cut: str
+    steps: Options
+    devices: Mapping[str, Options]
+    master: str = "local[2]"
+    agent: Mapping[str, Any] = field(default_factory=dict)
+    driver: Mapping[str, Any] = field(default_factory=dict)
+
+    def plan(self) -> Plan:
+        """The flow with its options, cut in two; raises `ConfigError`, `FlowError` or `PlacementError`."""
+        return make_plan(load_flow(self.flow).graph().with_options(self.steps, "options"), self.cut)
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where things lie in a state folder."""
+
+    folder: Path
+
+    @property
+    def log(self) -> Path:
+        """Ingest's ledger and segments."""
+        return self.folder / "log"
+
+    @property
+    def tables(self) -> Path:
+        """The results."""
+        return self.folder / "tables.sqlite"
+
+    @property
+    def logs(self) -> Path:
+        """What the processes print."""
+        return self.folder / "logs"
+
+    def agent(self, device: str) -> Path:
+        """An agent's folder."""
+        return self.folder / "agents" / device
+
+    def agent_status(self, device: str) -> Path:
+        """What an agent says of itself."""
+        return self.agent(device) / "status.json"
+
+    @property
+    def ingest_status(self) -> Path:
+        """What ingest says of itself."""
+        return self.log / "status.json"
+
+    @property
+    def driver_status(self) -> Path:
+        """What the driver says of itself."""
+        return self.folder / "driver" / "status.json"
+
+
+def read_status(path: Path) -> dict[str, Any]:
+    """A status file, or nothing where there is none yet: they are reports, and replaced in one step."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def broker_spec(broker: BrokerChoice, places: Places) -> ChildSpec:
+    """The broker, where it is ours to start."""
+    return ChildSpec(BROKER, broker.command, places.logs / "broker.log")
+
+
+def write_deployment(deployment: Deployment, broker: BrokerChoice, places: Places) -> list[ChildSpec]:
+    """Write the configuration of ingest, driver and agents; how to start each, in that order.
+
+    Raises what `Deployment.plan` raises, and `ConfigError` when the agent's package is not installed.
+    """
+    if find_spec("geartrain_edge") is None:
+        raise ConfigError("the agent is not installed: run pip install geartrain-edge")
+    plan, address = deployment.plan(), broker.address
+    specs = [
+        _ingest(plan, list(deployment.devices), address, places),
+        _driver(deployment, places),
+    ]
+    return specs + [_agent(deployment, device, address, places) for device in deployment.devices]
+
+
+def _ingest(plan: Plan, devices: list[str], address: str, places: Places) -> ChildSpec:
+    config = places.folder / "ingest.toml"
+    channels = {channel.id: "all" for channel in plan.channels}
+    flows = {plan.graph.name: {"devices": devices, "channels": channels}}
+    write_private(config, to_toml({"log": places.log.name, "broker": address, "flows": flows}))
+    command = (sys.executable, "-m", "geartrain_cloud.ingest.main", "--config", str(config))
+    return ChildSpec(INGEST, command, places.logs / "ingest.log")
+
+
+def _driver(deployment: Deployment, places: Places) -> ChildSpec:
+    config = places.folder / "driver.toml"
+    content = {
+        "flow": deployment.flow,
+        "cut": deployment.cut,
+        "log": places.log.name,
+        "state": "driver",
+        "tables": places.tables.name,
+        "master": deployment.master,
+        **deployment.driver,
+        "steps": deployment.steps,
+    }
+    write_private(config, to_toml(content))
+    return ChildSpec(
+        DRIVER,
+        (sys.executable, "-m", "geartrain_cloud.spark.driver", "--config", str(config)),
+        places.logs / "driver.log",
+        finished=lambda: read_status(places.driver_status).get("finished") is True,
+        restarts_max=DRIVER_RESTARTS_MAX,
+        restarts_window_s=DRIVER_WINDOW_S,
+    )
+
+
+def _agent(deployment: Deployment, device: str, address: str, places: Places) -> ChildSpec:
+    folder = places.agent(device)
+    config = folder / "agent.toml"
+    content = {
+        "device": device,
+        "flow": deployment.flow,
+        "cut": deployment.cut,
+        "state": str(folder),
+        "broker": address,
+        **deployment.agent,
+        "steps": deployment.steps,
+        "sources": deployment.devices[device],
+    }
+    write_private(config, to_toml(content))
+    status = places.agent_status(device)
+    return ChildSpec(
+        f"agent {device}",
+        (sys.executable, "-m", "geartrain_edge.main", "--config", str(config)),
+        places.logs / f"{device}.log",
+        finished=lambda: read_status(status).get("finished") is True,
+    )

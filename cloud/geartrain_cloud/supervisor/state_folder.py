@@ -1,0 +1,153 @@
+"""The state folder of a demo: one run's files, held by one program, with a manifest that says what was begun.
+
+Before and after the record's path. Guarantees: two programs never work in one folder; a run is resumed only
+with the settings that it was begun with, because its spools, its log and its checkpoints depend on them.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from geartrain_cloud.errors import StateError
+from geartrain_cloud.files import write_private
+
+MANIFEST = "demo.json"
+_VERSION = 1
+
+
+class InputFile(msgspec.Struct, frozen=True):
+    """The input of a run, and what it held when the run was begun; `sample`: it is the demo's own."""
+
+    path: str
+    size: int
+    sha256: str
+    sample: bool = False
+
+    @staticmethod
+    def of(path: Path, *, sample: bool = False) -> InputFile:
+        """Read and fingerprint a file; raises `OSError`."""
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return InputFile(str(path.absolute()), path.stat().st_size, digest, sample)
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """What was begun: settings that results depend on, and whether it has come to its end."""
+
+    demo: str
+    cut: str
+    period: str
+    input: InputFile
+    devices: dict[str, list[str]]
+    finished: bool = False
+    version: int = _VERSION
+
+
+class StateFolder:
+    """A folder taken for one run; `close` gives it back."""
+
+    def __init__(self, path: Path | None, prefix: str) -> None:
+        """Take `path`, made if need be, or a new folder named `prefix...` where temporary files go.
+
+        Raises `StateError` when another program has it, or it holds something else.
+        """
+        try:
+            if path is None:
+                path = Path(tempfile.mkdtemp(prefix=prefix))
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.path = path.absolute()
+            self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StateError(f"the state folder {path} cannot be used: {error.strerror or error}") from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._lock)
+            raise StateError(
+                f"the state folder {path} is in use by another gear: wait for it to end"
+            ) from None
+        if strangers := self._strangers():
+            self.close()
+            raise StateError(
+                f"the state folder {path} holds {strangers[0]!r} but no {MANIFEST}, so it is not a demo's: "
+                "name a new or empty folder"
+            )
+
+    def _strangers(self) -> list[str]:
+        names = {entry.name for entry in self.path.iterdir()}
+        return [] if MANIFEST in names else sorted(names - {"lock", "input.csv", "input.csv.new"})
+
+    def manifest(self) -> Manifest | None:
+        """What was begun here, None for a new folder; raises `StateError`."""
+        path = self.path / MANIFEST
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=Manifest)
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.MsgspecError) as error:
+            raise StateError(f"{path} cannot be read ({error}): name a new state folder") from None
+
+    def write(self, manifest: Manifest) -> None:
+        """Replace the manifest; raises `StateError`."""
+        try:
+            content = json.dumps(msgspec.to_builtins(manifest), indent=1, ensure_ascii=False) + "\n"
+            write_private(self.path / MANIFEST, content)
+        except OSError as error:
+            raise StateError(f"the state folder {self.path} cannot be written: {error.strerror}") from None
+
+    def close(self) -> None:
+        """Let others have the folder."""
+        os.close(self._lock)
+
+
+def check_same(manifest: Manifest, given: Mapping[str, Any], folder: Path) -> None:
+    """Raise `StateError` naming the first option of `given` that is not the one that the run was begun with.
+
+    given: by option name, None where the user has left it out.
+    """
+    begun = {
+        "demo": manifest.demo,
+        "cut": manifest.cut,
+        "period": manifest.period,
+        "devices": len(manifest.devices),
+    }
+    for name, value in given.items():
+        if value is not None and value != begun[name]:
+            word = name if name == "demo" else f"--{name}"
+            raise StateError(
+                f"the state folder {folder} was begun with {word} {begun[name]}, and this run asks for "
+                f"{word} {value}: leave the option out to resume, or name another folder"
+            )
+
+
+def check_input(manifest: Manifest, given: Path | None, folder: Path) -> None:
+    """Raise `StateError` when the input is not the one, or not what it was, when the run was begun."""
+    begun = manifest.input
+    path = Path(begun.path) if given is None else given
+    try:
+        now = InputFile.of(path)
+    except OSError as error:
+        raise StateError(
+            f"the input {path} of the run in {folder} cannot be read: {error.strerror}"
+        ) from None
+    if (now.size, now.sha256) == (begun.size, begun.sha256):
+        return
+    if given is not None:
+        what = "the sample prices" if begun.sample else begun.path
+        raise StateError(
+            f"the state folder {folder} was begun with {what}, and --input {given} is not the same: leave "
+            "the option out to resume, or name another folder"
+        )
+    raise StateError(
+        f"the input {path} has changed since the run in {folder} was begun: bring the former file back, or "
+        "name another folder"
+    )
