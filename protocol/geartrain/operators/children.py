@@ -26,6 +26,13 @@ class Children:
         if not count:
             return
         path = batch.paths[row] if batch.paths is not None else b""
+        if count == 1:  # the common case, without the cost of lists
+            self._values.append(children[0])
+            self._times.append(batch.times[row])
+            self._names.append(batch.names[row])
+            self._numbers.append(batch.numbers[row])
+            self._paths.append(path + b"\x00")
+            return
         self._values += children
         self._times += [batch.times[row]] * count
         self._names += [batch.names[row]] * count

@@ -8,7 +8,7 @@ back unchanged, bit for bit.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from operator import attrgetter
 from typing import Any
 
@@ -106,10 +106,7 @@ def _plain(field: Field, column: Sequence[Any]) -> bool:
     if field.type is FieldType.STR:
         return all(v is None or v.isascii() or _encodable(v) for v in column)
     if field.type is FieldType.DATETIME:
-        return all(
-            v is None or (v.tzinfo is not None and v == to_datetime(from_datetime(v)) and not v.utcoffset())
-            for v in column
-        )
+        return all(v is None or v.tzinfo is UTC for v in column)
     return True
 
 
