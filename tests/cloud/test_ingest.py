@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from geartrain.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.ports import Entry, EntryKind
@@ -372,3 +375,51 @@ def test_stop_commits_and_acks_what_was_taken(tmp_path: Path) -> None:
     net = asyncio.run(run())
     assert [ack.seq for ack in net.acks(device)] == [2]
     assert not any(isinstance(control, Nack) for _, control in net.sent)
+
+
+DELIVERIES = st.lists(
+    st.tuples(st.integers(1, 8), st.sampled_from(["whole", "whole", "body", "digest", "oldest", "torn"])),
+    max_size=30,
+)
+
+
+def spoilt(device: TestDevice, seq: int, how: str) -> bytes:
+    """Batch `seq` as it might arrive."""
+    batch = device.batches[seq]
+    if how == "body":
+        return device.payload(seq, body=batch.body + b"\0")
+    if how == "digest":
+        return device.payload(seq, digest=bytes(16))
+    if how == "oldest":
+        return device.payload(seq, oldest_seq=seq)
+    return device.payload(seq)[: -9 if how == "torn" else None]
+
+
+@settings(max_examples=25, deadline=None)
+@given(DELIVERIES, st.integers(1, 4))
+def test_whatever_arrives_in_whatever_order_is_logged_once_and_in_order(
+    deliveries: list[tuple[int, str]], waiting_batches_max: int
+) -> None:
+    # Two equal claims of a loss are believed, so each batch makes one at most.
+    claims: set[int] = set()
+
+    async def run(folder: Path) -> LogReader:
+        device = TestDevice()
+        payloads = [device.schemas(), *(device.quotes(float(n)) for n in range(7))]
+        async with running(make_config(folder, waiting_batches_max=waiting_batches_max)) as world:
+            for seq, how in deliveries:
+                if how != "oldest" or seq not in claims:
+                    world.net.deliver(device.topic, spoilt(device, seq, how))
+                claims.update({seq} if how == "oldest" else ())
+            for payload in payloads:
+                world.net.deliver(device.topic, payload)
+            await world.net.acked(device)
+            assert {ack.digest for ack in world.net.acks(device) if ack.seq == device.seq} == {device.digest}
+        return world.reader
+
+    with TemporaryDirectory() as folder:
+        reader = asyncio.run(run(Path(folder)))
+        assert prices(reader) == [float(n) for n in range(7)]
+        assert reader.counters()["batches_appended"] == 8
+        assert "losses" not in reader.counters()
+        assert entries(reader)[-1].clock == 70

@@ -45,10 +45,11 @@ def broker_port(tmp_path: Path, broker_kind: Literal["mosquitto", "amqtt"]) -> I
 
 
 @contextmanager
-def gear_ingest(folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
+def gear_ingest(folder: Path, port: int, before: str = "") -> Iterator[subprocess.Popen[bytes]]:
     path = folder / "ingest.toml"
     path.write_text(CONFIG.format(port=port), encoding="utf-8")
-    command = [sys.executable, "-m", "geartrain_cloud.ingest.main", "--config", str(path)]
+    shell = f'{before}exec "$0" -m geartrain_cloud.ingest.main --config "$1"'
+    command = ["sh", "-c", shell, sys.executable, str(path)]
     with (folder / "ingest.log").open("ab") as log:
         process = subprocess.Popen(command, stderr=log)
     try:
@@ -145,6 +146,45 @@ def test_kill_9_loses_and_doubles_nothing(tmp_path: Path, broker_port: int) -> N
     assert acked == sorted(acked)
     assert acked[-1] == device.seq
     assert prices(LogReader(tmp_path / "log")) == [float(n) for n in range(300)]
+
+
+@pytest.mark.slow
+def test_full_disk_ends_it_with_one_sentence_and_nothing_acked_is_lost(
+    tmp_path: Path, broker_port: int
+) -> None:
+    device = TestDevice()
+    device.schemas()
+    for _ in range(60):
+        device.quotes(*(float(n) for n in range(200)))
+
+    async def run(process: subprocess.Popen[bytes]) -> int:
+        async with linked(device, broker_port) as link, asyncio.TaskGroup() as tasks:
+            sending = tasks.create_task(link.send_until_acked())
+            while process.poll() is None:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+            sending.cancel()
+        return link.acks[-1].seq if link.acks else 0
+
+    # No file may grow beyond 100 blocks, so that a segment or the ledger soon cannot be written.
+    with gear_ingest(tmp_path, broker_port, before="ulimit -f 100 && ") as process:
+        acked = asyncio.run(run(process))
+        assert process.wait() == 1
+    (sentence,) = [
+        line
+        for line in (tmp_path / "ingest.log").read_text().splitlines()
+        if line.startswith("gear-ingest: ")
+    ]
+    assert "File too large" in sentence or "disk" in sentence
+    logged = len(prices(LogReader(tmp_path / "log")))
+    assert logged >= (acked - 1) * 200
+    with gear_ingest(tmp_path, broker_port):
+        asyncio.run(send_rest(device, broker_port, acked))
+    assert prices(LogReader(tmp_path / "log")) == [float(n) for n in range(200)] * 60
+
+
+async def send_rest(device: TestDevice, port: int, acked: int) -> None:
+    async with linked(device, port, acked) as link:
+        await link.send_until_acked()
 
 
 @pytest.mark.slow
