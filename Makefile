@@ -17,13 +17,12 @@ demo: $(STAMP) ## Run the stock-drawdown demo on real prices (options: make demo
 test: $(STAMP) ## Run all tests, with lint and types among them (options: make test ARGS="-k wire")
 	@$(PYTEST) tests --ignore=tests/proofs --ignore=tests/bench --durations=15 $(ARGS)
 
-proofs: $(STAMP) ## Run the long tests: crashes, replays, every cut
-	@if ls tests/proofs/test_*.py >/dev/null 2>&1; then $(PYTEST) tests/proofs --durations=15 $(ARGS); \
-	else echo "geartrain: there are no proofs in tests/proofs yet"; fi
+proofs: $(STAMP) ## Run the long tests, and the benchmarks at 1 % for their results only
+	@$(PYTEST) tests/proofs --durations=15 $(ARGS)
+	@GEARTRAIN_BENCH_SIZE=0.01 $(PYTEST) tests/bench -s $(ARGS)
 
-bench: $(STAMP) ## Measure, and print the figures
-	@if ls tests/bench/test_*.py >/dev/null 2>&1; then $(PYTEST) tests/bench -s $(ARGS); \
-	else echo "geartrain: there are no benchmarks in tests/bench yet"; fi
+bench: $(STAMP) ## Measure, and print the figures (one work: make bench WORK=drawdown)
+	@$(PYTEST) tests/bench -s $(if $(WORK),-k $(WORK)) $(ARGS)
 
 check: $(STAMP) ## Format, lint, types and the fast tests: run it before a commit
 	@PYTHON=$(BIN)/python scripts/check $(ARGS)
