@@ -6,9 +6,9 @@ again.
 
 from __future__ import annotations
 
-import math
+import random
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -33,12 +33,29 @@ class Reading(Record):
     ok: bool
 
 
+def _walk(rng: random.Random, start: float, step: float, digits: int) -> Iterator[float]:
+    value = start
+    while True:
+        value += rng.gauss(0, step)
+        yield round(value, digits)
+
+
 def _prices(count: int) -> list[Any]:
-    return [Price(f"S{i % 5}", round(100 + 20 * math.sin(i / 50) + i % 7 / 8, 2)) for i in range(count)]
+    rng = random.Random(1)
+    walks = [_walk(rng, 100, 0.5, 2) for _ in range(5)]
+    return [Price(f"S{i % 5}", next(walks[i % 5])) for i in range(count)]
 
 
 def _telemetry(count: int) -> list[Any]:
-    return [Reading(f"room-{i % 20}", round(20 + math.sin(i / 100), 1), i % 97 != 0) for i in range(count)]
+    rng = random.Random(2)
+    walks = [_walk(rng, 20, 0.1, 1) for _ in range(20)]
+    return [Reading(f"room-{i % 20}", next(walks[i % 20]), rng.random() > 0.01) for i in range(count)]
+
+
+def _times(count: int) -> list[int]:
+    """About one a second, with a jitter of milliseconds, as devices have it."""
+    rng = random.Random(3)
+    return [1_700_000_000_000_000 + 1_000_000 * i + rng.randrange(20) * 1_000 for i in range(count)]
 
 
 def _payload(kind: Any, values: Sequence[Any], times: list[int]) -> int:
@@ -70,7 +87,7 @@ def _payload(kind: Any, values: Sequence[Any], times: list[int]) -> int:
 @pytest.mark.parametrize(("name", "kind"), [("prices", Price), ("telemetry", Reading)])
 def test_link_bytes_of_a_record(name: str, kind: Any, batch: int) -> None:
     values = _prices(batch) if kind is Price else _telemetry(batch)
-    times = [1_700_000_000_000_000 + 1_000_000 * i for i in range(batch)]
+    times = _times(batch)
     lines = b"".join(msgspec.json.encode((t, v)) + b"\n" for t, v in zip(times, values, strict=True))
     rows = Work(
         f"link {name} x {batch}",

@@ -1,4 +1,4 @@
-"""The edge stays small (I8): the agent's wheels run a flow in a clean environment, with nothing heavy there."""
+"""The edge stays small (I8): the agent's wheels run a flow in a clean environment, with nothing heavy."""
 
 from __future__ import annotations
 

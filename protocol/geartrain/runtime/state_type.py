@@ -61,8 +61,8 @@ class StateType:
 def _settler(kind: Any) -> Settle | None:
     """A function that gives a state its declared form, None where no value of the type needs it.
 
-    Only floats do: an int may stand in their place until it is saved. Fields of structs are settled one by one,
-    however deep; a float inside another container takes the way through msgpack.
+    Only floats do: an int may stand in their place until it is saved. Fields of structs are settled one by
+    one, however deep; a float inside another container takes the way through msgpack.
     """
     if kind is float:
         return lambda value: float(value) if type(value) is int else value
