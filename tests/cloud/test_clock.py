@@ -77,10 +77,10 @@ MOVES = st.lists(
 @given(MOVES)
 def test_log_alone_gives_the_clock_back(moves: list[tuple[str, str, int]]) -> None:
     with TemporaryDirectory() as folder:
-        asyncio.run(_replay(Path(folder), moves))
+        asyncio.run(check_replay(Path(folder), moves))
 
 
-async def _replay(folder: Path, moves: list[tuple[str, str, int]]) -> None:
+async def check_replay(folder: Path, moves: list[tuple[str, str, int]]) -> None:
     config = make_config(folder, NAMES[:2], group_commit_ms=1)
     devices = {name: TestDevice(name, f"ep-{name}"[:8].encode()) for name in NAMES[:2]}
     at = 0
