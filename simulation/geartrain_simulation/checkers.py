@@ -17,6 +17,7 @@ from geartrain.graph import DEAD_LETTERS
 from geartrain.ports import Entry, LedgerChange
 from geartrain.wire.codec import decode_control, decode_envelope, decode_header
 from geartrain.wire.envelope import Ack, Envelope, Header
+from geartrain_edge.status import AgentStatus
 from geartrain_simulation.broker import SimBroker
 from geartrain_simulation.disk import Platter
 from geartrain_simulation.segments import LoggedRow, Row, decode_plain
@@ -123,6 +124,12 @@ class Checkers:
             self._durable[epoch] = cursor.seq
 
     # At the end
+
+    def check_end(self, status: AgentStatus, spool: SpoolBook) -> None:
+        """Compare what a finished agent says of itself with its spool, which may hold nothing more to send."""
+        said = (status.finished, status.spooled_seq, status.acked_seq, status.spool_bytes)
+        if said != (True, spool.last_seq, spool.acked_seq, 0) or spool.batches:
+            self._breach("agent's end", f"{status.device} says {said}, its spool ends at {spool.last_seq}")
 
     def check_log(self, expected: Mapping[str, Mapping[str, Sequence[Row]]]) -> None:
         """Compare the log with what each device should have sent: by device and channel, the rows in order.

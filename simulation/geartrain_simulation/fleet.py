@@ -147,6 +147,7 @@ class Fleet:
                     raise StoppedError(device)
             except AlarmError as error:
                 raise AssertionError(f"{device} was stopped for good: {error}") from error
+            self.checkers.check_end(agent.status(), book)
 
         return self.world.node(device, main)
 
