@@ -126,7 +126,7 @@ class Checkers:
     # At the end
 
     def check_end(self, status: AgentStatus, spool: SpoolBook) -> None:
-        """Compare what a finished agent says of itself with its spool, which may hold nothing more to send."""
+        """Compare what a finished agent says of itself with its spool, which has nothing more to send."""
         said = (status.finished, status.spooled_seq, status.acked_seq, status.spool_bytes)
         if said != (True, spool.last_seq, spool.acked_seq, 0) or spool.batches:
             self._breach("agent's end", f"{status.device} says {said}, its spool ends at {spool.last_seq}")

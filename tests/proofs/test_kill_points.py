@@ -1,4 +1,4 @@
-"""Every effect of an agent and of ingest is the last one once: killed there, or without power from there on."""
+"""Every effect of an agent and of ingest is the last one once: killed there, or without power from there."""
 
 from __future__ import annotations
 
