@@ -139,7 +139,7 @@ def stocks(
     )
 
 
-@app.command("run")
+@app.command("run", short_help="Run a whole flow in this process.")
 def run(
     flow: FlowName,
     settings: Set = None,
@@ -162,7 +162,7 @@ def run(
     run_flow(flow, parse_set(settings or []), output, as_json=json)
 
 
-@app.command("plan")
+@app.command("plan", short_help="Show where each step of a flow would run, and why.")
 def plan(
     flow: FlowName,
     cut: Annotated[
@@ -184,7 +184,7 @@ def plan(
     show_plan(flow, cut, parse_set(settings or []), as_json=json)
 
 
-@app.command("doctor")
+@app.command("doctor", short_help="Check what this machine has of what is needed.")
 def doctor(
     json: Json = False,
     folder: Annotated[

@@ -1,0 +1,74 @@
+"""Tables to look at: the real sample prices, and a file whose symbols are as hostile as text can be."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from geartrain.loading import load_flow
+from geartrain_cloud.inprocess import run_in_process
+from geartrain_cloud.pages.server import serve
+from geartrain_examples.stocks.data import write_sample
+from geartrain_examples.stocks.demo import DEMO
+
+HOSTILE = "<script>document.title='owned'</script>&\"'/ ?#%"
+
+
+def tables_of(prices: Path, folder: Path, period: str = "year") -> Path:
+    """Run the stock flow over a price file; the tables it made."""
+    options = {"quotes": {"path": str(prices)}, "drawdown": {"period": period}}
+    graph = load_flow(DEMO.flow).graph().with_options(options)
+    with ThreadPoolExecutor(1) as pool:  # a browser's test has an event loop in its own thread already
+        pool.submit(run_in_process, graph, folder).result()
+    return folder / "tables.sqlite"
+
+
+def write_prices(path: Path, rows: list[tuple[str, str, float]]) -> Path:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([("symbol", "date", "price"), *rows])
+    return path
+
+
+@contextmanager
+def served(tables: Path) -> Iterator[str]:
+    """The address of the stock page over these tables, served by a thread."""
+    ready, addresses = threading.Event(), list[str]()
+    stop: list[Callable[[], object]] = []
+
+    def announce(address: str) -> None:
+        addresses.append(address)
+        ready.set()
+
+    async def work() -> None:
+        done, loop = asyncio.Event(), asyncio.get_running_loop()
+        stop.append(lambda: loop.call_soon_threadsafe(done.set))
+        await serve(DEMO.page, tables, announce, done.wait, port=0)
+
+    thread = threading.Thread(target=asyncio.run, args=(work(),))
+    thread.start()
+    try:
+        assert ready.wait(20)
+        yield addresses[0]
+    finally:
+        stop[0]()
+        thread.join(20)
+
+
+@pytest.fixture(scope="session")
+def sample_tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sample")
+    write_sample(folder / "input.csv")
+    return tables_of(folder / "input.csv", folder)
+
+
+@pytest.fixture(scope="session")
+def sample_page(sample_tables: Path) -> Iterator[str]:
+    with served(sample_tables) as address:
+        yield address
