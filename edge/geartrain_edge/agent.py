@@ -65,7 +65,7 @@ class Agent:
         self._settings, self._plan = settings, plan
         self._effects = Effects(store, net, clock, randomness)
         self._state, self._reason = "starting", ""
-        self._stopping = False
+        self._stopping, self._stop_asked = False, asyncio.Event()
         self._life: _Life | None = None
 
     async def run(self) -> bool:
@@ -92,6 +92,7 @@ class Agent:
     def stop(self) -> None:
         """End after the commit at hand; what is not acked stays in the spool."""
         self._stopping = True
+        self._stop_asked.set()
         if self._life is not None:
             self._life.backlog.shrunk.set()
 
@@ -104,8 +105,11 @@ class Agent:
                 await self._greet(life)
                 async with asyncio.TaskGroup() as group:
                     uplink = group.create_task(life.uplink.run())
-                    await self._work(life)
+                    work = group.create_task(self._work(life))
+                    grace = group.create_task(self._give_up(work))
+                    await asyncio.wait([work])
                     uplink.cancel()
+                    grace.cancel()
                 life.fragment.close()
             finally:
                 if changes := life.uplink_counters.changes():
@@ -168,6 +172,12 @@ class Agent:
         while not self._stopping and life.backlog.acked_seq < life.backlog.last_seq:
             await life.backlog.shrunk.wait()
             life.backlog.shrunk.clear()
+
+    async def _give_up(self, work: asyncio.Task[None]) -> None:
+        """After `stop`, end what does not end by itself, such as a source that is long at a read."""
+        await self._stop_asked.wait()
+        await self._effects.clock.sleep(self._settings.stop_ms / 1_000)
+        work.cancel()
 
     async def _room(self, life: _Life) -> None:
         """Policy `block`: sources wait while the spool is full."""

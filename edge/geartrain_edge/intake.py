@@ -103,7 +103,8 @@ class Intake:
             )
             for channel in self._plan.channels
         }
-        return Progress(watermarks, dict(self._positions))
+        trackers = [feed.tracker for feed in self._feeds]
+        return Progress(watermarks, self._positions | {(t.step, t.name): t.progress for t in trackers})
 
     def moved(self) -> dict[tuple[str, str], SplitProgress]:
         """The positions that moved since the last call."""

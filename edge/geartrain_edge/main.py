@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="gear-agent", description="Run one device's part of a flow.")
     parser.add_argument("--config", required=True, metavar="FILE.toml", help="the agent's configuration")
     options = parser.parse_args(arguments)
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
+    _log_to_stderr()
     os.umask(0o077)
     try:
         config = read_config(options.config)
@@ -61,9 +61,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _said(error, EXIT_FAILED)
 
 
+class _PlainFormatter(logging.Formatter):
+    """What devices, files and brokers wrote into a line cannot steer the terminal that shows it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return _plain(super().format(record))
+
+
+def _log_to_stderr() -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(_PlainFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(handlers=[handler], level=logging.INFO)
+
+
+def _plain(text: str) -> str:
+    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
+
+
 def _said(error: GeartrainError, code: int) -> int:
-    """One line for a person; what devices and files wrote into it cannot steer the terminal."""
-    sentence = "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(error))
+    sentence = _plain(" ".join(str(error).split("\n")))
     sys.stderr.write(f"gear-agent: {sentence}\n")
     return code
 

@@ -48,5 +48,6 @@ class AgentSettings:
     interval_ms: int = 200
     read_max: int = 256
     idle_ms_max: int = 100
+    stop_ms: int = 5_000
     uplink: UplinkSettings = field(default_factory=UplinkSettings)
     limits: Limits = LIMITS

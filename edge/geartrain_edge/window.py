@@ -48,8 +48,8 @@ class Window:
         if end >= self._backlog.last_seq or room <= 0 or self._full():
             return
         for batch in await self._store.read(end, min(room, _READ_MAX)):
-            if self._full():
-                return
+            if self._full() or batch.seq > self._backlog.last_seq:
+                return  # the reading side has yet to note its commit: an ack for it would look false
             self._batches.append(batch)
             self._bytes += batch.size
 

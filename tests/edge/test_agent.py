@@ -176,8 +176,8 @@ class Scripted(Source[Reading]):
     bounded: ClassVar[bool] = False
     in_order: ClassVar[bool] = True
 
-    def __init__(self, *polls: Poll | Exception, names: Sequence[str] = ("x",)) -> None:
-        self._polls, self._names, self.closed = list(polls), names, 0
+    def __init__(self, *polls: Poll | Exception, names: Sequence[str] = ("x",), slow: bool = False) -> None:
+        self._polls, self._names, self.slow, self.closed = list(polls), names, slow, 0
 
     def open(self, device: str, step: str, out: type[Reading]) -> Sequence[Split]:
         return [_ScriptedSplit(self, name) for name in self._names]
@@ -196,6 +196,8 @@ class _ScriptedSplit:
         self._source, self.name = source, name
 
     async def read(self, position: int, limit: int) -> Poll:
+        if self._source.slow:
+            await asyncio.sleep(3_600)
         return self._source.next(position)
 
     async def close(self) -> None:
@@ -219,6 +221,24 @@ def test_a_live_source_commits_at_once_when_idle_and_runs_until_stopped(tmp_path
         return await task
 
     assert run(story()) is False
+    assert source.closed == 1
+
+
+def test_stop_does_not_wait_long_for_a_source_that_is_long_at_a_read(tmp_path: Path) -> None:
+    source = Scripted(slow=True)
+    plan = plan_of([], source=source)
+
+    async def story() -> bool:
+        settings = replace(SETTINGS, stop_ms=50)
+        agent = agent_of(plan, tmp_path / "spool.sqlite", MemoryNet(NaiveIngest(plan)), settings)
+        task = asyncio.create_task(agent.run())
+        await until(lambda: agent.status().state == "running")
+        agent.stop()
+        finished = await task
+        assert agent.status().state == "stopped"
+        return finished
+
+    assert run(story(), 5.0) is False
     assert source.closed == 1
 
 
