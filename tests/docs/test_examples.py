@@ -46,7 +46,7 @@ def test_the_flow_of_the_readme_runs_as_it_says(tmp_path: Path) -> None:
         "2026-01-01,b,3",
     ]
     (tmp_path / "heat.csv").write_text("\n".join(rows) + "\n")
-    gear = [sys.executable, "-m", "geartrain_cloud.cli", "run", "heat:flow", "--output", "out"]
+    gear = [str(Path(sys.executable).with_name("gear")), "run", "heat:flow", "--output", "out"]
     subprocess.run([*gear, "--set", "readings.path=heat.csv"], cwd=tmp_path, check=True, env=dict(os.environ))
     assert (tmp_path / "out" / "highs.json").read_text() == (
         '[\n {\n  "sensor": "a",\n  "celsius": 20.5\n },\n {\n  "sensor": "b",\n  "celsius": 3.0\n }\n]\n'
