@@ -10,21 +10,20 @@ from __future__ import annotations
 
 import asyncio
 import math
-import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from geartrain.errors import SourceError
-from geartrain.event_time import END_OF_TIME, format_time, parse_time, to_datetime
+from geartrain.event_time import END_OF_TIME, format_time
 from geartrain.operators.conform import describe
-from geartrain.schema import Field, FieldType, Schema, derive
+from geartrain.schema import Field, Schema, derive
 from geartrain.source import Poll, Reject, Source, Split
 from geartrain_devices.csv_rows import Row, column_index, field_at, read_header, read_rows
+from geartrain_devices.csv_values import parse_field, parse_moment, shortened
 from geartrain_devices.external_sort import Entry, SortedRows
 
 T = TypeVar("T")
@@ -33,10 +32,6 @@ _BAD, _GOOD = 0, 1
 _TURN_ROWS = 1_000
 _POLL_BYTES_MAX = 1 << 20
 _ROW_OVERHEAD_BYTES = 300
-
-_INT = re.compile(r"[+-]?[0-9]+")
-_FLOAT = re.compile(r"[+-]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?|nan|inf|infinity)", re.IGNORECASE)
-_BOOLS = {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False}
 
 
 class CsvReplay(Source[T]):
@@ -89,55 +84,6 @@ class CsvReplay(Source[T]):
         if not 0 < speed < math.inf:
             raise SourceError(f'source {step}: speed = {self.speed!r} must be a number above 0 or "max"')
         return speed
-
-
-def parse_field(field: Field, text: str) -> Any:
-    """The value of one field of a row; raises `ValueError` with a sentence that does not name the column."""
-    return None if text == "" and field.optional else _PARSERS[field.type](text)
-
-
-def _parse_float(text: str) -> float:
-    if _FLOAT.fullmatch(text.strip()):
-        return float(text)
-    raise ValueError(f"{_short(text)} is not a number")
-
-
-def _parse_int(text: str) -> int:
-    plain = text.strip()
-    if _INT.fullmatch(plain) and len(plain) <= 20 and -(2**63) <= int(plain) < 2**63:
-        return int(plain)
-    raise ValueError(f"{_short(text)} is not an integer of 64 bits")
-
-
-def _parse_bool(text: str) -> bool:
-    found = _BOOLS.get(text.strip().lower())
-    if found is None:
-        raise ValueError(f"{_short(text)} is not true or false")
-    return found
-
-
-@lru_cache(maxsize=4_096)  # days repeat
-def _parse_time(text: str) -> int:
-    try:
-        return parse_time(text)
-    except (ValueError, OverflowError):
-        raise ValueError(
-            f"{_short(text)} is not an ISO 8601 date or time, such as 2008-10-10 or 2008-10-10T09:30:00Z"
-        ) from None
-
-
-_PARSERS: dict[FieldType, Callable[[str], Any]] = {
-    FieldType.BOOL: _parse_bool,
-    FieldType.INT64: _parse_int,
-    FieldType.FLOAT64: _parse_float,
-    FieldType.STR: str,
-    FieldType.BYTES: str.encode,
-    FieldType.DATETIME: lambda text: to_datetime(_parse_time(text)),
-}
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= 60 else text[:57] + "...")
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,12 +159,12 @@ class _Layout:
 
     def _time(self, text: str) -> int:
         try:
-            time_us = _parse_time(text)
+            time_us = parse_moment(text)
         except ValueError as error:
             raise ValueError(f"column {self.time_column}: {error}") from None
         if time_us >= END_OF_TIME:
             raise ValueError(
-                f"column {self.time_column}: {_short(text)} is not before {format_time(END_OF_TIME)}"
+                f"column {self.time_column}: {shortened(text)} is not before {format_time(END_OF_TIME)}"
             )
         return time_us
 

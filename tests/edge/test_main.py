@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import socket
@@ -11,12 +12,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from geartrain.wire.envelope import Ack, Nack
 from geartrain_edge import main as agent_main
+from geartrain_edge.config import read_config
+from tests.edge.flows import expected
+from tests.edge.network import MemoryNet, NaiveIngest
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -128,6 +134,56 @@ def test_a_mistake_is_one_line_and_exit_code_2(tmp_path: Path, capsys: pytest.Ca
     code, said = said_by(capsys, config)
     assert code == agent_main.EXIT_CONFIG
     assert said == f"gear-agent: {config}: [sources] quotes.select = 3: Expected `array`, got `int`\n"
+
+
+def test_a_finished_run_is_exit_code_0(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = write_config(tmp_path)
+    plan = read_config(str(config)).plan()
+    ingest = NaiveIngest(plan)
+    monkeypatch.setattr(agent_main, "AiomqttNet", lambda host, port: MemoryNet(ingest))
+    code, said = said_by(capsys, config)
+    assert (code, status_of(tmp_path)["finished"]) == (agent_main.EXIT_OK, True), said
+    assert ingest.sorted_rows() == expected(plan)
+
+
+def test_an_alarm_is_one_line_and_exit_code_3(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def meddle(payload: bytes, answers: list[Ack | Nack]) -> list[Ack | Nack]:
+        return [replace(answer, seq=1_000) for answer in answers]
+
+    config = write_config(tmp_path)
+    ingest = NaiveIngest(read_config(str(config)).plan())
+    monkeypatch.setattr(agent_main, "AiomqttNet", lambda host, port: MemoryNet(ingest, meddle=meddle))
+    code, said = said_by(capsys, config)
+    assert code == agent_main.EXIT_ALARM
+    assert "gear-agent: ingest acks batch 1000, but this spool ends at " in said
+    assert status_of(tmp_path)["alarm"].startswith("ingest acks batch 1000")
+    assert status_of(tmp_path)["counters"]["ack_refused"] == 1
+
+
+def test_a_defect_is_raised_with_its_trace(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(host: str, port: int) -> MemoryNet:
+        net = MemoryNet(NaiveIngest(read_config(str(config)).plan()))
+        monkeypatch.setattr(net, "connect", lambda client_id: 1 / 0)
+        return net
+
+    config = write_config(tmp_path)
+    monkeypatch.setattr(agent_main, "AiomqttNet", broken)
+    with pytest.raises(ExceptionGroup) as caught:
+        said_by(capsys, config)
+    assert caught.group_contains(ZeroDivisionError)
+    assert status_of(tmp_path)["state"] == "failed"
+    assert status_of(tmp_path)["reason"] == "ZeroDivisionError: division by zero"
+
+
+def test_what_others_wrote_cannot_steer_the_terminal() -> None:
+    record = logging.LogRecord("x", logging.WARNING, "x", 1, "said %s", ("\x1b[2J\r\u202e\u00e9",), None)
+    assert agent_main._PlainFormatter("%(message)s").format(record) == "said \\x1b[2J\\r\\u202e\u00e9"
 
 
 def test_a_source_that_cannot_open_is_one_line_and_exit_code_2(

@@ -1,0 +1,83 @@
+"""The window: in order, without a gap, and never ahead of what the reading side has noted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from geartrain.ports import SpoolCommit, SpooledBatch
+from geartrain_edge.backlog import Backlog
+from geartrain_edge.spool import SqliteSpool
+from geartrain_edge.window import Window
+from tests.edge.agents import run
+
+
+def batches(first: int, last: int) -> list[SpooledBatch]:
+    return [SpooledBatch(seq, b"h", b"x" * 99, bytes([seq]) * 16, 1) for seq in range(first, last + 1)]
+
+
+async def next_seq(window: Window) -> int | None:
+    """The seq of the next batch, which is then sent."""
+    batch = await window.next()
+    if batch is not None:
+        window.sent = batch.seq
+    return None if batch is None else batch.seq
+
+
+async def opened(tmp_path: Path, count: int) -> tuple[SqliteSpool, Backlog]:
+    spool = SqliteSpool(tmp_path / "s.sqlite")
+    backlog = Backlog(await spool.open("d1", "fleet", b"epoch..8"))
+    await spool.commit(SpoolCommit(batches(1, count)))
+    return spool, backlog
+
+
+def test_a_batch_is_not_sent_before_its_commit_was_noted(tmp_path: Path) -> None:
+    async def story() -> list[int | None]:
+        spool, backlog = await opened(tmp_path, 4)
+        window = Window(spool, backlog, 10, 1_000_000)
+        found = [await next_seq(window)]
+        backlog.committed(batches(1, 2))
+        found += [await next_seq(window) for _ in range(3)]
+        backlog.committed(batches(3, 4))
+        found += [await next_seq(window) for _ in range(3)]
+        await spool.close()
+        return found
+
+    assert run(story()) == [None, 1, 2, None, 3, 4, None]
+
+
+def test_acks_and_rewinds_move_it(tmp_path: Path) -> None:
+    async def story() -> None:
+        spool, backlog = await opened(tmp_path, 30)
+        backlog.committed(batches(1, 30))
+        window = Window(spool, backlog, 4, 1_000_000)
+        assert [await next_seq(window) for _ in range(5)] == [1, 2, 3, 4, None]
+        assert window.rewind(3)
+        assert not window.rewind(4)
+        assert [await next_seq(window) for _ in range(3)] == [3, 4, None]
+        assert await window.digest_at(2) == bytes([2]) * 16
+        assert await window.digest_at(20) == bytes([20]) * 16
+        assert await window.digest_at(31) is None
+        assert await window.ack(3) == 300
+        assert window.rewind(1)  # what is acked is not sent again
+        assert [await next_seq(window) for _ in range(5)] == [4, 5, 6, 7, None]
+        assert await window.ack(21) == 1_800  # most of them were sent in a former life
+        assert not window.waiting
+        assert [await next_seq(window) for _ in range(2)] == [22, 23]
+        await spool.close()
+
+    run(story())
+    assert (tmp_path / "s.sqlite").exists()
+
+
+def test_bytes_bound_it_but_for_one_batch(tmp_path: Path) -> None:
+    async def story() -> list[int | None]:
+        spool, backlog = await opened(tmp_path, 9)
+        backlog.committed(batches(1, 9))
+        window = Window(spool, backlog, 100, 250)
+        found = [await next_seq(window) for _ in range(4)]
+        await window.ack(2)
+        found += [await next_seq(window) for _ in range(3)]
+        await spool.close()
+        return found
+
+    assert run(story()) == [1, 2, 3, None, 4, 5, None]
