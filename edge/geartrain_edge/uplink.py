@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from geartrain.errors import NetError, WireError
 from geartrain.ports import Clock, Connection, Incoming, Net, Randomness, SpoolStore
 from geartrain.wire.codec import decode_control, encode_envelope
-from geartrain.wire.envelope import Ack, Envelope, Nack, NackReason
+from geartrain.wire.envelope import Ack, Control, Envelope, Nack, NackReason
 from geartrain.wire.topics import ack_topic, up_topic
 from geartrain_edge.backlog import Backlog, Counters, Identity
 from geartrain_edge.errors import AlarmError
@@ -119,11 +119,11 @@ class Uplink:
             self._heard, self._heard_s = True, self._effects.clock.monotonic_s()
             if isinstance(control, Ack):
                 await self._on_ack(control)
-            else:
+            elif isinstance(control, Nack):
                 self._on_nack(control)
         raise NetError("the connection has ended")
 
-    def _decoded(self, incoming: Incoming) -> Ack | Nack | None:
+    def _decoded(self, incoming: Incoming) -> Control | None:
         """The ack or NACK, None (and a counter) where it is none of this epoch's."""
         try:
             control = decode_control(incoming.payload)

@@ -22,7 +22,7 @@ from geartrain.schema import ColumnBatch, RowCodec, Schema
 from geartrain.wire.body import encode_rows
 from geartrain.wire.codec import decode_control, encode_envelope, encode_header, encode_schemas
 from geartrain.wire.digest import FIRST_DIGEST, next_digest
-from geartrain.wire.envelope import Ack, BatchKind, Envelope, Header, Nack
+from geartrain.wire.envelope import Ack, BatchKind, Control, Envelope, Header, Nack
 from geartrain.wire.topics import parse_up, up_topic
 from geartrain_cloud.ingest.config import FlowConfig, IngestConfig
 from geartrain_cloud.ingest.counters import Counter
@@ -137,7 +137,7 @@ class LoopNet:
     """A broker in memory with one connection: `deliver` brings a publish, `sent` holds the answers."""
 
     def __init__(self, journal: list[str] | None = None) -> None:
-        self.sent: list[tuple[str, Ack | Nack]] = []
+        self.sent: list[tuple[str, Control]] = []
         self.filters: list[str] = []
         self.connections = 0
         self.refusals = 0
@@ -164,7 +164,7 @@ class LoopNet:
         """Note the answer."""
         control = decode_control(payload)
         self.sent.append((topic, control))
-        self._journal.append(f"{type(control).__name__.lower()} {control.seq}")
+        self._journal.append(f"{type(control).__name__.lower()} {getattr(control, 'seq', 0)}")
         self._changed.set()
 
     async def incoming(self) -> AsyncIterator[Incoming]:
@@ -182,7 +182,7 @@ class LoopNet:
         """Break the connection after what was delivered."""
         self._arrivals.put_nowait(None)
 
-    def controls(self, device: TestDevice) -> list[Ack | Nack]:
+    def controls(self, device: TestDevice) -> list[Control]:
         """What was answered to a device."""
         return [
             control

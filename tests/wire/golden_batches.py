@@ -11,9 +11,19 @@ from geartrain.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.ports.spool import SplitProgress
 from geartrain.schema import ColumnBatch, Field, FieldType, Schema
 from geartrain.wire.body import encode_rows
-from geartrain.wire.codec import encode_control, encode_envelope, encode_header, encode_schemas
+from geartrain.wire.codec import encode_control, encode_envelope, encode_gap, encode_header, encode_schemas
 from geartrain.wire.digest import FIRST_DIGEST, next_digest
-from geartrain.wire.envelope import DEFLATED, Ack, BatchKind, Envelope, Header, Nack, NackReason
+from geartrain.wire.envelope import (
+    DEFLATED,
+    Ack,
+    BatchKind,
+    Control,
+    Envelope,
+    Header,
+    Nack,
+    NackReason,
+    Welcome,
+)
 
 FOLDER = Path(__file__).parent / "golden"
 EPOCH = bytes(range(1, 9))
@@ -86,10 +96,48 @@ MANY_HEADER = Header(
     first_number=1_000,
     flags=DEFLATED,
 )
-HEADERS = {"schema_header": SCHEMA_HEADER, "few_header": FEW_HEADER, "many_header": MANY_HEADER}
-CONTROLS: dict[str, Ack | Nack] = {
+DROPPED_HEADER = Header(
+    kind=BatchKind.DATA,
+    flow="stocks",
+    device="device-1",
+    epoch=EPOCH,
+    seq=3,
+    watermarks={"quotes": 5},
+    dropped={"quotes": 9, "_late": 2**40},
+)
+GAP_HEADER = Header(
+    kind=BatchKind.GAP,
+    flow="stocks",
+    device="device-1",
+    epoch=EPOCH,
+    seq=9,
+    watermarks={"quotes": DAY_US},
+    positions={("quotes", "device-1/quotes"): SplitProgress(70, DAY_US)},
+    first_seq=4,
+    digest_after=bytes(range(16, 32)),
+)
+GAP = [(4, "_late", 1), (4, "quotes", 40), (9, "quotes", 2**33)]
+HELLO_HEADER = Header(kind=BatchKind.HELLO, flow="stocks", device="device-1", epoch=EPOCH, seq=0)
+HEADERS = {
+    "schema_header": SCHEMA_HEADER,
+    "few_header": FEW_HEADER,
+    "many_header": MANY_HEADER,
+    "dropped_header": DROPPED_HEADER,
+    "gap_header": GAP_HEADER,
+    "hello_header": HELLO_HEADER,
+}
+CONTROLS: dict[str, Control] = {
     "ack": Ack("stocks", EPOCH, 2, bytes(range(16)), 7),
     "nack": Nack("stocks", EPOCH, 1, NackReason.CLOSED, 2**63 - 1),
+    "need_schema": Nack("stocks", EPOCH, 6, NackReason.NEED_SCHEMA, 3),
+    "welcome": Welcome(
+        "stocks",
+        EPOCH,
+        {("quotes", "device-1/quotes"): SplitProgress(70, -1, True), ("x", "Ω"): SplitProgress(0, 0)},
+        {"quotes": START_OF_TIME, "_late": DAY_US},
+        2,
+    ),
+    "welcome_stranger": Welcome("stocks", EPOCH, {}, {}, 1),
 }
 
 
@@ -98,6 +146,7 @@ def written() -> dict[str, bytes]:
     files = {name: encode_header(header) for name, header in HEADERS.items()}
     files |= {name: encode_control(control) for name, control in CONTROLS.items()}
     files["schemas"] = encode_schemas(SCHEMAS)
+    files["gap_body"] = encode_gap(GAP)
     files["few_body"] = encode_rows(QUOTE, FEW).body
     files["many_body"] = encode_rows(QUOTE, MANY).body
     digest = next_digest(FIRST_DIGEST, files["few_header"], files["few_body"])
@@ -108,4 +157,5 @@ def written() -> dict[str, bytes]:
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
     for stem, data in written().items():
-        (FOLDER / f"{stem}.bin").write_bytes(data)
+        if not (FOLDER / f"{stem}.bin").exists():
+            (FOLDER / f"{stem}.bin").write_bytes(data)

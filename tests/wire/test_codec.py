@@ -16,14 +16,16 @@ from geartrain.wire import geartrain_pb2 as pb
 from geartrain.wire.codec import (
     decode_control,
     decode_envelope,
+    decode_gap,
     decode_header,
     decode_schemas,
     encode_control,
     encode_envelope,
+    encode_gap,
     encode_header,
     encode_schemas,
 )
-from geartrain.wire.envelope import Ack, BatchKind, Envelope, Header, Nack, NackReason
+from geartrain.wire.envelope import Ack, BatchKind, Control, Envelope, Header, Nack, NackReason, Welcome
 from geartrain.wire.limits import LIMITS, Limits
 from tests.wire.batches import INT64_MAX, INT64_MIN
 
@@ -34,6 +36,12 @@ EPOCHS = st.binary(min_size=8, max_size=8)
 DIGESTS = st.binary(min_size=16, max_size=16)
 NAMES = st.text("abcXYZ019_.-", min_size=1, max_size=64)
 
+POSITIONS = st.dictionaries(
+    st.tuples(NAMES, st.text(min_size=1, max_size=20)),
+    st.builds(SplitProgress, INT64S, INT64S, st.booleans()),
+    max_size=5,
+)
+WATERMARKS = st.dictionaries(NAMES, INT64S, max_size=5)
 HEADERS = st.builds(
     Header,
     kind=st.just(BatchKind.DATA),
@@ -45,13 +53,20 @@ HEADERS = st.builds(
     schema_id=st.one_of(st.just(""), st.text("0123456789abcdef", min_size=16, max_size=16)),
     count=st.integers(0, LIMITS.rows_max),
     first_number=INT64S,
-    watermarks=st.dictionaries(NAMES, INT64S, max_size=5),
-    positions=st.dictionaries(
-        st.tuples(NAMES, st.text(min_size=1, max_size=20)),
-        st.builds(SplitProgress, INT64S, INT64S, st.booleans()),
-        max_size=5,
-    ),
+    watermarks=WATERMARKS,
+    positions=POSITIONS,
     flags=st.integers(0, 1),
+    dropped=st.dictionaries(NAMES, SEQS, max_size=5),
+)
+GAPS = st.builds(
+    lambda seqs, **rest: Header(kind=BatchKind.GAP, seq=max(seqs), first_seq=min(seqs), **rest),
+    st.tuples(SEQS, SEQS),
+    flow=NAMES,
+    device=NAMES,
+    epoch=EPOCHS,
+    digest_after=DIGESTS,
+    watermarks=WATERMARKS,
+    positions=POSITIONS,
 )
 HEADER = Header(
     kind=BatchKind.DATA, flow="stocks", device="device-1", epoch=bytes(8), seq=1, channel="quotes", count=3
@@ -59,7 +74,7 @@ HEADER = Header(
 SCHEMA = Schema("Quote", (Field("price", FieldType.FLOAT64, True),))
 
 
-@given(HEADERS)
+@given(st.one_of(HEADERS, GAPS))
 @settings(deadline=None)
 def test_header_comes_back(header: Header) -> None:
     assert decode_header(encode_header(header)) == header
@@ -92,6 +107,69 @@ def test_nack_comes_back(nack: Nack) -> None:
     assert decode_control(encode_control(nack)) == nack
 
 
+@given(st.builds(Welcome, NAMES, EPOCHS, POSITIONS, WATERMARKS, TERMS))
+@settings(deadline=None)
+def test_welcome_comes_back(welcome: Welcome) -> None:
+    assert decode_control(encode_control(welcome)) == welcome
+
+
+def test_what_has_no_seq_comes_back() -> None:
+    for kind in (BatchKind.HELLO, BatchKind.SCHEMA):
+        header = Header(kind=kind, flow="stocks", device="device-1", epoch=bytes(8), seq=0)
+        assert decode_header(encode_header(header)) == header
+
+
+GAP = Header(
+    kind=BatchKind.GAP,
+    flow="stocks",
+    device="device-1",
+    epoch=bytes(8),
+    seq=9,
+    first_seq=4,
+    digest_after=bytes(16),
+)
+
+
+@given(st.dictionaries(st.tuples(st.integers(4, 9), NAMES), SEQS, max_size=20))
+@settings(deadline=None)
+def test_gap_comes_back(counts: dict[tuple[int, str], int]) -> None:
+    dropped = [(seq, channel, count) for (seq, channel), count in sorted(counts.items())]
+    assert decode_gap(GAP, encode_gap(dropped)) == dropped
+
+
+@pytest.mark.parametrize(
+    ("dropped", "said"),
+    [
+        ([(4, "a", 0)], "counts 0 rows of batch 4"),
+        ([(4, "a", 2**63)], "counts 9223372036854775808 rows"),
+        ([(0, "a", 1)], "a seq is at least 1"),
+        ([(4, "", 1)], "cannot name a channel"),
+        ([(5, "a", 1), (4, "a", 1)], "batch 4 out of order or twice"),
+        ([(5, "a", 1), (5, "a", 1)], "batch 5 out of order or twice"),
+        ([(seq, "a", 1) for seq in range(1, LIMITS.rows_max + 2)], "10001 counts; 10000 are the most"),
+    ],
+)
+def test_wrong_gap_is_refused_on_both_ends(dropped: list[tuple[int, str, int]], said: str) -> None:
+    with pytest.raises(WireError, match=said):
+        encode_gap(dropped)
+    if all(count < 2**63 for _, _, count in dropped):
+        raw = pb.Gap(
+            seqs=[seq for seq, _, _ in dropped],
+            channels=[channel for _, channel, _ in dropped],
+            counts=[count for _, _, count in dropped],
+        )
+        with pytest.raises(WireError, match=said):
+            decode_gap(replace(GAP, first_seq=1, seq=20_000), raw.SerializeToString())
+
+
+def test_gap_that_counts_batches_of_others_is_refused() -> None:
+    for seq in (3, 10):
+        with pytest.raises(WireError, match="counts batches that it does not stand for"):
+            decode_gap(GAP, encode_gap([(seq, "a", 1)]))
+    with pytest.raises(WireError, match="1 seqs and 0 counts"):
+        decode_gap(GAP, pb.Gap(seqs=[4], channels=["a"]).SerializeToString())
+
+
 def test_schemas_come_back() -> None:
     fields = tuple(Field(f"f_{kind.value}", kind, bool(n % 2)) for n, kind in enumerate(FieldType))
     schemas = {
@@ -120,6 +198,25 @@ WRONG_HEADERS: list[tuple[dict[str, Any], str]] = [
     ({"watermarks": {"": 1}}, "cannot name a channel"),
     ({"positions": {("\n", "s"): SplitProgress(0, 0)}}, "cannot name a channel or a step"),
     ({"positions": {("quotes", ""): SplitProgress(0, 0)}}, "has no name"),
+    ({"kind": BatchKind.HELLO, "seq": 0}, "a hello has neither a seq nor rows: 0, 3"),
+    ({"kind": BatchKind.HELLO, "seq": 1, "count": 0}, "a hello has neither a seq nor rows: 1, 0"),
+    ({"first_seq": 1}, "is no gap but says"),
+    ({"digest_after": bytes(16)}, "is no gap but says"),
+    ({"kind": BatchKind.GAP, "digest_after": bytes(16)}, "cannot stand for the batches from 0 on"),
+    ({"kind": BatchKind.GAP, "first_seq": 2, "digest_after": bytes(16)}, "the batches from 2 on"),
+    ({"kind": BatchKind.GAP, "first_seq": 1, "count": 0}, "a digest has 16 bytes, not 0"),
+    ({"kind": BatchKind.GAP, "first_seq": 1, "digest_after": bytes(16)}, "counts 3 rows in its header"),
+    (
+        {"kind": BatchKind.GAP, "first_seq": 1, "digest_after": bytes(16), "count": 0, "dropped": {"a": 1}},
+        "of kind GAP cannot declare dropped rows",
+    ),
+    (
+        {"kind": BatchKind.SCHEMA, "seq": 0, "count": 0, "dropped": {"a": 1}},
+        "of kind SCHEMA cannot declare dropped rows",
+    ),
+    ({"dropped": {"a": 0}}, "declares 0 dropped rows of channel a"),
+    ({"dropped": {"a": -1}}, "declares -1 dropped rows"),
+    ({"dropped": {"\n": 1}}, "cannot name a channel"),
 ]
 
 
@@ -138,6 +235,9 @@ def raw_header(header: Header) -> bytes:
         flags=header.flags,
         watermarks=[pb.Watermark(channel=channel, time=time) for channel, time in header.watermarks.items()],
         positions=[pb.Position(step=step, split=split) for step, split in header.positions],
+        first_seq=header.first_seq,
+        digest_after=header.digest_after,
+        dropped=[pb.Dropped(channel=channel, count=count) for channel, count in header.dropped.items()],
     )
     return bytes(raw.SerializeToString())
 
@@ -174,6 +274,9 @@ def test_name_twice_in_a_header_is_refused() -> None:
     twice = pb.Header(watermarks=[pb.Watermark(channel="a", time=2)]).SerializeToString()
     with pytest.raises(WireError, match="names a channel or a split twice"):
         decode_header(data + twice)
+    drops = pb.Header(dropped=[pb.Dropped(channel="a", count=2)] * 2).SerializeToString()
+    with pytest.raises(WireError, match="names a channel or a split twice"):
+        decode_header(data + drops)
 
 
 def test_caps_of_the_header() -> None:
@@ -195,7 +298,7 @@ def test_header_too_large_for_its_part_of_a_publish_is_refused() -> None:
 
 
 def test_wrong_kind_is_refused() -> None:
-    for kind in (0, 3, 99):
+    for kind in (0, 5, 99):
         raw = pb.Header.FromString(encode_header(HEADER))
         raw.kind = kind  # type: ignore[assignment]
         with pytest.raises(WireError, match=f"unknown kind {kind}"):
@@ -232,10 +335,16 @@ def test_large_envelope_is_refused_before_it_is_parsed() -> None:
         (Ack("f", bytes(8), 1, bytes(15), 0), "a digest has 16 bytes"),
         (Ack("f", bytes(8), 1, bytes(16), -1), "a term is never negative"),
         (Nack("f", bytes(8), 0, NackReason.GAP, 0), "a seq is at least 1"),
+        (Welcome("", bytes(8), {}, {}, 0), "use a name"),
+        (Welcome("f", bytes(9), {}, {}, 0), "an epoch has 8 bytes"),
+        (Welcome("f", bytes(8), {("q", ""): SplitProgress(0, 0)}, {}, 0), "has no name"),
+        (Welcome("f", bytes(8), {}, {"\n": 1}, 0), "cannot name a channel"),
+        (Welcome("f", bytes(8), {}, {"a": 2**63}, 0), "cannot be encoded"),
+        (Welcome("f", bytes(8), {}, {f"c{n}": 1 for n in range(1_025)}, 0), "more than 1024 watermarks"),
         (Nack("f", bytes(8), 1, NackReason.GAP, 2**63), "a term is never negative and fits 64 bits"),
     ],
 )
-def test_wrong_control_is_refused(control: Ack | Nack, said: str) -> None:
+def test_wrong_control_is_refused(control: Control, said: str) -> None:
     with pytest.raises(WireError, match=said):
         encode_control(control)
 

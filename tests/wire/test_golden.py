@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from geartrain.wire.body import decode_rows
-from geartrain.wire.codec import decode_control, decode_envelope, decode_header, decode_schemas
+from geartrain.wire.codec import decode_control, decode_envelope, decode_gap, decode_header, decode_schemas
 from geartrain.wire.digest import FIRST_DIGEST, next_digest
 from tests.wire import golden_batches as golden
 from tests.wire.batches import same
@@ -30,6 +30,10 @@ def test_schemas() -> None:
     assert golden.QUOTE.schema_id == "6dabe5e3bbe3ceb5"
 
 
+def test_gap() -> None:
+    assert decode_gap(golden.GAP_HEADER, kept("gap_body")) == golden.GAP
+
+
 def test_rows() -> None:
     assert same(decode_rows(golden.QUOTE, golden.FEW_HEADER, kept("few_body")), golden.FEW)
     assert same(decode_rows(golden.QUOTE, golden.MANY_HEADER, kept("many_body")), golden.MANY)
@@ -41,6 +45,10 @@ def test_envelope_and_digest() -> None:
     assert envelope.oldest_seq == 1
     assert envelope.digest == next_digest(FIRST_DIGEST, envelope.header, envelope.body)
     assert envelope.digest.hex() == "e38d9728700bc5d0d13e05bc40e18684"
+
+
+def test_what_was_written_once_is_written_the_same_today() -> None:
+    assert {name: kept(name) for name in golden.written()} == golden.written()
 
 
 def test_each_file_is_read_here() -> None:

@@ -18,7 +18,7 @@ from geartrain.errors import WireError
 from geartrain.schema import ColumnBatch, Field, FieldType, Schema
 from geartrain.wire import geartrain_pb2 as pb
 from geartrain.wire.body import decode_rows, encode_rows
-from geartrain.wire.codec import decode_control, decode_envelope, decode_header, decode_schemas
+from geartrain.wire.codec import decode_control, decode_envelope, decode_gap, decode_header, decode_schemas
 from geartrain.wire.columns import encode_column
 from geartrain.wire.envelope import DEFLATED
 from geartrain.wire.limits import LIMITS, Limits
@@ -37,6 +37,7 @@ DECODERS: dict[str, Callable[[bytes], Any]] = {
     "envelope": decode_envelope,
     "control": decode_control,
     "schemas": decode_schemas,
+    "gap": lambda body: decode_gap(golden.GAP_HEADER, body),
     "body": decode_body,
     "deflated body": lambda body: decode_body(body, DEFLATED),
 }
@@ -69,9 +70,15 @@ def flips(data: bytes) -> Iterator[bytes]:
 VALID: list[tuple[str, Callable[[bytes], Any]]] = [
     ("few_header", decode_header),
     ("many_header", decode_header),
+    ("dropped_header", decode_header),
+    ("gap_header", decode_header),
+    ("hello_header", decode_header),
+    ("gap_body", lambda body: decode_gap(golden.GAP_HEADER, body)),
     ("envelope", decode_envelope),
     ("ack", decode_control),
     ("nack", decode_control),
+    ("need_schema", decode_control),
+    ("welcome", decode_control),
     ("schemas", decode_schemas),
     ("few_body", decode_body),
     ("many_body", lambda body: decode_rows(golden.QUOTE, golden.MANY_HEADER, body)),

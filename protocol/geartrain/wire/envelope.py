@@ -16,10 +16,14 @@ DEFLATED = 1
 
 
 class BatchKind(Enum):
-    """DATA: rows of one channel (or none: the watermarks alone); SCHEMA: announces the schema of channels."""
+    """DATA: rows of one channel (or none: the watermarks alone); SCHEMA: announces the schema of channels;
+    GAP: stands for batches that the device dropped, under their seqs; HELLO: asks where the device stands.
+    """
 
     DATA = 1
     SCHEMA = 2
+    GAP = 3
+    HELLO = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +32,10 @@ class Header:
 
     count: rows; first_number: the number of the first row where numbers run without a gap, else 0;
     watermarks: of ALL channels of the flow after this batch, microseconds; positions: how far each
-    (source step, split) was read when it was made; flags: 1 = body is deflated (zlib).
+    (source step, split) was read when it was made; flags: 1 = body is deflated (zlib). seq: 0 in what is
+    unsequenced, a HELLO or the SCHEMA that answers a NACK. first_seq, digest_after: of a GAP, the first seq
+    it stands for (`seq` is the last) and the running digest after `seq`. dropped: by channel, rows that the
+    device dropped before they had a seq, since the sequenced batch before this one.
     """
 
     kind: BatchKind
@@ -44,12 +51,18 @@ class Header:
     positions: Mapping[tuple[str, str], SplitProgress] = field(default_factory=dict)
     flags: int = 0
     version: int = VERSION
+    first_seq: int = 0
+    digest_after: bytes = b""
+    dropped: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
     """One publish of a batch: header and body as they were committed, the running digest after this batch,
     and the oldest seq that the spool still holds at the moment of sending (it may differ between two sends).
+
+    The digest of a GAP, and of what is unsequenced, is its own: `next_digest(FIRST_DIGEST, header, body)`.
+    The chain goes on behind a GAP from its `digest_after`.
     """
 
     header: bytes
@@ -73,11 +86,12 @@ class Ack:
 
 class NackReason(Enum):
     """GAP: `seq` is the first that is missing; DIGEST: the batch `seq` came with a digest that does not fit;
-    CLOSED: the epoch was replaced by a later one."""
+    CLOSED: the epoch was replaced by a later one; NEED_SCHEMA: the batch `seq` names an unknown schema."""
 
     GAP = 1
     DIGEST = 2
     CLOSED = 3
+    NEED_SCHEMA = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,3 +103,22 @@ class Nack:
     seq: int
     reason: NackReason
     term: int
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """The answer to the HELLO of a fresh `epoch`: what ingest last knew of (device, flow) in any epoch.
+
+    positions: by (source step, split); watermarks: by channel, microseconds; both empty for a device that
+    ingest has never heard of.
+    """
+
+    flow: str
+    epoch: bytes
+    positions: Mapping[tuple[str, str], SplitProgress]
+    watermarks: Mapping[str, int]
+    term: int
+
+
+Control = Ack | Nack | Welcome
+"""What travels on an `ack` topic."""

@@ -35,9 +35,9 @@ class Envelope(_message.Message):
     header: _builtins.bytes
     """a Header"""
     body: _builtins.bytes
-    """Rows (deflated if the header's flag 1 is set) or Schemas; empty without rows"""
+    """Rows (deflated if the header's flag 1 is set), Schemas or Gap; empty without rows"""
     digest: _builtins.bytes
-    """16 bytes: the running digest after this batch"""
+    """16 bytes: the running digest after this batch; of a GAP or without a seq: its own"""
     oldest_seq: _builtins.int
     """the oldest seq that the spool still holds"""
     def __init__(
@@ -69,11 +69,15 @@ class Header(_message.Message):
         KIND_UNSPECIFIED: Header._Kind.ValueType  # 0
         DATA: Header._Kind.ValueType  # 1
         SCHEMA: Header._Kind.ValueType  # 2
+        GAP: Header._Kind.ValueType  # 3
+        HELLO: Header._Kind.ValueType  # 4
 
     class Kind(_Kind, metaclass=_KindEnumTypeWrapper): ...
     KIND_UNSPECIFIED: Header.Kind.ValueType  # 0
     DATA: Header.Kind.ValueType  # 1
     SCHEMA: Header.Kind.ValueType  # 2
+    GAP: Header.Kind.ValueType  # 3
+    HELLO: Header.Kind.ValueType  # 4
 
     VERSION_FIELD_NUMBER: _builtins.int
     KIND_FIELD_NUMBER: _builtins.int
@@ -88,6 +92,9 @@ class Header(_message.Message):
     FLAGS_FIELD_NUMBER: _builtins.int
     WATERMARKS_FIELD_NUMBER: _builtins.int
     POSITIONS_FIELD_NUMBER: _builtins.int
+    FIRST_SEQ_FIELD_NUMBER: _builtins.int
+    DIGEST_AFTER_FIELD_NUMBER: _builtins.int
+    DROPPED_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     kind: Global___Header.Kind.ValueType
     flow: _builtins.str
@@ -95,17 +102,23 @@ class Header(_message.Message):
     epoch: _builtins.bytes
     """8 bytes"""
     seq: _builtins.int
-    """from 1"""
+    """from 1; 0: unsequenced"""
     channel: _builtins.str
     schema_id: _builtins.str
     count: _builtins.int
     first_number: _builtins.int
     flags: _builtins.int
     """1: the body is deflated (zlib)"""
+    first_seq: _builtins.int
+    """of a GAP: the first seq that it stands for; `seq` is the last"""
+    digest_after: _builtins.bytes
+    """of a GAP: 16 bytes, the running digest after `seq`"""
     @_builtins.property
     def watermarks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Watermark]: ...
     @_builtins.property
     def positions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Position]: ...
+    @_builtins.property
+    def dropped(self) -> _containers.RepeatedCompositeFieldContainer[Global___Dropped]: ...
     def __init__(
         self,
         *,
@@ -122,14 +135,40 @@ class Header(_message.Message):
         flags: _builtins.int = ...,
         watermarks: _abc.Iterable[Global___Watermark] | None = ...,
         positions: _abc.Iterable[Global___Position] | None = ...,
+        first_seq: _builtins.int = ...,
+        digest_after: _builtins.bytes = ...,
+        dropped: _abc.Iterable[Global___Dropped] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "count", b"count", "device", b"device", "epoch", b"epoch", "first_number", b"first_number", "flags", b"flags", "flow", b"flow", "kind", b"kind", "positions", b"positions", "schema_id", b"schema_id", "seq", b"seq", "version", b"version", "watermarks", b"watermarks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "count", b"count", "device", b"device", "digest_after", b"digest_after", "dropped", b"dropped", "epoch", b"epoch", "first_number", b"first_number", "first_seq", b"first_seq", "flags", b"flags", "flow", b"flow", "kind", b"kind", "positions", b"positions", "schema_id", b"schema_id", "seq", b"seq", "version", b"version", "watermarks", b"watermarks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Header: _TypeAlias = Header  # noqa: Y015
+
+@_typing.final
+class Dropped(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHANNEL_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    channel: _builtins.str
+    count: _builtins.int
+    """rows that the device dropped before they had a seq"""
+    def __init__(
+        self,
+        *,
+        channel: _builtins.str = ...,
+        count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "count", b"count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Dropped: _TypeAlias = Dropped  # noqa: Y015
 
 @_typing.final
 class Watermark(_message.Message):
@@ -193,21 +232,25 @@ class Control(_message.Message):
 
     ACK_FIELD_NUMBER: _builtins.int
     NACK_FIELD_NUMBER: _builtins.int
+    WELCOME_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def ack(self) -> Global___Ack: ...
     @_builtins.property
     def nack(self) -> Global___Nack: ...
+    @_builtins.property
+    def welcome(self) -> Global___Welcome: ...
     def __init__(
         self,
         *,
         ack: Global___Ack | None = ...,
         nack: Global___Nack | None = ...,
+        welcome: Global___Welcome | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "control", b"control", "nack", b"nack"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "control", b"control", "nack", b"nack", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "control", b"control", "nack", b"nack"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "control", b"control", "nack", b"nack", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_control: _TypeAlias = _typing.Literal["ack", "nack"]  # noqa: Y015
+    _WhichOneofReturnType_control: _TypeAlias = _typing.Literal["ack", "nack", "welcome"]  # noqa: Y015
     _WhichOneofArgType_control: _TypeAlias = _typing.Literal["control", b"control"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_control) -> _WhichOneofReturnType_control | None: ...
 
@@ -258,12 +301,14 @@ class Nack(_message.Message):
         GAP: Nack._Reason.ValueType  # 1
         DIGEST: Nack._Reason.ValueType  # 2
         CLOSED: Nack._Reason.ValueType  # 3
+        NEED_SCHEMA: Nack._Reason.ValueType  # 4
 
     class Reason(_Reason, metaclass=_ReasonEnumTypeWrapper): ...
     REASON_UNSPECIFIED: Nack.Reason.ValueType  # 0
     GAP: Nack.Reason.ValueType  # 1
     DIGEST: Nack.Reason.ValueType  # 2
     CLOSED: Nack.Reason.ValueType  # 3
+    NEED_SCHEMA: Nack.Reason.ValueType  # 4
 
     FLOW_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
@@ -291,6 +336,71 @@ class Nack(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Nack: _TypeAlias = Nack  # noqa: Y015
+
+@_typing.final
+class Welcome(_message.Message):
+    """The answer to a HELLO: where the device stands in this flow, whatever epoch it was in."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FLOW_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    WATERMARKS_FIELD_NUMBER: _builtins.int
+    POSITIONS_FIELD_NUMBER: _builtins.int
+    TERM_FIELD_NUMBER: _builtins.int
+    flow: _builtins.str
+    epoch: _builtins.bytes
+    term: _builtins.int
+    @_builtins.property
+    def watermarks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Watermark]: ...
+    @_builtins.property
+    def positions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Position]: ...
+    def __init__(
+        self,
+        *,
+        flow: _builtins.str = ...,
+        epoch: _builtins.bytes = ...,
+        watermarks: _abc.Iterable[Global___Watermark] | None = ...,
+        positions: _abc.Iterable[Global___Position] | None = ...,
+        term: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "flow", b"flow", "positions", b"positions", "term", b"term", "watermarks", b"watermarks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Welcome: _TypeAlias = Welcome  # noqa: Y015
+
+@_typing.final
+class Gap(_message.Message):
+    """The body of a GAP: batch `seqs[i]` held `counts[i]` rows of `channels[i]`, in the order of seq and channel."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEQS_FIELD_NUMBER: _builtins.int
+    CHANNELS_FIELD_NUMBER: _builtins.int
+    COUNTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def seqs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def channels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def counts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        seqs: _abc.Iterable[_builtins.int] | None = ...,
+        channels: _abc.Iterable[_builtins.str] | None = ...,
+        counts: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["channels", b"channels", "counts", b"counts", "seqs", b"seqs"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Gap: _TypeAlias = Gap  # noqa: Y015
 
 @_typing.final
 class Schemas(_message.Message):
