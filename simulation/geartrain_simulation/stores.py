@@ -23,6 +23,7 @@ from geartrain.ports import (
     SpooledBatch,
     SpoolImage,
     StoredSchema,
+    StoredSegment,
 )
 from geartrain.wire.envelope import DIGEST_BYTES
 from geartrain_simulation.faults import Faults
@@ -165,6 +166,7 @@ class LedgerBook:
         self.quarantined: list[QuarantinedBatch] = []
         self.digests: dict[tuple[str, str, bytes], dict[int, bytes]] = {}
         self.counters: dict[str, int] = {}
+        self.segments: dict[str, StoredSegment] = {}
         self.on_commit: Callable[[LedgerChange], None] = lambda change: None
 
     def all_entries(self) -> list[Entry]:
@@ -188,6 +190,7 @@ class LedgerBook:
         for schema in change.schemas:
             self.schemas.setdefault((schema.flow, schema.channel, schema.schema_id), schema)
         self.quarantined += change.quarantined
+        self.segments.update({segment.name: segment for segment in change.segments})
         self.counters.update(change.counters)
         for one in change.digests:
             kept = self.digests.setdefault((one.device, one.flow, one.epoch), {})

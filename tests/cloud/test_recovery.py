@@ -228,6 +228,9 @@ def test_clock_waits_for_every_assigned_device_and_names_who_is_missing(tmp_path
     quotes = status["flows"][FLOW]["channels"]["quotes"]
     assert (quotes["rows"], quotes["clock"], quotes["clock_time"]) == (1, START_OF_TIME, None)
     assert (quotes["missing"], quotes["missing_count"], quotes["holding"]) == (["device-2"], 1, ["device-2"])
+    contacts = {name: one.pop("last_contact_us") for name, one in status["flows"][FLOW]["devices"].items()}
+    assert contacts["device-1"] > 0
+    assert contacts["device-2"] == 0
     assert status["flows"][FLOW]["devices"] == {
         "device-1": {"epoch": b"epoch--1".hex(), "ordinal": 1, "seq": 3},
         "device-2": {"epoch": "", "ordinal": 0, "seq": 0},

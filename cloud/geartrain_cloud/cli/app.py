@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from geartrain_cloud.cli.inspect_app import devices, letters_app, log_app, quarantine_app
 from geartrain_cloud.cli.settings import parse_set
 
 app = typer.Typer(
@@ -206,3 +207,7 @@ def doctor(
 
 
 app.add_typer(demo_app, name="demo")
+app.add_typer(log_app, name="log")
+app.add_typer(quarantine_app, name="quarantine")
+app.add_typer(letters_app, name="deadletters")
+app.command("devices", short_help="Show where each device stands, and who holds the clock.")(devices)

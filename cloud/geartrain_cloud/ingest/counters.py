@@ -21,6 +21,8 @@ class Counter(StrEnum):
     """Rows in the log."""
     RECORDS_OVERTAKEN = "records_overtaken"
     """Rows in the log that were below its clock when they came: of a device that was assigned late."""
+    RECORDS_RESUBMITTED = "records_resubmitted"
+    """Rows in the log that a person took out of the quarantine or the dead letters."""
     EPOCHS_OPENED = "epochs_opened"
     """Epochs that began, the first of each device among them."""
     DUPLICATES = "duplicates"

@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 
 from geartrain.errors import DiskError, GeartrainError, LedgerError, NetError
-from geartrain.ports import Clock, Disk, LedgerStore, Net, Randomness
+from geartrain.ports import Clock, Disk, LedgerStore, Net, Randomness, StoredSegment
 from geartrain.wire.topics import up_filter
 from geartrain_cloud.ingest.alarm import Alarm
 from geartrain_cloud.ingest.config import IngestConfig
@@ -26,7 +27,7 @@ from geartrain_cloud.ingest.quarantine import Quarantine
 from geartrain_cloud.ingest.recovery import Recovered, assign, recover
 from geartrain_cloud.ingest.sequence import Sequencer
 from geartrain_cloud.ingest.status import Durable, make_status, write_status
-from geartrain_cloud.log.part import SegmentEncoder
+from geartrain_cloud.log.part import SegmentEncoder, segment_digest
 
 _LOG = logging.getLogger("geartrain.ingest")
 
@@ -183,11 +184,14 @@ class Ingest:
 
     async def _commit(self, core: _Core) -> None:
         sealed = core.group.seal(core.known.partitions, core.counters.take_changed())
+        segments = []
         for draft in sealed.segments:
-            await self._disk.write(draft.name, self._encode_segment(draft.schema, draft.parts))
+            data = self._encode_segment(draft.schema, draft.parts)
+            segments.append(StoredSegment(draft.name, len(data), segment_digest(data)))
+            await self._disk.write(draft.name, data)
         for draft in sealed.segments:
             await self._disk.fsync(draft.name)
-        await self._ledger.commit(core.known.term, sealed.change)
+        await self._ledger.commit(core.known.term, replace(sealed.change, segments=segments))
         core.settle(sealed)
 
     # Beside the way
@@ -258,7 +262,7 @@ class _Core:
             self.alarm,
             ledger.digest_at,
         )
-        self.intake = Intake(known.streams, sequencer, quarantine, self.counters, self.alarm)
+        self.intake = Intake(known.streams, sequencer, quarantine, self.counters, self.alarm, clock)
 
     def settle(self, sealed: SealedGroup) -> None:
         """Take a committed group as durable, and let its devices know."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from geartrain.errors import WireError
-from geartrain.ports import Incoming
+from geartrain.ports import Clock, Incoming
 from geartrain.wire.codec import decode_envelope, decode_header
 from geartrain.wire.limits import LIMITS
 from geartrain.wire.topics import parse_up
@@ -32,9 +32,10 @@ class Intake:
         quarantine: Quarantine,
         counters: Counters,
         alarm: Alarm,
+        clock: Clock,
     ) -> None:
         self._streams, self._sequencer, self._quarantine = streams, sequencer, quarantine
-        self._counters, self._alarm = counters, alarm
+        self._counters, self._alarm, self._clock = counters, alarm, clock
 
     async def take(self, incoming: Incoming) -> None:
         """Take one publish; raises `LedgerError` when the ledger cannot be asked."""
@@ -54,6 +55,7 @@ class Intake:
             reason = "the device is not assigned to the flow: add it to the configuration, or stop it"
             self._quarantine.keep_raw(device, flow, payload, Counter.UNASSIGNED_BATCHES, reason)
             return
+        stream.contact_us = self._clock.now_us()
         try:
             envelope = decode_envelope(payload)
             arrival = Arrival(decode_header(envelope.header), envelope, payload)

@@ -23,6 +23,7 @@ from geartrain_cloud.ingest.alarm import plain
 from geartrain_cloud.ingest.config import IngestConfig, read_config
 from geartrain_cloud.ingest.ingest import Ingest
 from geartrain_cloud.log.disk import OsDisk
+from geartrain_cloud.log.hold import shared_log
 from geartrain_cloud.log.ledger import SqliteLedger
 from geartrain_cloud.log.segment import encode_segment
 
@@ -73,7 +74,8 @@ async def _run(config: IngestConfig) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ingest.stop)
     try:
-        await ingest.run()
+        with shared_log(config.log):
+            await ingest.run()
     finally:
         disk.close()
 

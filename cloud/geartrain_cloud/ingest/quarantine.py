@@ -31,7 +31,14 @@ class Quarantine:
         """Keep a batch; in_sequence: it has its place in its epoch, and will be acked."""
         header = arrival.header
         batch = QuarantinedBatch(
-            header.device, header.flow, header.epoch, header.seq, header.count, plain(reason), arrival.payload
+            header.device,
+            header.flow,
+            header.epoch,
+            header.seq,
+            header.count,
+            plain(reason),
+            arrival.payload,
+            acked=in_sequence,
         )
         if in_sequence:
             self._counters.add(Counter.QUARANTINED_RECORDS, header.count)

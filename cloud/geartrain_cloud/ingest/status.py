@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from geartrain.event_time import START_OF_TIME, format_time
-from geartrain.ports import AckCursor, Disk, Entry
+from geartrain.ports import Disk, Entry
 from geartrain_cloud.ingest.counters import ROWS_PREFIX, Counters
 from geartrain_cloud.ingest.group import Partition, SealedGroup
 from geartrain_cloud.ingest.streams import DeviceStream
@@ -64,7 +64,7 @@ def make_status(
             "holding_count": len(holding),
         }
     for (device, flow), stream in sorted(streams.items()):
-        flows[flow]["devices"][device] = _device(stream.durable)
+        flows[flow]["devices"][device] = _device(stream)
     return {
         "written_at_us": now_us,
         "term": term,
@@ -74,10 +74,11 @@ def make_status(
     }
 
 
-def _device(cursor: AckCursor | None) -> dict[str, Any]:
+def _device(stream: DeviceStream) -> dict[str, Any]:
+    cursor, contact = stream.durable, {"last_contact_us": stream.contact_us}
     if cursor is None:
-        return {"epoch": "", "ordinal": 0, "seq": 0}
-    return {"epoch": cursor.epoch.hex(), "ordinal": cursor.ordinal, "seq": cursor.seq}
+        return {"epoch": "", "ordinal": 0, "seq": 0, **contact}
+    return {"epoch": cursor.epoch.hex(), "ordinal": cursor.ordinal, "seq": cursor.seq, **contact}
 
 
 async def write_status(disk: Disk, status: Mapping[str, Any]) -> None:

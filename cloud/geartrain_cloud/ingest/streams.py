@@ -14,7 +14,8 @@ class DeviceStream:
 
     channels: those it feeds, sorted; cursor: after the last batch that was appended, `durable`: after the
     last that was committed (None before the first); current: its open epoch; candidate: an epoch that has
-    shown itself, but not yet by a first batch with a good digest.
+    shown itself, but not yet by a first batch with a good digest; contact_us: when anything of the device
+    last arrived, wall clock, 0 before.
     """
 
     device: str
@@ -24,6 +25,7 @@ class DeviceStream:
     durable: AckCursor | None = None
     current: Lineage | None = None
     candidate: Lineage | None = None
+    contact_us: int = 0
 
     @property
     def name(self) -> str:

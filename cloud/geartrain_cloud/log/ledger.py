@@ -57,6 +57,18 @@ class SqliteLedger:
         """Write in one durable transaction; raises `LedgerError` when `term` is no longer the newest."""
         await self._run(lambda: self._commit(term, change))
 
+    async def resubmit_batch(self, term: int, change: LedgerChange, number: int) -> None:
+        """`commit`, and mark the quarantined batch `number` as resubmitted under `term`."""
+        statement = "UPDATE quarantine SET resubmitted = ? WHERE number = ? AND resubmitted = 0"
+        await self._run(lambda: self._commit(term, change, (statement, (term, number))))
+
+    async def resubmit_letter(
+        self, term: int, change: LedgerChange, place: tuple[str, int, int, int]
+    ) -> None:
+        """`commit`, and mark the dead letter at (flow, partition, entry, row) as resubmitted."""
+        statement = "INSERT INTO resubmitted_letters VALUES (?, ?, ?, ?)"
+        await self._run(lambda: self._commit(term, change, (statement, place)))
+
     async def cursors(self) -> list[AckCursor]:
         """Every device's cursor."""
         rows = await self._rows(SELECT_CURSORS + "ORDER BY flow, device")
@@ -145,7 +157,9 @@ class SqliteLedger:
         self._connection = connection
         return int(term)
 
-    def _commit(self, term: int, change: LedgerChange) -> None:
+    def _commit(
+        self, term: int, change: LedgerChange, mark: tuple[str, tuple[Any, ...]] | None = None
+    ) -> None:
         connection = self._opened()
         with _transaction(connection):
             (newest,) = connection.execute("SELECT term FROM fencing").fetchone()
@@ -155,6 +169,8 @@ class SqliteLedger:
                     "run only one for each log"
                 )
             _write(connection, change)
+            if mark is not None and connection.execute(*mark).rowcount != 1:
+                raise LedgerError("it was resubmitted before")
 
 
 @contextmanager
@@ -184,9 +200,16 @@ def _write(connection: sqlite3.Connection, change: LedgerChange) -> None:
         [(x.flow, x.channel, x.schema_id, x.text) for x in change.schemas],
     )
     connection.executemany(
-        "INSERT INTO quarantine (device, flow, epoch, seq, count, reason, payload) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?)",
-        [(q.device, q.flow, q.epoch, q.seq, q.count, q.reason, q.payload) for q in change.quarantined],
+        "INSERT INTO quarantine (device, flow, epoch, seq, count, reason, payload, acked) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        [
+            (q.device, q.flow, q.epoch, q.seq, q.count, q.reason, q.payload, q.acked)
+            for q in change.quarantined
+        ],
+    )
+    connection.executemany(
+        "INSERT INTO segments (name, size, digest) VALUES (?, ?, ?)",
+        [(s.name, s.size, s.digest) for s in change.segments],
     )
     connection.executemany(
         "INSERT OR REPLACE INTO counters (name, total) VALUES (?, ?)", list(change.counters.items())

@@ -6,6 +6,7 @@ run with another encoder.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -37,6 +38,11 @@ class SegmentPart:
     rows: ColumnBatch
     late: bool = False
     overtaken: tuple[bool, ...] | None = None
+
+
+def segment_digest(data: bytes | memoryview) -> bytes:
+    """The checksum by which the ledger knows a segment's bytes: blake2b of 16 bytes."""
+    return hashlib.blake2b(data, digest_size=16).digest()
 
 
 SegmentEncoder = Callable[[Schema, Sequence[SegmentPart]], bytes]

@@ -7,10 +7,9 @@ as the folder's name alone.
 
 from __future__ import annotations
 
-import sqlite3
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -21,18 +20,17 @@ from geartrain.errors import LedgerError
 from geartrain.event_time import START_OF_TIME
 from geartrain.ports import AckCursor, Entry
 from geartrain.schema import Schema
+from geartrain_cloud.log.opening import has_tables, ledger_of
 from geartrain_cloud.log.segment import open_segment
 from geartrain_cloud.log.tables import (
     AT_PLACE,
     LEDGER_FILE,
     SELECT_CURSORS,
     SELECT_ENTRIES,
-    check_version,
     read_cursor,
     read_entry,
 )
 
-_BUSY_TIMEOUT_S = 10.0
 _SEGMENTS_HELD = 8
 
 # Steps from channel to channel along the primary key: a plain GROUP BY would read every entry of the flow.
@@ -71,7 +69,7 @@ class LogReader:
             with self._ledger():
                 return True
         except LedgerError:
-            if (self.folder / LEDGER_FILE).exists() and self._made():
+            if (self.folder / LEDGER_FILE).exists() and has_tables(self.folder):
                 raise
             return False
 
@@ -84,7 +82,7 @@ class LogReader:
         """The channel's clock after the entry `position`, microseconds; START_OF_TIME at position 0."""
         if position == 0:
             return START_OF_TIME
-        query = "SELECT clock FROM entries WHERE flow = ? AND channel = ? AND partition = ? AND number = ?"
+        query = SELECT_ENTRIES + AT_PLACE + "AND number = ?"
         with self._ledger() as ledger:
             row = ledger.execute(query, (flow, channel, 0, position)).fetchone()
         if row is None:
@@ -92,7 +90,7 @@ class LogReader:
                 f"{flow}/{channel} has no position {position}: this log is not the one that the position "
                 "comes from, so use that one, or start again from nothing"
             )
-        return int(row[0])
+        return read_entry(row).clock
 
     def entries(self, flow: str, channel: str, after: int, upto: int) -> list[Entry]:
         """The entries with `after` < number <= `upto`, in order."""
@@ -159,35 +157,16 @@ class LogReader:
     def _segment(self, name: str) -> pa.Table:
         with self._lock:
             if name not in self._segments:
-                self._segments[name] = open_segment(self.folder / name)[1]
+                self._segments[name] = open_segment(self.folder / name, self._digest(name))[1]
                 if len(self._segments) > _SEGMENTS_HELD:
                     self._segments.popitem(last=False)
             self._segments.move_to_end(name)
             return self._segments[name]
 
-    def _made(self) -> bool:
-        # Between the creation of the file and its first transaction there is a ledger without tables.
-        with closing(self._connect()) as ledger:
-            return bool(ledger.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
+    def _digest(self, name: str) -> bytes | None:
+        with self._ledger() as ledger:
+            row = ledger.execute("SELECT digest FROM segments WHERE name = ?", (name,)).fetchone()
+        return None if row is None else bytes(row[0])
 
-    @contextmanager
-    def _ledger(self) -> Iterator[sqlite3.Connection]:
-        # One connection a call: it costs a millisecond, survives forks and threads, and never holds a
-        # snapshot open, which would keep ingest's write-ahead log from shrinking.
-        path = self.folder / LEDGER_FILE
-        if not path.is_file():
-            raise LedgerError(
-                f"there is no ledger in {self.folder}: start gear-ingest with that log folder first"
-            )
-        try:
-            with closing(self._connect()) as ledger:
-                check_version(ledger, path)
-                yield ledger
-        except sqlite3.Error as error:
-            raise LedgerError(f"the ledger {path} cannot be read: {error}") from None
-
-    def _connect(self) -> Any:
-        path = (self.folder / LEDGER_FILE).absolute()
-        ledger = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=_BUSY_TIMEOUT_S)
-        ledger.execute("PRAGMA query_only = ON")
-        return ledger
+    def _ledger(self) -> AbstractContextManager[Any]:
+        return ledger_of(self.folder)

@@ -16,7 +16,7 @@ import pyarrow as pa
 from geartrain.errors import LedgerError, SchemaError
 from geartrain.schema import ColumnBatch, Schema
 from geartrain_cloud.log.arrow import to_table
-from geartrain_cloud.log.part import SegmentPart
+from geartrain_cloud.log.part import SegmentPart, segment_digest
 
 SCHEMA_KEY = b"geartrain.schema"
 """Metadata of the Arrow schema: `Schema.to_json()` of the channel."""
@@ -47,10 +47,20 @@ def decode_segment(data: bytes) -> tuple[Schema, pa.Table]:
     return _read(pa.BufferReader(data), "a segment")
 
 
-def open_segment(path: Path) -> tuple[Schema, pa.Table]:
-    """The schema and rows of the segment file `path`, mapped rather than read; raises `LedgerError`."""
+def open_segment(path: Path, digest: bytes | None = None) -> tuple[Schema, pa.Table]:
+    """The schema and rows of the segment file `path`, mapped rather than copied.
+
+    digest: what the ledger says of its bytes; a file with another, or that cannot be read, raises
+    `LedgerError`.
+    """
     try:
-        return _read(pa.memory_map(str(path), "r"), f"segment {path}")
+        source = pa.memory_map(str(path), "r")
+        if digest is not None and segment_digest(memoryview(source.read_buffer())) != digest:
+            raise LedgerError(
+                f"segment {path} is damaged (its bytes are not those that were written): restore the file "
+                "from a copy"
+            )
+        return _read(source, f"segment {path}")
     except OSError as error:
         raise LedgerError(
             f"segment {path}, which the ledger names, cannot be read ({error}): restore the file"

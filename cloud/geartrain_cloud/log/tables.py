@@ -1,20 +1,24 @@
 """The tables of the ledger, and how their rows become the ports' data and back.
 
 Used by `SqliteLedger`, which writes them, and by `LogReader`, which only reads. Guarantees: what was written
-comes back equal. docs/data_files.md describes each table.
+comes back equal, and a row that changed on the disk is found out by its checksum. docs/data_files.md
+describes each table.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sqlite3
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from geartrain.errors import LedgerError
 from geartrain.ports import AckCursor, Entry, EntryKind, SplitProgress
 
-VERSION = 1
+VERSION = 2
 """The layout below; kept in `PRAGMA user_version`."""
 
 DIGESTS_KEPT = 1_024
@@ -42,6 +46,7 @@ CREATE TABLE entries (
     first_row INTEGER NOT NULL,
     count INTEGER NOT NULL CHECK (count >= 0),
     detail TEXT NOT NULL,
+    checksum BLOB NOT NULL,
     PRIMARY KEY (flow, channel, partition, number)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX assigned ON entries (flow, channel, device) WHERE kind = 'assigned';
@@ -54,6 +59,7 @@ CREATE TABLE cursors (
     digest BLOB NOT NULL,
     positions TEXT NOT NULL,
     watermarks TEXT NOT NULL,
+    checksum BLOB NOT NULL,
     PRIMARY KEY (device, flow)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE closed_epochs (
@@ -86,8 +92,22 @@ CREATE TABLE quarantine (
     seq INTEGER NOT NULL,
     count INTEGER NOT NULL,
     reason TEXT NOT NULL,
-    payload BLOB NOT NULL
+    payload BLOB NOT NULL,
+    acked INTEGER NOT NULL,
+    resubmitted INTEGER NOT NULL DEFAULT 0
 ) STRICT;
+CREATE TABLE resubmitted_letters (
+    flow TEXT NOT NULL,
+    partition INTEGER NOT NULL,
+    number INTEGER NOT NULL,
+    row INTEGER NOT NULL,
+    PRIMARY KEY (flow, partition, number, row)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE segments (
+    name TEXT PRIMARY KEY,
+    size INTEGER NOT NULL,
+    digest BLOB NOT NULL
+) STRICT, WITHOUT ROWID;
 CREATE TABLE counters (
     name TEXT PRIMARY KEY,
     total INTEGER NOT NULL
@@ -96,11 +116,13 @@ CREATE TABLE counters (
 
 SELECT_ENTRIES = (
     "SELECT flow, channel, partition, number, kind, clock, device, epoch, seq, segment, first_row, count, "
-    "detail FROM entries "
+    "detail, checksum FROM entries "
 )
-INSERT_ENTRY = "INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-SELECT_CURSORS = "SELECT device, flow, epoch, ordinal, seq, digest, positions, watermarks FROM cursors "
-REPLACE_CURSOR = "INSERT OR REPLACE INTO cursors VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+INSERT_ENTRY = "INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+SELECT_CURSORS = (
+    "SELECT device, flow, epoch, ordinal, seq, digest, positions, watermarks, checksum FROM cursors "
+)
+REPLACE_CURSOR = "INSERT OR REPLACE INTO cursors VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 AT_PLACE = "WHERE flow = ? AND channel = ? AND partition = ? "
 
 
@@ -118,12 +140,17 @@ def entry_row(entry: Entry) -> tuple[Any, ...]:
     """The values of `INSERT_ENTRY`."""
     place = (entry.flow, entry.channel, entry.partition, entry.number, entry.kind.value, entry.clock)
     batch = (entry.device, entry.epoch, entry.seq)
-    return (*place, *batch, entry.segment, entry.first_row, entry.count, entry.detail)
+    return _checked((*place, *batch, entry.segment, entry.first_row, entry.count, entry.detail))
 
 
 def read_entry(row: tuple[Any, ...]) -> Entry:
-    """The entry of a row of `SELECT_ENTRIES`."""
-    flow, channel, partition, number, kind, clock, device, epoch, seq, segment, first_row, count, detail = row
+    """The entry of a row of `SELECT_ENTRIES`; raises `LedgerError` where it is not what was written."""
+    if not is_whole(row):
+        raise LedgerError(f"entry {row[3]} of {row[0]}/{row[1]} is damaged: restore the ledger from a copy")
+    values = row[:-1]
+    flow, channel, partition, number, kind, clock, device, epoch, seq, segment, first_row, count, detail = (
+        values
+    )
     return Entry(
         flow,
         channel,
@@ -147,18 +174,29 @@ def cursor_row(cursor: AckCursor) -> tuple[Any, ...]:
         [step, split, at.position, at.max_time, at.ended] for (step, split), at in cursor.positions.items()
     ]
     place = (cursor.device, cursor.flow, cursor.epoch, cursor.ordinal, cursor.seq, cursor.digest)
-    return (*place, _json(positions), _json(dict(cursor.watermarks)))
+    return _checked((*place, _json(positions), _json(dict(cursor.watermarks))))
 
 
 def read_cursor(row: tuple[Any, ...]) -> AckCursor:
-    """The cursor of a row of `SELECT_CURSORS`."""
-    device, flow, epoch, ordinal, seq, digest, positions_json, watermarks_json = row
+    """The cursor of a row of `SELECT_CURSORS`; raises `LedgerError` where it is not what was written."""
+    if not is_whole(row):
+        raise LedgerError(f"the cursor of {row[0]}/{row[1]} is damaged: restore the ledger from a copy")
+    device, flow, epoch, ordinal, seq, digest, positions_json, watermarks_json, _ = row
     positions = {
         (step, split): SplitProgress(position, max_time, ended)
         for step, split, position, max_time, ended in json.loads(positions_json)
     }
     watermarks: Mapping[str, int] = json.loads(watermarks_json)
     return AckCursor(device, flow, epoch, ordinal, seq, digest, positions, watermarks)
+
+
+def is_whole(row: tuple[Any, ...]) -> bool:
+    """Whether a row of `SELECT_ENTRIES` or `SELECT_CURSORS` is what was written."""
+    return _checked(row[:-1]) == row
+
+
+def _checked(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    return (*row, hashlib.blake2b(msgspec.msgpack.encode(row), digest_size=8).digest())
 
 
 def _json(value: object) -> str:

@@ -16,6 +16,7 @@ from geartrain.ports.ledger import (
     LedgerStore,
     QuarantinedBatch,
     StoredSchema,
+    StoredSegment,
 )
 from geartrain.ports.net import Connection, Incoming, Net
 from geartrain.ports.spool import SplitProgress, SpoolCommit, SpooledBatch, SpoolImage, SpoolStore
@@ -40,4 +41,5 @@ __all__ = [
     "SpoolStore",
     "SpooledBatch",
     "StoredSchema",
+    "StoredSegment",
 ]

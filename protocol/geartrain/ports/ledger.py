@@ -77,7 +77,10 @@ class StoredSchema:
 
 @dataclass(frozen=True, slots=True)
 class QuarantinedBatch:
-    """A batch kept raw and out of the log, with the reason; `count` as its header claims."""
+    """A batch kept raw and out of the log, with the reason; `count` as its header claims.
+
+    acked: it had its place in its epoch and was acked, so that no spool holds it any more.
+    """
 
     device: str
     flow: str
@@ -86,6 +89,16 @@ class QuarantinedBatch:
     count: int
     reason: str
     payload: bytes
+    acked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSegment:
+    """A segment file as it was made durable: its name, its size, and the blake2b of its bytes (16 bytes)."""
+
+    name: str
+    size: int
+    digest: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +123,7 @@ class LedgerChange:
     quarantined: Sequence[QuarantinedBatch] = ()
     digests: Sequence[BatchDigest] = ()
     counters: Mapping[str, int] = field(default_factory=dict)
+    segments: Sequence[StoredSegment] = ()
 
 
 class LedgerStore(Protocol):

@@ -1,0 +1,138 @@
+"""`gear devices`: where each device stands, and who holds the clock.
+
+From the ledger, from what ingest says of itself, and from the agents' own reports where they lie in the same
+state folder. Guarantees: epoch, seq and watermarks are durable ones; what nobody reports is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from geartrain.event_time import END_OF_TIME, START_OF_TIME, format_time
+from geartrain.ports import AckCursor
+from geartrain_cloud.cli.log import time_text
+from geartrain_cloud.cli.screen import print_json, results, table_of
+from geartrain_cloud.cli.state_place import log_folder, run_folder
+from geartrain_cloud.log.browse import all_cursors, assigned_devices
+from geartrain_cloud.supervisor.deployment import Places, read_status
+
+
+def list_devices(state: Path, *, as_json: bool) -> None:
+    """Print every (flow, device); raises `GeartrainError`."""
+    found = describe_devices(state)
+    if as_json:
+        print_json(found)
+        return
+    heads = [
+        "flow",
+        "device",
+        "contact",
+        "epoch",
+        "seq",
+        "unacked",
+        "spool bytes",
+        "event time",
+        "behind",
+        "holds",
+    ]
+    out = results()
+    out.print(table_of("", heads, [_line(one) for one in found], numbers=(4, 5, 6, 8)))
+    if not found:
+        out.print("no device is assigned yet")
+
+
+def describe_devices(state: Path) -> list[dict[str, Any]]:
+    """Every (flow, device) as JSON values, sorted; raises `GeartrainError`."""
+    folder, places = log_folder(state), Places(run_folder(state))
+    cursors = {(c.flow, c.device): c for c in all_cursors(folder)}
+    fed: dict[tuple[str, str], list[str]] = {}
+    for flow, device, channel in assigned_devices(folder):
+        fed.setdefault((flow, device), []).append(channel)
+    marks = _watermarks(cursors, fed)
+    status = read_status(folder / "status.json").get("flows", {})
+    found = []
+    for flow, device in sorted(cursors.keys() | fed.keys()):
+        cursor, channels = cursors.get((flow, device)), fed.get((flow, device), [])
+        own = {channel: marks[flow, channel][device] for channel in channels}
+        reported = status.get(flow, {}).get("devices", {}).get(device, {})
+        found.append(
+            {
+                "flow": flow,
+                "device": device,
+                "last_contact": _contact(reported),
+                "epoch": "" if cursor is None else cursor.epoch.hex(),
+                "ordinal": 0 if cursor is None else cursor.ordinal,
+                "seq": 0 if cursor is None else cursor.seq,
+                **_spool(read_status(places.agent_status(device)), cursor),
+                "event_time": time_text(min(own.values(), default=START_OF_TIME)),
+                "behind_s": _behind_s(flow, own, marks),
+                "holds": [c for c, mark in own.items() if _holds(mark, marks[flow, c])],
+            }
+        )
+    return found
+
+
+def _watermarks(
+    cursors: Mapping[tuple[str, str], AckCursor], fed: Mapping[tuple[str, str], list[str]]
+) -> dict[tuple[str, str], dict[str, int]]:
+    """By (flow, channel), the watermark of each device that feeds it."""
+    found: dict[tuple[str, str], dict[str, int]] = {}
+    for (flow, device), channels in fed.items():
+        cursor = cursors.get((flow, device))
+        for channel in channels:
+            mark = START_OF_TIME if cursor is None else cursor.watermarks.get(channel, START_OF_TIME)
+            found.setdefault((flow, channel), {})[device] = mark
+    return found
+
+
+def _holds(mark: int, of_all: Mapping[str, int]) -> bool:
+    lowest = min(of_all.values())
+    return mark == lowest and lowest < END_OF_TIME and len(of_all) > 1 and lowest < max(of_all.values())
+
+
+def _behind_s(
+    flow: str, own: Mapping[str, int], marks: Mapping[tuple[str, str], Mapping[str, int]]
+) -> float | None:
+    """How far the device is behind the foremost one that has not ended, in the worst channel, seconds."""
+    behind = []
+    for channel, mark in own.items():
+        others = [m for m in marks[flow, channel].values() if START_OF_TIME < m < END_OF_TIME]
+        if START_OF_TIME < mark < END_OF_TIME:
+            behind.append((max(others) - mark) / 1e6)
+    return max(behind, default=None)
+
+
+def _contact(reported: Mapping[str, Any]) -> str | None:
+    contact = reported.get("last_contact_us")
+    return format_time(contact) if isinstance(contact, int) and contact > 0 else None
+
+
+def _spool(agent: Mapping[str, Any], cursor: AckCursor | None) -> dict[str, Any]:
+    # Another epoch's report says nothing of this one.
+    spooled = agent.get("spooled_seq") if cursor is None or agent.get("epoch") == cursor.epoch.hex() else None
+    seq = 0 if cursor is None else cursor.seq
+    return {
+        "spooled_seq": spooled,
+        "unacked": max(0, spooled - seq) if isinstance(spooled, int) else None,
+        "spool_bytes": agent.get("spool_bytes"),
+    }
+
+
+def _line(one: Mapping[str, Any]) -> list[str]:
+    def shown(name: str) -> str:
+        return "" if one[name] is None else str(one[name])
+
+    return [
+        one["flow"],
+        one["device"],
+        shown("last_contact") or "never",
+        one["epoch"],
+        shown("seq"),
+        shown("unacked"),
+        shown("spool_bytes"),
+        shown("event_time"),
+        shown("behind_s"),
+        ", ".join(one["holds"]),
+    ]

@@ -1,0 +1,125 @@
+"""The commands of `gear` that look into the log of a running or stopped deployment, and their options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+State = Annotated[
+    Path,
+    typer.Option("--state", metavar="DIR", help="The folder of a run, or of a log. Default this folder."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
+Number = Annotated[int, typer.Argument(metavar="NUMBER", help="The batch's number in the quarantine.")]
+LetterId = Annotated[str, typer.Argument(metavar="ID", help="The dead letter's id, as ls shows it.")]
+HERE = Path()
+
+log_app = typer.Typer(help="Look into the log, and check it.", no_args_is_help=True, rich_markup_mode=None)
+quarantine_app = typer.Typer(
+    help="Batches that were kept out of the log.", no_args_is_help=True, rich_markup_mode=None
+)
+letters_app = typer.Typer(
+    help="Records that could not be processed.", no_args_is_help=True, rich_markup_mode=None
+)
+
+
+@log_app.command("ls")
+def log_ls(state: State = HERE, json: Json = False) -> None:
+    """List the channels of the log: positions, rows, segments, clocks."""
+    from geartrain_cloud.cli.log import list_log
+
+    list_log(state, as_json=json)
+
+
+@log_app.command("show")
+def log_show(
+    place: Annotated[str, typer.Argument(metavar="FLOW/CHANNEL", help="The channel, as ls shows it.")],
+    state: State = HERE,
+    after: Annotated[
+        int | None, typer.Option(min=0, metavar="POSITION", help="Show what follows; default the newest.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="Entries to show.")] = 20,
+    rows: Annotated[bool, typer.Option("--rows", help="Show the rows of the entries, too.")] = False,
+    json: Json = False,
+) -> None:
+    """Show the entries of a channel, and their rows."""
+    from geartrain_cloud.cli.log import show_log
+
+    show_log(state, place, after, limit, with_rows=rows, as_json=json)
+
+
+@log_app.command("verify")
+def log_verify(state: State = HERE, json: Json = False) -> None:
+    """Read the whole log and name what is damaged; the exit code is 1 if anything is."""
+    from geartrain_cloud.cli.log import check_log
+
+    if not check_log(state, as_json=json):
+        raise typer.Exit(1)
+
+
+def devices(state: State = HERE, json: Json = False) -> None:
+    """Show where each device stands, and which one holds the clock."""
+    from geartrain_cloud.cli.devices import list_devices
+
+    list_devices(state, as_json=json)
+
+
+@quarantine_app.command("ls")
+def quarantine_ls(state: State = HERE, json: Json = False) -> None:
+    """List the quarantined batches with the reason of each."""
+    from geartrain_cloud.cli.refused import list_quarantine
+
+    list_quarantine(state, as_json=json)
+
+
+@quarantine_app.command("show")
+def quarantine_show(number: Number, state: State = HERE, json: Json = False) -> None:
+    """Show one quarantined batch, its header and its bytes."""
+    from geartrain_cloud.cli.refused import show_quarantine
+
+    show_quarantine(state, number, as_json=json)
+
+
+@quarantine_app.command("resubmit")
+def quarantine_resubmit(number: Number, state: State = HERE, json: Json = False) -> None:
+    """Put the rows of a quarantined batch into the log, once; ingest must be stopped.
+
+    Only a batch that was acked can be put back: its device sends every other one again.
+    """
+    from geartrain_cloud.cli.refused import put_back_batch
+
+    put_back_batch(state, number, as_json=json)
+
+
+@letters_app.command("ls")
+def letters_ls(
+    state: State = HERE,
+    limit: Annotated[int, typer.Option(min=1, help="Letters to show, the newest ones.")] = 100,
+    json: Json = False,
+) -> None:
+    """List the dead letters of the devices and of Spark's steps."""
+    from geartrain_cloud.cli.refused import list_letters
+
+    list_letters(state, limit, as_json=json)
+
+
+@letters_app.command("show")
+def letters_show(name: LetterId, state: State = HERE, json: Json = False) -> None:
+    """Show one dead letter of a device with its raw form."""
+    from geartrain_cloud.cli.refused import show_letter
+
+    show_letter(state, name, as_json=json)
+
+
+@letters_app.command("resubmit")
+def letters_resubmit(name: LetterId, state: State = HERE, json: Json = False) -> None:
+    """Put the record of a dead letter into the log, once; ingest must be stopped.
+
+    Only a record that a source refused can be put back: what a later step refused is that step's input, which
+    is not what its channel carries.
+    """
+    from geartrain_cloud.cli.refused import put_back_letter
+
+    put_back_letter(state, name, as_json=json)

@@ -1,0 +1,151 @@
+"""`gear log`: what is in the log, and whether it is whole.
+
+Reads what ingest has committed, while it runs or afterwards. Guarantees: nothing is written.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from geartrain.errors import ConfigError
+from geartrain.event_time import START_OF_TIME, format_time
+from geartrain.ports import Entry
+from geartrain_cloud.cli.screen import print_json, results, table_of
+from geartrain_cloud.cli.state_place import log_folder
+from geartrain_cloud.log.browse import places
+from geartrain_cloud.log.reader import LogReader
+from geartrain_cloud.log.verify import Damage, verify_log
+from geartrain_cloud.supervisor.child import printable
+
+
+def list_log(state: Path, *, as_json: bool) -> None:
+    """Print every channel of the log; raises `GeartrainError`."""
+    found = [
+        {
+            "flow": info.newest.flow,
+            "channel": info.newest.channel,
+            "partition": info.newest.partition,
+            "first": info.first,
+            "position": info.newest.number,
+            "rows": info.rows,
+            "segments": info.segments,
+            "clock": info.newest.clock,
+            "clock_time": time_text(info.newest.clock),
+        }
+        for info in places(log_folder(state))
+    ]
+    if as_json:
+        print_json(found)
+        return
+    heads = ["flow", "channel", "partition", "first", "position", "rows", "segments", "clock"]
+    lines = [[*(str(one[h]) for h in heads[:-1]), str(one["clock_time"] or "not yet")] for one in found]
+    results().print(table_of("", heads, lines, numbers=range(2, 7)))
+
+
+def show_log(
+    state: Path, place: str, after: int | None, limit: int, *, with_rows: bool, as_json: bool
+) -> None:
+    """Print entries of `FLOW/CHANNEL`, with their rows if asked for; raises `GeartrainError`."""
+    folder = log_folder(state)
+    flow, _, channel = place.partition("/")
+    newest = {(i.newest.flow, i.newest.channel): i for i in places(folder)}
+    if (flow, channel) not in newest:
+        known = ", ".join(f"{f}/{c}" for f, c in newest) or "none yet"
+        raise ConfigError(f"the log has no channel {place!r}; it has {known}")
+    end = newest[flow, channel].newest.number
+    start = max(0, end - limit) if after is None else after
+    reader = LogReader(folder)
+    entries = [
+        _entry(reader, entry, with_rows=with_rows)
+        for entry in reader.entries(flow, channel, start, min(end, start + limit))
+    ]
+    if as_json:
+        print_json(entries)
+        return
+    heads = ["position", "kind", "device", "seq", "rows", "clock", "detail"]
+    lines = [
+        [
+            str(e["position"]),
+            e["kind"],
+            e["device"],
+            str(e["seq"]),
+            str(e["count"]),
+            e["clock_time"] or "",
+            e["detail"],
+        ]
+        for e in entries
+    ]
+    out = results()
+    out.print(table_of(place, heads, lines, numbers=(0, 3, 4)))
+    for entry in entries if with_rows else ():
+        for row in entry["rows"]:
+            shown = ", ".join(f"{name}={value!r}" for name, value in row.items())
+            out.print(printable(f"{entry['position']}: {shown}"))
+
+
+def check_log(state: Path, *, as_json: bool) -> bool:
+    """Read the whole log and print what is damaged; whether it is whole. Raises `GeartrainError`."""
+    found = verify_log(log_folder(state))
+    if as_json:
+        print_json({"whole": not found.damages, **asdict(found)})
+        return not found.damages
+    out = results()
+    for damage in found.damages:
+        out.print(printable(f"damaged: {describe(damage)}"))
+    unchecked = f"; {found.unchecked} of them without a checksum" if found.unchecked else ""
+    out.print(
+        f"read {found.entries:,} entries with {found.rows:,} rows in {found.segments:,} segments "
+        f"({found.segment_bytes:,} bytes{unchecked}): "
+        + ("the log is whole" if not found.damages else f"{len(found.damages)} damaged ranges")
+    )
+    return not found.damages
+
+
+def describe(damage: Damage) -> str:
+    """A damage as a sentence."""
+    if not damage.first:
+        return f"{damage.file}: {damage.reason}"
+    positions = (
+        f"position {damage.first}"
+        if damage.first == damage.last
+        else f"positions {damage.first} to {damage.last}"
+    )
+    place = f"{damage.flow}/{damage.channel} partition {damage.partition}"
+    return f"{place}, {positions} ({damage.file}): {damage.reason}"
+
+
+def time_text(time_us: int) -> str | None:
+    """A clock or event time as text, None where there is none yet."""
+    return None if time_us == START_OF_TIME else format_time(time_us)
+
+
+def json_value(value: Any) -> Any:
+    """A value of a row as JSON can hold it: bytes in hexadecimal, times as text, no NaN."""
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if isinstance(value, str | int | None) else value.isoformat()
+
+
+def _entry(reader: LogReader, entry: Entry, *, with_rows: bool) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "position": entry.number,
+        "kind": entry.kind.value,
+        "clock": entry.clock,
+        "clock_time": time_text(entry.clock),
+        "device": entry.device,
+        "epoch": entry.epoch.hex(),
+        "seq": entry.seq,
+        "segment": entry.segment,
+        "first_row": entry.first_row,
+        "count": entry.count,
+        "detail": entry.detail,
+    }
+    if with_rows:
+        rows = reader.table(entry).to_pylist() if entry.count else []
+        found["rows"] = [{name: json_value(value) for name, value in row.items()} for row in rows]
+    return found

@@ -1,0 +1,153 @@
+"""Whether the log is what ingest wrote: every row of the ledger's entries, and every byte of every segment.
+
+Stands beside the log, on a running or a stopped one. Guarantees: a damaged range is reported with its
+positions, whatever part of it is damaged; what lies beyond it is still checked; nothing is written.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from geartrain.errors import LedgerError
+from geartrain.event_time import START_OF_TIME
+from geartrain.ports import Entry
+from geartrain_cloud.log.opening import ledger_of
+from geartrain_cloud.log.segment import open_segment
+from geartrain_cloud.log.tables import (
+    AT_PLACE,
+    LEDGER_FILE,
+    SELECT_CURSORS,
+    SELECT_ENTRIES,
+    is_whole,
+    read_entry,
+)
+
+Place = tuple[str, str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """What is damaged: positions `first` to `last` of (flow, channel, partition), or a whole file (0, 0)."""
+
+    flow: str
+    channel: str
+    partition: int
+    first: int
+    last: int
+    file: str
+    reason: str
+
+
+@dataclass(slots=True)
+class Verified:
+    """What was read. unchecked: segments of which the ledger holds no checksum."""
+
+    entries: int = 0
+    rows: int = 0
+    segments: int = 0
+    segment_bytes: int = 0
+    unchecked: int = 0
+    damages: list[Damage] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Run:
+    """The entries of one place that name one segment: their positions, and how many rows they need."""
+
+    first: int
+    last: int
+    rows: int
+
+
+def verify_log(folder: Path) -> Verified:
+    """Read the whole log in `folder`; raises `LedgerError` only where there is no ledger to read at all."""
+    found = Verified()
+    runs: dict[tuple[Place, str], _Run] = {}
+    with ledger_of(folder) as ledger:
+        # One snapshot: what ingest commits meanwhile is not looked for in what was read before.
+        ledger.execute("BEGIN")
+        known: dict[str, tuple[int, bytes]] = {}
+        try:
+            _check_pages(ledger, found)
+            places = ledger.execute("SELECT DISTINCT flow, channel, partition FROM entries").fetchall()
+            for place in places:
+                _check_entries(ledger, place, found, runs)
+            known = {n: (size, d) for n, size, d in ledger.execute("SELECT name, size, digest FROM segments")}
+        except sqlite3.DatabaseError as error:
+            found.damages.append(Damage("", "", 0, 0, 0, LEDGER_FILE, f"the ledger cannot be read: {error}"))
+    for (place, name), run in runs.items():
+        _check_segment(folder, place, name, run, known.get(name), found)
+    found.segments = len({name for _, name in runs})
+    return found
+
+
+def _check_pages(ledger: sqlite3.Connection, found: Verified) -> None:
+    for (text,) in ledger.execute("PRAGMA integrity_check(20)"):
+        if text != "ok":
+            found.damages.append(Damage("", "", 0, 0, 0, LEDGER_FILE, f"SQLite says: {text}"))
+    for row in ledger.execute(SELECT_CURSORS):
+        if not is_whole(row):
+            reason = f"the cursor of {row[0]}/{row[1]} is not what was written"
+            found.damages.append(Damage(row[1], "", 0, 0, 0, LEDGER_FILE, reason))
+
+
+def _check_entries(
+    ledger: sqlite3.Connection, place: Place, found: Verified, runs: dict[tuple[Place, str], _Run]
+) -> None:
+    last, clock = 0, START_OF_TIME
+    for entry, row in _entries(ledger, place):
+        number = row[3]
+        if number != last + 1:
+            reason = "entries are missing from the ledger"
+            found.damages.append(Damage(*place, last + 1, number - 1, LEDGER_FILE, reason))
+        last = number
+        found.entries += 1
+        if entry is None:
+            reason = "the entry is not what was written"
+            found.damages.append(Damage(*place, number, number, LEDGER_FILE, reason))
+            continue
+        if entry.clock < clock:
+            reason = f"the clock goes back from {clock} to {entry.clock}"
+            found.damages.append(Damage(*place, number, number, LEDGER_FILE, reason))
+        clock = max(clock, entry.clock)
+        if not entry.segment:
+            continue
+        found.rows += entry.count
+        upto = entry.first_row + entry.count
+        run = runs.setdefault((place, entry.segment), _Run(number, number, upto))
+        run.last, run.rows = number, max(run.rows, upto)
+
+
+def _entries(ledger: sqlite3.Connection, place: Place) -> Iterator[tuple[Entry | None, tuple[Any, ...]]]:
+    for row in ledger.execute(SELECT_ENTRIES + AT_PLACE + "ORDER BY number", place):
+        yield (read_entry(row) if is_whole(row) else None), row
+
+
+def _check_segment(
+    folder: Path, place: Place, name: str, run: _Run, known: tuple[int, bytes] | None, found: Verified
+) -> None:
+    def damaged(reason: str) -> None:
+        found.damages.append(Damage(*place, run.first, run.last, name, reason))
+
+    path = folder / name
+    if not path.is_file():
+        damaged("the file is missing: restore it from a copy")
+        return
+    found.segment_bytes += path.stat().st_size
+    if known is None:
+        found.unchecked += 1
+    try:
+        table = open_segment(path, None if known is None else known[1])[1]
+        # Without a checksum a damaged offset could lead to memory that is not the table's.
+        table.validate(full=known is None)
+    except (LedgerError, pa.ArrowException) as error:
+        damaged(str(error))
+        return
+    if table.num_rows < run.rows:
+        damaged(f"the file holds {table.num_rows} rows, the ledger says {run.rows}")
