@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 
 from tests.pages.conftest import HOSTILE, served, tables_of, write_prices
 
@@ -76,6 +76,20 @@ def test_stock_and_period_are_picked(page: Page, sample_page: str) -> None:
     expect(page.get_by_role("status")).to_contain_text("back at its peak on 2012-09-24")
     assert page.locator("#price .mark-text").all_text_contents() == ["peak", "trough", "recovery"]
     assert figure(page, "Time to recover").split("\n") == ["Time to recover", "3.8 years", "2012-09-24"]
+
+
+def test_late_answer_does_not_replace_what_was_chosen_since(page: Page, sample_page: str) -> None:
+    held: list[Route] = []
+    page.route("**/api/report/AAPL?period=all", lambda route: held.append(route))  # noqa: PLW0108 - playwright marks it
+    page.goto(sample_page)
+    expect(page.get_by_label("Period")).to_have_value("all")
+    page.get_by_label("Period").select_option("2008")
+    expect(page.get_by_role("status")).to_contain_text("of AAPL in 2008")
+    assert len(held) == 1
+    with page.expect_response("**/api/report/AAPL?period=all"):
+        held[0].continue_()
+    page.evaluate("new Promise((done) => setTimeout(done, 50))")
+    expect(page.get_by_role("status")).to_contain_text("of AAPL in 2008")
 
 
 def test_address_leads_to_a_report_and_json_is_linked(page: Page, sample_page: str) -> None:

@@ -36,7 +36,7 @@ class LogWriter:
         rows_per_entry: int = 1_000,
         clock: int | None = None,
     ) -> str:
-        """Add (record, event time, split, number) as entries; `clock` after the last. Returns the segment's name."""
+        """Add (record, time, split, number) as entries, `clock` after the last; gives the segment's name."""
         codec = self._codecs[channel]
         values, times, names, numbers = (list(c) for c in zip(*records, strict=True))
         rows = ColumnBatch(codec.to_columns(values), times, names, numbers)

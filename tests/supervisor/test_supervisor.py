@@ -109,13 +109,20 @@ def test_configuration_error_is_not_tried_again(supervisor: Supervisor, tmp_path
 
 def test_dying_too_often_ends_with_the_log(supervisor: Supervisor, tmp_path: Path) -> None:
     child = supervisor.start(
-        spec(tmp_path, r"print('no \x1b[31mcolours'); raise SystemExit(3)", restarts_max=2)
+        spec(tmp_path, r"print('no \x1b[31mcolours'); raise SystemExit(4)", restarts_max=2)
     )
     with pytest.raises(
         SupervisorError, match=r"dummy ended 3 times within 60 s and .*\n  no \\x1b\[31mcolours"
     ):
         until(lambda: False, supervisor)
     assert child.restarts == 2
+
+
+def test_alarm_is_not_tried_again(supervisor: Supervisor, tmp_path: Path) -> None:
+    child = supervisor.start(spec(tmp_path, "print('the spool was cloned'); raise SystemExit(3)"))
+    with pytest.raises(SupervisorError, match=r"dummy must not be started again:\n  the spool was cloned"):
+        until(lambda: False, supervisor)
+    assert child.restarts == 0
 
 
 def test_missing_program_is_a_sentence(supervisor: Supervisor, tmp_path: Path) -> None:

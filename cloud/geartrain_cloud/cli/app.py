@@ -68,47 +68,50 @@ def _demo() -> None:
     """Run a demo: the whole path on this machine."""
 
 
+InputOption = Annotated[
+    Path | None,
+    typer.Option("--input", metavar="FILE", help="Prices: a CSV file (.gz too) of symbol,date,price."),
+]
+DevicesOption = Annotated[
+    int | None, typer.Option(min=1, max=256, help="Agents; default 5, or one a symbol if there are fewer.")
+]
+DemoCutOption = Annotated[
+    CutChoice | None,
+    typer.Option(
+        metavar="auto|edge|cloud",
+        help="auto: on the devices what may be there; edge: the same, or refuse; "
+        "cloud: only sources there. Default auto.",
+    ),
+]
+PeriodOption = Annotated[
+    PeriodChoice | None,
+    typer.Option(metavar="day|month|year|all", help="The period of the output. Default year."),
+]
+OutputOption = Annotated[
+    Path | None, typer.Option(metavar="FILE.json", help="Write the drawdowns here as well.")
+]
+PageOption = Annotated[bool, typer.Option("--page/--no-page", help="Show the page at the end, until Ctrl-C.")]
+SpeedOption = Annotated[str, typer.Option(metavar="N|max", help="Event seconds per second; a day is 86400.")]
+StateOption = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="The folder of this run; an existing one resumes. Default a new one."),
+]
+BrokerOption = Annotated[str, typer.Option(metavar="auto|amqtt|mosquitto|HOST:PORT", help="The MQTT broker.")]
+MasterOption = Annotated[str, typer.Option(metavar="URL", help="Spark's master.")]
+
+
 @demo_app.command("stocks")
 def stocks(
-    input_: Annotated[
-        Path | None,
-        typer.Option("--input", metavar="FILE", help="Prices: a CSV file (.gz too) of symbol,date,price."),
-    ] = None,
-    devices: Annotated[
-        int | None,
-        typer.Option(min=1, max=256, help="Agents; default 5, or one a symbol if there are fewer."),
-    ] = None,
-    cut: Annotated[
-        CutChoice | None,
-        typer.Option(
-            metavar="auto|edge|cloud",
-            help="auto: on the devices what may be there; edge: the same, or refuse; "
-            "cloud: only sources there. Default auto.",
-        ),
-    ] = None,
-    period: Annotated[
-        PeriodChoice | None,
-        typer.Option(metavar="day|month|year|all", help="The period of the output. Default year."),
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option(metavar="FILE.json", help="Write the drawdowns here as well.")
-    ] = None,
-    page: Annotated[
-        bool, typer.Option("--page/--no-page", help="Show the page at the end, until Ctrl-C.")
-    ] = True,
-    speed: Annotated[
-        str, typer.Option(metavar="N|max", help="Event seconds per second; a day is 86400.")
-    ] = "max",
-    state: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", help="The folder of this run; an existing one resumes. Default a new one."
-        ),
-    ] = None,
-    broker: Annotated[
-        str, typer.Option(metavar="auto|amqtt|mosquitto|HOST:PORT", help="The MQTT broker.")
-    ] = "auto",
-    master: Annotated[str, typer.Option(metavar="URL", help="Spark's master.")] = "local[2]",
+    input_: InputOption = None,
+    devices: DevicesOption = None,
+    cut: DemoCutOption = None,
+    period: PeriodOption = None,
+    output: OutputOption = None,
+    page: PageOption = True,
+    speed: SpeedOption = "max",
+    state: StateOption = None,
+    broker: BrokerOption = "auto",
+    master: MasterOption = "local[2]",
 ) -> None:
     """Worst drawdown of stocks, on real prices, from agents through MQTT and Spark to a page.
 

@@ -5,7 +5,7 @@
 const SVG = "http://www.w3.org/2000/svg";
 const byId = (id) => document.getElementById(id);
 const locale = "en-GB";
-const state = { symbols: [], report: null, at: null };
+const state = { symbols: [], report: null, asked: 0 };
 
 function element(name, attributes = {}, text = null) {
   const made = document.createElementNS(SVG, name);
@@ -277,14 +277,15 @@ async function load(symbol, period) {
   const link = byId("json");
   link.href = url;
   link.textContent = decodeURIComponent(url);
-  try {
-    state.report = await ask(url);
-  } catch (error) {
+  const asked = state.asked += 1;
+  const answer = await ask(url).catch((error) => error);
+  if (asked !== state.asked) return; // somebody has chosen something else meanwhile
+  if (answer instanceof Error) {
     state.report = null;
-    fail(error.message);
+    fail(answer.message);
     return;
   }
-  const r = state.report;
+  const r = state.report = answer;
   document.title = `Drawdown of ${r.symbol}, ${r.period}`;
   history.replaceState(null, "", `#${encodeURIComponent(symbol)}/${encodeURIComponent(period)}`);
   const place = byId("sentence");
