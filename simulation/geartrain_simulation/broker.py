@@ -171,8 +171,19 @@ class SimBroker:
         elif len(session.inbox) >= INBOX_MAX:
             self._count("overflow", topic)
         else:
+            payload = self._as_it_arrives(topic, payload)
             self._note("deliver", f"{session.client_id} {topic} {short_digest(payload)}")
             session.arrive(Incoming(topic, payload))
+
+    def _as_it_arrives(self, topic: str, payload: bytes) -> bytes:
+        faults = self.faults
+        if not payload or self._random.random() >= faults.damage or not matches(faults.damage_filter, topic):
+            return payload
+        self._count("damage", topic)
+        bit = self._random.randrange(8 * len(payload))
+        damaged = bytearray(payload)
+        damaged[bit // 8] ^= 1 << bit % 8
+        return bytes(damaged)
 
     def _lost(self, session: Session, what: str, topic: str, payload: bytes) -> bool:
         silent = self.world.loop.time() < self._silent_until_s.get(session.process.node.name, 0.0)

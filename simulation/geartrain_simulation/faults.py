@@ -14,9 +14,10 @@ class Faults:
     """Probabilities, each of one effect, and times in virtual seconds.
 
     drop, duplicate, reorder: of each leg of a publish; latency_s_max: of a leg; late_s_max: how far a
-    reordered one is held back; disk_error: of a disk call; torn: whether power loss may leave a part of a
-    write; pause_s_max: how long an effect takes; slow, slow_s_max: of one that takes far longer; read_s_max:
-    how long a read of a source takes.
+    reordered one is held back; damage: that a bit flips in a delivery on a topic that `damage_filter` matches
+    (never drawn: TCP has checksums); disk_error: of a disk call; torn: whether power loss may leave a part of
+    a write; pause_s_max: how long an effect takes; slow, slow_s_max: of one that takes far longer;
+    read_s_max: how long a read of a source takes.
     """
 
     drop: float = 0.0
@@ -24,6 +25,8 @@ class Faults:
     reorder: float = 0.0
     latency_s_max: float = 0.005
     late_s_max: float = 2.0
+    damage: float = 0.0
+    damage_filter: str = "#"
     disk_error: float = 0.0
     torn: bool = True
     pause_s_max: float = 0.002

@@ -14,14 +14,17 @@ from typing import TypeVar
 from geartrain.errors import GeartrainError, LedgerError, SpoolError
 from geartrain.ports import (
     AckCursor,
+    ClosedEpoch,
     Entry,
     EntryKind,
     LedgerChange,
     QuarantinedBatch,
+    Rewrite,
     SplitProgress,
     SpoolCommit,
     SpooledBatch,
     SpoolImage,
+    SpoolTip,
     StoredSchema,
     StoredSegment,
 )
@@ -66,7 +69,7 @@ class SpoolBook:
     def __init__(self) -> None:
         self.device = self.flow = ""
         self.epoch = b""
-        self.digest = bytes(DIGEST_BYTES)
+        self.digest = self.acked_digest = bytes(DIGEST_BYTES)
         self.last_seq = self.acked_seq = 0
         self.batches: dict[int, SpooledBatch] = {}
         self.positions: dict[tuple[str, str], SplitProgress] = {}
@@ -79,7 +82,8 @@ class SpoolBook:
         """What a store gives when it is opened."""
         spooled_bytes = sum(batch.size for batch in self.batches.values())
         marks = (self.epoch, self.last_seq, self.acked_seq, self.digest, spooled_bytes)
-        return SpoolImage(*marks, dict(self.positions), dict(self.state), dict(self.counters))
+        kept = (dict(self.positions), dict(self.state), dict(self.counters))
+        return SpoolImage(*marks, *kept, self.acked_digest)
 
     def apply(self, change: SpoolCommit) -> None:
         """Write a commit; raises `SpoolError` when its batches do not follow on the last."""
@@ -89,6 +93,17 @@ class SpoolBook:
         for batch in change.batches:
             self.batches[batch.seq] = batch
             self.last_seq, self.digest = batch.seq, batch.digest
+        for gap in change.gaps:
+            if not 1 <= gap.first_seq <= gap.seq <= self.last_seq:
+                raise SpoolError(f"a gap from {gap.first_seq} to {gap.seq} leaves what is held")
+            replaced = [seq for seq in self.batches if gap.first_seq <= seq <= gap.seq]
+            for seq in replaced:
+                del self.batches[seq]
+            if replaced:
+                self.batches[gap.seq] = gap
+        self._write_rest(change)
+
+    def _write_rest(self, change: SpoolCommit) -> None:
         self.positions.update(change.positions)
         self.counters.update(change.counters)
         for at, value in change.state.items():
@@ -102,8 +117,24 @@ class SpoolBook:
         if through_seq > self.last_seq:
             raise SpoolError(f"cannot trim {through_seq}, the last batch is {self.last_seq}")
         self.on_trim(self.epoch, through_seq)
-        self.acked_seq = max(self.acked_seq, through_seq)
+        if through_seq > self.acked_seq:
+            self.acked_seq = through_seq
+            self.acked_digest = self.batches[through_seq].digest if through_seq in self.batches else b""
         self.batches = {seq: batch for seq, batch in self.batches.items() if seq > through_seq}
+
+    def renew(self, epoch: bytes, rewrite: Rewrite, change: SpoolCommit) -> SpoolTip:
+        """Begin a new epoch with what `rewrite` makes of each batch; raises `SpoolError` when that is not
+        numbered from 1.
+        """
+        held = [batch for _, batch in sorted(self.batches.items())]
+        made = [batch for batch in map(rewrite, [None, *held]) if batch is not None]
+        if [batch.seq for batch in made] != list(range(1, len(made) + 1)):
+            raise SpoolError("the batches of a new epoch are not numbered from 1")
+        self.epoch, self.batches = epoch, {batch.seq: batch for batch in made}
+        self.last_seq, self.acked_seq = len(made), 0
+        self.digest, self.acked_digest = made[-1].digest, bytes(DIGEST_BYTES)
+        self._write_rest(change)
+        return SpoolTip(self.last_seq, self.digest, sum(batch.size for batch in made))
 
 
 class SimSpoolStore:
@@ -147,6 +178,12 @@ class SimSpoolStore:
         """Delete batches with seq <= `through_seq` and remember it as acked."""
         await self._transactions.run("trim", lambda: self._book.trim(through_seq), str(through_seq))
 
+    async def renew(self, epoch: bytes, rewrite: Rewrite, change: SpoolCommit) -> SpoolTip:
+        """Begin a new epoch in one transaction."""
+        return await self._transactions.run(
+            "renew", lambda: self._book.renew(epoch, rewrite, change), epoch.hex()
+        )
+
     async def close(self) -> None:
         """Release the store; a second call does nothing."""
         self._transactions.is_open = False
@@ -161,7 +198,7 @@ class LedgerBook:
         self.term = 0
         self.entries: dict[tuple[str, str, int], list[Entry]] = {}
         self.cursors: dict[tuple[str, str], AckCursor] = {}
-        self.closed: set[tuple[str, str, bytes]] = set()
+        self.closed: dict[tuple[str, str, bytes], ClosedEpoch] = {}
         self.schemas: dict[tuple[str, str, str], StoredSchema] = {}
         self.quarantined: list[QuarantinedBatch] = []
         self.digests: dict[tuple[str, str, bytes], dict[int, bytes]] = {}
@@ -197,9 +234,10 @@ class LedgerBook:
             kept[one.seq] = one.digest
             for seq in [seq for seq in kept if seq <= one.seq - DIGESTS_KEPT]:
                 del kept[seq]
-        for epoch in change.closed_epochs:
-            self.closed.add(epoch)
-            self.digests.pop(epoch, None)
+        for closed in change.closed_epochs:
+            key = (closed.device, closed.flow, closed.epoch)
+            self.closed[key] = closed
+            self.digests.pop(key, None)
         self.on_commit(change)
 
 
@@ -231,9 +269,13 @@ class SimLedgerStore:
             "cursors", lambda: [self._book.cursors[at] for at in sorted(self._book.cursors)]
         )
 
-    async def closed_epochs(self) -> set[tuple[str, str, bytes]]:
-        """(device, flow, epoch) of every epoch that a later one has replaced."""
-        return await self._read("closed_epochs", lambda: set(self._book.closed))
+    async def closed_epochs(self) -> list[ClosedEpoch]:
+        """The epochs that a later one has replaced, by device, flow and ordinal."""
+
+        def closed() -> list[ClosedEpoch]:
+            return sorted(self._book.closed.values(), key=lambda c: (c.device, c.flow, c.ordinal))
+
+        return await self._read("closed_epochs", closed)
 
     async def schemas(self) -> list[StoredSchema]:
         """Every schema announced so far, in the order they were stored."""

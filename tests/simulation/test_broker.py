@@ -96,6 +96,31 @@ def test_reorder() -> None:
     assert sorted(got) == list(range(PUBLISHES))
 
 
+def test_damage_flips_one_bit() -> None:
+    world = World(1)
+    broker = SimBroker(world, Faults(damage=1.0, damage_filter="bad/#"))
+    got: list[tuple[str, bytes]] = []
+
+    async def main(process: Process) -> None:
+        async with SimNet(process, broker).connect("client") as connection:
+            await connection.subscribe("#")
+            for topic in ("good/a", "bad/a", "bad/b"):
+                await connection.publish(topic, bytes(100))
+                one = await anext(connection.incoming())
+                got.append((one.topic, one.payload))
+
+    async def story() -> None:
+        node = world.node("n", main)
+        node.start()
+        await node.finished
+
+    world.run(story())
+    world.close()
+    ones = [int.from_bytes(payload).bit_count() for _, payload in got]
+    assert ones == [0, 1, 1]
+    assert broker.counters == {"damage": 2}
+
+
 def test_a_cut_loses_what_is_under_way_and_is_survived() -> None:
     faults = Faults(latency_s_max=0.001)
     got = exchange(faults, trouble=lambda broker: broker.cut("listener", 0.3))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import pytest
 
 from geartrain_simulation.checkers import ViolationError
+from geartrain_simulation.faults import Faults
 from geartrain_simulation.fleet import Fleet, Outcome, Programs
 from geartrain_simulation.loop import DeadlockError, LivelockError
 from geartrain_simulation.world import OutOfTimeError
@@ -40,6 +41,21 @@ def test_nothing_is_lost_or_doubled(piece: int) -> None:
         "records_overtaken",
     ):
         assert not any(outcome.counters.get(counter, 0) for outcome in outcomes), counter
+
+
+def test_batches_that_are_damaged_on_the_way_are_refused_and_come_again() -> None:
+    def damage(fleet: Fleet) -> None:
+        fleet.broker.faults = Faults(damage=0.2, damage_filter="geartrain/v1/+/+/+/up")
+        fleet.world.later(8.0, heal, fleet)
+
+    def heal(fleet: Fleet) -> None:
+        fleet.broker.faults = Faults()
+
+    outcomes = [Fleet(seed, plot=damage).run() for seed in range(10)]
+    assert sum(outcome.faults["damage"] for outcome in outcomes) > 100
+    for counter in ("digest_mismatches", "malformed_batches", "quarantined_batches"):
+        assert sum(outcome.counters.get(counter, 0) for outcome in outcomes) > 0, counter
+    assert not any(outcome.counters.get("losses", 0) for outcome in outcomes)
 
 
 @dataclass(frozen=True, slots=True)

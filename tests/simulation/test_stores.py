@@ -11,6 +11,7 @@ from geartrain.errors import LedgerError, SpoolError
 from geartrain.ports import (
     AckCursor,
     BatchDigest,
+    ClosedEpoch,
     Entry,
     EntryKind,
     LedgerChange,
@@ -181,8 +182,9 @@ def test_a_ledger_gives_back_what_was_committed(world: World) -> None:
         assert await store.counters() == {"rows": 2}
         assert await store.digest_at("a", "stocks", EPOCH, 1_029 - DIGESTS_KEPT) is None
         assert await store.digest_at("a", "stocks", EPOCH, 1_030 - DIGESTS_KEPT) is not None
-        await store.commit(term, LedgerChange(closed_epochs=[("a", "stocks", EPOCH)]))
-        assert await store.closed_epochs() == {("a", "stocks", EPOCH)}
+        closed = ClosedEpoch("a", "stocks", EPOCH, 1, 2, bytes(16))
+        await store.commit(term, LedgerChange(closed_epochs=[closed]))
+        assert await store.closed_epochs() == [closed]
         assert await store.digest_at("a", "stocks", EPOCH, 1_029) is None
         for wrong in (2, 4):
             with pytest.raises(LedgerError, match=f"entry {wrong} of .* does not follow on 2"):
