@@ -7,7 +7,7 @@ payloads in memory; the recorders write down the order of effects.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,9 +20,16 @@ from geartrain.ports import Incoming, LedgerChange, SplitProgress
 from geartrain.record import Record
 from geartrain.schema import ColumnBatch, RowCodec, Schema
 from geartrain.wire.body import encode_rows
-from geartrain.wire.codec import decode_control, encode_envelope, encode_header, encode_schemas
+from geartrain.wire.codec import (
+    decode_header,
+    encode_envelope,
+    encode_gap,
+    encode_header,
+    encode_schemas,
+)
+from geartrain.wire.control import decode_control
 from geartrain.wire.digest import FIRST_DIGEST, next_digest
-from geartrain.wire.envelope import Ack, BatchKind, Control, Envelope, Header, Nack
+from geartrain.wire.envelope import Ack, BatchKind, Control, Envelope, Header, Nack, NackReason, Welcome
 from geartrain.wire.topics import parse_up, up_topic
 from geartrain_cloud.ingest.config import FlowConfig, IngestConfig
 from geartrain_cloud.ingest.counters import Counter
@@ -113,6 +120,32 @@ class TestDevice:
             positions={("quotes", self.name): SplitProgress(self.number, time)} if moved else {},
         )
 
+    def hello(self) -> bytes:
+        """The question where the device stands."""
+        header = replace(self.header(BatchKind.HELLO), seq=0)
+        return self.unsequenced(header, b"")
+
+    def answer_schemas(self, schemas: Mapping[str, Schema]) -> bytes:
+        """A SCHEMA batch without a seq."""
+        return self.unsequenced(replace(self.header(BatchKind.SCHEMA), seq=0), encode_schemas(schemas))
+
+    @staticmethod
+    def unsequenced(header: Header, body: bytes) -> bytes:
+        """A publish that has no place in the epoch."""
+        raw = encode_header(header)
+        return encode_envelope(Envelope(raw, body, next_digest(FIRST_DIGEST, raw, body), 1))
+
+    def drop(self, first: int, last: int, counts: Sequence[tuple[int, str, int]]) -> bytes:
+        """Put a gap in the place of batches; returns its payload."""
+        marks = decode_header(self.batches[last].header).watermarks
+        after = self.batches[last].digest
+        for seq in range(first, last + 1):
+            del self.batches[seq]
+        kind = Header(BatchKind.GAP, self.flow, self.name, self.epoch, last, watermarks=marks)
+        raw, body = encode_header(replace(kind, first_seq=first, digest_after=after)), encode_gap(counts)
+        self.batches[last] = Envelope(raw, body, next_digest(FIRST_DIGEST, raw, body), first)
+        return self.payload(last)
+
     def batch(self, header: Header, body: bytes) -> bytes:
         """Commit a batch to the spool; returns its payload."""
         raw = encode_header(header)
@@ -197,6 +230,20 @@ class LoopNet:
     def nacks(self, device: TestDevice) -> list[Nack]:
         """The NACKs of a device."""
         return [control for control in self.controls(device) if isinstance(control, Nack)]
+
+    def welcomes(self, device: TestDevice) -> list[Welcome]:
+        """The answers to the hellos of a device."""
+        return [control for control in self.controls(device) if isinstance(control, Welcome)]
+
+    async def insist(self, device: TestDevice) -> None:
+        """Let the device, which has no schema, send all again at each NEED_SCHEMA until its last is acked."""
+        asked = -1
+        while not any(a.seq == device.seq for a in self.acks(device)):
+            needs = [n for n in self.nacks(device) if n.reason is NackReason.NEED_SCHEMA]
+            if len(needs) > asked:
+                asked = len(needs)
+                self.deliver(device.topic, *(device.payload(seq) for seq in sorted(device.batches)))
+            await asyncio.sleep(0.01)
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """Wait until something that follows an answer holds."""

@@ -17,6 +17,7 @@ from geartrain.event_time import START_OF_TIME
 from geartrain.ports import (
     AckCursor,
     BatchDigest,
+    ClosedEpoch,
     Entry,
     EntryKind,
     LedgerChange,
@@ -69,7 +70,7 @@ def test_everything_committed_comes_back_after_opening_again(tmp_path: Path) -> 
     change = LedgerChange(
         [assigned, entry],
         [CURSOR],
-        [("d", "f", b"older---")],
+        [ClosedEpoch("d", "f", b"older---", 1, 1, b"e" * 16)],
         [schema],
         [QuarantinedBatch("d", "f", EPOCH, 3, 4, "reason", b"raw")],
         [BatchDigest("d", "f", EPOCH, 7, b"d" * 16), BatchDigest("d", "f", b"older---", 1, b"e" * 16)],
@@ -83,7 +84,7 @@ def test_everything_committed_comes_back_after_opening_again(tmp_path: Path) -> 
     async def check(ledger: SqliteLedger, term: int) -> None:
         assert term == 2
         assert await ledger.cursors() == [CURSOR]
-        assert await ledger.closed_epochs() == {("d", "f", b"older---")}
+        assert await ledger.closed_epochs() == list(change.closed_epochs)
         assert await ledger.schemas() == [schema]
         assert await ledger.last_entries() == [entry]
         assert await ledger.devices() == [("f", "c", "d")]

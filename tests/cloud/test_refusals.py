@@ -18,7 +18,7 @@ from geartrain.wire.envelope import BatchKind
 from geartrain.wire.limits import LIMITS
 from geartrain.wire.topics import up_topic
 from geartrain_cloud.log.reader import LogReader
-from tests.cloud.fleet import FLOW, QUOTE, Running, TestDevice, make_config, prices, running
+from tests.cloud.fleet import FLOW, PATIENCE_S, QUOTE, Running, TestDevice, make_config, prices, running
 
 Scenario = Callable[[Running, TestDevice], Awaitable[None]]
 
@@ -96,16 +96,19 @@ def test_payload_above_the_cap_and_foreign_topics_are_dropped(tmp_path: Path) ->
 
 def test_rows_without_a_known_schema_are_quarantined_in_their_turn_and_acked(tmp_path: Path) -> None:
     async def run() -> LogReader:
-        async with running(make_config(tmp_path)) as world:
+        async with running(make_config(tmp_path, nack_interval_ms=1)) as world, asyncio.timeout(PATIENCE_S):
             device = TestDevice()
-            world.net.deliver(device.topic, device.quotes(1.0, 2.0), device.schemas(), device.quotes(3.0))
-            await world.net.acked(device)
+            device.quotes(1.0, 2.0)
+            device.schemas()
+            device.quotes(3.0)
+            await world.net.insist(device)
         return world.reader
 
     reader = asyncio.run(run())
     assert prices(reader) == [3.0]
     counters = reader.counters()
     assert counters["unknown_schema_batches"] == 1
+    assert counters["schemas_asked"] == 3
     assert counters["quarantined_records"] == 2
     assert quarantine(tmp_path)[0][:5] == ("device-1", FLOW, b"epoch--1", 1, 2)
     assert reader.clock(FLOW, "quotes", reader.positions(FLOW)["quotes"]) == 30

@@ -18,7 +18,7 @@ from geartrain_cloud.cli import main
 from geartrain_cloud.log.hold import shared_log
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.log.resubmit import resubmit_letter
-from tests.cloud.fleet import FLOW, QUOTE, Running, TestDevice, make_config, prices, running
+from tests.cloud.fleet import FLOW, PATIENCE_S, QUOTE, Running, TestDevice, make_config, prices, running
 
 LETTERS = RowCodec(Letter)
 
@@ -167,7 +167,15 @@ def test_acked_batch_is_resubmitted_once_as_soon_as_its_schema_is_known(
         rows = ColumnBatch([["late letter"], ["r"], [b""]], [5], [device.name], [7])
         return device.rows("_late", LETTERS.schema, rows)
 
-    play(tmp_path, unannounced)
+    async def insist() -> None:
+        config = make_config(tmp_path, ("device-1", "device-2"), nack_interval_ms=1)
+        async with running(config) as world, asyncio.timeout(PATIENCE_S):
+            device = TestDevice()
+            device.schemas()
+            unannounced(device)
+            await world.net.insist(device)
+
+    asyncio.run(insist())
     (held,) = gear(capsys, tmp_path, "quarantine", "ls")
     assert (held["state"], held["count"], held["number"]) == ("acked", 1, 1)
     shown = gear(capsys, tmp_path, "quarantine", "show", "1")

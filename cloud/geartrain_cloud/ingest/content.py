@@ -15,10 +15,10 @@ from geartrain.graph import LATE
 from geartrain.ports import AckCursor, EntryKind, StoredSchema
 from geartrain.schema import ColumnBatch, Schema
 from geartrain.wire.body import decode_rows
-from geartrain.wire.codec import decode_schemas
+from geartrain.wire.codec import decode_gap, decode_schemas
 from geartrain.wire.envelope import BatchKind, Header
 from geartrain_cloud.ingest.config import SYSTEM_CHANNELS
-from geartrain_cloud.ingest.counters import ROWS_PREFIX, Counter, Counters
+from geartrain_cloud.ingest.counters import DROPPED_PREFIX, ROWS_PREFIX, Counter, Counters
 from geartrain_cloud.ingest.group import Group, Partition
 from geartrain_cloud.ingest.lineage import Arrival
 from geartrain_cloud.ingest.quarantine import Quarantine
@@ -46,30 +46,79 @@ class Content:
             partition = self._partitions[stream.flow, channel]
             self._group.append_note(partition, kind, (stream.device, epoch, seq), detail)
 
-    def append(self, stream: DeviceStream, cursor: AckCursor, arrival: Arrival) -> None:
-        """Take the batch that follows on `cursor`, and move the stream's cursor over it."""
+    def lacks_schema(self, stream: DeviceStream, arrival: Arrival) -> bool:
+        """Whether the rows of a batch are of a channel that has no schema yet."""
+        channel = arrival.header.channel
+        return channel in stream.channels and (stream.flow, channel) not in self._schemas
+
+    def learn(self, arrival: Arrival) -> None:
+        """Take the schemas of a batch that has no seq."""
+        self._take_schemas(arrival, in_sequence=False)
+
+    def append(self, stream: DeviceStream, cursor: AckCursor, arrival: Arrival, first_seq: int) -> None:
+        """Take the batch that follows on `cursor`, and move the stream's cursor over it.
+
+        first_seq: of a gap, the first of its batches that was not appended before.
+        """
         header = arrival.header
-        rows = None
+        rows, dropped = None, dict(header.dropped)
         if header.kind is BatchKind.SCHEMA:
-            self._take_schemas(arrival)
+            self._take_schemas(arrival, in_sequence=True)
+        elif header.kind is BatchKind.GAP:
+            dropped = self._gap(arrival, first_seq)
         else:
             rows = self._rows(stream, arrival)
         part = self._part(header, rows) if rows is not None and len(rows) else None
         watermarks = self._move_clocks(stream, cursor, header)
         if part is not None:
             self._log(header, part)
+        if dropped:
+            self._declare(stream, header, dropped, first_seq)
         stream.cursor = AckCursor(
             stream.device,
             stream.flow,
             header.epoch,
             cursor.ordinal,
             header.seq,
-            arrival.envelope.digest,
+            arrival.digest_after,
             {**cursor.positions, **header.positions},
             watermarks,
         )
         self._group.move(stream.cursor, len(arrival.payload))
-        self._counters.add(Counter.BATCHES_APPENDED)
+        self._counters.add(Counter.GAPS if header.kind is BatchKind.GAP else Counter.BATCHES_APPENDED)
+
+    def _gap(self, arrival: Arrival, first_seq: int) -> dict[str, int]:
+        """The rows that a gap declares as dropped, by channel; only of batches that never came."""
+        header = arrival.header
+        self._counters.add(Counter.BATCHES_DROPPED, header.seq - first_seq + 1)
+        try:
+            declared = decode_gap(header, arrival.envelope.body)
+        except WireError as error:
+            reason = f"gap {header.seq}: its body cannot be decoded: {error}"
+            self._quarantine.keep(arrival, Counter.UNDECODABLE_BATCHES, reason, in_sequence=True)
+            return {}
+        dropped: dict[str, int] = {}
+        for seq, channel, count in declared:
+            if seq >= first_seq:
+                dropped[channel] = dropped.get(channel, 0) + count
+        return dropped
+
+    def _declare(
+        self, stream: DeviceStream, header: Header, dropped: Mapping[str, int], first_seq: int
+    ) -> None:
+        """Count rows that the device dropped, and log so on the channels they were for."""
+        which = f"before batch {header.seq}"
+        if header.kind is BatchKind.GAP:
+            which = f"of the batches {first_seq} to {header.seq}"
+        for channel, count in sorted(dropped.items()):
+            self._counters.add(Counter.RECORDS_DROPPED, count)
+            if channel not in stream.channels:
+                continue
+            self._counters.add(f"{DROPPED_PREFIX}{header.flow}/{channel}", count)
+            partition = self._partitions[header.flow, channel]
+            detail = f"{count} records {which} were dropped by the device, whose spool was full or damaged"
+            batch = (stream.device, header.epoch, header.seq)
+            self._group.append_note(partition, EntryKind.DROPPED, batch, detail)
 
     def _rows(self, stream: DeviceStream, arrival: Arrival) -> ColumnBatch | None:
         header, channel = arrival.header, arrival.header.channel
@@ -91,13 +140,13 @@ class Content:
         self._quarantine.keep(arrival, why, f"batch {header.seq}: {reason}", in_sequence=True)
         return None
 
-    def _take_schemas(self, arrival: Arrival) -> None:
+    def _take_schemas(self, arrival: Arrival, *, in_sequence: bool) -> None:
         header = arrival.header
         try:
             announced = decode_schemas(arrival.envelope.body)
         except WireError as error:
             reason = f"batch {header.seq}: its schemas cannot be decoded: {error}"
-            self._quarantine.keep(arrival, Counter.UNDECODABLE_BATCHES, reason, in_sequence=True)
+            self._quarantine.keep(arrival, Counter.UNDECODABLE_BATCHES, reason, in_sequence=in_sequence)
             return
         refused = [
             refusal
@@ -108,7 +157,7 @@ class Content:
             self._counters.add(why)
         if refused:
             why, reason = refused[0]
-            self._quarantine.keep(arrival, why, f"batch {header.seq}: {reason}", in_sequence=True)
+            self._quarantine.keep(arrival, why, f"batch {header.seq}: {reason}", in_sequence=in_sequence)
 
     def _take_schema(self, place: tuple[str, str], schema: Schema) -> tuple[Counter, str] | None:
         """Store the schema of a channel; returns why not."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from geartrain.ports import (
     AckCursor,
     BatchDigest,
+    ClosedEpoch,
     Entry,
     EntryKind,
     LedgerChange,
@@ -80,7 +81,7 @@ class Group:
         self._entries: list[Entry] = []
         self._segments: dict[tuple[str, str, str], SegmentDraft] = {}
         self._cursors: dict[tuple[str, str], AckCursor] = {}
-        self._closed: list[tuple[str, str, bytes]] = []
+        self._closed: list[ClosedEpoch] = []
         self._schemas: list[StoredSchema] = []
         self._quarantined: list[QuarantinedBatch] = []
         self._digests: list[BatchDigest] = []
@@ -90,7 +91,7 @@ class Group:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing that must be committed."""
-        return not (self._entries or self._cursors or self._quarantined)
+        return not (self._entries or self._cursors or self._quarantined or self._schemas)
 
     def append_rows(self, partition: Partition, schema: Schema, part: SegmentPart, epoch: bytes) -> None:
         """Log the rows of one batch: one entry, whose clock is the partition's as it is now."""
@@ -144,9 +145,13 @@ class Group:
         self._digests.append(BatchDigest(cursor.device, cursor.flow, cursor.epoch, cursor.seq, cursor.digest))
         self.bytes += size
 
-    def close_epoch(self, device: str, flow: str, epoch: bytes) -> None:
+    def open_epoch(self, cursor: AckCursor) -> None:
+        """Remember an epoch that begins, before its first batch."""
+        self._cursors[cursor.device, cursor.flow] = cursor
+
+    def close_epoch(self, closed: ClosedEpoch) -> None:
         """Remember that an epoch was replaced by a later one."""
-        self._closed.append((device, flow, epoch))
+        self._closed.append(closed)
 
     def add_schema(self, schema: StoredSchema) -> None:
         """Store the schema of a channel."""

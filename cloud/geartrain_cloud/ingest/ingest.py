@@ -268,8 +268,13 @@ class _Core:
         """Take a committed group as durable, and let its devices know."""
         self.durable.take(sealed)
         for cursor in sealed.touched:
-            self.known.streams[cursor.device, cursor.flow].durable = cursor
-            self.outbox.ack(cursor)
+            stream = self.known.streams[cursor.device, cursor.flow]
+            stream.durable = cursor
+            if stream.greeted == cursor.epoch:
+                stream.greeted = b""
+                self.outbox.welcome(cursor)
+            if cursor.seq:
+                self.outbox.ack(cursor)
 
 
 def _filter(flow: str) -> str:

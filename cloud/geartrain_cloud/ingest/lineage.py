@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from geartrain.wire.digest import FIRST_DIGEST, next_digest
-from geartrain.wire.envelope import Envelope, Header
+from geartrain.wire.envelope import BatchKind, Envelope, Header
 
 DIGESTS_AT_HAND = 256
 """Digests of the newest batches kept in memory; older ones are asked of the ledger."""
@@ -25,6 +25,21 @@ class Arrival:
     header: Header
     envelope: Envelope
     payload: bytes
+
+    @property
+    def first_seq(self) -> int:
+        """The seq of the batch; of a gap, the first that it stands for."""
+        return self.header.first_seq or self.header.seq
+
+    @property
+    def digest_after(self) -> bytes:
+        """The running digest after it."""
+        return self.header.digest_after or self.envelope.digest
+
+    @property
+    def has_own_digest(self) -> bool:
+        """Whether its digest is that of its bytes alone, as it must be for a gap and what is unsequenced."""
+        return next_digest(FIRST_DIGEST, self.envelope.header, self.envelope.body) == self.envelope.digest
 
 
 class Place(Enum):
@@ -46,7 +61,9 @@ class WaitingBudget:
 
 @dataclass(slots=True)
 class Lineage:
-    """One epoch: `seq` and `digest` are those of the last batch appended."""
+    """One epoch: `seq` and `digest` are those of the last batch appended; schema_asks: how often the device
+    was asked for the schema of the next one.
+    """
 
     epoch: bytes
     budget: WaitingBudget
@@ -55,6 +72,7 @@ class Lineage:
     _waiting: dict[int, Arrival] = field(default_factory=dict)
     _recent: OrderedDict[int, bytes] = field(default_factory=OrderedDict)
     _claim: bytes = b""
+    schema_asks: int = 0
 
     @property
     def expected(self) -> int:
@@ -62,19 +80,24 @@ class Lineage:
         return self.seq + 1
 
     def place(self, arrival: Arrival) -> Place:
-        """Where the batch stands."""
-        if arrival.header.seq == self.expected:
-            return Place.NEXT
-        return Place.PAST if arrival.header.seq < self.expected else Place.BEYOND
+        """Where the batch stands; a gap is next where it stands for the next batch, among others."""
+        if arrival.header.seq < self.expected:
+            return Place.PAST
+        return Place.NEXT if arrival.first_seq <= self.expected else Place.BEYOND
 
     def fits(self, arrival: Arrival) -> bool:
-        """Whether the next batch's digest is that of the batch before it and its own bytes."""
+        """Whether the digest is that of the batch before and the next one's own bytes; a gap has its own."""
+        if arrival.header.kind is BatchKind.GAP:
+            return arrival.has_own_digest
         envelope = arrival.envelope
         return next_digest(self.digest, envelope.header, envelope.body) == envelope.digest
 
     def advance(self, arrival: Arrival) -> None:
         """Take the batch as the last one appended."""
-        self.seq, self.digest = arrival.header.seq, arrival.envelope.digest
+        if arrival.first_seq < arrival.header.seq:
+            self.skip_to(arrival.header.seq)
+        self.seq, self.digest = arrival.header.seq, arrival.digest_after
+        self.schema_asks = 0
         self._recent[self.seq] = self.digest
         if len(self._recent) > DIGESTS_AT_HAND:
             self._recent.popitem(last=False)
@@ -135,7 +158,7 @@ class Lineage:
         equal ones do.
         """
         seq, envelope = arrival.header.seq, arrival.envelope
-        if envelope.oldest_seq != seq or seq <= self.expected:
+        if not arrival.first_seq <= envelope.oldest_seq <= seq or arrival.first_seq <= self.expected:
             return False
         claim = next_digest(envelope.digest, envelope.header, envelope.body)
         is_second = claim == self._claim

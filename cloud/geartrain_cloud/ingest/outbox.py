@@ -1,16 +1,16 @@
 """Answers to devices, on their way to the broker: acks of what is durable, NACKs of what is missing.
 
-Stands after the commit. Guarantees: it holds one ack and one NACK of each reason for each (device, flow), so
-it is bounded; an ack is only ever replaced by a later one; the same NACK is not repeated within an interval.
+Stands after the commit. Guarantees: it holds one answer of each kind for each (device, flow), so it is
+bounded; an ack is only ever replaced by a later one; the same NACK is not repeated within an interval.
 """
 
 from __future__ import annotations
 
 import asyncio
 
-from geartrain.ports import AckCursor, Clock, Connection
-from geartrain.wire.codec import encode_control
-from geartrain.wire.envelope import Ack, Nack, NackReason
+from geartrain.ports import AckCursor, Clock, ClosedEpoch, Connection
+from geartrain.wire.control import encode_control
+from geartrain.wire.envelope import Ack, Nack, NackReason, Welcome
 from geartrain.wire.topics import ack_topic
 from geartrain_cloud.ingest.counters import Counter, Counters
 
@@ -22,6 +22,8 @@ class Outbox:
         self._clock, self._counters, self._nack_interval_s = clock, counters, nack_interval_s
         self.term = 0
         self._acks: dict[tuple[str, str], Ack] = {}
+        self._last_acks: dict[tuple[str, str], Ack] = {}
+        self._welcomes: dict[tuple[str, str], Welcome] = {}
         self._nacks: dict[tuple[str, str, NackReason], Nack] = {}
         self._nacked: dict[tuple[str, str, NackReason], tuple[bytes, int, float]] = {}
         self._filled = asyncio.Event()
@@ -34,28 +36,52 @@ class Outbox:
         self._acks[cursor.device, cursor.flow] = ack
         self._wake()
 
-    def nack(self, device: str, flow: str, epoch: bytes, seq: int, reason: NackReason) -> None:
-        """Answer that `seq` is what the device must send (or, for CLOSED, that its epoch is over)."""
+    def close(self, closed: ClosedEpoch, seq: int) -> None:
+        """Answer batch `seq` that its epoch is over, and first what of it is durable: that is never queued
+        again. Called only after the commit that closed it.
+        """
+        if closed.seq:
+            ack = Ack(closed.flow, closed.epoch, closed.seq, closed.digest, self.term)
+            self._last_acks[closed.device, closed.flow] = ack
+        self.nack(closed.device, closed.flow, closed.epoch, max(seq, 1), NackReason.CLOSED)
+
+    def welcome(self, cursor: AckCursor) -> None:
+        """Answer where the device stands; called only when the opening of the cursor's epoch is durable."""
+        said = Welcome(cursor.flow, cursor.epoch, cursor.positions, cursor.watermarks, self.term)
+        self._welcomes[cursor.device, cursor.flow] = said
+        self._wake()
+
+    def nack(self, device: str, flow: str, epoch: bytes, seq: int, reason: NackReason) -> bool:
+        """Answer that `seq` is what the device must send (or, for CLOSED, that its epoch is over).
+
+        Returns False where the same was said a moment ago, and nothing is sent.
+        """
         key, now = (device, flow, reason), self._clock.monotonic_s()
         last = self._nacked.get(key)
         if last is not None and last[:2] == (epoch, seq) and now - last[2] < self._nack_interval_s:
             self._counters.add(Counter.NACKS_SUPPRESSED)
-            return
+            return False
         self._nacked[key] = (epoch, seq, now)
         self._nacks[key] = Nack(flow, epoch, seq, reason, self.term)
         self._wake()
+        return True
 
     async def send_forever(self, connection: Connection) -> None:
         """Publish what is here and what comes, until the connection breaks with `NetError`."""
         while True:
             await self._filled.wait()
             # What is taken here is lost if the connection breaks: the devices send again, and are answered.
+            last_acks, self._last_acks = self._last_acks, {}
             acks, self._acks = self._acks, {}
+            welcomes, self._welcomes = self._welcomes, {}
             nacks, self._nacks = self._nacks, {}
             self._filled.clear()
-            for (device, flow), ack in acks.items():
+            for (device, flow), ack in (*last_acks.items(), *acks.items()):
                 await connection.publish(ack_topic(device, flow), encode_control(ack))
                 self._counters.add(Counter.ACKS_SENT)
+            for (device, flow), welcome in welcomes.items():
+                await connection.publish(ack_topic(device, flow), encode_control(welcome))
+                self._counters.add(Counter.WELCOMES_SENT)
             for (device, flow, _), nack in nacks.items():
                 await connection.publish(ack_topic(device, flow), encode_control(nack))
                 self._counters.add(Counter.NACKS_SENT)

@@ -17,6 +17,7 @@ from geartrain.event_time import START_OF_TIME
 from geartrain.ports import AckCursor, Disk, Entry, EntryKind, LedgerStore
 from geartrain.schema import Schema
 from geartrain_cloud.ingest.clock import ChannelClock
+from geartrain_cloud.ingest.closed import ClosedEpochs
 from geartrain_cloud.ingest.config import FlowConfig
 from geartrain_cloud.ingest.counters import Counter, Counters
 from geartrain_cloud.ingest.group import SEGMENTS, Group, Partition
@@ -38,7 +39,7 @@ class Recovered:
     partitions: dict[tuple[str, str], Partition]
     schemas: dict[tuple[str, str], Schema]
     streams: dict[tuple[str, str], DeviceStream]
-    closed: set[tuple[str, str, bytes]]
+    closed: ClosedEpochs
     counters: Counters
 
 
@@ -66,7 +67,8 @@ async def recover(
         for name, flow in sorted(flows.items())
         for device in sorted(flow.devices)
     }
-    return Recovered(term, partitions, schemas, streams, await ledger.closed_epochs(), counters)
+    closed = ClosedEpochs(await ledger.closed_epochs())
+    return Recovered(term, partitions, schemas, streams, closed, counters)
 
 
 def assign(

@@ -10,10 +10,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 
-from geartrain.ports import AckCursor, EntryKind
+from geartrain.ports import AckCursor, ClosedEpoch, EntryKind
 from geartrain.wire.digest import FIRST_DIGEST
-from geartrain.wire.envelope import NackReason
+from geartrain.wire.envelope import BatchKind, NackReason
 from geartrain_cloud.ingest.alarm import Alarm
+from geartrain_cloud.ingest.closed import ClosedEpochs
 from geartrain_cloud.ingest.content import Content
 from geartrain_cloud.ingest.counters import Counter, Counters
 from geartrain_cloud.ingest.group import Group
@@ -24,6 +25,9 @@ from geartrain_cloud.ingest.streams import DeviceStream
 
 _LOG = logging.getLogger("geartrain.ingest")
 
+SCHEMA_ASKS_MAX = 3
+"""How often a device is asked for a schema before the batch that needs it is quarantined."""
+
 DigestAt = Callable[[str, str, bytes, int], Awaitable[bytes | None]]
 
 
@@ -33,7 +37,7 @@ class Sequencer:
     def __init__(
         self,
         streams: Mapping[tuple[str, str], DeviceStream],
-        closed: set[tuple[str, str, bytes]],
+        closed: ClosedEpochs,
         budget: WaitingBudget,
         content: Content,
         group: Group,
@@ -51,11 +55,15 @@ class Sequencer:
     async def take(self, stream: DeviceStream, arrival: Arrival) -> None:
         """Take a batch of `stream`; raises `LedgerError` when the ledger cannot be asked."""
         epoch = arrival.header.epoch
+        closed = self._closed.get(stream.device, stream.flow, epoch)
+        if closed is not None:
+            self._refuse_closed(stream, closed, arrival)
+            return
+        if not arrival.header.seq:
+            self._take_unsequenced(stream, arrival)
+            return
         if stream.current is not None and epoch == stream.current.epoch:
             lineage = stream.current
-        elif (stream.device, stream.flow, epoch) in self._closed:
-            self._refuse_closed(stream, arrival)
-            return
         else:
             lineage = self._candidate(stream, epoch)
         place = lineage.place(arrival)
@@ -78,11 +86,43 @@ class Sequencer:
             stream.candidate = Lineage(epoch, self._budget)
         return stream.candidate
 
-    def _refuse_closed(self, stream: DeviceStream, arrival: Arrival) -> None:
+    def _take_unsequenced(self, stream: DeviceStream, arrival: Arrival) -> None:
+        """A HELLO, or the SCHEMA batch that answers a NACK."""
+        if not arrival.has_own_digest:
+            self._counters.add(Counter.DIGEST_MISMATCHES)
+            self._alarm.warn(Counter.DIGEST_MISMATCHES, stream.name, "what it said of itself came damaged")
+        elif arrival.header.kind is BatchKind.SCHEMA:
+            self._counters.add(Counter.SCHEMAS_ANSWERED)
+            self._content.learn(arrival)
+        else:
+            self._counters.add(Counter.HELLOS)
+            self._greet(stream, arrival.header.epoch)
+
+    def _greet(self, stream: DeviceStream, epoch: bytes) -> None:
+        """Open the epoch, so that nothing of the one before is appended behind the answer, and answer once
+        that is durable.
+        """
+        if stream.current is None or stream.current.epoch != epoch:
+            self._group.open_epoch(self._open_epoch(stream, self._candidate(stream, epoch)))
+        if stream.durable is not None and stream.durable.epoch == epoch:
+            self._outbox.welcome(stream.durable)
+        else:
+            stream.greeted = epoch
+
+    def _refuse_closed(self, stream: DeviceStream, closed: ClosedEpoch, arrival: Arrival) -> None:
+        if stream.durable is None or stream.durable.ordinal <= closed.ordinal:
+            # What the answer says of the epoch's end is not durable yet; the device sends again.
+            self._counters.add(Counter.WAITING_DROPPED)
+            return
         header = arrival.header
         reason = f"batch {header.seq} is of epoch {header.epoch.hex()}, which a later one has replaced"
-        self._quarantine.keep(arrival, Counter.CLOSED_EPOCH_BATCHES, reason)
-        self._outbox.nack(stream.device, stream.flow, header.epoch, header.seq, NackReason.CLOSED)
+        if not header.seq:
+            self._counters.add(Counter.CLOSED_EPOCH_BATCHES)
+        elif header.seq <= closed.seq:
+            self._counters.add(Counter.STALE_BATCHES)
+        else:
+            self._quarantine.keep(arrival, Counter.CLOSED_EPOCH_BATCHES, reason)
+        self._outbox.close(closed, header.seq)
 
     async def _answer_past(self, stream: DeviceStream, lineage: Lineage, arrival: Arrival) -> None:
         header = arrival.header
@@ -91,7 +131,7 @@ class Sequencer:
             known = await self._digest_at(stream.device, stream.flow, header.epoch, header.seq)
         if known is None:
             self._counters.add(Counter.STALE_BATCHES)
-        elif known == arrival.envelope.digest:
+        elif known == arrival.digest_after:
             self._counters.add(Counter.DUPLICATES)
         else:
             reason = f"batch {header.seq} was appended before with another digest; the first stands"
@@ -104,15 +144,16 @@ class Sequencer:
         if not lineage.fits(arrival):
             self._refuse_digest(stream, lineage)
             return
-        self._append(stream, lineage, arrival)
-        self._take_waiting(stream, lineage)
+        if self._append(stream, lineage, arrival):
+            self._take_waiting(stream, lineage)
 
     def _take_beyond(self, stream: DeviceStream, lineage: Lineage, arrival: Arrival) -> None:
         if lineage.claims_loss(arrival):
-            self._pass_loss(stream, lineage, arrival)
-            self._take_waiting(stream, lineage)
+            if not self._asks_schema(stream, lineage, arrival):
+                self._pass_loss(stream, lineage, arrival)
+                self._take_waiting(stream, lineage)
             return
-        waits = lineage.wait(arrival)
+        waits = arrival.header.kind is not BatchKind.GAP and lineage.wait(arrival)
         self._counters.add(Counter.REORDERED_BATCHES if waits else Counter.WAITING_DROPPED)
         self._nack(stream, lineage, NackReason.GAP)
 
@@ -121,7 +162,9 @@ class Sequencer:
             if not lineage.fits(arrival):
                 self._refuse_digest(stream, lineage)
                 return
-            self._append(stream, lineage, arrival)
+            if not self._append(stream, lineage, arrival):
+                self._counters.add(Counter.WAITING_DROPPED)
+                return
         if lineage.has_waiting:
             self._nack(stream, lineage, NackReason.GAP)
 
@@ -134,10 +177,27 @@ class Sequencer:
     def _nack(self, stream: DeviceStream, lineage: Lineage, reason: NackReason) -> None:
         self._outbox.nack(stream.device, stream.flow, lineage.epoch, lineage.expected, reason)
 
-    def _append(self, stream: DeviceStream, lineage: Lineage, arrival: Arrival) -> None:
-        cursor = self._cursor(stream, lineage)
+    def _append(self, stream: DeviceStream, lineage: Lineage, arrival: Arrival) -> bool:
+        """Append a batch whose turn has come; False where its schema was asked for instead."""
+        if self._asks_schema(stream, lineage, arrival):
+            return False
+        self._put(stream, lineage, arrival)
+        return True
+
+    def _asks_schema(self, stream: DeviceStream, lineage: Lineage, arrival: Arrival) -> bool:
+        """Ask for the schema that a batch lacks, unless that was in vain; whether the batch must wait."""
+        if lineage.schema_asks >= SCHEMA_ASKS_MAX or not self._content.lacks_schema(stream, arrival):
+            return False
+        place = (stream.device, stream.flow, lineage.epoch, arrival.header.seq)
+        if self._outbox.nack(*place, NackReason.NEED_SCHEMA):
+            lineage.schema_asks += 1
+            self._counters.add(Counter.SCHEMAS_ASKED)
+        return True
+
+    def _put(self, stream: DeviceStream, lineage: Lineage, arrival: Arrival) -> None:
+        cursor, first = self._cursor(stream, lineage), lineage.expected
         lineage.advance(arrival)
-        self._content.append(stream, cursor, arrival)
+        self._content.append(stream, cursor, arrival, first)
 
     def _cursor(self, stream: DeviceStream, lineage: Lineage) -> AckCursor:
         if lineage is stream.current and stream.cursor is not None:
@@ -150,23 +210,25 @@ class Sequencer:
         if before is not None:
             ordinal, kind = before.ordinal + 1, EntryKind.EPOCH
             detail = f"epoch {ordinal}; epoch {before.ordinal} ended at {before.seq}, loss unknown"
-            self._closed.add((stream.device, stream.flow, before.epoch))
-            self._group.close_epoch(stream.device, stream.flow, before.epoch)
+            closed = ClosedEpoch(
+                stream.device, stream.flow, before.epoch, before.ordinal, before.seq, before.digest
+            )
+            self._closed.add(closed)
+            self._group.close_epoch(closed)
             _LOG.warning("%s: %s", stream.name, detail)
         if stream.current is not None:
             self._counters.add(Counter.WAITING_DROPPED, stream.current.clear())
         stream.current, stream.candidate = lineage, None
         self._counters.add(Counter.EPOCHS_OPENED)
-        watermarks = {} if before is None else before.watermarks
-        cursor = AckCursor(
-            stream.device, stream.flow, lineage.epoch, ordinal, lineage.seq, FIRST_DIGEST, {}, watermarks
-        )
+        knew = ({}, {}) if before is None else (before.positions, before.watermarks)
+        place = (stream.device, stream.flow, lineage.epoch)
+        cursor = AckCursor(*place, ordinal, lineage.seq, FIRST_DIGEST, *knew)
         stream.cursor = cursor
         self._content.note(stream, kind, lineage.epoch, lineage.expected, detail)
         return cursor
 
     def _pass_loss(self, stream: DeviceStream, lineage: Lineage, arrival: Arrival) -> None:
-        first, seq = lineage.expected, arrival.header.seq
+        first, seq = lineage.expected, arrival.first_seq
         detail = (
             f"batches {first} to {seq - 1} are lost: they never came, and the device no longer holds them"
         )
@@ -174,7 +236,6 @@ class Sequencer:
         self._counters.add(Counter.LOSSES)
         self._counters.add(Counter.BATCHES_LOST, seq - first)
         self._counters.add(Counter.WAITING_DROPPED, lineage.skip_to(seq))
-        cursor = self._cursor(stream, lineage)
+        self._cursor(stream, lineage)
         self._content.note(stream, EntryKind.LOSS, lineage.epoch, seq, detail)
-        lineage.advance(arrival)
-        self._content.append(stream, cursor, arrival)
+        self._put(stream, lineage, arrival)

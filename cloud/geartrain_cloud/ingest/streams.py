@@ -15,7 +15,7 @@ class DeviceStream:
     channels: those it feeds, sorted; cursor: after the last batch that was appended, `durable`: after the
     last that was committed (None before the first); current: its open epoch; candidate: an epoch that has
     shown itself, but not yet by a first batch with a good digest; contact_us: when anything of the device
-    last arrived, wall clock, 0 before.
+    last arrived, wall clock, 0 before; greeted: an epoch whose HELLO is answered once its opening is durable.
     """
 
     device: str
@@ -26,6 +26,7 @@ class DeviceStream:
     current: Lineage | None = None
     candidate: Lineage | None = None
     contact_us: int = 0
+    greeted: bytes = b""
 
     @property
     def name(self) -> str:

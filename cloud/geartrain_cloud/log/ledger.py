@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from geartrain.errors import LedgerError
-from geartrain.ports import AckCursor, Entry, LedgerChange, StoredSchema
+from geartrain.ports import AckCursor, ClosedEpoch, Entry, LedgerChange, StoredSchema
 from geartrain_cloud.log.tables import (
     AT_PLACE,
+    CLOSED_KEPT,
     CREATE,
     DIGESTS_KEPT,
     INSERT_ENTRY,
@@ -74,9 +75,10 @@ class SqliteLedger:
         rows = await self._rows(SELECT_CURSORS + "ORDER BY flow, device")
         return [read_cursor(row) for row in rows]
 
-    async def closed_epochs(self) -> set[tuple[str, str, bytes]]:
-        """(device, flow, epoch) of every epoch that a later one has replaced."""
-        return set(await self._rows("SELECT device, flow, epoch FROM closed_epochs"))
+    async def closed_epochs(self) -> list[ClosedEpoch]:
+        """The epochs that a later one has replaced, by device, flow and ordinal: the last 1,000 of each."""
+        query = "SELECT device, flow, epoch, ordinal, seq, digest FROM closed_epochs "
+        return [ClosedEpoch(*row) for row in await self._rows(query + "ORDER BY device, flow, ordinal")]
 
     async def schemas(self) -> list[StoredSchema]:
         """Every schema announced so far, in the order they were stored."""
@@ -224,11 +226,18 @@ def _write(connection: sqlite3.Connection, change: LedgerChange) -> None:
         [(*place, seq - DIGESTS_KEPT) for place, seq in newest.items()],
     )
     connection.executemany(
-        "INSERT OR IGNORE INTO closed_epochs (device, flow, epoch) VALUES (?, ?, ?)", change.closed_epochs
+        "INSERT OR IGNORE INTO closed_epochs (device, flow, epoch, ordinal, seq, digest) "
+        "VALUES (?, ?, ?, ?, ?, ?)",
+        [(c.device, c.flow, c.epoch, c.ordinal, c.seq, c.digest) for c in change.closed_epochs],
+    )
+    connection.executemany(
+        "DELETE FROM closed_epochs WHERE device = ? AND flow = ? AND ordinal <= ?",
+        [(c.device, c.flow, c.ordinal - CLOSED_KEPT) for c in change.closed_epochs],
     )
     # A batch of a closed epoch is refused before its digest is asked for.
     connection.executemany(
-        "DELETE FROM digests WHERE device = ? AND flow = ? AND epoch = ?", change.closed_epochs
+        "DELETE FROM digests WHERE device = ? AND flow = ? AND epoch = ?",
+        [(c.device, c.flow, c.epoch) for c in change.closed_epochs],
     )
 
 

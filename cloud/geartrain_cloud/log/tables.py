@@ -24,6 +24,9 @@ VERSION = 2
 DIGESTS_KEPT = 1_024
 """Running digests remembered of each epoch: far more than an agent's window holds."""
 
+CLOSED_KEPT = 1_000
+"""Closed epochs remembered of each (device, flow)."""
+
 LEDGER_FILE = "ledger.sqlite"
 
 CREATE = """
@@ -66,6 +69,9 @@ CREATE TABLE closed_epochs (
     device TEXT NOT NULL,
     flow TEXT NOT NULL,
     epoch BLOB NOT NULL,
+    ordinal INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    digest BLOB NOT NULL,
     PRIMARY KEY (device, flow, epoch)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE digests (

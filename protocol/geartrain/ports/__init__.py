@@ -10,6 +10,7 @@ from geartrain.ports.disk import Disk
 from geartrain.ports.ledger import (
     AckCursor,
     BatchDigest,
+    ClosedEpoch,
     Entry,
     EntryKind,
     LedgerChange,
@@ -19,12 +20,21 @@ from geartrain.ports.ledger import (
     StoredSegment,
 )
 from geartrain.ports.net import Connection, Incoming, Net
-from geartrain.ports.spool import SplitProgress, SpoolCommit, SpooledBatch, SpoolImage, SpoolStore
+from geartrain.ports.spool import (
+    Rewrite,
+    SplitProgress,
+    SpoolCommit,
+    SpooledBatch,
+    SpoolImage,
+    SpoolStore,
+    SpoolTip,
+)
 
 __all__ = [
     "AckCursor",
     "BatchDigest",
     "Clock",
+    "ClosedEpoch",
     "Connection",
     "Disk",
     "Entry",
@@ -35,10 +45,12 @@ __all__ = [
     "Net",
     "QuarantinedBatch",
     "Randomness",
+    "Rewrite",
     "SplitProgress",
     "SpoolCommit",
     "SpoolImage",
     "SpoolStore",
+    "SpoolTip",
     "SpooledBatch",
     "StoredSchema",
     "StoredSegment",

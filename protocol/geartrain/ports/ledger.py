@@ -23,6 +23,7 @@ class EntryKind(Enum):
     JOINED = "joined"
     EPOCH = "epoch"
     LOSS = "loss"
+    DROPPED = "dropped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +50,25 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
+class ClosedEpoch:
+    """An epoch that a later one has replaced: the how manieth of its device it was, and the last batch that
+    was appended of it (seq 0: none).
+    """
+
+    device: str
+    flow: str
+    epoch: bytes
+    ordinal: int
+    seq: int
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class AckCursor:
     """Where a (device, flow) stands: the last batch appended of its open epoch, and what it knew then.
 
-    positions: by (source step, split); watermarks: by channel, microseconds.
+    seq: 0 where the epoch was opened by a HELLO and has no batch yet; positions: by (source step, split);
+    watermarks: by channel, microseconds.
     """
 
     device: str
@@ -118,7 +134,7 @@ class LedgerChange:
 
     entries: Sequence[Entry] = ()
     cursors: Sequence[AckCursor] = ()
-    closed_epochs: Sequence[tuple[str, str, bytes]] = ()
+    closed_epochs: Sequence[ClosedEpoch] = ()
     schemas: Sequence[StoredSchema] = ()
     quarantined: Sequence[QuarantinedBatch] = ()
     digests: Sequence[BatchDigest] = ()
@@ -141,8 +157,8 @@ class LedgerStore(Protocol):
         """Every device's cursor."""
         ...
 
-    async def closed_epochs(self) -> set[tuple[str, str, bytes]]:
-        """(device, flow, epoch) of every epoch that a later one has replaced."""
+    async def closed_epochs(self) -> list[ClosedEpoch]:
+        """The epochs that a later one has replaced, by device, flow and ordinal: the last 1,000 of each."""
         ...
 
     async def schemas(self) -> list[StoredSchema]:

@@ -1,0 +1,33 @@
+"""The epochs that later ones have replaced, as ingest remembers them.
+
+Stands beside the sequence. Guarantees: a batch of a remembered epoch is never appended again; of each
+(device, flow) the last 1,000 are remembered, in memory as in the ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from geartrain.ports import ClosedEpoch
+
+CLOSED_KEPT = 1_000
+
+
+class ClosedEpochs:
+    """By (device, flow) and epoch, in the order of their ordinals."""
+
+    def __init__(self, closed: Iterable[ClosedEpoch]) -> None:
+        self._closed: dict[tuple[str, str], dict[bytes, ClosedEpoch]] = {}
+        for one in closed:
+            self.add(one)
+
+    def add(self, one: ClosedEpoch) -> None:
+        """Remember an epoch, and forget the oldest of its device beyond `CLOSED_KEPT`."""
+        held = self._closed.setdefault((one.device, one.flow), {})
+        held[one.epoch] = one
+        while len(held) > CLOSED_KEPT:
+            held.pop(next(iter(held)))
+
+    def get(self, device: str, flow: str, epoch: bytes) -> ClosedEpoch | None:
+        """The closed epoch, or None where it is open, unknown or forgotten."""
+        return self._closed.get((device, flow), {}).get(epoch)
