@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import shutil
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from geartrain_cloud.sinks.tables import rows, write_json
 from geartrain_cloud.supervisor.child import printable
 from geartrain_cloud.supervisor.deployment import Deployment, Places
 from geartrain_cloud.supervisor.state_folder import (
+    MANIFEST,
     InputFile,
     Manifest,
     StateFolder,
@@ -63,12 +65,12 @@ def run_demo(name: str, options: DemoOptions) -> None:
     check_speed(options.speed)
     state = StateFolder(options.state, f"gear-{name}-")
     try:
-        notice.print(f"state folder: {state.path}")
         manifest = state.manifest()
         if manifest is None:
             manifest = begin(demo, options, state)
         else:
             check_resumed(demo, manifest, options, state.path)
+        notice.print(f"state folder: {state.path}", soft_wrap=True)
         if not manifest.finished:
             with StopSignal() as stop:
                 _run(demo, manifest, options, Places(state.path), stop, notice)
@@ -81,6 +83,8 @@ def run_demo(name: str, options: DemoOptions) -> None:
         raise
     finally:
         state.close()
+        if options.state is None and not (state.path / MANIFEST).exists():
+            shutil.rmtree(state.path)  # refused before it was begun
 
 
 def check_speed(speed: str) -> None:
