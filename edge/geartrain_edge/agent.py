@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 
 from geartrain.errors import FlowError, GeartrainError, SpoolError
+from geartrain.event_time import START_OF_TIME
 from geartrain.operators.conform import describe
 from geartrain.placement import Plan
 from geartrain.ports import Clock, Net, Randomness, SpoolCommit, SpoolImage, SpoolStore
@@ -23,10 +25,11 @@ from geartrain.wire.envelope import EPOCH_BYTES
 from geartrain_edge.backlog import Backlog, Counters, Identity
 from geartrain_edge.errors import AlarmError
 from geartrain_edge.intake import Intake
+from geartrain_edge.renewal import FLIP, Flip, Rewriter
 from geartrain_edge.sealing import Progress, Sealer
 from geartrain_edge.settings import AgentSettings
 from geartrain_edge.status import AgentStatus
-from geartrain_edge.uplink import Effects, Uplink
+from geartrain_edge.uplink import Effects, Hooks, Uplink
 
 _LOG = logging.getLogger("geartrain.agent")
 
@@ -48,6 +51,7 @@ class _Life:
     uplink: Uplink
     uplink_counters: Counters
     progress: Progress
+    flip: Flip
 
 
 class Agent:
@@ -101,6 +105,7 @@ class Agent:
         try:
             image = await store.open(device, flow, self._effects.randomness.token(EPOCH_BYTES))
             life = self._life = self._begin(intake, image)
+            life.uplink.hooks = Hooks(partial(self._renew, life), life.sealer.schemas)
             try:
                 await self._greet(life)
                 async with asyncio.TaskGroup() as group:
@@ -112,8 +117,9 @@ class Agent:
                     grace.cancel()
                 life.fragment.close()
             finally:
-                if changes := life.uplink_counters.changes():
-                    await store.commit(SpoolCommit(counters=changes))
+                # All of them: a commit that was cancelled on its way may have taken some along.
+                if raised := life.uplink_counters.raised():
+                    await store.commit(SpoolCommit(counters=raised))
         finally:
             await store.close()
 
@@ -140,7 +146,34 @@ class Agent:
             Uplink(settings.uplink, who, self._effects, backlog, uplink_counters),
             uplink_counters,
             intake.progress(),
+            Flip.of(image.state.get(FLIP)),
         )
+
+    async def _renew(self, life: _Life, why: str) -> None:
+        """Begin a new epoch, because ingest knows another history of this one; raises `AlarmError` for the
+        second time.
+        """
+        async with life.backlog.lock:
+            now_us, window_s = self._effects.clock.now_us(), self._settings.uplink.flip_window_s
+            alarm = life.uplink.alarmed(why)
+            if life.flip.is_recent(now_us, window_s):
+                raise alarm
+            acked_seq, backlog = life.uplink.acked_seq, life.backlog
+            unacked = backlog.last_seq > acked_seq
+            who = life.sealer.begin(self._effects.randomness.token(EPOCH_BYTES))
+            # With rows to come that were read long ago, nothing may be said yet of where the device stands.
+            nowhere = Progress(dict.fromkeys(life.progress.watermarks, START_OF_TIME), {})
+            first = life.sealer.announce(nowhere if unacked else life.progress)
+            rewriter = Rewriter(who, first, acked_seq, backlog.acked_digest)
+            life.uplink_counters.add("epochs_minted")
+            state = {FLIP: msgspec.json.encode(now_us)}
+            change = SpoolCommit(state=state, counters=life.uplink_counters.changes())
+            tip = await life.uplink.renew(who.epoch, rewriter, change)
+            life.flip = Flip(now_us)
+            life.sealer.stand_at(tip.last_seq, tip.digest)
+            for channel, count in rewriter.damaged.items():
+                life.uplink_counters.add(f"rows_damaged.{channel}", count)
+        _LOG.warning("device %s: goes on in the new epoch %s", who.device, who.epoch.hex())
 
     async def _greet(self, life: _Life) -> None:
         """Announce the schemas in a fresh epoch; refuse a spool that was begun with others."""
@@ -203,15 +236,16 @@ class Agent:
 
     async def _commit(self, life: _Life) -> bool:
         """Write what was gathered in one transaction; False where there is nothing to write."""
-        after = life.intake.progress()
-        batches = life.sealer.seal(life.fragment.take(), life.progress, after)
-        positions, state = life.intake.moved(), life.fragment.changes()
-        if not (batches or positions or state):
-            return False
-        counters = life.counters.changes() | life.uplink_counters.changes()
-        await self._effects.store.commit(SpoolCommit(batches, positions, state, counters))
-        life.progress = after
-        life.backlog.committed(batches)
+        async with life.backlog.lock:
+            after = life.intake.progress()
+            batches = life.sealer.seal(life.fragment.take(), life.progress, after)
+            positions, state = life.intake.moved(), life.fragment.changes()
+            if not (batches or positions or state):
+                return False
+            counters = life.counters.changes() | life.uplink_counters.changes()
+            await self._effects.store.commit(SpoolCommit(batches, positions, state, counters))
+            life.progress = after
+            life.backlog.committed(batches)
         return True
 
     def status(self) -> AgentStatus:
@@ -227,7 +261,7 @@ class Agent:
             ended=life is not None and life.intake.ended,
             reason=self._reason,
             alarm="" if life is None else life.uplink.alarm,
-            epoch="" if life is None else life.image.epoch.hex(),
+            epoch="" if life is None else life.backlog.epoch.hex(),
             spooled_seq=0 if life is None else life.backlog.last_seq,
             acked_seq=0 if life is None else life.backlog.acked_seq,
             spool_bytes=0 if life is None else life.backlog.bytes,

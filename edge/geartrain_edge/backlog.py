@@ -10,7 +10,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from geartrain.ports.spool import SpooledBatch, SpoolImage
+from geartrain.ports.spool import SpooledBatch, SpoolImage, SpoolTip
+from geartrain.wire.digest import FIRST_DIGEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,9 @@ class Backlog:
 
     def __init__(self, image: SpoolImage) -> None:
         self.last_seq, self.acked_seq, self.bytes = image.last_seq, image.acked_seq, image.spooled_bytes
+        self.epoch, self.acked_digest = image.epoch, image.acked_digest
+        self.lock = asyncio.Lock()
+        """Held over every change of the spool, so that none is decided on what another has just replaced."""
         self.grown = asyncio.Event()
         """Set when batches were committed; the uplink alone waits for it and clears it."""
         self.shrunk = asyncio.Event()
@@ -44,6 +48,16 @@ class Backlog:
         self.acked_seq = through_seq
         self.bytes -= size_bytes
         self.shrunk.set()
+
+    def replaced(self, freed_bytes: int) -> None:
+        """Note that batches gave way to gaps, which take so many bytes less."""
+        self.bytes -= freed_bytes
+
+    def renewed(self, epoch: bytes, tip: SpoolTip) -> None:
+        """Note that the spool has begun a new epoch, in which nothing is acked."""
+        self.epoch, self.acked_digest = epoch, FIRST_DIGEST
+        self.last_seq, self.acked_seq, self.bytes = tip.last_seq, 0, tip.spooled_bytes
+        self.grown.set()
 
 
 class Counters:

@@ -52,6 +52,7 @@ class _Uplink(_Section, frozen=True):
     backoff_ms: Positive = _DEFAULT.uplink.backoff_ms
     backoff_ms_max: Positive = _DEFAULT.uplink.backoff_ms_max
     silence_ms: Positive = _DEFAULT.uplink.silence_ms
+    flip_window_s: Positive = _DEFAULT.uplink.flip_window_s
 
 
 class _File(_Section, frozen=True):

@@ -8,7 +8,7 @@ ingest never sees a channel's clock ahead of rows that follow in the same commit
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from geartrain.batch import Batch, DeadLetter
 from geartrain.errors import SpoolError, WireError
@@ -21,8 +21,8 @@ from geartrain.runtime.fragment import Output
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain.wire.body import EncodedRows, encode_rows
 from geartrain.wire.codec import encode_header, encode_schemas
-from geartrain.wire.digest import next_digest
-from geartrain.wire.envelope import BatchKind, Header
+from geartrain.wire.digest import FIRST_DIGEST, next_digest
+from geartrain.wire.envelope import BatchKind, Envelope, Header
 from geartrain.wire.limits import Limits
 from geartrain_edge.backlog import Counters, Identity
 
@@ -63,6 +63,23 @@ class Sealer:
         """The first batch of an epoch: the schema of every channel."""
         body = encode_schemas({channel.id: channel.schema for channel in self._plan.channels})
         return self._seal(BatchKind.SCHEMA, _Part("", "", 0, EncodedRows(body, 0, 0)), progress)
+
+    def schemas(self) -> Envelope:
+        """The schema of every channel once more, outside the order of seqs."""
+        body = encode_schemas({channel.id: channel.schema for channel in self._plan.channels})
+        who = self._who
+        header = encode_header(Header(BatchKind.SCHEMA, who.flow, who.device, who.epoch, 0))
+        return Envelope(header, body, next_digest(FIRST_DIGEST, header, body), 1)
+
+    def begin(self, epoch: bytes) -> Identity:
+        """Seal for a new epoch from now on, from its first batch; returns who we are in it."""
+        self._who = replace(self._who, epoch=epoch)
+        self.stand_at(0, FIRST_DIGEST)
+        return self._who
+
+    def stand_at(self, seq: int, digest: bytes) -> None:
+        """Go on behind a batch that was put into the spool otherwise."""
+        self._seq, self._digest = seq, digest
 
     def seal(self, output: Output, before: Progress, after: Progress) -> list[SpooledBatch]:
         """The batches of one commit: all rows, and one batch without rows if only watermarks moved."""
@@ -132,7 +149,8 @@ class Sealer:
             )
         )
         self._digest = next_digest(self._digest, header, part.rows.body)
-        return SpooledBatch(self._seq, header, part.rows.body, self._digest, part.count)
+        rows = ((self._seq, part.channel, part.count),) if part.count else ()
+        return SpooledBatch(self._seq, header, part.rows.body, self._digest, part.count, rows)
 
 
 def _joined(batches: Sequence[Batch]) -> Batch:

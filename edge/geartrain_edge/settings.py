@@ -19,7 +19,8 @@ class UplinkSettings:
     all of them are sent again, doubling up to resend_ms_max; backoff_ms, backoff_ms_max: the range of the
     pause before a new connection, drawn at random up to it; silence_ms: a connection on which ingest says
     nothing for so long, while batches wait, is made anew; digest_retries_max: times that ingest may refuse
-    one batch's digest.
+    one batch's digest before the spool is looked into; flip_window_s: a second new epoch within so long stops
+    the agent.
     """
 
     window: int = 64
@@ -29,7 +30,8 @@ class UplinkSettings:
     backoff_ms: int = 250
     backoff_ms_max: int = 30_000
     silence_ms: int = 120_000
-    digest_retries_max: int = 8
+    digest_retries_max: int = 3
+    flip_window_s: int = 3_600
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,55 +10,37 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
+
 from geartrain.errors import SpoolError
-from geartrain.ports.spool import SplitProgress, SpoolCommit, SpooledBatch, SpoolImage
+from geartrain.ports.spool import Rewrite, SpoolCommit, SpooledBatch, SpoolImage, SpoolTip
 from geartrain.wire.digest import FIRST_DIGEST
+from geartrain_edge.spool_format import (
+    APPLICATION_ID,
+    COLUMNS,
+    FORMAT,
+    SETTINGS,
+    SIZE,
+    batch_of,
+    bring_up,
+    create,
+    image_of,
+    row_of,
+)
 
 R = TypeVar("R")
 
-FORMAT = 1
-"""Stored as `user_version`; a spool of a later format is refused."""
-
-APPLICATION_ID = 0x47454152
-"""`GEAR`: tells a spool from any other SQLite file."""
-
-_SCHEMA = """
-CREATE TABLE spool (
-    one INTEGER PRIMARY KEY CHECK (one = 1),
-    device TEXT NOT NULL, flow TEXT NOT NULL, epoch BLOB NOT NULL,
-    last_seq INTEGER NOT NULL, last_digest BLOB NOT NULL, acked_seq INTEGER NOT NULL
-);
-CREATE TABLE batches (
-    seq INTEGER PRIMARY KEY,
-    header BLOB NOT NULL, body BLOB NOT NULL, digest BLOB NOT NULL, count INTEGER NOT NULL
-);
-CREATE TABLE positions (
-    step TEXT NOT NULL, split TEXT NOT NULL,
-    position INTEGER NOT NULL, max_time INTEGER NOT NULL, ended INTEGER NOT NULL,
-    PRIMARY KEY (step, split)
-) WITHOUT ROWID;
-CREATE TABLE state (
-    step TEXT NOT NULL, key BLOB NOT NULL, value BLOB NOT NULL, PRIMARY KEY (step, key)
-) WITHOUT ROWID;
-CREATE TABLE counters (name TEXT PRIMARY KEY, total INTEGER NOT NULL) WITHOUT ROWID;
-"""
-
-_SETTINGS = (
-    # Before the first access to the WAL, so that the lock is held until close and no shared memory is used.
-    "PRAGMA locking_mode=EXCLUSIVE",
-    "PRAGMA journal_mode=WAL",
-    "PRAGMA synchronous=FULL",
-    "PRAGMA fullfsync=1",
-    "PRAGMA journal_size_limit=8388608",
-    "PRAGMA cache_size=-1024",
-    "PRAGMA temp_store=MEMORY",
-)
+_BEGIN_ANEW = "move it away to begin a new one; what it held unsent is then lost"
+_INSERT = f"INSERT INTO batches ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - constants
+_RENEW = "UPDATE spool SET epoch = ?, last_seq = ?, last_digest = ?, acked_seq = 0, acked_digest = ?"
+_SELECT = f"SELECT {COLUMNS} FROM batches WHERE seq > ? ORDER BY seq LIMIT ?"  # noqa: S608 - constants
 
 
 class SqliteSpool:
@@ -86,6 +68,10 @@ class SqliteSpool:
         """Delete batches up to `through_seq` and remember it as acked, in one durable transaction."""
         await self._run(lambda: self._trim(through_seq))
 
+    async def renew(self, epoch: bytes, rewrite: Rewrite, change: SpoolCommit) -> SpoolTip:
+        """Begin a new epoch with what `rewrite` makes of each batch, in one durable transaction."""
+        return await self._run(lambda: self._renew(epoch, rewrite, change))
+
     async def close(self) -> None:
         """Let go of the file, after whatever was begun."""
         try:
@@ -100,6 +86,8 @@ class SqliteSpool:
             raise self._translated(error) from None
         except OSError as error:
             raise SpoolError(f"spool {self._path}: {error.strerror}") from None
+        except msgspec.DecodeError as error:
+            raise SpoolError(f"spool {self._path} is damaged ({error}): {_BEGIN_ANEW}") from None
 
     def _translated(self, error: sqlite3.Error) -> SpoolError:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
@@ -109,10 +97,7 @@ class SqliteSpool:
                 "folder of its own"
             )
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-            return SpoolError(
-                f"spool {self._path} is damaged ({error}): move it away to begin a new one; what it held "
-                "unsent is then lost"
-            )
+            return SpoolError(f"spool {self._path} is damaged ({error}): {_BEGIN_ANEW}")
         if code == sqlite3.SQLITE_FULL:
             return SpoolError(f"spool {self._path}: the disk is full: make room and start the agent again")
         return SpoolError(f"spool {self._path} cannot be used: {error}")
@@ -121,14 +106,14 @@ class SqliteSpool:
         fresh = self._make_file()
         database = sqlite3.connect(self._path, timeout=2.0, isolation_level=None, check_same_thread=True)
         try:
-            for setting in _SETTINGS:
+            for setting in SETTINGS:
                 database.execute(setting)
             if database.execute("PRAGMA journal_mode").fetchone() != ("wal",):
                 raise SpoolError(f"spool {self._path}: SQLite keeps no WAL there: use a local file system")
             database.execute("BEGIN EXCLUSIVE")  # fails now if another agent has it, not at the first commit
             self._prepare(database, device, flow, fresh_epoch)
             database.execute("COMMIT")
-            image = _image(database)
+            image = image_of(database)
         except BaseException:
             database.close()
             raise
@@ -151,16 +136,13 @@ class SqliteSpool:
         (application,) = database.execute("PRAGMA application_id").fetchone()
         (tables,) = database.execute("SELECT count(*) FROM sqlite_schema").fetchone()
         if tables == 0:
-            for statement in filter(str.strip, _SCHEMA.split(";")):
-                database.execute(statement)
-            row = (device, flow, fresh_epoch, FIRST_DIGEST)
-            database.execute("INSERT INTO spool VALUES (1, ?, ?, ?, 0, ?, 0)", row)
-            database.execute(f"PRAGMA application_id={APPLICATION_ID}")
-            database.execute(f"PRAGMA user_version={FORMAT}")
+            create(database, device, flow, fresh_epoch)
             return
         if application != APPLICATION_ID:
             raise SpoolError(f"file {self._path} is no spool: give the agent another state folder")
-        if version != FORMAT:
+        if version == 1:
+            bring_up(database)
+        elif version != FORMAT:
             raise SpoolError(
                 f"spool {self._path} has format {version}, this agent writes {FORMAT}: use its own agent"
             )
@@ -177,25 +159,28 @@ class SqliteSpool:
             last_seq += 1
             if batch.seq != last_seq:
                 raise SpoolError(f"spool {self._path}: batch {batch.seq} does not follow on {last_seq - 1}")
-        rows = [(b.seq, b.header, b.body, b.digest, b.count) for b in change.batches]
-        positions = [(*split, at.position, at.max_time, at.ended) for split, at in change.positions.items()]
-        kept = [(*key, value) for key, value in change.state.items() if value is not None]
-        deleted = [key for key, value in change.state.items() if value is None]
         with _transaction(database):
-            if rows:
-                database.executemany("INSERT INTO batches VALUES (?, ?, ?, ?, ?)", rows)
+            if change.batches:
+                database.executemany(_INSERT, map(row_of, change.batches))
                 tip = (last_seq, change.batches[-1].digest)
                 database.execute("UPDATE spool SET last_seq = ?, last_digest = ?", tip)
-            database.executemany("INSERT OR REPLACE INTO positions VALUES (?, ?, ?, ?, ?)", positions)
-            database.executemany("INSERT OR REPLACE INTO state VALUES (?, ?, ?)", kept)
-            database.executemany("DELETE FROM state WHERE step = ? AND key = ?", deleted)
-            counters = list(change.counters.items())
-            database.executemany("INSERT OR REPLACE INTO counters VALUES (?, ?)", counters)
+            for gap in change.gaps:
+                self._put_gap(database, gap, last_seq)
+            _write_rest(database, change)
         self._last_seq = last_seq
 
+    def _put_gap(self, database: sqlite3.Connection, gap: SpooledBatch, last_seq: int) -> None:
+        if not 1 <= gap.first_seq <= gap.seq <= last_seq:
+            raise SpoolError(
+                f"spool {self._path}: a gap from {gap.first_seq} to {gap.seq} leaves what is held"
+            )
+        held = (gap.first_seq, gap.seq)
+        if database.execute("DELETE FROM batches WHERE seq BETWEEN ? AND ?", held).rowcount:
+            database.execute(_INSERT, row_of(gap))
+
     def _read(self, after_seq: int, limit: int) -> list[SpooledBatch]:
-        query = "SELECT seq, header, body, digest, count FROM batches WHERE seq > ? ORDER BY seq LIMIT ?"
-        return [SpooledBatch(*row) for row in self._opened().execute(query, (after_seq, limit))]
+        found = self._opened().execute(_SELECT, (after_seq, limit))
+        return [batch_of(row) for row in found]
 
     def _trim(self, through_seq: int) -> None:
         if through_seq > self._last_seq:
@@ -204,8 +189,37 @@ class SqliteSpool:
             )
         database = self._opened()
         with _transaction(database):
+            found = database.execute("SELECT digest FROM batches WHERE seq = ?", (through_seq,)).fetchone()
+            acked = (through_seq, b"" if found is None else found[0], through_seq)
             database.execute("DELETE FROM batches WHERE seq <= ?", (through_seq,))
-            database.execute("UPDATE spool SET acked_seq = max(acked_seq, ?)", (through_seq,))
+            database.execute("UPDATE spool SET acked_seq = ?, acked_digest = ? WHERE acked_seq < ?", acked)
+
+    def _renew(self, epoch: bytes, rewrite: Rewrite, change: SpoolCommit) -> SpoolTip:
+        database, digest, seq, after = self._opened(), FIRST_DIGEST, 0, 0
+        made: deque[SpooledBatch | None] = deque([rewrite(None)])
+        with _transaction(database):
+            # One at a time, because a spool may be larger than memory; one out for one in, so that no batch
+            # ever takes a seq that is still held.
+            while made:
+                held = database.execute(_SELECT, (after, 1)).fetchone()
+                if held is not None:
+                    after = held[0]
+                    database.execute("DELETE FROM batches WHERE seq = ?", (after,))
+                    made.append(rewrite(batch_of(held)))
+                batch = made.popleft()
+                if batch is not None:
+                    seq += 1
+                    if batch.seq != seq:
+                        raise SpoolError(
+                            f"spool {self._path}: batch {batch.seq} does not follow on {seq - 1}"
+                        )
+                    database.execute(_INSERT, row_of(batch))
+                    digest = batch.digest
+            database.execute(_RENEW, (epoch, seq, digest, FIRST_DIGEST))
+            _write_rest(database, change)
+            (spooled_bytes,) = database.execute(f"SELECT {SIZE} FROM batches").fetchone()  # noqa: S608
+        self._last_seq = seq
+        return SpoolTip(seq, digest, spooled_bytes)
 
     def _close(self) -> None:
         if self._database is not None:
@@ -230,24 +244,15 @@ def _transaction(database: sqlite3.Connection) -> Iterator[None]:
             database.execute("ROLLBACK")
 
 
-def _image(database: sqlite3.Connection) -> SpoolImage:
-    query = "SELECT epoch, last_seq, acked_seq, last_digest FROM spool"
-    epoch, last_seq, acked_seq, digest = database.execute(query).fetchone()
-    sizes = "SELECT coalesce(sum(length(header) + length(body)), 0) FROM batches"
-    (spooled_bytes,) = database.execute(sizes).fetchone()
-    positions = database.execute("SELECT step, split, position, max_time, ended FROM positions")
-    state = database.execute("SELECT step, key, value FROM state")
-    counters = database.execute("SELECT name, total FROM counters")
-    return SpoolImage(
-        epoch,
-        last_seq,
-        acked_seq,
-        digest,
-        spooled_bytes,
-        {(step, split): SplitProgress(at, top, bool(ended)) for step, split, at, top, ended in positions},
-        {(step, key): value for step, key, value in state},
-        dict(counters.fetchall()),
-    )
+def _write_rest(database: sqlite3.Connection, change: SpoolCommit) -> None:
+    """All of a commit but its batches."""
+    positions = [(*split, at.position, at.max_time, at.ended) for split, at in change.positions.items()]
+    kept = [(*key, value) for key, value in change.state.items() if value is not None]
+    deleted = [key for key, value in change.state.items() if value is None]
+    database.executemany("INSERT OR REPLACE INTO positions VALUES (?, ?, ?, ?, ?)", positions)
+    database.executemany("INSERT OR REPLACE INTO state VALUES (?, ?, ?)", kept)
+    database.executemany("DELETE FROM state WHERE step = ? AND key = ?", deleted)
+    database.executemany("INSERT OR REPLACE INTO counters VALUES (?, ?)", list(change.counters.items()))
 
 
 def _fsync_folder(folder: Path) -> None:

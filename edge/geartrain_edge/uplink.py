@@ -2,23 +2,35 @@
 
 Between spool and broker. Guarantees (I3): a batch is trimmed only on our own ack for this epoch with this
 spool's digest, never on a puback; what is not acked is sent again with the same identity, on a timer, on a
-NACK and on every new connection; an ack for another history stops the agent. All that waits is bounded by
-its settings.
+NACK and on every new connection; an ack for another history makes the agent begin a new epoch, a second one
+stops it. All that waits is bounded by its settings.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
 
 from geartrain.errors import NetError, WireError
-from geartrain.ports import Clock, Connection, Incoming, Net, Randomness, SpoolStore
+from geartrain.ports import (
+    Clock,
+    Connection,
+    Incoming,
+    Net,
+    Randomness,
+    Rewrite,
+    SpoolCommit,
+    SpoolStore,
+    SpoolTip,
+)
 from geartrain.wire.codec import decode_control, encode_envelope
 from geartrain.wire.envelope import Ack, Control, Envelope, Nack, NackReason
 from geartrain.wire.topics import ack_topic, up_topic
 from geartrain_edge.backlog import Backlog, Counters, Identity
 from geartrain_edge.errors import AlarmError
+from geartrain_edge.gaps import by_channel, is_intact, replacement
 from geartrain_edge.settings import UplinkSettings
 from geartrain_edge.window import Window
 
@@ -36,6 +48,18 @@ class Effects:
     randomness: Randomness
 
 
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """What the uplink has the agent do.
+
+    renew: begin a new epoch, given the sentence that says why, or raise `AlarmError`; schemas: the flow's
+    schemas as an unsequenced envelope.
+    """
+
+    renew: Callable[[str], Awaitable[None]]
+    schemas: Callable[[], Envelope]
+
+
 class Uplink:
     """Runs until it is cancelled, or raises `AlarmError` or `SpoolError`."""
 
@@ -43,11 +67,13 @@ class Uplink:
         self, settings: UplinkSettings, who: Identity, effects: Effects, backlog: Backlog, counters: Counters
     ) -> None:
         self._settings, self._who, self._effects = settings, who, effects
+        self.hooks: Hooks | None = None
         self._backlog, self._counters = backlog, counters
         self._window = Window(effects.store, backlog, settings.window, settings.window_bytes)
         self._up, self._down = up_topic(who.device, who.flow), ack_topic(who.device, who.flow)
         self._acked = asyncio.Event()
         self._freed_bytes = 0
+        self._schemas_due = False
         self._sent_max = backlog.acked_seq
         self._digest_refusals = (0, 0)
         self._resend_s = settings.resend_ms / 1_000
@@ -100,12 +126,19 @@ class Uplink:
     async def _send(self, connection: Connection) -> None:
         window = self._window
         while True:
+            if self._schemas_due and self.hooks is not None:
+                self._schemas_due = False
+                await connection.publish(self._up, encode_envelope(self.hooks.schemas()))
             batch = await window.next()
+            if batch is None and window.damaged_seq:
+                await self._declare_damaged(window.damaged_seq)
+                continue
             if batch is None:
                 await self._backlog.grown.wait()
                 self._backlog.grown.clear()
                 continue
-            payload = encode_envelope(Envelope(batch.header, batch.body, batch.digest, window.acked + 1))
+            digest = batch.seal or batch.digest
+            payload = encode_envelope(Envelope(batch.header, batch.body, digest, window.acked + 1))
             self._counters.add("batches_sent_again", batch.seq <= self._sent_max)
             self._sent_max = max(self._sent_max, batch.seq)
             window.sent = batch.seq  # before the publish, during which a NACK may set it back
@@ -120,7 +153,7 @@ class Uplink:
             if isinstance(control, Ack):
                 await self._on_ack(control)
             elif isinstance(control, Nack):
-                self._on_nack(control)
+                await self._on_nack(control)
         raise NetError("the connection has ended")
 
     def _decoded(self, incoming: Incoming) -> Control | None:
@@ -131,20 +164,34 @@ class Uplink:
             self._counters.add("acks_not_decoded")
             _LOG.warning("uplink of %s: an ack cannot be read: %r", self._who.device, str(error))
             return None
-        if incoming.topic != self._down or control.flow != self._who.flow or control.epoch != self._who.epoch:
+        if incoming.topic != self._down or not self._is_ours(control):
             self._counters.add("acks_of_others")
             return None
         return control
+
+    def _is_ours(self, control: Control) -> bool:
+        return control.flow == self._who.flow and control.epoch == self._backlog.epoch
 
     async def _on_ack(self, ack: Ack) -> None:
         if ack.seq <= self._window.acked:
             self._counters.add("acks_stale")
             return
         if ack.seq > self._backlog.last_seq:
-            raise self._refusal(f"acks batch {ack.seq}, but this spool ends at {self._backlog.last_seq}")
-        if await self._window.digest_at(ack.seq) != ack.digest:
-            raise self._refusal(f"acks another batch {ack.seq} than this spool holds")
-        freed_bytes = await self._window.ack(ack.seq)
+            await self._refuse(f"acks batch {ack.seq}, but this spool ends at {self._backlog.last_seq}")
+            return
+        async with self._backlog.lock:
+            held = await self._window.held(ack.seq)
+            if held is not None and held.seq > ack.seq:
+                # Sent before it was dropped. The gap goes there too, and its end is what can be compared.
+                self._counters.add("acks_inside_gaps")
+                return
+            if held is not None and held.digest == ack.digest:
+                await self._take_ack(ack)
+                return
+        await self._refuse(f"acks another batch {ack.seq} than this spool holds")
+
+    async def _take_ack(self, ack: Ack) -> None:
+        freed_bytes = await self._window.ack(ack.seq, ack.digest)
         self._freed_bytes += freed_bytes
         self._progress_s = self._effects.clock.monotonic_s()
         self._resend_s = self._settings.resend_ms / 1_000
@@ -152,27 +199,55 @@ class Uplink:
         self._acked.set()
         self._backlog.grown.set()  # there is room in the window
 
-    def _refusal(self, what: str) -> AlarmError:
+    async def _refuse(self, what: str) -> None:
         self._counters.add("ack_refused")
-        return self._alarmed(
+        await self._begin_anew(
             f"ingest {what}: the spool of device {self._who.device} was copied or restored from a backup, or "
             "another device has its name; give every agent a state folder of its own"
         )
 
-    def _alarmed(self, sentence: str) -> AlarmError:
+    async def _begin_anew(self, why: str) -> None:
+        if self.hooks is None:
+            raise self.alarmed(why)
+        await self.hooks.renew(why)
+
+    def alarmed(self, sentence: str) -> AlarmError:
+        """Note and log an alarm; raise what is returned where it has to stop the agent."""
         self.alarm = sentence
         _LOG.critical("ALARM: %s", sentence)
         return AlarmError(sentence)
 
-    def _on_nack(self, nack: Nack) -> None:
+    @property
+    def acked_seq(self) -> int:
+        """The last acked batch, which may not be trimmed yet."""
+        return self._window.acked
+
+    async def renew(self, epoch: bytes, rewrite: Rewrite, change: SpoolCommit) -> SpoolTip:
+        """Have the spool begin a new epoch, and send from its first batch on; under the backlog's lock."""
+        tip = await self._window.renew(lambda: self._effects.store.renew(epoch, rewrite, change))
+        self._backlog.renewed(epoch, tip)
+        self._freed_bytes = self._sent_max = self._rewound_seq = 0
+        self._digest_refusals = (0, 0)
+        return tip
+
+    async def forget(self) -> None:
+        """Read what is sent next from the spool again, where batches have given way to gaps."""
+        await self._window.forget()
+        self._backlog.grown.set()
+
+    async def _on_nack(self, nack: Nack) -> None:
         self._counters.add("nacks")
         if nack.reason is NackReason.CLOSED:
             self._counters.add("epoch_closed")
-            raise self._alarmed(
+            await self._begin_anew(
                 f"ingest has closed the epoch of device {self._who.device}: a later spool took over its name"
             )
-        if nack.reason is NackReason.DIGEST:
-            self._on_digest_refused(nack)
+            return
+        if nack.reason is NackReason.DIGEST and await self._on_digest_refused(nack):
+            return
+        if nack.reason is NackReason.NEED_SCHEMA:
+            self._counters.add("schemas_sent_again")
+            self._schemas_due = True
         now_s, seq = self._effects.clock.monotonic_s(), max(nack.seq, self._window.acked + 1)
         # A lost batch brings a NACK for each one behind it: the first has set the sending back already.
         again = self._rewound_seq != 0 and seq >= self._rewound_seq
@@ -182,15 +257,50 @@ class Uplink:
             self._rewound_seq, self._rewound_s = seq, now_s
             self._backlog.grown.set()
 
-    def _on_digest_refused(self, nack: Nack) -> None:
+    async def _on_digest_refused(self, nack: Nack) -> bool:
+        """Whether so many refusals of one batch were dealt with, by a new epoch or by a gap in its place."""
         self._counters.add("digests_refused")
         seq, refusals = self._digest_refusals
         self._digest_refusals = (nack.seq, refusals + 1 if seq == nack.seq else 1)
-        if self._digest_refusals[1] > self._settings.digest_retries_max:
-            raise self._alarmed(
+        if self._digest_refusals[1] <= self._settings.digest_retries_max:
+            await self._window.forget()  # what was damaged in memory only is read again
+            return False
+        times, self._digest_refusals = self._digest_refusals[1], (0, 0)
+        if not await self._declare_damaged(nack.seq):
+            await self._begin_anew(
                 f"ingest has refused the digest of batch {nack.seq} of device {self._who.device} "
-                f"{self._digest_refusals[1]} times: its spool was copied, restored or damaged"
+                f"{times} times, and its bytes are as they were committed: the spool was copied or restored"
             )
+        return True
+
+    async def _declare_damaged(self, seq: int) -> bool:
+        """Put a gap in the place of a batch that the disk has damaged; False where it is as it was."""
+        backlog, store = self._backlog, self._effects.store
+        async with backlog.lock:
+            await self._window.forget()
+            batch = await self._window.held(seq)
+            if batch is None:
+                return False
+            first = batch.first_seq or batch.seq
+            previous = backlog.acked_digest
+            if first - 1 > self._window.acked:
+                before = await self._window.held(first - 1)
+                previous = b"" if before is None else before.digest
+            if is_intact(previous, batch):
+                return False
+            gap = replacement(replace(self._who, epoch=backlog.epoch), batch)
+            for channel, count in by_channel(batch.rows).items():
+                self._counters.add(f"rows_damaged.{channel}", count)
+            self._counters.add("batches_damaged")
+            await store.commit(SpoolCommit(counters=self._counters.changes(), gaps=[gap]))
+            backlog.replaced(batch.size - gap.size)
+            self._window.rewind(first)
+        self.alarmed(
+            f"batch {seq} of device {self._who.device} was damaged on its disk: {batch.count} rows are lost "
+            "and declared as dropped; look after that disk"
+        )
+        backlog.grown.set()
+        return True
 
     async def _watch(self) -> None:
         """The resend timer, and the end of a connection on which ingest is silent."""
@@ -216,7 +326,9 @@ class Uplink:
         while True:
             await self._acked.wait()
             self._acked.clear()
-            seq, freed_bytes = self._window.acked, self._freed_bytes
-            self._freed_bytes = 0
-            await self._effects.store.trim(seq)
-            self._backlog.trimmed(seq, freed_bytes)
+            async with self._backlog.lock:
+                seq, freed_bytes = self._window.acked, self._freed_bytes
+                self._freed_bytes = 0
+                if seq > self._backlog.acked_seq:  # else a new epoch has begun meanwhile
+                    await self._effects.store.trim(seq)
+                    self._backlog.trimmed(seq, freed_bytes)

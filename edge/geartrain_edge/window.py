@@ -1,17 +1,22 @@
 """The batches that are sent and not acked, or about to be: a bounded piece of the spool in memory.
 
-Under the uplink. Guarantees: strictly in seq order and without a gap from the oldest unacked batch; at most
-`window` batches and, but for a single larger one, `window_bytes`.
+Under the uplink. Guarantees: strictly in seq order and nothing left out from the oldest unacked batch; at
+most `window` batches and, but for a single larger one, `window_bytes`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from geartrain.errors import SpoolError
 from geartrain.ports.spool import SpooledBatch, SpoolStore
 from geartrain_edge.backlog import Backlog
+from geartrain_edge.gaps import is_intact
+
+R = TypeVar("R")
 
 _READ_MAX = 8
 """Batches of one read of the spool, so that a read takes little memory."""
@@ -28,6 +33,8 @@ class Window:
         self._lock = asyncio.Lock()  # between an ack and the loading of more, which both await the store
         self.acked = backlog.acked_seq
         self.sent = backlog.acked_seq
+        self.damaged_seq = 0
+        """A batch whose stored bytes are not those that were committed, 0 while there is none."""
 
     @property
     def waiting(self) -> bool:
@@ -37,21 +44,44 @@ class Window:
     async def next(self) -> SpooledBatch | None:
         """The next batch to send, None while there is none or no room for one."""
         async with self._lock:
-            if self.sent - self.acked >= len(self._batches):
+            if not self._batches or self._batches[-1].seq <= self.sent:
                 await self._load()
-            index = self.sent - self.acked  # a NACK may have set it back meanwhile
-            return self._batches[index] if index < len(self._batches) else None
+            for batch in self._batches:  # a NACK may have set `sent` back meanwhile
+                if batch.seq > self.sent:
+                    return batch
+            return None
 
     async def _load(self) -> None:
-        end = self.acked + len(self._batches)
+        end = self._batches[-1].seq if self._batches else self.acked
         room = self._batches_max - len(self._batches)
         if end >= self._backlog.last_seq or room <= 0 or self._full():
             return
         for batch in await self._store.read(end, min(room, _READ_MAX)):
             if self._full() or batch.seq > self._backlog.last_seq:
                 return  # the reading side has yet to note its commit: an ack for it would look false
+            before = self._batches[-1].digest if self._batches else self._backlog.acked_digest
+            if not is_intact(before, batch):
+                self.damaged_seq = batch.seq
+                return
             self._batches.append(batch)
             self._bytes += batch.size
+
+    async def forget(self) -> None:
+        """Let go of what was read, because the spool holds something else now: it is read again."""
+        async with self._lock:
+            self._clear()
+
+    async def renew(self, change: Callable[[], Awaitable[R]]) -> R:
+        """Carry out a change of the spool that begins a new epoch, and stand before its first batch."""
+        async with self._lock:
+            done = await change()
+            self._clear()
+            self.acked = self.sent = 0
+            return done
+
+    def _clear(self) -> None:
+        self._batches.clear()
+        self._bytes = self.damaged_seq = 0
 
     def _full(self) -> bool:
         return bool(self._batches) and self._bytes >= self._bytes_max
@@ -64,19 +94,21 @@ class Window:
         self.sent = target
         return True
 
-    async def digest_at(self, seq: int) -> bytes | None:
-        """The running digest after an unacked batch; None where the spool does not hold it."""
-        index = seq - self.acked - 1
-        if 0 <= index < len(self._batches):
-            return self._batches[index].digest
+    async def held(self, seq: int) -> SpooledBatch | None:
+        """The unacked batch `seq`, or the gap that stands for it; None where the spool holds neither."""
+        for batch in self._batches:
+            if batch.seq >= seq:
+                return batch if (batch.first_seq or batch.seq) <= seq else None
         found = await self._store.read(seq - 1, 1)
-        return found[0].digest if found and found[0].seq == seq else None
+        return found[0] if found and (found[0].first_seq or found[0].seq) <= seq else None
 
-    async def ack(self, seq: int) -> int:
-        """Let go of the batches up to `seq`; returns their bytes."""
+    async def ack(self, seq: int, digest: bytes = b"") -> int:
+        """Let go of the batches up to `seq`, after which the running digest is `digest`; returns their
+        bytes.
+        """
         async with self._lock:
             freed = 0
-            after = self.acked + len(self._batches)
+            after = self._batches[-1].seq if self._batches else self.acked
             while after < seq:  # sent in a former life, and not loaded since
                 found = await self._store.read(after, _READ_MAX)
                 if not found:
@@ -87,6 +119,6 @@ class Window:
                 size = self._batches.popleft().size
                 self._bytes -= size
                 freed += size
-            self.acked = seq
+            self.acked, self._backlog.acked_digest = seq, digest
             self.sent = max(self.sent, seq)
             return freed

@@ -9,7 +9,7 @@ from typing import Any
 
 from geartrain.adapters.system import SystemClock
 from geartrain.placement import Plan
-from geartrain.ports import Net, SpoolCommit, SpooledBatch, SpoolImage, SpoolStore
+from geartrain.ports import Net, Rewrite, SpoolCommit, SpooledBatch, SpoolImage, SpoolStore, SpoolTip
 from geartrain.testing import SeededRandomness
 from geartrain_edge.agent import Agent
 from geartrain_edge.settings import AgentSettings, UplinkSettings
@@ -49,6 +49,15 @@ class MortalSpool:
         await write()
         if dies:
             raise KilledError
+
+    async def renew(self, epoch: bytes, rewrite: Rewrite, change: SpoolCommit) -> SpoolTip:
+        tip: list[SpoolTip] = []
+
+        async def renew() -> None:
+            tip.append(await self._spool.renew(epoch, rewrite, change))
+
+        await self._write(renew)
+        return tip[0]
 
     async def read(self, after_seq: int, limit: int) -> list[SpooledBatch]:
         return await self._spool.read(after_seq, limit)

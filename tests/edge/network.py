@@ -15,9 +15,15 @@ from geartrain.placement import Plan
 from geartrain.ports import Incoming
 from geartrain.schema import RowCodec, Schema
 from geartrain.wire.body import decode_rows
-from geartrain.wire.codec import decode_envelope, decode_header, decode_schemas, encode_control
+from geartrain.wire.codec import (
+    decode_envelope,
+    decode_gap,
+    decode_header,
+    decode_schemas,
+    encode_control,
+)
 from geartrain.wire.digest import FIRST_DIGEST, next_digest
-from geartrain.wire.envelope import Ack, BatchKind, Envelope, Header, Nack, NackReason
+from geartrain.wire.envelope import Ack, BatchKind, Control, Envelope, Header, Nack, NackReason
 from geartrain.wire.topics import ack_topic, parse_up
 from tests.edge.flows import Row
 
@@ -28,27 +34,40 @@ class NaiveIngest:
     def __init__(self, plan: Plan) -> None:
         self.codecs = {channel.id: RowCodec(channel.kind) for channel in plan.channels}
         self.rows: dict[str, list[Row]] = {channel: [] for channel in self.codecs}
+        self.dropped = dict.fromkeys(self.codecs, 0)
         self.watermarks = dict.fromkeys(self.codecs, START_OF_TIME)
         self.schemas: dict[str, Schema] = {}
         self.epoch, self.seq, self.digest = b"", 0, FIRST_DIGEST
+        self.closed: list[bytes] = []
         self.counts: list[int] = []
-        self.doubles = self.gaps = 0
+        self.doubles = self.gaps = self.gap_records = self.announced_again = 0
         self.silent = False
         self.last_header: Header | None = None
 
-    def take(self, payload: bytes) -> list[Ack | Nack]:
+    def take(self, payload: bytes) -> list[Control]:
         """What to answer to one publish."""
         envelope = decode_envelope(payload)
         header = decode_header(envelope.header)
-        self.epoch = self.epoch or header.epoch
-        assert header.epoch == self.epoch
+        if not header.seq:
+            return self._take_unsequenced(envelope, header)
+        if header.epoch in self.closed:
+            return [Nack(header.flow, header.epoch, header.seq, NackReason.CLOSED, 1)]
+        if header.epoch != self.epoch:
+            if header.seq > 1:
+                self.gaps += 1
+                return [Nack(header.flow, header.epoch, 1, NackReason.GAP, 1)]
+            self._open(header.epoch)
         assert envelope.oldest_seq <= header.seq
         assert envelope.oldest_seq <= self.seq + 1, "trimmed what was never acked"
-        if header.seq > self.seq + 1:
+        if (header.first_seq or header.seq) > self.seq + 1:
             self.gaps += 1
             return [Nack(header.flow, header.epoch, self.seq + 1, NackReason.GAP, 1)]
         if header.seq <= self.seq:
             self.doubles += 1
+        elif self._digest_after(envelope, header) != envelope.digest:
+            return [Nack(header.flow, header.epoch, self.seq + 1, NackReason.DIGEST, 1)]
+        elif header.count and header.channel not in self.schemas:
+            return [Nack(header.flow, header.epoch, header.seq, NackReason.NEED_SCHEMA, 1)]
         else:
             self._append(envelope, header)
         return [] if self.silent else [self.ack(header.flow)]
@@ -56,19 +75,45 @@ class NaiveIngest:
     def ack(self, flow: str = "fleet") -> Ack:
         return Ack(flow, self.epoch, self.seq, self.digest, 1)
 
+    def forget_schemas(self) -> None:
+        """As an ingest does whose ledger was restored."""
+        self.schemas = {}
+
+    def _take_unsequenced(self, envelope: Envelope, header: Header) -> list[Control]:
+        assert envelope.digest == next_digest(FIRST_DIGEST, envelope.header, envelope.body)
+        assert header.kind is BatchKind.SCHEMA
+        self.announced_again += 1
+        self.schemas = decode_schemas(envelope.body)
+        return []
+
+    def _open(self, epoch: bytes) -> None:
+        self.closed += [self.epoch] if self.epoch else []
+        self.epoch, self.seq, self.digest = epoch, 0, FIRST_DIGEST
+        self.watermarks = dict.fromkeys(self.codecs, START_OF_TIME)
+
+    def _digest_after(self, envelope: Envelope, header: Header) -> bytes:
+        before = FIRST_DIGEST if header.kind is BatchKind.GAP else self.digest
+        return next_digest(before, envelope.header, envelope.body)
+
     def _append(self, envelope: Envelope, header: Header) -> None:
-        self.digest = next_digest(self.digest, envelope.header, envelope.body)
-        assert self.digest == envelope.digest
+        self.digest = envelope.digest
         assert (header.kind is BatchKind.SCHEMA) == (header.seq == 1)
-        assert set(header.watermarks) == set(self.codecs)
+        assert set(header.watermarks) in (set(self.codecs), set())
         if header.kind is BatchKind.SCHEMA:
             self.schemas = decode_schemas(envelope.body)
             assert self.schemas == {channel: codec.schema for channel, codec in self.codecs.items()}
+        elif header.kind is BatchKind.GAP:
+            self.gap_records += 1
+            self.digest = header.digest_after
+            for seq, channel, count in decode_gap(header, envelope.body):
+                self.dropped[channel] += count if seq > self.seq else 0
         elif header.count:
             self._append_rows(envelope, header)
         else:
             assert header.channel == ""
-            assert header.watermarks != self.watermarks
+            assert header.watermarks != self.watermarks or header.dropped
+        for channel, count in header.dropped.items():
+            self.dropped[channel] += count
         for channel, watermark in header.watermarks.items():
             assert watermark >= self.watermarks[channel]
             self.watermarks[channel] = watermark
@@ -109,7 +154,7 @@ class MemoryNet:
         self,
         ingest: NaiveIngest,
         troubles: Troubles | None = None,
-        meddle: Callable[[bytes, list[Ack | Nack]], list[Ack | Nack]] | None = None,
+        meddle: Callable[[bytes, list[Control]], list[Control]] | None = None,
         swallow: Callable[[Header], bool] | None = None,
     ) -> None:
         self.ingest, self.troubles = ingest, troubles or Troubles()
@@ -140,7 +185,7 @@ class MemoryNet:
         self.published.append((header.seq, envelope.oldest_seq))
         return self._swallow is not None and self._swallow(header)
 
-    def answers(self, payload: bytes) -> list[Ack | Nack]:
+    def answers(self, payload: bytes) -> list[Control]:
         found = self.ingest.take(payload)
         return found if self._meddle is None else self._meddle(payload, found)
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from geartrain.wire.envelope import Ack, Nack
+from geartrain.wire.envelope import Ack, Control
 from geartrain_edge import main as agent_main
 from geartrain_edge.config import read_config
 from tests.edge.flows import expected
@@ -151,8 +151,8 @@ def test_a_finished_run_is_exit_code_0(
 def test_an_alarm_is_one_line_and_exit_code_3(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def meddle(payload: bytes, answers: list[Ack | Nack]) -> list[Ack | Nack]:
-        return [replace(answer, seq=1_000) for answer in answers]
+    def meddle(payload: bytes, answers: list[Control]) -> list[Control]:
+        return [replace(answer, seq=1_000) for answer in answers if isinstance(answer, Ack)]
 
     config = write_config(tmp_path)
     ingest = NaiveIngest(read_config(str(config)).plan())
@@ -161,7 +161,7 @@ def test_an_alarm_is_one_line_and_exit_code_3(
     assert code == agent_main.EXIT_ALARM
     assert "gear-agent: ingest acks batch 1000, but this spool ends at " in said
     assert status_of(tmp_path)["alarm"].startswith("ingest acks batch 1000")
-    assert status_of(tmp_path)["counters"]["ack_refused"] == 1
+    assert status_of(tmp_path)["counters"]["ack_refused"] == 2
 
 
 def test_a_defect_is_raised_with_its_trace(

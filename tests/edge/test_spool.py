@@ -59,7 +59,7 @@ def failure(work: Coroutine[Any, Any, Any]) -> str:
 
 def test_a_fresh_spool_keeps_the_first_epoch(tmp_path: Path) -> None:
     path = tmp_path / "state" / "spool.sqlite"
-    fresh = SpoolImage(EPOCH, 0, 0, FIRST_DIGEST, 0, {}, {}, {})
+    fresh = SpoolImage(EPOCH, 0, 0, FIRST_DIGEST, 0, {}, {}, {}, FIRST_DIGEST)
     assert image_of(path) == fresh
 
     async def again() -> SpoolImage:
@@ -102,6 +102,7 @@ def test_all_of_a_commit_comes_back(tmp_path: Path) -> None:
         {("a", "x"): SplitProgress(5, 3), ("b", "y"): SplitProgress(7, 99, True)},
         {("a", b"l"): b"3"},
         {"c": 6, "d": 1},
+        batches(2, 1)[0].digest,
     )
 
 
@@ -127,7 +128,9 @@ def test_a_batch_that_does_not_follow_on_is_refused_with_its_whole_commit(tmp_pa
             await spool.close()
 
     assert "batch 4 does not follow on 2" in failure(story())
-    assert image_of(tmp_path / "s.sqlite") == SpoolImage(EPOCH, 0, 0, FIRST_DIGEST, 0, {}, {}, {})
+    assert image_of(tmp_path / "s.sqlite") == SpoolImage(
+        EPOCH, 0, 0, FIRST_DIGEST, 0, {}, {}, {}, FIRST_DIGEST
+    )
 
 
 def test_what_was_never_committed_cannot_be_trimmed(tmp_path: Path) -> None:
@@ -216,7 +219,7 @@ def test_a_spool_of_another_device_or_flow_is_refused(tmp_path: Path, device: st
 def test_what_is_no_spool_is_refused_and_left_alone(tmp_path: Path) -> None:
     text, database, later = tmp_path / "text", tmp_path / "database", tmp_path / "later"
     text.write_bytes(b"not a database, but a letter to a friend" * 100)
-    for path, statement in ((database, "CREATE TABLE mine (a)"), (later, "PRAGMA user_version=2")):
+    for path, statement in ((database, "CREATE TABLE mine (a)"), (later, "PRAGMA user_version=3")):
         if path is later:
             image_of(path)
         connection = sqlite3.connect(path)
@@ -225,7 +228,7 @@ def test_what_is_no_spool_is_refused_and_left_alone(tmp_path: Path) -> None:
     before = {path: path.read_bytes() for path in (text, database)}
     assert "is damaged (file is not a database): move it away" in failure(opened(text))
     assert "is no spool: give the agent another state folder" in failure(opened(database))
-    assert "has format 2, this agent writes 1" in failure(opened(later))
+    assert "has format 3, this agent writes 2" in failure(opened(later))
     assert text.read_bytes() == before[text]
     assert b"mine" in database.read_bytes()
 

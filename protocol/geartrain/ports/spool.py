@@ -6,7 +6,7 @@ commit or nothing of it. Every call raises `SpoolError`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -26,13 +26,21 @@ class SplitProgress:
 
 @dataclass(frozen=True, slots=True)
 class SpooledBatch:
-    """One outgoing batch: seq from 1, header and body as encoded, and the running digest after it."""
+    """One outgoing batch: seq from 1, header and body as encoded, and the running digest after it.
+
+    rows: (seq, channel, rows) that are lost with it, those that it declares as dropped among them: what a gap
+    in its place has to say. first_seq: of a gap, the first seq that it stands for, else 0; seal: of a gap,
+    the digest of its own bytes.
+    """
 
     seq: int
     header: bytes
     body: bytes
     digest: bytes
     count: int
+    rows: tuple[tuple[int, str, int], ...] = ()
+    first_seq: int = 0
+    seal: bytes = b""
 
     @property
     def size(self) -> int:
@@ -46,17 +54,35 @@ class SpoolCommit:
 
     batches: in seq order, following on the last; positions: by (source step, split name), only those that
     moved; state: by (step, encoded key), None deletes; counters: totals by name, only those that changed.
+    gaps: each takes the place of the batches from its `first_seq` to its `seq`, which are committed already.
     """
 
     batches: Sequence[SpooledBatch] = ()
     positions: Mapping[tuple[str, str], SplitProgress] = field(default_factory=dict)
     state: Mapping[tuple[str, bytes], bytes | None] = field(default_factory=dict)
     counters: Mapping[str, int] = field(default_factory=dict)
+    gaps: Sequence[SpooledBatch] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolTip:
+    """Where a spool ends: its last seq, the running digest there, and the bytes of all its batches."""
+
+    last_seq: int
+    digest: bytes
+    spooled_bytes: int
+
+
+Rewrite = Callable[[SpooledBatch | None], SpooledBatch | None]
+"""A batch under a new epoch: given None it makes the first one, then it is given each that is held, in seq
+order, and gives what takes its place (None: nothing does). Runs inside the transaction: no effects."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpoolImage:
-    """What a store holds when it is opened; `digest` is the running one after `last_seq`."""
+    """What a store holds when it is opened; `digest` is the running one after `last_seq`, `acked_digest` that
+    after `acked_seq`, empty where it is not known.
+    """
 
     epoch: bytes
     last_seq: int
@@ -66,6 +92,7 @@ class SpoolImage:
     positions: Mapping[tuple[str, str], SplitProgress]
     state: Mapping[tuple[str, bytes], bytes]
     counters: Mapping[str, int]
+    acked_digest: bytes = b""
 
 
 class SpoolStore(Protocol):
@@ -88,6 +115,12 @@ class SpoolStore(Protocol):
 
     async def trim(self, through_seq: int) -> None:
         """Delete batches with seq <= `through_seq` and remember it as acked; durable when it returns."""
+        ...
+
+    async def renew(self, epoch: bytes, rewrite: Rewrite, change: SpoolCommit) -> SpoolTip:
+        """Begin a new epoch in one durable transaction: every batch is replaced by what `rewrite` makes of
+        it, numbered from 1, nothing is acked, and `change` (without batches) is written.
+        """
         ...
 
     async def close(self) -> None:

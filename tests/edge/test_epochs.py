@@ -1,0 +1,208 @@
+"""New epochs: a spool that was copied, restored or damaged goes on under another one, and once only."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from geartrain.ports import SpooledBatch
+from geartrain.wire.envelope import Ack, Control
+from geartrain_edge.errors import AlarmError
+from geartrain_edge.spool import SqliteSpool
+from geartrain_edge.spool_format import image_of
+from tests.edge.agents import QUICK, SETTINGS, KilledError, MortalSpool, agent_of, run, until
+from tests.edge.flows import Row, expected, items, plan_of
+from tests.edge.network import MemoryNet, NaiveIngest
+
+PLAN = plan_of(items(80))
+OFTEN = replace(SETTINGS, uplink=replace(QUICK, flip_window_s=0))
+
+
+def spooled(path: Path) -> int:
+    """Have an agent that nobody hears fill a spool; returns its last seq."""
+    net = MemoryNet(NaiveIngest(PLAN))
+    net.refuse_connects = 1_000_000
+    agent = agent_of(PLAN, path, net)
+
+    async def story() -> int:
+        task = asyncio.create_task(agent.run())
+        await until(lambda: agent.status().ended)
+        agent.stop()
+        await task
+        return agent.status().spooled_seq
+
+    return int(run(story()))
+
+
+def epoch_of(path: Path) -> bytes:
+    database = sqlite3.connect(path)
+    try:
+        return image_of(database).epoch
+    finally:
+        database.close()
+
+
+def held(path: Path) -> list[SpooledBatch]:
+    async def read() -> list[SpooledBatch]:
+        spool = SqliteSpool(path)
+        await spool.open("d1", "fleet", b"unused!!")
+        found = await spool.read(0, 10_000)
+        await spool.close()
+        return found
+
+    batches: list[SpooledBatch] = run(read())
+    return batches
+
+
+def elsewhere(path: Path, seq: int) -> NaiveIngest:
+    """An ingest that knows another history of the spool's epoch, up to `seq`."""
+    ingest = NaiveIngest(PLAN)
+    ingest.epoch, ingest.seq, ingest.digest = epoch_of(path), seq, b"another history."
+    return ingest
+
+
+@pytest.mark.parametrize("beyond", [False, True])
+def test_what_is_not_acked_is_queued_again_under_a_new_epoch(tmp_path: Path, beyond: bool) -> None:
+    path = tmp_path / "spool.sqlite"
+    last = spooled(path)
+    old = epoch_of(path)
+    ingest = elsewhere(path, last + 1_000 if beyond else 3)
+    agent = agent_of(PLAN, path, MemoryNet(ingest))
+    assert run(agent.run())
+    assert ingest.closed == [old]
+    assert ingest.sorted_rows() == expected(PLAN)
+    status = agent.status()
+    assert status.epoch == ingest.epoch.hex() != old.hex()
+    assert status.counters["epochs_minted"] == 1
+    assert (status.acked_seq, status.spool_bytes) == (ingest.seq, 0)
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_kill_at_any_write_around_a_new_epoch_changes_nothing(tmp_path: Path, after: bool) -> None:
+    original = tmp_path / "original.sqlite"
+    last = spooled(original)
+    for writes in range(1, 8):
+        path = tmp_path / f"{writes}.sqlite"
+        shutil.copy(original, path)
+        ingest = elsewhere(path, last + 5)
+        with pytest.raises(KilledError):
+            run(agent_of(PLAN, MortalSpool(path, writes, after=after), MemoryNet(ingest)).run())
+        assert run(agent_of(PLAN, path, MemoryNet(ingest), seed=2).run())
+        assert ingest.sorted_rows() == expected(PLAN)
+        assert len(ingest.closed) == 1
+
+
+def test_a_second_new_epoch_within_the_window_stops_the_agent_even_after_a_restart(tmp_path: Path) -> None:
+    path = tmp_path / "spool.sqlite"
+    last = spooled(path)
+    ingest = elsewhere(path, last + 1)
+    ingest.silent = True
+    agent = agent_of(
+        PLAN,
+        path,
+        MemoryNet(
+            ingest, meddle=lambda payload, answers: [Ack("fleet", epoch_of_agent(), 9_999, b"?" * 16, 1)]
+        ),
+    )
+
+    def epoch_of_agent() -> bytes:
+        return bytes.fromhex(agent.status().epoch)
+
+    with pytest.raises(AlarmError, match="acks batch 9999"):
+        run(agent.run())
+    again = agent_of(PLAN, path, MemoryNet(elsewhere(path, 9_999)), seed=2)
+    with pytest.raises(AlarmError, match="acks batch 9999"):
+        run(again.run())
+    late = elsewhere(path, 9_999)
+    assert run(agent_of(PLAN, path, MemoryNet(late), OFTEN, seed=3).run())
+    assert late.sorted_rows() == expected(PLAN)
+
+
+def test_of_two_agents_with_one_spool_the_first_to_flip_twice_stops(tmp_path: Path) -> None:
+    first, second = tmp_path / "first.sqlite", tmp_path / "second.sqlite"
+    spooled(first)
+    shutil.copy(first, second)
+    ingest = NaiveIngest(PLAN)
+    assert run(agent_of(PLAN, first, MemoryNet(ingest)).run())
+    # The clone's batches are the same ones: nothing tells them apart, and nothing has to.
+    assert run(agent_of(PLAN, second, MemoryNet(ingest), seed=2).run())
+    assert ingest.sorted_rows() == expected(PLAN)
+    assert ingest.doubles > 0
+
+
+def test_schemas_are_sent_again_to_an_ingest_that_lacks_them(tmp_path: Path) -> None:
+    ingest = NaiveIngest(PLAN)
+
+    def meddle(payload: bytes, answers: list[Control]) -> list[Control]:
+        if ingest.seq in (3, 9) and ingest.announced_again < 2:
+            ingest.forget_schemas()
+        return answers
+
+    agent = agent_of(PLAN, tmp_path / "spool.sqlite", MemoryNet(ingest, meddle=meddle))
+    assert run(agent.run())
+    assert ingest.announced_again >= 2
+    assert agent.status().counters["schemas_sent_again"] >= 2
+    assert ingest.sorted_rows() == expected(PLAN)
+
+
+def damage(path: Path, seq: int, column: str, value: bytes) -> int:
+    """Change what the disk holds of a batch; returns its rows."""
+    database = sqlite3.connect(path)
+    with database:
+        (count,) = database.execute("SELECT count FROM batches WHERE seq = ?", (seq,)).fetchone()
+        database.execute(f"UPDATE batches SET {column} = ? WHERE seq = ?", (value, seq))
+    database.close()
+    return int(count)
+
+
+def missing(ingest: NaiveIngest) -> dict[str, list[Row]]:
+    """Rows of each channel that did not come; those that came are as they should be."""
+    whole, came = expected(PLAN), ingest.sorted_rows()
+    for channel, rows in came.items():
+        assert all(row in whole[channel] for row in rows)
+    return {channel: [row for row in whole[channel] if row not in came[channel]] for channel in whole}
+
+
+@pytest.mark.parametrize("column", ["body", "header", "digest"])
+def test_a_batch_damaged_on_the_disk_is_declared_and_the_others_go_on(tmp_path: Path, column: str) -> None:
+    path = tmp_path / "spool.sqlite"
+    spooled(path)
+    seq = next(b.seq for b in held(path) if b.seq > 3 and b.count > 1)
+    count = damage(path, seq, column, b"\x08\x01damaged........."[:16])
+    ingest = NaiveIngest(PLAN)
+    agent = agent_of(PLAN, path, MemoryNet(ingest))
+    assert run(agent.run())
+    lost = {channel: len(rows) for channel, rows in missing(ingest).items()}
+    assert lost == ingest.dropped
+    # With its digest the batch behind it is in doubt too: what follows on a wrong one cannot be told.
+    assert sum(lost.values()) >= count
+    assert ingest.gap_records == agent.status().counters["batches_damaged"] <= 2
+    raised = agent.status().counters
+    assert {c: raised.get(f"rows_damaged.{c}", 0) for c in lost} == lost
+    assert agent.status().epoch == epoch_of(path).hex() == ingest.epoch.hex()
+    assert ingest.closed == []
+
+
+def test_a_spool_of_format_1_is_brought_up(tmp_path: Path) -> None:
+    path = tmp_path / "spool.sqlite"
+    spooled(path)
+    before = held(path)
+    database = sqlite3.connect(path)
+    for table, column in (
+        ("batches", "rows"),
+        ("batches", "first_seq"),
+        ("batches", "seal"),
+        ("spool", "acked_digest"),
+    ):
+        database.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
+    database.execute("PRAGMA user_version=1")
+    database.close()
+    assert held(path) == before
+    ingest = NaiveIngest(PLAN)
+    assert run(agent_of(PLAN, path, MemoryNet(ingest)).run())
+    assert ingest.sorted_rows() == expected(PLAN)
