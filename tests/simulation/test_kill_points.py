@@ -1,4 +1,4 @@
-"""A kill and a loss of power at every eleventh point between source and log; the proofs take every one."""
+"""A kill and a loss of power at every seventeenth point between source and log; the proofs take every one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from tests.simulation.kill_points import points_of, run_killed
 
-STRIDE = 11
+STRIDE = 17
 
 
 @pytest.mark.parametrize(("node", "power"), [("device-1", False), ("ingest", False), ("ingest", True)])
