@@ -1,0 +1,133 @@
+"""The whole path as the tests run it: `gear` as a process that can be watched and killed, and its results."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from geartrain_cloud.sinks.tables import rows
+from geartrain_cloud.supervisor.deployment import Places, read_status
+from geartrain_cloud.supervisor.progress import Hops, read_hops
+from tests.demo.reference import drawdown_rows
+
+RUN_S = 300.0
+DEVICES = [f"device-{number}" for number in range(1, 6)]
+SAMPLE_ROWS = 12_154
+
+
+def sample_frame() -> pd.DataFrame:
+    """The sample prices, read past all code of ours."""
+    stocks: Any = __import__("bokeh_sampledata.stocks").stocks
+    parts = [
+        pd.DataFrame(
+            {"symbol": s, "date": getattr(stocks, s)["date"], "price": getattr(stocks, s)["adj_close"]}
+        )
+        for s in ("AAPL", "FB", "GOOG", "IBM", "MSFT")
+    ]
+    frame = pd.concat(parts, ignore_index=True)
+    frame["date"] = pd.to_datetime(frame["date"], utc=True)
+    return frame
+
+
+def expected_bytes(frame: pd.DataFrame, period: str) -> bytes:
+    """The output that the contract asks for, computed by pandas and written by `json` alone."""
+    found = drawdown_rows(frame, period)
+    return (json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def write_prices(path: Path, lines: Sequence[Sequence[object]]) -> Path:
+    """A price file of these rows, header first."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([("symbol", "date", "price"), *lines])
+    return path
+
+
+def gear_command(*arguments: str) -> list[str]:
+    """`gear` under this interpreter."""
+    return [sys.executable, "-m", "geartrain_cloud.cli", *arguments]
+
+
+def run_gear(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run `gear` to its end; a stack trace or a colour in what it says fails the test."""
+    done = subprocess.run(
+        gear_command(*arguments), capture_output=True, text=True, timeout=RUN_S, check=False
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    assert "\x1b[" not in done.stdout + done.stderr
+    return done
+
+
+@contextmanager
+def started_gear(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """`gear` at work, killed at the end if it still is."""
+    process = subprocess.Popen(
+        gear_command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def wait_until(
+    what: str, condition: Callable[[], bool], process: subprocess.Popen[str] | None = None
+) -> None:
+    """Wait for a condition; fails with its name, or when the process has ended before."""
+    deadline = time.monotonic() + RUN_S
+    while not condition():
+        assert time.monotonic() < deadline, f"it never came to this: {what}"
+        assert process is None or process.poll() is None, f"gear ended before this: {what}"
+        time.sleep(0.05)
+
+
+def hops(places: Places) -> Hops:
+    """How far a run of the demo is."""
+    return read_hops(places, "stocks", DEVICES)
+
+
+def processes(places: Places) -> dict[str, Any]:
+    """Who runs under which process id, by the supervisor's word."""
+    return read_status(places.folder / "processes.json")
+
+
+def pids(places: Places) -> list[int]:
+    """The process ids that the supervisor knows."""
+    return [one["pid"] for one in processes(places).values() if one["pid"] is not None]
+
+
+def kill_9(places: Places, name: str, process: subprocess.Popen[str]) -> None:
+    """Kill a process in mid-replay and wait until another stands in its place."""
+    assert not read_status(places.agent_status("device-1"))["ended"], "the replay is over already"
+    before = processes(places)[name]
+    os.kill(before["pid"], signal.SIGKILL)
+
+    def is_replaced() -> bool:
+        now = processes(places)[name]
+        return now["pid"] not in (None, before["pid"]) and now["restarts"] > before["restarts"]
+
+    wait_until(f"{name} is started again", is_replaced, process)
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process is there and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def all_prices(tables: Path) -> list[tuple[str, str, float]]:
+    """The table of prices, sorted."""
+    return [(row["symbol"], row["date"], row["price"]) for row in rows(tables, "prices")]

@@ -1,0 +1,196 @@
+"""The cloud part of a flow on real Spark: the same records as plain Python gives, through stops and damage.
+
+The log is written with the real ledger and segments. The flow keeps what is above zero, and adds it up for
+each sensor; a zero and a 13 are dead letters of two of its steps.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from geartrain.event_time import END_OF_TIME
+from geartrain.letters import Letter
+from geartrain.placement import make_plan
+from geartrain_cloud.log.reader import LogReader
+from geartrain_cloud.sinks.layout import TableError
+from geartrain_cloud.sinks.sqlite import SqliteTables
+from geartrain_cloud.sinks.tables import rows
+from geartrain_cloud.spark.checkpoint import open_checkpoint, remove_checkpoint
+from geartrain_cloud.spark.compile import KEYED, STATELESS, compile_queries
+from geartrain_cloud.spark.driver import declare_tables
+from geartrain_cloud.spark.errors import QueryError
+from geartrain_cloud.spark.shards import SHARDS
+from geartrain_cloud.spark.status import query_clock
+from geartrain_cloud.spark.streams import LogInput, RunningQuery
+from tests.spark.flows import Reading, expected_sums, sums_flow
+from tests.spark.log_writer import LogWriter
+
+WAIT_S = 90
+DEVICES = 3
+
+
+class Cloud:
+    """A log, the queries over it, their checkpoints and tables, as the driver holds them."""
+
+    def __init__(self, spark: SparkSession, folder: Path, rows_max: int = 50_000) -> None:
+        self.spark, self.folder = spark, folder
+        self.plan = make_plan(sums_flow().graph(), "cloud")
+        self.log_folder, self.tables_file = folder / "log", folder / "tables.sqlite"
+        self.log_folder.mkdir()
+        kinds = {channel.id: channel.kind for channel in self.plan.channels}
+        self.writer = LogWriter(self.log_folder, "sums", kinds)
+        self.input = LogInput(self.log_folder, rows_max)
+        self.reader = LogReader(self.log_folder)
+
+    def checkpoints(self) -> Path:
+        return self.folder / "checkpoints"
+
+    def run(
+        self, names: Sequence[str] = (STATELESS, KEYED), *, again: bool = False
+    ) -> dict[str, RunningQuery]:
+        """Run the queries until they stand at the end of the log (and `again`: have run something), then
+        stop.
+        """
+        tables = SqliteTables(self.tables_file)
+        declare_tables(tables, self.plan)
+        running: list[RunningQuery] = []
+        try:
+            for query in compile_queries(self.plan):
+                if query.name in names:
+                    checkpoint = open_checkpoint(self.checkpoints() / query.name, query, SHARDS)
+                    running.append(RunningQuery(self.spark, query, checkpoint, self.input, tables))
+            self._wait(tables, running, again)
+        finally:
+            for one in running:
+                one.stop()
+            tables.close()
+        return {one.query.name: one for one in running}
+
+    def _wait(self, tables: SqliteTables, running: Sequence[RunningQuery], again: bool) -> None:
+        newest = self.reader.positions("sums")
+        deadline = time.monotonic() + WAIT_S
+        while time.monotonic() < deadline:
+            held = {one.query.name: tables.positions(one.query.name) for one in running}
+            for one in running:
+                one.check()
+            ran = not again or all(one.writer.last.batch_id >= 0 for one in running)
+            if ran and all(
+                held[q.query.name].get(c, 0) >= newest.get(c, 0) for q in running for c in q.query.channels
+            ):
+                for one in running:
+                    one.settle()
+                    one.check()
+                return
+            time.sleep(0.1)
+        raise AssertionError(f"the queries did not come to the log's end, {newest}, within {WAIT_S} s")
+
+    def table(self, name: str) -> list[dict[str, Any]]:
+        return rows(self.tables_file, name, canonical=True)
+
+
+def sensors(seed: int, count: int) -> list[tuple[Reading, int, str, int]]:
+    """Readings of three devices, each with sensors of its own, in event-time order."""
+    rng = random.Random(seed)
+    found = []
+    for number in range(count):
+        device = rng.randrange(DEVICES)
+        value = rng.choice([0.0, 13.0, -1.0]) if rng.random() < 0.05 else round(rng.uniform(0.1, 9.9), 3)
+        found.append(
+            (Reading(f"{device}-{rng.randrange(9)}", value), number, f"device-{device}/readings", number)
+        )
+    return found
+
+
+def assert_exact(cloud: Cloud, records: Sequence[tuple[Reading, int, str, int]]) -> None:
+    readings = [record[0] for record in records]
+    sums = expected_sums(readings)
+    assert cloud.table("kept") == [{"sensor": r.sensor, "value": r.value} for r in readings if r.value > 0]
+    assert cloud.table("each_sum") == [{"sensor": s.sensor, "count": s.count, "total": s.total} for s in sums]
+    last = {s.sensor: s for s in sums}
+    found = {row["sensor"]: (row["count"], row["total"]) for row in cloud.table("last_sum")}
+    assert found == {s.sensor: (s.count, s.total) for s in last.values()}
+    refused = sorted((row["step"], row["reason"]) for row in cloud.table("dead_letters"))
+    zeros, thirteens = (sum(r.value == v for r in readings) for v in (0.0, 13.0))
+    assert (
+        refused
+        == [("adding", "ValueError: thirteen is refused")] * thirteens
+        + [("positive", "ValueError: zero has no sign")] * zeros
+    )
+
+
+def test_tables_equal_plain_python_through_a_stop_a_lost_commit_and_a_lost_checkpoint(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    cloud = Cloud(spark, tmp_path, rows_max=700)
+    records = sensors(1, 2_000)
+    cloud.writer.append("readings", records[:900], rows_per_entry=50)
+    cloud.run()
+    assert_exact(cloud, records[:900])
+
+    # As after a kill between the commits of sink and Spark: the last micro-batch is run, not written, again.
+    for name in (STATELESS, KEYED):
+        commits = cloud.checkpoints() / name / "spark" / "commits"
+        newest = max((p for p in commits.iterdir() if p.name.isdecimal()), key=lambda p: int(p.name))
+        newest.unlink()
+        (commits / f".{newest.name}.crc").unlink(missing_ok=True)
+    letter = (Letter("readings", "prices.csv:7: no number", b"x"), 5, "device-0/readings", 7)
+    cloud.writer.append("_dead_letters", [letter])
+    assert cloud.run(again=True)[KEYED].writer.last.was_held
+    assert len(cloud.table("dead_letters")) == 1 + sum(r[0].value in {0.0, 13.0} for r in records[:900])
+
+    cloud.writer.append("readings", records[900:], rows_per_entry=50, clock=END_OF_TIME)
+    cloud.writer.end()
+    cloud.run()
+    held = SqliteTables(cloud.tables_file)
+    for query in compile_queries(cloud.plan):
+        assert query_clock(cloud.reader, query, held.positions(query.name)) == END_OF_TIME
+    held.close()
+    cloud_letters = [row for row in cloud.table("dead_letters") if row["step"] == "readings"]
+    assert [row["reason"] for row in cloud_letters] == ["prices.csv:7: no number"]
+    kept = [{"sensor": r[0].sensor, "value": r[0].value} for r in records if r[0].value > 0]
+    assert cloud.table("kept") == kept
+
+    remove_checkpoint(cloud.checkpoints() / KEYED)
+    with pytest.raises(TableError, match="its checkpoint is not there: bring the checkpoint back"):
+        cloud.run([KEYED])
+    cloud.writer.close()
+
+
+def test_rows_of_a_shard_run_in_the_order_of_the_log_however_spark_deals_them(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    before = str(spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch"))
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "1")
+    try:
+        cloud = Cloud(spark, tmp_path, rows_max=100_000)
+        records = sensors(2, 40_000)
+        cloud.writer.append("readings", records, rows_per_entry=5_000, clock=END_OF_TIME)
+        cloud.writer.end()
+        cloud.run([KEYED])
+    finally:
+        spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", before)
+    sums = expected_sums([record[0] for record in records])
+    assert cloud.table("each_sum") == [{"sensor": s.sensor, "count": s.count, "total": s.total} for s in sums]
+    cloud.writer.close()
+
+
+def test_damaged_or_missing_segment_stops_the_query_and_names_it(spark: SparkSession, tmp_path: Path) -> None:
+    cloud = Cloud(spark, tmp_path)
+    name = cloud.writer.append("readings", sensors(3, 100))
+    segment = cloud.log_folder / name
+    content = segment.read_bytes()
+    segment.unlink()
+    with pytest.raises(QueryError, match=rf"sums/readings, positions 1 to 1 \({name}\)"):
+        cloud.run([STATELESS])
+    segment.write_bytes(content[: len(content) // 2])
+    with pytest.raises(QueryError, match=r"positions 1 to 1 \(segments/readings-1"):
+        cloud.run([STATELESS])
+    assert cloud.table("kept") == []
+    cloud.writer.close()
