@@ -44,7 +44,7 @@ class Size:
     """How much there is of everything; limit_s: virtual seconds after which a run counts as stuck."""
 
     devices: int = 2
-    records: int = 30
+    records: int = 24
     limit_s: float = 300.0
     troubles: Troubles = field(default_factory=Troubles)
 

@@ -52,7 +52,7 @@ def test_batches_that_are_damaged_on_the_way_are_refused_and_come_again() -> Non
         fleet.broker.faults = Faults()
 
     outcomes = [Fleet(seed, plot=damage).run() for seed in range(6)]
-    assert sum(outcome.faults["damage"] for outcome in outcomes) > 50
+    assert sum(outcome.faults.get("damage", 0) for outcome in outcomes) > 50
     for counter in ("digest_mismatches", "malformed_batches", "quarantined_batches"):
         assert sum(outcome.counters.get(counter, 0) for outcome in outcomes) > 0, counter
     assert not any(outcome.counters.get("losses", 0) for outcome in outcomes)
@@ -125,4 +125,4 @@ def test_an_outcome_tells_what_the_run_was_like() -> None:
     outcome: Outcome = Fleet(3).run()
     assert outcome.steps > 100
     assert outcome.virtual_s > 1
-    assert outcome.counters["records_logged"] > 90
+    assert outcome.counters["records_logged"] > 80

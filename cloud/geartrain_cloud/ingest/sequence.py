@@ -137,8 +137,10 @@ class Sequencer:
             reason = f"batch {header.seq} was appended before with another digest; the first stands"
             self._quarantine.keep(arrival, Counter.DIGEST_CONFLICTS, reason)
         # The digest in the ack tells a device whose spool was cloned that another was heard first.
-        if stream.durable is not None and stream.durable.epoch == header.epoch:
-            self._outbox.ack(stream.durable)
+        # An epoch that a hello has opened is durable before its first batch is: nothing is to be acked then.
+        durable = stream.durable
+        if durable is not None and durable.epoch == header.epoch and durable.seq:
+            self._outbox.ack(durable)
 
     def _take_next(self, stream: DeviceStream, lineage: Lineage, arrival: Arrival) -> None:
         if not lineage.fits(arrival):
