@@ -27,7 +27,12 @@ from geartrain_cloud.spark.micro_batch import MicroBatchWriter
 from geartrain_cloud.spark.shards import shard_labels
 from geartrain_cloud.spark.source import SOURCE_NAME
 
+RESTARTS_MAX = 5
+"""How often a query is started again in one run of the driver."""
+
 _SETTLE_S = 10.0
+# Spark gives a Python worker 10 s to start, which on a machine with much else to do is not always enough.
+_SLOW_WORKER = "Python worker failed to connect back"
 _PAUSE_S = 0.05
 
 
@@ -69,20 +74,30 @@ class RunningQuery:
         """Start it; raises `TableError` where checkpoint and tables do not belong together."""
         self.query = query
         self.writer = MicroBatchWriter(checkpoint, tables, LogReader(log.folder), query.graph.name)
+        self.restarts = 0
         self._watched = -1
+        self._location = str(checkpoint.location.absolute())
         tables.attach(query.name, checkpoint.identity, has_run=checkpoint.has_run)
-        frame = query_frame(session, query, log, checkpoint.shards)
-        self._handle: StreamingQuery = (
-            frame.writeStream.queryName(query.name)
-            .foreachBatch(self.writer)
-            .option("checkpointLocation", str(checkpoint.location.absolute()))
-            .start()
-        )
+        self._frame = query_frame(session, query, log, checkpoint.shards)
+        self._handle = self._start()
+
+    def _start(self) -> StreamingQuery:
+        stream = self._frame.writeStream.queryName(self.query.name).foreachBatch(self.writer)
+        return stream.option("checkpointLocation", self._location).start()
 
     def check(self) -> None:
-        """Raise `QueryError` if it has failed, or if Spark has dropped rows since it was last asked."""
+        """Raise `QueryError` if it has failed, or if Spark has dropped rows since it was last asked.
+
+        A query that failed because a Python worker did not start in time is started again, a few times.
+        """
         if not self._handle.isActive:
-            raise QueryError(f"query {self.query.name!r} stopped: {self._why()}") from self.writer.failure
+            why = self._why()
+            if _SLOW_WORKER in why and self.restarts < RESTARTS_MAX:
+                self.restarts += 1
+                self.writer.failure = None
+                self._handle = self._start()
+                return
+            raise QueryError(f"query {self.query.name!r} stopped: {why}") from self.writer.failure
         for progress in self._handle.recentProgress:
             if progress["batchId"] > self._watched:
                 self._watched = progress["batchId"]
