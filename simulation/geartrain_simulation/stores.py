@@ -296,6 +296,17 @@ class SimLedgerStore:
 
         return await self._read("devices", assigned)
 
+    async def excluded(self) -> list[tuple[str, str, str]]:
+        """(flow, channel, device) of every device whose newest EXCLUDED or READMITTED entry is EXCLUDED."""
+
+        def out() -> list[tuple[str, str, str]]:
+            moves = (EntryKind.EXCLUDED, EntryKind.READMITTED)
+            entries = [e for e in self._book.all_entries() if e.kind in moves]
+            newest = {(e.flow, e.channel, e.device): e.kind for e in entries}
+            return sorted(place for place, kind in newest.items() if kind is EntryKind.EXCLUDED)
+
+        return await self._read("excluded", out)
+
     async def segments(self) -> set[str]:
         """Every file name that an entry names."""
         return await self._read(

@@ -1,4 +1,4 @@
-"""Laws of the clock: monotone, the minimum over the assigned, the same when it is rebuilt from the log."""
+"""Laws of the clock: monotone, the minimum over the live devices, the same when rebuilt from the log."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("assign"), st.sampled_from(NAMES), st.just(0)),
         st.tuples(st.just("observe"), st.sampled_from(NAMES), st.integers(-50, 50)),
+        st.tuples(st.sampled_from(["exclude", "readmit"]), st.sampled_from(NAMES), st.just(0)),
     ),
     max_size=40,
 )
@@ -33,22 +34,33 @@ STEPS = st.lists(
 
 @settings(deadline=None)
 @given(STEPS)
-def test_clock_is_the_monotone_minimum_over_the_assigned(steps: list[tuple[str, str, int]]) -> None:
+def test_clock_is_the_monotone_minimum_over_the_live(steps: list[tuple[str, str, int]]) -> None:
     clock = ChannelClock()
     model: dict[str, int] = {}
+    away: dict[str, int] = {}
     highest = START_OF_TIME
     for step, device, watermark in steps:
         before = clock.value
         if step == "assign":
-            if device not in model:
+            if device not in model and device not in away:
                 model[device] = START_OF_TIME
                 clock.assign(device)
+        elif step == "exclude":
+            if device in model:
+                away[device] = model.pop(device)
+                assert clock.exclude(device) == (clock.value != before)
+        elif step == "readmit":
+            if device in away:
+                model[device] = away.pop(device)
+                assert clock.readmit(device) == (clock.value != before)
         elif device in model:
             model[device] = max(model[device], watermark)
             assert clock.observe(device, watermark) == (clock.value != before)
         highest = max(highest, min(model.values(), default=START_OF_TIME))
         assert clock.value == highest >= before
-        assert clock.devices == sorted(model)
+        assert clock.devices == sorted([*model, *away])
+        assert clock.excluded == sorted(away)
+        assert all(clock.is_excluded(d) for d in away)
         assert clock.missing() == sorted(d for d, w in model.items() if w == START_OF_TIME)
         lowest = min(model.values(), default=START_OF_TIME)
         assert clock.holding() == sorted(d for d, w in model.items() if w == lowest)

@@ -47,6 +47,14 @@ def test_good_file_is_read(tmp_path: Path) -> None:
     assert flow.fed_by("device-2") == ["_dead_letters", "_late", "prices"]
 
 
+def test_flow_of_live_sources_says_how_long_it_waits(tmp_path: Path) -> None:
+    flow = read(tmp_path, GOOD).flows["stocks"]
+    assert (flow.bounded, flow.join_timeout_s, flow.idle_after_s) == (True, 60, 30)
+    live = GOOD.replace("[flows.stocks]", "[flows.stocks]\nbounded = false\nidle_after_s = 2.5")
+    flow = read(tmp_path, live).flows["stocks"]
+    assert (flow.bounded, flow.join_timeout_s, flow.idle_after_s) == (False, 60, 2.5)
+
+
 def test_broker_has_a_default_and_may_be_ipv6(tmp_path: Path) -> None:
     config = read(tmp_path, GOOD.replace('broker = "broker.example:8883"', ""))
     assert (config.broker_host, config.broker_port) == ("127.0.0.1", 1883)
@@ -84,6 +92,17 @@ def test_broker_has_a_default_and_may_be_ipv6(tmp_path: Path) -> None:
             "flows.stocks.chanels: there is no such setting",
         ),
         ("[flows.stocks]", "[[flows.stocks]", "is not TOML"),
+        ("[flows.stocks]", "[flows.stocks]\nbounded = 0", "flows.stocks.bounded: give true or false, not 0"),
+        (
+            "[flows.stocks]",
+            "[flows.stocks]\nidle_after_s = 3",
+            "flows.stocks.idle_after_s: nobody is excluded from a flow unless it has bounded = false",
+        ),
+        (
+            "[flows.stocks]",
+            "[flows.stocks]\nbounded = false\njoin_timeout_s = -1",
+            "flows.stocks.join_timeout_s: give a number of seconds above 0, not -1",
+        ),
     ],
 )
 def test_each_mistake_names_the_file_and_the_key(tmp_path: Path, old: str, new: str, sentence: str) -> None:

@@ -1,4 +1,4 @@
-"""Gaps, hellos, schemas that are asked for, epochs that are over: what a device and ingest tell each other."""
+"""Gaps, hellos, schemas asked for, epochs that are over: what a device and ingest tell each other."""
 
 from __future__ import annotations
 

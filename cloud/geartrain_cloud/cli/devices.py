@@ -15,7 +15,7 @@ from geartrain.ports import AckCursor
 from geartrain_cloud.cli.log import time_text
 from geartrain_cloud.cli.screen import print_json, results, table_of
 from geartrain_cloud.cli.state_place import log_folder, run_folder
-from geartrain_cloud.log.browse import all_cursors, assigned_devices
+from geartrain_cloud.log.browse import all_cursors, assigned_devices, excluded_devices
 from geartrain_cloud.supervisor.deployment import Places, read_status
 
 
@@ -52,9 +52,10 @@ def describe_devices(state: Path) -> list[dict[str, Any]]:
         fed.setdefault((flow, device), []).append(channel)
     marks = _watermarks(cursors, fed)
     status = read_status(folder / "status.json").get("flows", {})
-    found = []
+    found, out = [], excluded_devices(folder)
     for flow, device in sorted(cursors.keys() | fed.keys()):
         cursor, channels = cursors.get((flow, device)), fed.get((flow, device), [])
+        away = [c for c in channels if (flow, device, c) in out]
         own = {channel: marks[flow, channel][device] for channel in channels}
         reported = status.get(flow, {}).get("devices", {}).get(device, {})
         found.append(
@@ -68,7 +69,13 @@ def describe_devices(state: Path) -> list[dict[str, Any]]:
                 **_spool(read_status(places.agent_status(device)), cursor),
                 "event_time": time_text(min(own.values(), default=START_OF_TIME)),
                 "behind_s": _behind_s(flow, own, marks),
-                "holds": [c for c, mark in own.items() if _holds(mark, marks[flow, c])],
+                "holds": [
+                    c
+                    for c, mark in own.items()
+                    if c not in away
+                    and _holds(mark, [m for d, m in marks[flow, c].items() if (flow, d, c) not in out])
+                ],
+                "excluded": away,
             }
         )
     return found
@@ -87,9 +94,9 @@ def _watermarks(
     return found
 
 
-def _holds(mark: int, of_all: Mapping[str, int]) -> bool:
-    lowest = min(of_all.values())
-    return mark == lowest and lowest < END_OF_TIME and len(of_all) > 1 and lowest < max(of_all.values())
+def _holds(mark: int, of_live: list[int]) -> bool:
+    lowest = min(of_live)
+    return mark == lowest < min(END_OF_TIME, max(of_live))
 
 
 def _behind_s(
@@ -134,5 +141,5 @@ def _line(one: Mapping[str, Any]) -> list[str]:
         shown("spool_bytes"),
         shown("event_time"),
         shown("behind_s"),
-        ", ".join(one["holds"]),
+        ", ".join(one["holds"]) or ("excluded" if one["excluded"] else ""),
     ]

@@ -1,8 +1,8 @@
 """The clock of one partition of a channel: how far the event time of its devices has come, all of them.
 
 Stands beside the log: each entry holds the clock after it, so that a reader needs no device's state (I5).
-Guarantees: it is the minimum of the watermarks of the assigned devices, each at minus infinity until it has
-spoken, and it never goes back.
+Guarantees: it is the minimum of the watermarks of the live devices, those assigned and not excluded, each at
+minus infinity until it has spoken; it never goes back, and without a live device it stands still.
 """
 
 from __future__ import annotations
@@ -16,40 +16,65 @@ class ChannelClock:
     def __init__(self, value: int = START_OF_TIME) -> None:
         """`value`: the clock of the partition's newest entry, START_OF_TIME where there is none."""
         self.value = value
-        self._watermarks: dict[str, int] = {}
+        self._live: dict[str, int] = {}
+        self._excluded: dict[str, int] = {}
 
-    def assign(self, device: str, watermark: int = START_OF_TIME) -> None:
-        """Wait for `device` from now on; `watermark`: its last one that the ledger knows."""
-        self._watermarks[device] = watermark
+    def assign(self, device: str, watermark: int = START_OF_TIME, *, excluded: bool = False) -> None:
+        """Wait for `device` from now on; `watermark`: its last one that the ledger knows; excluded: know it,
+        but do not wait for it.
+        """
+        (self._excluded if excluded else self._live)[device] = watermark
 
     @property
     def devices(self) -> list[str]:
-        """The assigned devices, sorted."""
-        return sorted(self._watermarks)
+        """The assigned devices, sorted, excluded ones too."""
+        return sorted([*self._live, *self._excluded])
+
+    @property
+    def excluded(self) -> list[str]:
+        """The assigned devices that are not waited for, sorted."""
+        return sorted(self._excluded)
+
+    def is_excluded(self, device: str) -> bool:
+        """Whether an assigned device is not waited for."""
+        return device in self._excluded
+
+    def exclude(self, device: str) -> bool:
+        """Go on without a live device; returns whether the clock moved."""
+        self._excluded[device] = self._live.pop(device)
+        return self.settle()
+
+    def readmit(self, device: str) -> bool:
+        """Wait for an excluded device again; returns whether the clock moved, as it may if nobody was live.
+
+        A clock beyond the device's watermark stands until the device has passed it.
+        """
+        self._live[device] = self._excluded.pop(device)
+        return self.settle()
 
     def observe(self, device: str, watermark: int) -> bool:
-        """Take the watermark of an assigned device; returns whether the clock moved."""
-        before = self._watermarks[device]
+        """Take the watermark of a live device; returns whether the clock moved."""
+        before = self._live[device]
         if watermark <= before:
             return False
-        self._watermarks[device] = watermark
+        self._live[device] = watermark
         if before > self.value:
             return False  # this device did not hold the clock, so its going on cannot move it
         return self.settle()
 
     def settle(self) -> bool:
-        """Move to the minimum of the watermarks; returns whether the clock moved."""
-        lowest = min(self._watermarks.values(), default=START_OF_TIME)
+        """Move to the minimum of the live watermarks; returns whether the clock moved."""
+        lowest = min(self._live.values(), default=START_OF_TIME)
         if lowest <= self.value:
             return False
         self.value = lowest
         return True
 
     def missing(self) -> list[str]:
-        """The assigned devices that have never said how far they are, sorted."""
-        return sorted(d for d, watermark in self._watermarks.items() if watermark == START_OF_TIME)
+        """The live devices that have never said how far they are, sorted."""
+        return sorted(d for d, watermark in self._live.items() if watermark == START_OF_TIME)
 
     def holding(self) -> list[str]:
-        """The devices that hold the clock where it is, sorted: those with the lowest watermark."""
-        lowest = min(self._watermarks.values(), default=START_OF_TIME)
-        return sorted(d for d, watermark in self._watermarks.items() if watermark == lowest)
+        """The live devices that hold the clock where it is, sorted: those with the lowest watermark."""
+        lowest = min(self._live.values(), default=START_OF_TIME)
+        return sorted(d for d, watermark in self._live.items() if watermark == lowest)

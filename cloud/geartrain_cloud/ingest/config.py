@@ -6,6 +6,7 @@ every name that becomes a part of a topic or of a file name is plain.
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
 from collections.abc import Mapping
@@ -25,15 +26,25 @@ _CHANNEL = re.compile(r"_?[A-Za-z][A-Za-z0-9_]{0,62}")
 
 @dataclass(frozen=True, slots=True)
 class FlowConfig:
-    """One flow: `channels` gives the devices that feed each channel, the two system channels included."""
+    """One flow: `channels` gives the devices that feed each channel, the two system channels included.
+
+    bounded: all its sources come to an end, so that nobody is ever excluded; else a device is excluded that
+    has not joined within join_timeout_s, or of which nothing is heard for idle_after_s.
+    """
 
     devices: tuple[str, ...]
     channels: Mapping[str, tuple[str, ...]]
+    bounded: bool = True
+    join_timeout_s: float = 60.0
+    idle_after_s: float = 30.0
 
     @staticmethod
-    def of(devices: tuple[str, ...], channels: Mapping[str, tuple[str, ...]]) -> FlowConfig:
+    def of(
+        devices: tuple[str, ...], channels: Mapping[str, tuple[str, ...]], **membership: Any
+    ) -> FlowConfig:
         """A flow whose system channels all devices feed unless `channels` says otherwise."""
-        return FlowConfig(devices, {**channels, **{c: channels.get(c, devices) for c in SYSTEM_CHANNELS}})
+        fed = {**channels, **{c: channels.get(c, devices) for c in SYSTEM_CHANNELS}}
+        return FlowConfig(devices, fed, **membership)
 
     def fed_by(self, device: str) -> list[str]:
         """The channels that `device` feeds, sorted."""
@@ -68,6 +79,7 @@ class IngestConfig:
     status_interval_ms: int = 500
 
 
+_TIMES = ("idle_after_s", "join_timeout_s")
 _NUMBERS = frozenset(f.name for f in fields(IngestConfig)) - {"flows", "log", "broker_host", "broker_port"}
 
 
@@ -113,8 +125,11 @@ def _flow(key: str, raw: Any) -> FlowConfig:
     if not isinstance(raw, dict):
         raise ConfigError(f"{key}: give a table with devices and channels")
     for name in raw:
-        if name not in ("devices", "channels"):
-            raise ConfigError(f"{key}.{name}: there is no such setting; there are channels, devices")
+        if name not in ("devices", "channels", "bounded", *_TIMES):
+            raise ConfigError(
+                f"{key}.{name}: there is no such setting; "
+                f"there are bounded, channels, devices, {_listed(_TIMES)}"
+            )
     devices = _devices(f"{key}.devices", raw.get("devices"))
     channels = raw.get("channels")
     if not isinstance(channels, dict) or not channels:
@@ -127,7 +142,24 @@ def _flow(key: str, raw: Any) -> FlowConfig:
         fed[channel] = devices if feeders == "all" else _devices(where, feeders)
         if strangers := sorted(set(fed[channel]) - set(devices)):
             raise ConfigError(f"{where}: {_listed(strangers)} not among {key}.devices")
-    return FlowConfig.of(devices, fed)
+    return FlowConfig.of(devices, fed, **_membership(key, raw))
+
+
+def _membership(key: str, raw: Mapping[str, Any]) -> dict[str, Any]:
+    bounded = raw.get("bounded", True)
+    if not isinstance(bounded, bool):
+        raise ConfigError(f"{key}.bounded: give true or false, not {bounded!r}")
+    found: dict[str, Any] = {"bounded": bounded}
+    for name in _TIMES:
+        if name not in raw:
+            continue
+        if bounded:
+            raise ConfigError(f"{key}.{name}: nobody is excluded from a flow unless it has bounded = false")
+        seconds = raw[name]
+        if type(seconds) not in (int, float) or not 0 < seconds < math.inf:
+            raise ConfigError(f"{key}.{name}: give a number of seconds above 0, not {seconds!r}")
+        found[name] = float(seconds)
+    return found
 
 
 def _devices(key: str, raw: Any) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ the first schema of a channel stands, so that all rows of a channel have one lay
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from geartrain.errors import WireError
 from geartrain.event_time import END_OF_TIME, START_OF_TIME
@@ -40,9 +40,17 @@ class Content:
         self._partitions, self._schemas = partitions, schemas
         self._group, self._counters, self._quarantine = group, counters, quarantine
 
-    def note(self, stream: DeviceStream, kind: EntryKind, epoch: bytes, seq: int, detail: str) -> None:
-        """Log an entry without rows on every channel that the device feeds."""
-        for channel in stream.channels:
+    def note(
+        self,
+        stream: DeviceStream,
+        kind: EntryKind,
+        epoch: bytes,
+        seq: int,
+        detail: str,
+        channels: Sequence[str] | None = None,
+    ) -> None:
+        """Log an entry without rows on `channels`, or on every one that the device feeds."""
+        for channel in stream.channels if channels is None else channels:
             partition = self._partitions[stream.flow, channel]
             self._group.append_note(partition, kind, (stream.device, epoch, seq), detail)
 

@@ -22,6 +22,7 @@ from geartrain_cloud.ingest.counters import Counter
 from geartrain_cloud.ingest.group import Group, SealedGroup
 from geartrain_cloud.ingest.intake import Intake
 from geartrain_cloud.ingest.lineage import WaitingBudget
+from geartrain_cloud.ingest.membership import Membership
 from geartrain_cloud.ingest.outbox import Outbox
 from geartrain_cloud.ingest.quarantine import Quarantine
 from geartrain_cloud.ingest.recovery import Recovered, assign, recover
@@ -100,6 +101,7 @@ class Ingest:
             committer = tasks.create_task(self._commit_forever(core))
             link = tasks.create_task(self._link_forever(core))
             reporter = tasks.create_task(self._report_forever(core))
+            watcher = tasks.create_task(self._watch_forever(core)) if core.membership.is_live else None
             await self._stopping.wait()
             self._work.set()
             self._due.set()
@@ -107,6 +109,8 @@ class Ingest:
             await self._farewell(core)
             link.cancel()
             reporter.cancel()
+            if watcher is not None:
+                watcher.cancel()
         await self._report(core)
 
     # The way in
@@ -138,6 +142,7 @@ class Ingest:
             for flow in sorted(self._config.flows):
                 await connection.subscribe(_filter(flow))
             self._is_connected = True
+            core.membership.listen()
             _LOG.info("connected to the broker")
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(core.outbox.send_forever(connection))
@@ -195,6 +200,15 @@ class Ingest:
         core.settle(sealed)
 
     # Beside the way
+
+    async def _watch_forever(self, core: _Core) -> None:
+        while True:
+            await self._clock.sleep(core.membership.interval_s)
+            if not self._is_connected or not self._space.is_set():
+                core.membership.listen()  # nobody can be heard
+            core.membership.check()
+            if not core.group.is_empty:
+                self._work.set()
 
     async def _report_forever(self, core: _Core) -> None:
         while True:
@@ -262,7 +276,10 @@ class _Core:
             self.alarm,
             ledger.digest_at,
         )
-        self.intake = Intake(known.streams, sequencer, quarantine, self.counters, self.alarm, clock)
+        self.membership = Membership(
+            config.flows, known.streams, known.partitions, content, self.counters, clock
+        )
+        self.intake = Intake(known.streams, sequencer, quarantine, self.counters, self.alarm, self.membership)
 
     def settle(self, sealed: SealedGroup) -> None:
         """Take a committed group as durable, and let its devices know."""

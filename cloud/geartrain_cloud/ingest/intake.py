@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from geartrain.errors import WireError
-from geartrain.ports import Clock, Incoming
+from geartrain.ports import Incoming
 from geartrain.wire.codec import decode_envelope, decode_header
 from geartrain.wire.limits import LIMITS
 from geartrain.wire.topics import parse_up
 from geartrain_cloud.ingest.alarm import Alarm
 from geartrain_cloud.ingest.counters import Counter, Counters
 from geartrain_cloud.ingest.lineage import Arrival
+from geartrain_cloud.ingest.membership import Membership
 from geartrain_cloud.ingest.quarantine import Quarantine
 from geartrain_cloud.ingest.sequence import Sequencer
 from geartrain_cloud.ingest.streams import DeviceStream
@@ -32,10 +33,10 @@ class Intake:
         quarantine: Quarantine,
         counters: Counters,
         alarm: Alarm,
-        clock: Clock,
+        membership: Membership,
     ) -> None:
         self._streams, self._sequencer, self._quarantine = streams, sequencer, quarantine
-        self._counters, self._alarm, self._clock = counters, alarm, clock
+        self._counters, self._alarm, self._membership = counters, alarm, membership
 
     async def take(self, incoming: Incoming) -> None:
         """Take one publish; raises `LedgerError` when the ledger cannot be asked."""
@@ -55,7 +56,6 @@ class Intake:
             reason = "the device is not assigned to the flow: add it to the configuration, or stop it"
             self._quarantine.keep_raw(device, flow, payload, Counter.UNASSIGNED_BATCHES, reason)
             return
-        stream.contact_us = self._clock.now_us()
         try:
             envelope = decode_envelope(payload)
             arrival = Arrival(decode_header(envelope.header), envelope, payload)
@@ -68,6 +68,7 @@ class Intake:
             reason = f"a header of {named[0]}/{named[1]} came on the topic of {device}/{flow}"
             self._quarantine.keep_raw(device, flow, payload, Counter.IDENTITY_MISMATCHES, reason)
             return
+        self._membership.contact(stream)
         await self._sequencer.take(stream, arrival)
 
     def _drop(self, why: Counter, subject: str, reason: str) -> None:

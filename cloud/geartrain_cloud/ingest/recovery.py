@@ -61,7 +61,7 @@ async def recover(
     schemas: dict[tuple[str, str], Schema] = {}
     for stored in await ledger.schemas():
         schemas.setdefault((stored.flow, stored.channel), Schema.from_json(stored.text))
-    partitions = _partitions(flows, last, assigned, cursors)
+    partitions = _partitions(flows, last, assigned, set(await ledger.excluded()), cursors)
     streams = {
         (device, name): _stream(device, name, flow, cursors.get((device, name)), budget)
         for name, flow in sorted(flows.items())
@@ -131,6 +131,7 @@ def _partitions(
     flows: Mapping[str, FlowConfig],
     last: list[Entry],
     assigned: list[tuple[str, str, str]],
+    excluded: set[tuple[str, str, str]],
     cursors: Mapping[tuple[str, str], AckCursor],
 ) -> dict[tuple[str, str], Partition]:
     newest = {(entry.flow, entry.channel): entry for entry in last}
@@ -144,7 +145,8 @@ def _partitions(
         if (name, channel) in partitions:
             cursor = cursors.get((device, name))
             watermark = START_OF_TIME if cursor is None else cursor.watermarks.get(channel, START_OF_TIME)
-            partitions[name, channel].clock.assign(device, watermark)
+            is_excluded = (name, channel, device) in excluded
+            partitions[name, channel].clock.assign(device, watermark, excluded=is_excluded)
     return partitions
 
 

@@ -60,6 +60,8 @@ def make_status(
             "clock_time": None if clock == START_OF_TIME else format_time(clock),
             "missing": missing[:_NAMES_MAX],
             "missing_count": len(missing),
+            "excluded": partition.clock.excluded[:_NAMES_MAX],
+            "excluded_count": len(partition.clock.excluded),
             "holding": holding[:_NAMES_MAX],
             "holding_count": len(holding),
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from geartrain.ports import AckCursor
@@ -15,7 +16,8 @@ class DeviceStream:
     channels: those it feeds, sorted; cursor: after the last batch that was appended, `durable`: after the
     last that was committed (None before the first); current: its open epoch; candidate: an epoch that has
     shown itself, but not yet by a first batch with a good digest; contact_us: when anything of the device
-    last arrived, wall clock, 0 before; greeted: an epoch whose HELLO is answered once its opening is durable.
+    last arrived, wall clock, 0 before; contact_s: the same, monotonic; greeted: an epoch whose HELLO is
+    answered once its opening is durable.
     """
 
     device: str
@@ -26,6 +28,7 @@ class DeviceStream:
     current: Lineage | None = None
     candidate: Lineage | None = None
     contact_us: int = 0
+    contact_s: float = -math.inf
     greeted: bytes = b""
 
     @property

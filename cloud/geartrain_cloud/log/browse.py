@@ -17,7 +17,13 @@ from geartrain.schema import RowCodec
 from geartrain_cloud.log.arrow import from_table
 from geartrain_cloud.log.opening import ledger_of
 from geartrain_cloud.log.reader import LogReader
-from geartrain_cloud.log.tables import SELECT_CURSORS, SELECT_ENTRIES, read_cursor, read_entry
+from geartrain_cloud.log.tables import (
+    SELECT_CURSORS,
+    SELECT_ENTRIES,
+    SELECT_EXCLUDED,
+    read_cursor,
+    read_entry,
+)
 
 _LETTERS = RowCodec(Letter)
 
@@ -93,6 +99,12 @@ def assigned_devices(folder: Path) -> list[tuple[str, str, str]]:
     query = "SELECT DISTINCT flow, device, channel FROM entries WHERE kind = 'assigned' ORDER BY 1, 2, 3"
     with ledger_of(folder) as ledger:
         return ledger.execute(query).fetchall()
+
+
+def excluded_devices(folder: Path) -> set[tuple[str, str, str]]:
+    """(flow, device, channel) for every channel that goes on without a device; raises `LedgerError`."""
+    with ledger_of(folder) as ledger:
+        return {(flow, device, channel) for flow, channel, device in ledger.execute(SELECT_EXCLUDED)}
 
 
 def quarantined(folder: Path, number: int | None = None) -> list[HeldBatch]:

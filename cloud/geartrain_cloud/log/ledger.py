@@ -28,6 +28,7 @@ from geartrain_cloud.log.tables import (
     REPLACE_CURSOR,
     SELECT_CURSORS,
     SELECT_ENTRIES,
+    SELECT_EXCLUDED,
     VERSION,
     check_version,
     cursor_row,
@@ -98,6 +99,10 @@ class SqliteLedger:
         return await self._rows(
             "SELECT flow, channel, device FROM entries WHERE kind = 'assigned' ORDER BY flow, channel, device"
         )
+
+    async def excluded(self) -> list[tuple[str, str, str]]:
+        """(flow, channel, device) of every device whose newest EXCLUDED or READMITTED entry is EXCLUDED."""
+        return await self._rows(SELECT_EXCLUDED)
 
     async def segments(self) -> set[str]:
         """Every file name that an entry names."""

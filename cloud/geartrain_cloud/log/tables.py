@@ -53,6 +53,7 @@ CREATE TABLE entries (
     PRIMARY KEY (flow, channel, partition, number)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX assigned ON entries (flow, channel, device) WHERE kind = 'assigned';
+CREATE INDEX moves ON entries (flow, channel, device, number) WHERE kind IN ('excluded', 'readmitted');
 CREATE TABLE cursors (
     device TEXT NOT NULL,
     flow TEXT NOT NULL,
@@ -125,6 +126,13 @@ SELECT_ENTRIES = (
     "detail, checksum FROM entries "
 )
 INSERT_ENTRY = "INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+SELECT_EXCLUDED = """
+SELECT flow, channel, device FROM entries AS one
+WHERE kind = 'excluded' AND NOT EXISTS (
+    SELECT 1 FROM entries WHERE flow = one.flow AND channel = one.channel AND device = one.device
+    AND number > one.number AND kind IN ('excluded', 'readmitted')
+) ORDER BY flow, channel, device
+"""
 SELECT_CURSORS = (
     "SELECT device, flow, epoch, ordinal, seq, digest, positions, watermarks, checksum FROM cursors "
 )

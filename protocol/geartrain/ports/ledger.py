@@ -24,6 +24,8 @@ class EntryKind(Enum):
     EPOCH = "epoch"
     LOSS = "loss"
     DROPPED = "dropped"
+    EXCLUDED = "excluded"
+    READMITTED = "readmitted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +173,10 @@ class LedgerStore(Protocol):
 
     async def devices(self) -> list[tuple[str, str, str]]:
         """(flow, channel, device) of every ASSIGNED entry."""
+        ...
+
+    async def excluded(self) -> list[tuple[str, str, str]]:
+        """(flow, channel, device) of every device whose newest EXCLUDED or READMITTED entry is EXCLUDED."""
         ...
 
     async def segments(self) -> set[str]:

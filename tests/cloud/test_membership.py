@@ -1,0 +1,212 @@
+"""Flows of live sources: who is excluded, who is readmitted, what is overtaken; and the log alone says so."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from geartrain.event_time import END_OF_TIME, START_OF_TIME
+from geartrain.ports import EntryKind
+from geartrain_cloud.cli.devices import describe_devices
+from geartrain_cloud.ingest.config import FlowConfig, IngestConfig
+from geartrain_cloud.ingest.lineage import WaitingBudget
+from geartrain_cloud.ingest.recovery import recover
+from geartrain_cloud.log.disk import OsDisk
+from geartrain_cloud.log.ledger import SqliteLedger
+from geartrain_cloud.log.reader import LogReader
+from tests.cloud.fleet import FLOW, LoopNet, Running, TestDevice, running
+
+NAMES = ("device-1", "device-2")
+
+
+def live_config(folder: Path, join_timeout_s: float = 60.0, idle_after_s: float = 60.0) -> IngestConfig:
+    times = {"join_timeout_s": join_timeout_s, "idle_after_s": idle_after_s}
+    flow = FlowConfig.of(NAMES, {"quotes": NAMES}, bounded=False, **times)
+    return IngestConfig(flows={FLOW: flow}, log=folder, group_commit_ms=1, nack_interval_ms=1)
+
+
+def kinds(folder: Path, *wanted: EntryKind) -> list[tuple[EntryKind, str, int]]:
+    found = LogReader(folder).entries(FLOW, "quotes", 0, 999)
+    return [(entry.kind, entry.device, entry.clock) for entry in found if entry.kind in wanted]
+
+
+def overtaken(folder: Path) -> list[tuple[int, bool]]:
+    reader = LogReader(folder)
+    tables = [reader.table(entry) for entry in reader.entries(FLOW, "quotes", 0, 999) if entry.count]
+    return [(r["_event_time"], r["_overtaken"]) for table in tables for r in table.to_pylist()]
+
+
+async def until_excluded(world: Running, devices: int) -> None:
+    async with asyncio.timeout(10):
+        # The log tells nobody that it grew, so it is looked at again and again.
+        while len(kinds(world.reader.folder, EntryKind.EXCLUDED)) < devices:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+
+def test_device_that_never_joins_is_excluded_and_the_clock_goes_on(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running(live_config(tmp_path, join_timeout_s=0.3)) as world:
+            device = TestDevice()
+            world.net.deliver(device.topic, device.schemas(), device.quotes(1.0, 2.0))
+            await world.net.acked(device)
+            assert clock(tmp_path) == START_OF_TIME
+            await until_excluded(world, 1)
+            assert clock(tmp_path) == 20
+
+    asyncio.run(run())
+    assert kinds(tmp_path, EntryKind.EXCLUDED) == [(EntryKind.EXCLUDED, "device-2", 20)]
+    status: dict[str, Any] = json.loads((tmp_path / "status.json").read_bytes())
+    quotes = status["flows"][FLOW]["channels"]["quotes"]
+    assert (quotes["excluded"], quotes["missing"]) == (["device-2"], [])
+    one, two = describe_devices(tmp_path)
+    assert (one["excluded"], two["excluded"]) == ([], ["_dead_letters", "_late", "quotes"])
+    assert two["holds"] == []
+
+
+def test_silent_device_is_excluded_and_on_contact_readmitted_with_older_records_overtaken(
+    tmp_path: Path,
+) -> None:
+    one, two = TestDevice(), TestDevice("device-2", b"epoch--2")
+
+    async def first() -> None:
+        async with running(live_config(tmp_path, idle_after_s=0.6)) as world:
+            world.net.deliver(two.topic, two.schemas(), two.quotes(1.0))
+            await world.net.acked(two)
+            world.net.deliver(one.topic, one.schemas(), one.quotes(*([1.0] * 5)))
+            await world.net.acked(one)
+            assert clock(tmp_path) == 10
+            while not kinds(tmp_path, EntryKind.EXCLUDED):
+                world.net.deliver(one.topic, one.advance(50))
+                await asyncio.sleep(0.05)
+            assert clock(tmp_path) == 50
+
+    async def second() -> None:
+        async with running(live_config(tmp_path)) as world:
+            assert world.ingest._started().known.partitions[FLOW, "quotes"].clock.excluded == ["device-2"]
+            world.net.deliver(one.topic, one.advance(60))
+            await world.net.acked(one)
+            assert clock(tmp_path) == 60
+            world.net.deliver(two.topic, two.quotes(2.0), two.quotes(3.0, step=50))
+            await world.net.acked(two)
+            world.net.deliver(one.topic, one.advance(100))
+            await world.net.acked(one)
+
+    asyncio.run(first())
+    asyncio.run(second())
+    moves = kinds(tmp_path, EntryKind.EXCLUDED, EntryKind.READMITTED)
+    assert moves == [(EntryKind.EXCLUDED, "device-2", 50), (EntryKind.READMITTED, "device-2", 60)]
+    assert overtaken(tmp_path)[-2:] == [(20, True), (70, False)]
+    assert clock(tmp_path) == 70
+    counters = LogReader(tmp_path).counters()
+    assert (counters["devices_excluded"], counters["devices_readmitted"]) == (1, 1)
+    assert counters["records_overtaken"] == 1
+
+
+def test_nobody_is_excluded_while_ingest_is_deaf_or_the_device_has_ended(tmp_path: Path) -> None:
+    async def run() -> None:
+        net = LoopNet()
+        async with running(live_config(tmp_path, idle_after_s=0.2, join_timeout_s=0.2), net) as world:
+            device = TestDevice()
+            world.net.deliver(device.topic, device.schemas(), device.end())
+            await world.net.acked(device)
+            net.refusals = 10**6
+            net.cut()
+            await asyncio.sleep(0.6)
+            assert kinds(tmp_path, EntryKind.EXCLUDED) == []
+            net.refusals = 0
+            await until_excluded(world, 1)
+            await asyncio.sleep(0.3)
+
+    asyncio.run(run())
+    assert kinds(tmp_path, EntryKind.EXCLUDED) == [(EntryKind.EXCLUDED, "device-2", END_OF_TIME)]
+
+
+MOVES = st.lists(
+    st.tuples(
+        st.sampled_from(NAMES), st.sampled_from(["rows", "advance", "exclude", "restart"]), st.integers(0, 30)
+    ),
+    min_size=1,
+    max_size=10,
+)
+
+
+@dataclass
+class Model:
+    """What the clock must be: the minimum over the live, never back."""
+
+    clock: int = START_OF_TIME
+    marks: dict[str, int] = field(default_factory=lambda: dict.fromkeys(NAMES, START_OF_TIME))
+    away: set[str] = field(default_factory=set)
+
+    def settle(self) -> None:
+        live = [mark for name, mark in self.marks.items() if name not in self.away]
+        self.clock = max(self.clock, min(live, default=START_OF_TIME))
+
+
+@settings(max_examples=25, deadline=None)
+@given(MOVES)
+@example(
+    [("device-1", "rows", 0), ("device-1", "exclude", 0), ("device-2", "exclude", 0), ("device-1", "rows", 0)]
+)
+def test_log_alone_gives_clock_and_members_back(moves: list[tuple[str, str, int]]) -> None:
+    with TemporaryDirectory() as folder:
+        asyncio.run(check_replay(Path(folder), moves))
+
+
+async def check_replay(folder: Path, moves: list[tuple[str, str, int]]) -> None:
+    config, model, left = live_config(folder), Model(), list(moves)
+    devices = {name: TestDevice(name, f"ep{name}"[-8:].encode()) for name in NAMES}
+    while left:
+        async with running(config) as world:
+            core = world.ingest._started()
+            while left:
+                name, move, amount = left.pop(0)
+                device = devices[name]
+                if move == "restart":
+                    break
+                if move == "exclude":
+                    core.membership._exclude(core.known.streams[name, FLOW], "as the test says")
+                    world.ingest._work.set()
+                    model.away.add(name)
+                else:
+                    payloads = [] if device.seq else [device.schemas()]
+                    device.time += 0 if move == "rows" else amount
+                    rows = move == "rows"
+                    payloads.append(device.quotes(1.0, step=amount) if rows else device.advance(device.time))
+                    world.net.deliver(device.topic, *payloads)
+                    await world.net.acked(device)
+                    model.away.discard(name)
+                    model.marks[name] = device.time
+                model.settle()
+        await check_recovered(folder, config, model)
+
+
+async def check_recovered(folder: Path, config: IngestConfig, model: Model) -> None:
+    ledger, disk = SqliteLedger(folder), OsDisk(folder)
+    try:
+        known = await recover(config.flows, ledger, disk, WaitingBudget(1, 1))
+    finally:
+        await ledger.close()
+        disk.close()
+    partition = known.partitions[FLOW, "quotes"]
+    assert partition.clock.value == partition.logged_clock == model.clock
+    assert partition.clock.excluded == sorted(model.away)
+    reader, before = LogReader(folder), START_OF_TIME
+    for entry in reader.entries(FLOW, "quotes", 0, partition.number):
+        assert entry.clock >= before
+        for row in reader.table(entry).to_pylist() if entry.count else ():
+            # A row that is not overtaken is never below the clock that a reader has seen before it.
+            assert row["_overtaken"] == (row["_event_time"] < before)
+        before = entry.clock
+
+
+def clock(folder: Path) -> int:
+    reader = LogReader(folder)
+    return reader.clock(FLOW, "quotes", reader.positions(FLOW)["quotes"])
