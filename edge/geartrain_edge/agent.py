@@ -21,7 +21,7 @@ from geartrain.placement import Plan
 from geartrain.ports import Clock, Net, Randomness, SpoolCommit, SpoolImage, SpoolStore
 from geartrain.runtime.fragment import Fragment
 from geartrain.runtime.state import DictBackend
-from geartrain.wire.envelope import EPOCH_BYTES
+from geartrain.wire.envelope import EPOCH_BYTES, Welcome
 from geartrain_edge.backlog import Backlog, Counters, Identity
 from geartrain_edge.errors import AlarmError
 from geartrain_edge.intake import Intake
@@ -35,6 +35,8 @@ _LOG = logging.getLogger("geartrain.agent")
 
 _LAYOUT = ("_agent", b"layout")
 """Where the spool keeps what it was begun with; no step's id begins with `_`."""
+_HELLO = ("_agent", b"hello")
+"""There while a fresh epoch has not heard where its device stands."""
 _IDLE_S_MIN = 0.001
 
 
@@ -52,6 +54,7 @@ class _Life:
     uplink_counters: Counters
     progress: Progress
     flip: Flip
+    welcome: Welcome | None = None
 
 
 class Agent:
@@ -105,7 +108,10 @@ class Agent:
         try:
             image = await store.open(device, flow, self._effects.randomness.token(EPOCH_BYTES))
             life = self._life = self._begin(intake, image)
-            life.uplink.hooks = Hooks(partial(self._renew, life), life.sealer.schemas)
+            greets = life.sealer.hello if _is_stranger(image) else None
+            life.uplink.hooks = Hooks(
+                partial(self._renew, life), life.sealer.schemas, greets, partial(self._hear, life)
+            )
             try:
                 await self._greet(life)
                 async with asyncio.TaskGroup() as group:
@@ -125,7 +131,7 @@ class Agent:
 
     def _begin(self, intake: Intake, image: SpoolImage) -> _Life:
         settings, plan = self._settings, self._plan
-        intake.restore(image.positions)
+        intake.restore(image.positions, hold=_is_stranger(image))
         try:
             fragment = Fragment(plan.graph, plan.edge, DictBackend(dict(image.state)))
         except GeartrainError:
@@ -175,13 +181,29 @@ class Agent:
                 life.uplink_counters.add(f"rows_damaged.{channel}", count)
         _LOG.warning("device %s: goes on in the new epoch %s", who.device, who.epoch.hex())
 
+    def _hear(self, life: _Life, welcome: Welcome) -> None:
+        """Note where the device stands, for the reading side."""
+        life.welcome = welcome
+
+    async def _begin_reading(self, life: _Life, welcome: Welcome) -> None:
+        """Start the splits that had to wait for it where a former life of the device has ended."""
+        life.welcome = None
+        await self._commit(life)
+        moved = await life.intake.release(welcome.positions, life.fragment)
+        async with life.backlog.lock:
+            state = {**life.fragment.changes(), _HELLO: None}
+            await self._effects.store.commit(SpoolCommit(positions=moved, state=state))
+        _LOG.info("device %s: ingest knows %d of its splits", self._settings.device, len(moved))
+        await self._commit(life)  # those that have ended before move the watermarks now
+
     async def _greet(self, life: _Life) -> None:
         """Announce the schemas in a fresh epoch; refuse a spool that was begun with others."""
         channels = {channel.id: channel.schema.schema_id for channel in self._plan.channels}
         layout: dict[str, object] = {"steps": list(self._plan.edge), "channels": channels}
         if life.image.last_seq == 0:
             schemas = [life.sealer.announce(life.progress)]
-            await self._effects.store.commit(SpoolCommit(schemas, {}, {_LAYOUT: msgspec.json.encode(layout)}))
+            state = {_LAYOUT: msgspec.json.encode(layout), _HELLO: b"pending"}
+            await self._effects.store.commit(SpoolCommit(schemas, {}, state))
             life.backlog.committed(schemas)
         elif (kept := msgspec.json.decode(life.image.state.get(_LAYOUT, b"null"))) != layout:
             raise SpoolError(
@@ -194,6 +216,9 @@ class Agent:
         """Read and commit until the sources have ended, then wait for the last ack."""
         idle_s = _IDLE_S_MIN
         while not self._stopping and not life.intake.ended:
+            if life.welcome is not None:
+                await self._begin_reading(life, life.welcome)
+                continue
             await self._room(life)
             rows = await self._gather(life)
             if await self._commit(life) or rows:
@@ -221,7 +246,7 @@ class Agent:
             while life.backlog.bytes >= self._settings.spool_bytes_max and not self._stopping:
                 await life.backlog.shrunk.wait()
                 life.backlog.shrunk.clear()
-        self._state = "running"
+        self._state = "greeting" if life.intake.holds else "running"
 
     async def _gather(self, life: _Life) -> int:
         """Read until a commit is due: enough rows, enough time, or nothing there."""
@@ -273,6 +298,11 @@ class Agent:
             counters=totals,
             written_at_us=self._effects.clock.now_us(),
         )
+
+
+def _is_stranger(image: SpoolImage) -> bool:
+    """Whether the epoch has not heard yet where its device stands."""
+    return image.last_seq == 0 or _HELLO in image.state
 
 
 def _first(error: BaseException) -> BaseException:

@@ -30,6 +30,8 @@ class _Feed:
 
     split: Split
     tracker: SplitTracker
+    replayable: bool = False
+    held: bool = False
 
 
 class Intake:
@@ -39,10 +41,13 @@ class Intake:
         """Open every source; raises `SourceError`, or `ConfigError` for more splits than fit a header."""
         self._plan, self._read_max = plan, read_max
         self._splits: list[tuple[str, Split]] = []
+        self._replayable: set[str] = set()
         for step in plan.graph.sources():
             if isinstance(step.operator, SourceOperator):
                 opened = step.operator.source.open(device, step.id, step.out)
                 self._splits += [(step.id, split) for split in opened]
+                if step.operator.source.replayable:
+                    self._replayable.add(step.id)
         names = [split.name for _, split in self._splits]
         doubled = next((name for name in names if names.count(name) > 1), None)
         if doubled is not None:
@@ -55,24 +60,67 @@ class Intake:
         self._positions: dict[tuple[str, str], SplitProgress] = {}
         self._moved: set[tuple[str, str]] = set()
 
-    def restore(self, positions: Mapping[tuple[str, str], SplitProgress]) -> None:
-        """Stand where a former life was; before the first read."""
+    def restore(self, positions: Mapping[tuple[str, str], SplitProgress], *, hold: bool = False) -> None:
+        """Stand where a former life was; before the first read. hold: splits that can be read again wait for
+        `release`.
+        """
         self._positions = dict(positions)
         self._feeds = []
         for step, split in self._splits:
             at = positions.get((step, split.name))
-            self._feeds.append(_Feed(split, SplitTracker(step, split.name, split.out_of_orderness_us, at)))
+            tracker = SplitTracker(step, split.name, split.out_of_orderness_us, at)
+            replayable = step in self._replayable
+            self._feeds.append(_Feed(split, tracker, replayable, hold and replayable))
+
+    @property
+    def holds(self) -> bool:
+        """Whether splits wait for `release`."""
+        return any(feed.held for feed in self._feeds)
+
+    async def release(
+        self, positions: Mapping[tuple[str, str], SplitProgress], fragment: Fragment
+    ) -> dict[tuple[str, str], SplitProgress]:
+        """Let the held splits begin where `positions` says; returns the positions of those that it names.
+
+        What steps keep for each key is made again from the rows before, whose output is thrown away: it was
+        sent in a former life. Raises `SourceError` when those rows are not there any more.
+        """
+        stateful = any(self._plan.graph[step].operator.stateful for step in self._plan.edge)
+        moved = {}
+        for feed in self._feeds:
+            at = positions.get((feed.tracker.step, feed.tracker.name))
+            if not feed.held or at is None:
+                continue
+            if stateful:
+                await self._replay(feed, at, fragment)
+            moved[feed.tracker.step, feed.tracker.name] = feed.tracker.progress = at
+        for feed in self._feeds:
+            feed.held = False
+        self._positions |= moved
+        return moved
+
+    async def _replay(self, feed: _Feed, upto: SplitProgress, fragment: Fragment) -> None:
+        tracker = feed.tracker
+        while (at := tracker.progress.position) < upto.position:
+            poll = await feed.split.read(at, min(self._read_max, upto.position - at))
+            if not at < poll.position <= upto.position:
+                raise SourceError(
+                    f"split {tracker.name} was read up to {upto.position} in a former life, but cannot be "
+                    f"read again from {at} to there: has its file changed?"
+                )
+            fragment.feed(tracker.step, tracker.observe(poll)[0])
+            fragment.take()
 
     @property
     def ended(self) -> bool:
         """Whether every split has given its last record."""
-        return all(feed.tracker.progress.ended for feed in self._feeds)
+        return all(feed.tracker.progress.ended and not feed.held for feed in self._feeds)
 
     async def read(self, fragment: Fragment, counters: Counters, limit: int) -> int:
         """One read of each split that goes on, about `limit` rows at the most; returns how many rows came."""
         rows = 0
         for feed in self._feeds:
-            if rows >= limit or feed.tracker.progress.ended:
+            if rows >= limit or feed.held or feed.tracker.progress.ended:
                 continue
             rows += await self._read_split(feed, fragment, counters, min(limit - rows, self._read_max))
         return rows
@@ -103,7 +151,7 @@ class Intake:
             )
             for channel in self._plan.channels
         }
-        trackers = [feed.tracker for feed in self._feeds]
+        trackers = [feed.tracker for feed in self._feeds if not feed.held]
         return Progress(watermarks, self._positions | {(t.step, t.name): t.progress for t in trackers})
 
     def moved(self) -> dict[tuple[str, str], SplitProgress]:

@@ -71,6 +71,11 @@ class Sealer:
         header = encode_header(Header(BatchKind.SCHEMA, who.flow, who.device, who.epoch, 0))
         return Envelope(header, body, next_digest(FIRST_DIGEST, header, body), 1)
 
+    def hello(self) -> Envelope:
+        """The question where this device stands."""
+        header = encode_header(Header(BatchKind.HELLO, self._who.flow, self._who.device, self._who.epoch, 0))
+        return Envelope(header, b"", next_digest(FIRST_DIGEST, header, b""), 1)
+
     def begin(self, epoch: bytes) -> Identity:
         """Seal for a new epoch from now on, from its first batch; returns who we are in it."""
         self._who = replace(self._who, epoch=epoch)

@@ -17,8 +17,9 @@ import msgspec
 class AgentStatus:
     """An agent at one moment.
 
-    state: `starting`, `running`, `blocked` (the spool is full), `draining` (all sources ended),
-    `finished`, `stopped` or `failed`; reason: a sentence for `failed`; epoch: 16 hexadecimal digits;
+    state: `starting`, `greeting` (a fresh spool asks where its device stands), `running`, `blocked` (the
+    spool is full), `draining` (all sources ended), `finished`, `stopped` or `failed`; reason: a sentence for
+    `failed`; epoch: 16 hexadecimal digits;
     spooled_seq, acked_seq: last committed and last trimmed batch; watermarks: by channel, microseconds;
     counters: totals by name since the spool began; written_at_us: wall clock, microseconds.
     """

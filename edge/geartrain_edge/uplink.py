@@ -26,7 +26,7 @@ from geartrain.ports import (
     SpoolTip,
 )
 from geartrain.wire.codec import decode_control, encode_envelope
-from geartrain.wire.envelope import Ack, Control, Envelope, Nack, NackReason
+from geartrain.wire.envelope import Ack, Control, Envelope, Nack, NackReason, Welcome
 from geartrain.wire.topics import ack_topic, up_topic
 from geartrain_edge.backlog import Backlog, Counters, Identity
 from geartrain_edge.errors import AlarmError
@@ -53,11 +53,14 @@ class Hooks:
     """What the uplink has the agent do.
 
     renew: begin a new epoch, given the sentence that says why, or raise `AlarmError`; schemas: the flow's
-    schemas as an unsequenced envelope.
+    schemas as an unsequenced envelope; hello: in an epoch that has to ask where its device stands, the
+    question; hear: take the answer.
     """
 
     renew: Callable[[str], Awaitable[None]]
     schemas: Callable[[], Envelope]
+    hello: Callable[[], Envelope] | None
+    hear: Callable[[Welcome], None]
 
 
 class Uplink:
@@ -74,6 +77,7 @@ class Uplink:
         self._acked = asyncio.Event()
         self._freed_bytes = 0
         self._schemas_due = False
+        self._welcomed = asyncio.Event()
         self._sent_max = backlog.acked_seq
         self._digest_refusals = (0, 0)
         self._resend_s = settings.resend_ms / 1_000
@@ -125,6 +129,7 @@ class Uplink:
 
     async def _send(self, connection: Connection) -> None:
         window = self._window
+        await self._say_hello(connection)
         while True:
             if self._schemas_due and self.hooks is not None:
                 self._schemas_due = False
@@ -144,6 +149,33 @@ class Uplink:
             window.sent = batch.seq  # before the publish, during which a NACK may set it back
             await connection.publish(self._up, payload)
 
+    @property
+    def _asks(self) -> bool:
+        """Whether a welcome has to come before anything else is sent."""
+        return self.hooks is not None and self.hooks.hello is not None and not self._welcomed.is_set()
+
+    async def _say_hello(self, connection: Connection) -> None:
+        """Ask where the device stands, again and again, until the answer is there."""
+        pause_s = self._settings.resend_ms / 1_000
+        while self._asks and self.hooks is not None and self.hooks.hello is not None:
+            await connection.publish(self._up, encode_envelope(self.hooks.hello()))
+            self._counters.add("hellos_sent")
+            async with asyncio.TaskGroup() as group:
+                waits = group.create_task(self._welcomed.wait())
+                pauses = group.create_task(self._effects.clock.sleep(pause_s))
+                await asyncio.wait((waits, pauses), return_when=asyncio.FIRST_COMPLETED)
+                waits.cancel()
+                pauses.cancel()
+            pause_s = min(pause_s * 2, self._settings.resend_ms_max / 1_000)
+
+    def _on_welcome(self, welcome: Welcome) -> None:
+        if not self._asks or self.hooks is None:
+            self._counters.add("acks_stale")
+            return
+        self._progress_s = self._effects.clock.monotonic_s()
+        self.hooks.hear(welcome)
+        self._welcomed.set()
+
     async def _receive(self, connection: Connection) -> None:
         async for incoming in connection.incoming():
             control = self._decoded(incoming)
@@ -154,6 +186,8 @@ class Uplink:
                 await self._on_ack(control)
             elif isinstance(control, Nack):
                 await self._on_nack(control)
+            else:
+                self._on_welcome(control)
         raise NetError("the connection has ended")
 
     def _decoded(self, incoming: Incoming) -> Control | None:
@@ -227,6 +261,7 @@ class Uplink:
         tip = await self._window.renew(lambda: self._effects.store.renew(epoch, rewrite, change))
         self._backlog.renewed(epoch, tip)
         self._freed_bytes = self._sent_max = self._rewound_seq = 0
+        self._welcomed.set()  # what the spool held tells where the device stands
         self._digest_refusals = (0, 0)
         return tip
 
@@ -308,13 +343,13 @@ class Uplink:
         while True:
             await clock.sleep(settings.resend_ms / 4_000)
             now_s = clock.monotonic_s()
-            if not self._window.waiting:
+            if not self._window.waiting and not self._asks:
                 self._progress_s = self._heard_s = now_s
             elif now_s - self._heard_s >= settings.silence_ms / 1_000:
                 raise NetError(
                     f"ingest has said nothing for {settings.silence_ms / 1_000:g} s: connecting anew"
                 )
-            elif now_s - self._progress_s >= self._resend_s:
+            elif self._window.waiting and now_s - self._progress_s >= self._resend_s:
                 self._counters.add("resends")
                 self._progress_s = now_s
                 self._resend_s = min(self._resend_s * 2, settings.resend_ms_max / 1_000)

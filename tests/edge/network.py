@@ -12,7 +12,7 @@ from geartrain.errors import NetError
 from geartrain.event_time import START_OF_TIME
 from geartrain.graph import DEAD_LETTERS, LATE
 from geartrain.placement import Plan
-from geartrain.ports import Incoming
+from geartrain.ports import Incoming, SplitProgress
 from geartrain.schema import RowCodec, Schema
 from geartrain.wire.body import decode_rows
 from geartrain.wire.codec import (
@@ -23,7 +23,7 @@ from geartrain.wire.codec import (
     encode_control,
 )
 from geartrain.wire.digest import FIRST_DIGEST, next_digest
-from geartrain.wire.envelope import Ack, BatchKind, Control, Envelope, Header, Nack, NackReason
+from geartrain.wire.envelope import Ack, BatchKind, Control, Envelope, Header, Nack, NackReason, Welcome
 from geartrain.wire.topics import ack_topic, parse_up
 from tests.edge.flows import Row
 
@@ -41,6 +41,9 @@ class NaiveIngest:
         self.closed: list[bytes] = []
         self.counts: list[int] = []
         self.doubles = self.gaps = self.gap_records = self.announced_again = 0
+        self.positions: dict[tuple[str, str], SplitProgress] = {}
+        self.watermarks_ever: dict[str, int] = {}
+        self.hellos = 0
         self.silent = False
         self.last_header: Header | None = None
 
@@ -81,10 +84,19 @@ class NaiveIngest:
 
     def _take_unsequenced(self, envelope: Envelope, header: Header) -> list[Control]:
         assert envelope.digest == next_digest(FIRST_DIGEST, envelope.header, envelope.body)
+        if header.kind is BatchKind.HELLO:
+            return self._greet(header)
         assert header.kind is BatchKind.SCHEMA
         self.announced_again += 1
         self.schemas = decode_schemas(envelope.body)
         return []
+
+    def _greet(self, header: Header) -> list[Control]:
+        self.hellos += 1
+        if header.epoch != self.epoch:
+            assert header.epoch not in self.closed
+            self._open(header.epoch)
+        return [Welcome(header.flow, header.epoch, self.positions, self.watermarks_ever, 1)]
 
     def _open(self, epoch: bytes) -> None:
         self.closed += [self.epoch] if self.epoch else []
@@ -117,6 +129,8 @@ class NaiveIngest:
         for channel, watermark in header.watermarks.items():
             assert watermark >= self.watermarks[channel]
             self.watermarks[channel] = watermark
+        self.watermarks_ever |= self.watermarks
+        self.positions |= header.positions
         self.seq = header.seq
         self.counts.append(header.count)
         self.last_header = header
@@ -182,12 +196,14 @@ class MemoryNet:
     def swallowed(self, payload: bytes) -> bool:
         envelope = decode_envelope(payload)
         header = decode_header(envelope.header)
-        self.published.append((header.seq, envelope.oldest_seq))
-        return self._swallow is not None and self._swallow(header)
+        if header.seq:
+            self.published.append((header.seq, envelope.oldest_seq))
+        return header.seq > 0 and self._swallow is not None and self._swallow(header)
 
     def answers(self, payload: bytes) -> list[Control]:
         found = self.ingest.take(payload)
-        return found if self._meddle is None else self._meddle(payload, found)
+        unsequenced = decode_header(decode_envelope(payload).header).seq == 0
+        return found if self._meddle is None or unsequenced else self._meddle(payload, found)
 
 
 class MemoryConnection:

@@ -267,7 +267,7 @@ def test_an_error_of_a_source_stops_the_agent_and_closes_all(tmp_path: Path, err
 def test_an_error_of_the_spool_stops_the_agent(tmp_path: Path) -> None:
     class Broken(MortalSpool):
         async def commit(self, change: SpoolCommit) -> None:
-            if self.done == 2:
+            if change.positions:
                 raise SpoolError("the disk is full")
             await super().commit(change)
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from geartrain.ports import SpooledBatch
-from geartrain.wire.envelope import Ack, Control
+from geartrain.errors import SourceError
+from geartrain.ports import SplitProgress, SpooledBatch
+from geartrain.wire.envelope import Ack, Control, Welcome
 from geartrain_edge.errors import AlarmError
 from geartrain_edge.spool import SqliteSpool
 from geartrain_edge.spool_format import image_of
@@ -25,9 +26,7 @@ OFTEN = replace(SETTINGS, uplink=replace(QUICK, flip_window_s=0))
 
 def spooled(path: Path) -> int:
     """Have an agent that nobody hears fill a spool; returns its last seq."""
-    net = MemoryNet(NaiveIngest(PLAN))
-    net.refuse_connects = 1_000_000
-    agent = agent_of(PLAN, path, net)
+    agent = agent_of(PLAN, path, MemoryNet(NaiveIngest(PLAN), swallow=lambda header: True))
 
     async def story() -> int:
         task = asyncio.create_task(agent.run())
@@ -206,3 +205,77 @@ def test_a_spool_of_format_1_is_brought_up(tmp_path: Path) -> None:
     ingest = NaiveIngest(PLAN)
     assert run(agent_of(PLAN, path, MemoryNet(ingest)).run())
     assert ingest.sorted_rows() == expected(PLAN)
+
+
+@pytest.mark.parametrize("dies", [4, 7, 10, 15])
+def test_a_fresh_spool_goes_on_where_its_device_stood(tmp_path: Path, dies: int) -> None:
+    """The disk is lost in mid-run: nothing is missing, keyed state is as it was, and no more comes twice than
+    the rows of one commit that had arrived in part.
+    """
+    ingest = NaiveIngest(PLAN)
+    for life in range(3):
+        store = MortalSpool(tmp_path / f"{life}.sqlite", dies if life < 2 else None, after=True)
+        agent = agent_of(PLAN, store, MemoryNet(ingest), seed=life)
+        if life < 2:
+            with pytest.raises(KilledError):
+                run(agent.run())
+        else:
+            assert run(agent.run())
+    assert (ingest.hellos, len(ingest.closed)) == (3, 2)
+    for channel, rows in expected(PLAN).items():
+        came = ingest.sorted_rows()[channel]
+        assert [row for at, row in enumerate(came) if row not in came[:at]] == rows
+        assert len(came) - len(rows) <= 2 * SETTINGS.records_max
+
+
+def test_nothing_is_read_before_the_welcome_and_the_hello_is_said_again(tmp_path: Path) -> None:
+    ingest = NaiveIngest(PLAN)
+    net = MemoryNet(ingest)
+    lost: list[bytes] = []
+    answer = net.answers
+
+    def deaf_at_first(payload: bytes) -> list[Control]:
+        if len(lost) < 4:
+            lost.append(payload)
+            return []
+        return answer(payload)
+
+    net.answers = deaf_at_first  # type: ignore[method-assign]
+    agent = agent_of(PLAN, tmp_path / "spool.sqlite", net)
+
+    async def story() -> bool:
+        task = asyncio.create_task(agent.run())
+        await until(lambda: len(lost) == 3)
+        assert agent.status().state == "greeting"
+        assert (agent.status().records_read, agent.status().spooled_seq) == (0, 1)
+        assert net.published == []
+        return await task
+
+    assert run(story())
+    assert len(set(lost)) == 1
+    assert ingest.sorted_rows() == expected(PLAN)
+    assert agent.status().counters["hellos_sent"] >= 4
+
+
+def test_a_welcome_for_another_epoch_is_counted_and_ignored(tmp_path: Path) -> None:
+    ingest = NaiveIngest(PLAN)
+    net = MemoryNet(ingest)
+    answer = net.answers
+    far = {("readings", "d1/readings"): SplitProgress(1_000, 0, True)}
+
+    def with_strangers(payload: bytes) -> list[Control]:
+        return [Welcome("fleet", b"another!", far, {}, 1), *answer(payload)]
+
+    net.answers = with_strangers  # type: ignore[method-assign]
+    agent = agent_of(PLAN, tmp_path / "spool.sqlite", net)
+    assert run(agent.run())
+    assert ingest.sorted_rows() == expected(PLAN)
+    assert agent.status().counters["acks_of_others"] >= 1
+
+
+def test_a_source_that_has_shrunk_since_is_told(tmp_path: Path) -> None:
+    ingest = NaiveIngest(PLAN)
+    ingest.positions = {("readings", "d1/readings"): SplitProgress(1_000, 0)}
+    agent = agent_of(PLAN, tmp_path / "spool.sqlite", MemoryNet(ingest))
+    with pytest.raises(SourceError, match="split d1/readings was read up to 1000 in a former life"):
+        run(agent.run())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -21,6 +22,7 @@ import pytest
 from geartrain.wire.envelope import Ack, Control
 from geartrain_edge import main as agent_main
 from geartrain_edge.config import read_config
+from tests.edge.agents import agent_of, run, until
 from tests.edge.flows import expected
 from tests.edge.network import MemoryNet, NaiveIngest
 
@@ -48,6 +50,23 @@ def write_config(
     return config
 
 
+def greeted(config: Path) -> Path:
+    """Give an agent's spool its welcome, as if it had been connected once: it now works without a broker."""
+    found = read_config(str(config))
+    plan = found.plan()
+
+    async def story() -> None:
+        net = MemoryNet(NaiveIngest(plan), swallow=lambda header: True)
+        agent = agent_of(plan, found.spool_file, net, found.settings)
+        task = asyncio.create_task(agent.run())
+        await until(lambda: agent.status().state not in ("starting", "greeting"))
+        agent.stop()
+        await task
+
+    run(story())
+    return config
+
+
 def start(config: Path) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "geartrain_edge.main", "--config", str(config)]
     return subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
@@ -70,7 +89,7 @@ def wait_for(condition: Callable[[], bool], limit_s: float = 15.0) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_agent_cleanly(tmp_path: Path, number: signal.Signals) -> None:
-    agent = start(write_config(tmp_path))
+    agent = start(greeted(write_config(tmp_path)))
     try:
         wait_for(lambda: status_of(tmp_path).get("ended", False))
         before = status_of(tmp_path)
@@ -91,7 +110,7 @@ def test_a_signal_ends_the_agent_cleanly(tmp_path: Path, number: signal.Signals)
 
 
 def test_a_second_agent_on_one_spool_is_refused_in_one_line(tmp_path: Path) -> None:
-    config = write_config(tmp_path)
+    config = greeted(write_config(tmp_path))
     first = start(config)
     try:
         wait_for(lambda: status_of(tmp_path).get("ended", False))
@@ -107,7 +126,7 @@ def test_a_second_agent_on_one_spool_is_refused_in_one_line(tmp_path: Path) -> N
 
 
 def test_running_takes_little_memory(tmp_path: Path) -> None:
-    agent = start(write_config(tmp_path, rows=3_000))
+    agent = start(greeted(write_config(tmp_path, rows=3_000)))
     try:
         wait_for(lambda: status_of(tmp_path).get("ended", False))
         lines = Path(f"/proc/{agent.pid}/status").read_text().splitlines()
