@@ -10,6 +10,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -160,24 +161,71 @@ def test_death_of_a_process_ends_its_group(supervisor: Supervisor, tmp_path: Pat
     until(lambda: not is_alive(grandchild))
 
 
-def test_processes_die_with_the_supervisor(tmp_path: Path) -> None:
+@pytest.mark.parametrize("guarded", [False, True])
+@pytest.mark.parametrize("ignoring", ["", "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN);"])
+def test_processes_die_with_the_supervisor(tmp_path: Path, guarded: bool, ignoring: str) -> None:
     code = f"""
         import pathlib, sys, time
         from geartrain_cloud.supervisor.child import ChildSpec
         from geartrain_cloud.supervisor.supervise import Supervisor
         folder = pathlib.Path(sys.argv[1])
+        work = "import os, pathlib, sys;" + {ignoring!r} + "p = pathlib.Path(sys.argv[1]);" + (
+            "p.with_suffix('.new').write_text(str(os.getpid())); p.with_suffix('.new').rename(p);" + {STAY!r}
+        )
+        command = (sys.executable, "-c", work, str(folder / "pid"))
         with Supervisor(folder) as one:
-            one.start(ChildSpec("dummy", (sys.executable, "-c", {STAY!r}), folder / "dummy.log"))
+            one.start(ChildSpec("dummy", command, folder / "dummy.log", guarded={guarded}))
             time.sleep(600)
     """
     outer = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code), str(tmp_path)])
-    processes = tmp_path / "processes.json"
-    until(lambda: processes.exists() and processes.read_text(encoding="utf-8") != "")
-    pid = json.loads(processes.read_text(encoding="utf-8"))["dummy"]["pid"]
+    pid = pid_in(tmp_path / "pid")
+    known = json.loads((tmp_path / "processes.json").read_text(encoding="utf-8"))["dummy"]["pid"]
     assert is_alive(pid)
+    assert (known != pid) == guarded
     outer.kill()
     outer.wait()
-    until(lambda: not is_alive(pid))
+    until(lambda: not is_alive(pid) and not is_alive(known))
+
+
+@pytest.mark.parametrize(
+    ("code", "how"),
+    [("raise SystemExit(7)", "ended with 7"), ("import os; os.abort()", "was killed by SIGABRT")],
+)
+def test_guarded_process_ends_as_itself(supervisor: Supervisor, tmp_path: Path, code: str, how: str) -> None:
+    child = supervisor.start(replace(spec(tmp_path, code), guarded=True))
+    until(lambda: child.restarts == 1, supervisor)
+    assert supervisor.happenings == [f"dummy {how} and is started again (1)"]
+
+
+def test_kill_of_a_guard_is_that_of_its_process(supervisor: Supervisor, tmp_path: Path) -> None:
+    child = supervisor.start(replace(spec(tmp_path, WITH_GRANDCHILD, str(tmp_path / "pid")), guarded=True))
+    inner = pid_in(tmp_path / "pid")
+    assert child.pid is not None
+    os.kill(child.pid, signal.SIGKILL)
+    until(lambda: child.restarts == 1, supervisor)
+    until(lambda: not is_alive(inner))
+
+
+def test_guarded_process_is_asked_to_end(supervisor: Supervisor, tmp_path: Path) -> None:
+    code = """
+        import pathlib, signal, sys, time
+        signal.signal(signal.SIGTERM, lambda *_: (pathlib.Path(sys.argv[2]).touch(), sys.exit(0)))
+        pathlib.Path(sys.argv[1]).write_text("1")
+        time.sleep(600)
+    """
+    supervisor.start(
+        replace(spec(tmp_path, code, str(tmp_path / "up"), str(tmp_path / "asked")), guarded=True)
+    )
+    pid_in(tmp_path / "up")
+    supervisor.stop()
+    assert (tmp_path / "asked").exists()
+
+
+def test_missing_guarded_program_is_a_sentence_of_its_log(supervisor: Supervisor, tmp_path: Path) -> None:
+    wanted = ChildSpec("nothing", ("/nowhere/nothing",), tmp_path / "x.log", restarts_max=0, guarded=True)
+    supervisor.start(wanted)
+    with pytest.raises(SupervisorError, match="/nowhere/nothing cannot be started: No such file"):
+        until(lambda: False, supervisor)
 
 
 def test_log_is_private_and_set_aside_when_long(

@@ -1,7 +1,7 @@
 """One supervised process: started in a group of its own, logged, and ended with all that it has started.
 
-Guarantees: on Linux it dies with the supervisor, however that dies; a process that ended leaves nobody of its
-group behind (a killed driver's Java would go on writing beside the next one's).
+Guarantees: it dies with the supervisor, however that dies; a process that ended leaves nobody of its group
+behind (a killed driver's Java would go on writing beside the next one's).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ChildSpec:
 
     finished: asked after an exit with 0, whether the work is done (else it is started again); None for a
     process that has no end of its own. restarts_max within restarts_window_s: one more and the supervisor
-    gives up.
+    gives up. guarded: the program changes its user, so that only a guard can end it with the supervisor.
     """
 
     name: str
@@ -51,6 +51,7 @@ class ChildSpec:
     environment: Mapping[str, str] = field(default_factory=dict)
     restarts_max: int = 10
     restarts_window_s: float = 60.0
+    guarded: bool = False
 
 
 class Child:
@@ -63,6 +64,9 @@ class Child:
         self.deaths: deque[float] = deque(maxlen=spec.restarts_max + 1)
         self.start_at_s = 0.0
         self._process: subprocess.Popen[bytes] | None = None
+        self._is_guarded = spec.guarded or sys.platform != "linux"
+        # Its writing end closes when the supervisor dies, which is how a guard learns of it.
+        self._life = os.pipe() if self._is_guarded else None
 
     @property
     def pid(self) -> int | None:
@@ -77,20 +81,34 @@ class Child:
         descriptor = os.open(self.spec.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             self._process = subprocess.Popen(
-                self.spec.command,
+                self._command(),
                 stdin=subprocess.DEVNULL,
                 stdout=descriptor,
                 stderr=descriptor,
                 env=os.environ | self.spec.environment,
                 start_new_session=True,
+                pass_fds=() if self._life is None else self._life[:1],
                 # Safe, for the supervisor has no threads.
-                preexec_fn=_dying_with(os.getpid()) if sys.platform == "linux" else None,  # noqa: PLW1509
+                preexec_fn=None if self._is_guarded else _dying_with(os.getpid()),  # noqa: PLW1509
             )
         except OSError as error:
             raise SupervisorError(f"{self.spec.name} cannot be started: {error}") from None
         finally:
             os.close(descriptor)
         self.state = ChildState.RUNNING
+
+    def _command(self) -> tuple[str, ...]:
+        if self._life is None:
+            return self.spec.command
+        guard = "geartrain_cloud.supervisor.guard"
+        return (sys.executable, "-m", guard, str(self._life[0]), *self.spec.command)
+
+    def close(self) -> None:
+        """Give back what was taken for a guard; the process has ended."""
+        if self._life is not None:
+            for end in self._life:
+                os.close(end)
+            self._life = None
 
     def reap(self) -> int | None:
         """The exit code once the process has ended (negative: the signal), with the rest of its group."""

@@ -102,7 +102,9 @@ def read_status(path: Path) -> dict[str, Any]:
 
 def broker_spec(broker: BrokerChoice, places: Places) -> ChildSpec:
     """The broker, where it is ours to start."""
-    return ChildSpec(BROKER, broker.command, places.logs / "broker.log")
+    # mosquitto, started by root, becomes another user, and would outlive a supervisor that is killed.
+    guarded = broker.kind == "mosquitto"
+    return ChildSpec(BROKER, broker.command, places.logs / "broker.log", guarded=guarded)
 
 
 def write_deployment(deployment: Deployment, broker: BrokerChoice, places: Places) -> list[ChildSpec]:

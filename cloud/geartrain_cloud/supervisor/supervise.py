@@ -91,6 +91,7 @@ class Supervisor:
         for child in chosen:
             if child.state is not ChildState.DONE:
                 child.state = ChildState.STOPPED
+            child.close()
         self._publish()
 
     def _judge(self, child: Child, code: int) -> None:
