@@ -59,6 +59,25 @@ def log_verify(state: State = HERE, json: Json = False) -> None:
         raise typer.Exit(1)
 
 
+@log_app.command("trim")
+def log_trim(
+    state: State = HERE,
+    older_than: Annotated[
+        float | None, typer.Option("--older-than", min=0, metavar="DAYS", help="Rows older than this may go.")
+    ] = None,
+    bytes_max: Annotated[
+        int | None, typer.Option(min=0, metavar="BYTES", help="The oldest rows beyond this may go.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Remove old rows that every registered query is done with; positions and clocks stay."""
+    from geartrain_cloud.cli.log import trim_log
+    from geartrain_cloud.log.retention import Retention
+
+    seconds = None if older_than is None else older_than * 86_400
+    trim_log(state, Retention(seconds, bytes_max), as_json=json)
+
+
 def devices(state: State = HERE, json: Json = False) -> None:
     """Show where each device stands, and which one holds the clock."""
     from geartrain_cloud.cli.devices import list_devices

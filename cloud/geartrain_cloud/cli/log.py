@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from geartrain.adapters.system import SystemClock
 from geartrain.errors import ConfigError
 from geartrain.event_time import START_OF_TIME, format_time
 from geartrain.ports import Entry
@@ -17,6 +18,7 @@ from geartrain_cloud.cli.screen import print_json, results, table_of
 from geartrain_cloud.cli.state_place import log_folder
 from geartrain_cloud.log.browse import places
 from geartrain_cloud.log.reader import LogReader
+from geartrain_cloud.log.retention import Retention, retain
 from geartrain_cloud.log.verify import Damage, verify_log
 from geartrain_cloud.supervisor.child import printable
 
@@ -117,6 +119,20 @@ def describe(damage: Damage) -> str:
     return f"{place}, {positions} ({damage.file}): {damage.reason}"
 
 
+def trim_log(state: Path, limits: Retention, *, as_json: bool) -> None:
+    """Remove old segments that no query needs, and print what went; raises `GeartrainError`."""
+    if limits.older_than_s is None and limits.bytes_max is None:
+        raise ConfigError("say what may go: --older-than DAYS, --bytes-max BYTES, or both")
+    done = retain(log_folder(state), limits, SystemClock().now_us())
+    if as_json:
+        print_json(asdict(done))
+        return
+    held = f"; {done.held} more are due, but no query is done with them" if done.held else ""
+    results().print(
+        f"removed {done.segments:,} segments ({done.bytes:,} bytes), {done.bytes_left:,} bytes are left{held}"
+    )
+
+
 def time_text(time_us: int) -> str | None:
     """A clock or event time as text, None where there is none yet."""
     return None if time_us == START_OF_TIME else format_time(time_us)
@@ -146,6 +162,6 @@ def _entry(reader: LogReader, entry: Entry, *, with_rows: bool) -> dict[str, Any
         "detail": entry.detail,
     }
     if with_rows:
-        rows = reader.table(entry).to_pylist() if entry.count else []
+        rows = reader.table(entry).to_pylist() if entry.segment else []
         found["rows"] = [{name: json_value(value) for name, value in row.items()} for row in rows]
     return found

@@ -192,7 +192,7 @@ class Ingest:
         segments = []
         for draft in sealed.segments:
             data = self._encode_segment(draft.schema, draft.parts)
-            segments.append(StoredSegment(draft.name, len(data), segment_digest(data)))
+            segments.append(StoredSegment(draft.name, len(data), segment_digest(data), self._clock.now_us()))
             await self._disk.write(draft.name, data)
         for draft in sealed.segments:
             await self._disk.fsync(draft.name)

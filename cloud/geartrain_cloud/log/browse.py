@@ -70,7 +70,8 @@ class LoggedLetter:
 def places(folder: Path) -> list[PlaceInfo]:
     """Every (flow, channel, partition) of the log, sorted; raises `LedgerError`."""
     query = (
-        "SELECT flow, channel, partition, min(number), max(number), sum(count), count(DISTINCT segment), "
+        "SELECT flow, channel, partition, min(number), max(number), "
+        "sum(iif(segment = '', 0, count)), count(DISTINCT segment), "
         "max(segment = '') FROM entries GROUP BY flow, channel, partition ORDER BY flow, channel, partition"
     )
     newest = SELECT_ENTRIES + "WHERE flow = ? AND channel = ? AND partition = ? AND number = ?"
@@ -123,7 +124,7 @@ def quarantined(folder: Path, number: int | None = None) -> list[HeldBatch]:
 def letters(folder: Path, flow: str | None = None) -> Iterator[LoggedLetter]:
     """The dead letters in the log, in its order; raises `LedgerError`."""
     reader = LogReader(folder)
-    query = SELECT_ENTRIES + "WHERE channel = ? AND count > 0 AND (? IS NULL OR flow = ?) "
+    query = SELECT_ENTRIES + "WHERE channel = ? AND segment <> '' AND (? IS NULL OR flow = ?) "
     with ledger_of(folder) as ledger:
         found = ledger.execute(
             query + "ORDER BY flow, partition, number", (DEAD_LETTERS, flow, flow)

@@ -215,8 +215,8 @@ def _write(connection: sqlite3.Connection, change: LedgerChange) -> None:
         ],
     )
     connection.executemany(
-        "INSERT INTO segments (name, size, digest) VALUES (?, ?, ?)",
-        [(s.name, s.size, s.digest) for s in change.segments],
+        "INSERT INTO segments (name, size, digest, made_us) VALUES (?, ?, ?, ?)",
+        [(s.name, s.size, s.digest, s.made_us) for s in change.segments],
     )
     connection.executemany(
         "INSERT OR REPLACE INTO counters (name, total) VALUES (?, ?)", list(change.counters.items())

@@ -33,6 +33,25 @@ def ledger_of(folder: Path) -> Iterator[sqlite3.Connection]:
         raise LedgerError(f"the ledger {path} cannot be read: {error}") from None
 
 
+@contextmanager
+def writable_ledger(folder: Path) -> Iterator[sqlite3.Connection]:
+    """A connection in one durable transaction beside ingest's, committed at the end of the block.
+
+    Raises `LedgerError`. It has no fencing term, so only what ingest does not keep in memory may be written.
+    """
+    path = folder / LEDGER_FILE
+    with ledger_of(folder):
+        pass  # there is one, of our version
+    try:
+        with closing(sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None)) as ledger:
+            ledger.execute("PRAGMA synchronous = FULL")
+            ledger.execute("BEGIN IMMEDIATE")
+            yield ledger
+            ledger.execute("COMMIT")
+    except sqlite3.Error as error:
+        raise LedgerError(f"the ledger {path} cannot be written: {error}") from None
+
+
 def has_tables(folder: Path) -> bool:
     """Whether the ledger's first transaction was made: before it there is a file without tables."""
     with closing(_connect(folder)) as ledger:

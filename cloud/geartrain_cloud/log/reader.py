@@ -119,7 +119,8 @@ class LogReader:
     def table(self, entry: Entry) -> pa.Table:
         """The rows of an entry, without a copy; an entry without rows raises `LedgerError`."""
         if not entry.segment:
-            raise LedgerError(f"entry {entry.number} of {entry.flow}/{entry.channel} holds no rows")
+            why = "holds no rows any more: retention has removed them" if entry.count else "holds no rows"
+            raise LedgerError(f"entry {entry.number} of {entry.flow}/{entry.channel} {why}")
         rows = self._segment(entry.segment).slice(entry.first_row, entry.count)
         if rows.num_rows != entry.count:
             raise LedgerError(

@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from geartrain.adapters.system import SystemClock
 from geartrain.errors import LedgerError, SchemaError, WireError
 from geartrain.event_time import END_OF_TIME
 from geartrain.ports import Entry, LedgerChange, StoredSegment
@@ -216,7 +217,9 @@ async def _append(
             data = encode_segment(draft.schema, draft.parts)
             await disk.write(draft.name, data)
             await disk.fsync(draft.name)
-            segments.append(StoredSegment(draft.name, len(data), segment_digest(data)))
+            segments.append(
+                StoredSegment(draft.name, len(data), segment_digest(data), SystemClock().now_us())
+            )
         await commit(ledger, term, replace(sealed.change, segments=segments))
         entry: Entry = sealed.change.entries[0]
         place = (entry.flow, entry.channel, entry.partition)

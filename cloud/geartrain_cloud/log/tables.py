@@ -54,6 +54,7 @@ CREATE TABLE entries (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX assigned ON entries (flow, channel, device) WHERE kind = 'assigned';
 CREATE INDEX moves ON entries (flow, channel, device, number) WHERE kind IN ('excluded', 'readmitted');
+CREATE INDEX in_segment ON entries (segment) WHERE segment <> '';
 CREATE TABLE cursors (
     device TEXT NOT NULL,
     flow TEXT NOT NULL,
@@ -113,7 +114,15 @@ CREATE TABLE resubmitted_letters (
 CREATE TABLE segments (
     name TEXT PRIMARY KEY,
     size INTEGER NOT NULL,
-    digest BLOB NOT NULL
+    digest BLOB NOT NULL,
+    made_us INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE queries (
+    name TEXT NOT NULL,
+    flow TEXT NOT NULL,
+    key TEXT NOT NULL,
+    position INTEGER NOT NULL,
+    PRIMARY KEY (name, flow, key)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE counters (
     name TEXT PRIMARY KEY,
@@ -126,6 +135,7 @@ SELECT_ENTRIES = (
     "detail, checksum FROM entries "
 )
 INSERT_ENTRY = "INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+REPLACE_ENTRY = INSERT_ENTRY.replace("INSERT", "INSERT OR REPLACE", 1)
 SELECT_EXCLUDED = """
 SELECT flow, channel, device FROM entries AS one
 WHERE kind = 'excluded' AND NOT EXISTS (

@@ -26,6 +26,7 @@ class EntryKind(Enum):
     DROPPED = "dropped"
     EXCLUDED = "excluded"
     READMITTED = "readmitted"
+    REMOVED = "removed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +113,14 @@ class QuarantinedBatch:
 
 @dataclass(frozen=True, slots=True)
 class StoredSegment:
-    """A segment file as it was made durable: its name, its size, and the blake2b of its bytes (16 bytes)."""
+    """A segment file as it was made durable: its name, its size, the blake2b of its bytes (16 bytes), and
+    when, wall clock in microseconds.
+    """
 
     name: str
     size: int
     digest: bytes
+    made_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,119 @@
+"""Retention: old rows go once every registered query is done with them, and never before."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from geartrain.errors import LedgerError
+from geartrain_cloud.cli import main
+from geartrain_cloud.log.queries import QueryProgress, commit, register, registered, unregister
+from geartrain_cloud.log.reader import LogReader
+from geartrain_cloud.log.retention import Retained, Retention, position_key, retain
+from geartrain_cloud.log.verify import verify_log
+from tests.cloud.fleet import FLOW, TestDevice, make_config, prices, running
+
+FAR_US = 2**60
+OLD = Retention(older_than_s=1.0)
+
+
+def three_segments(folder: Path) -> list[int]:
+    """A log of three segments; the positions of their entries."""
+
+    async def run() -> None:
+        async with running(make_config(folder)) as world:
+            device = TestDevice()
+            world.net.deliver(device.topic, device.schemas())
+            await world.net.acked(device)
+            for price in (1.0, 2.0, 3.0):
+                world.net.deliver(device.topic, device.quotes(price))
+                await world.net.acked(device)
+
+    asyncio.run(run())
+    return [entry.number for entry in LogReader(folder).entries(FLOW, "quotes", 0, 99) if entry.count]
+
+
+def files(folder: Path) -> int:
+    return len(list((folder / "segments").rglob("*.arrow")))
+
+
+def test_queries_keep_their_place_and_never_go_back(tmp_path: Path) -> None:
+    with pytest.raises(LedgerError, match="there is no ledger"):
+        register(tmp_path, "tables", FLOW, ["quotes"])
+    three_segments(tmp_path)
+    register(tmp_path, "tables", FLOW, ["quotes", "_late"])
+    commit(tmp_path, "tables", FLOW, {"quotes": 4})
+    commit(tmp_path, "tables", FLOW, {"quotes": 3, "quotes/1": 2})
+    register(tmp_path, "tables", FLOW, ["quotes"])
+    keys = [("_late", 0), ("quotes", 4), ("quotes/1", 2)]
+    assert registered(tmp_path) == [QueryProgress("tables", FLOW, key, at) for key, at in keys]
+    unregister(tmp_path, "tables", FLOW)
+    assert registered(tmp_path) == []
+    assert (position_key("quotes", 0), position_key("quotes", 1)) == ("quotes", "quotes/1")
+
+
+def test_nothing_goes_that_a_query_is_not_done_with(tmp_path: Path) -> None:
+    first, second, third = three_segments(tmp_path)
+    assert retain(tmp_path, OLD, FAR_US).held == 3
+    register(tmp_path, "slow", FLOW, ["quotes"])
+    commit(tmp_path, "fast", FLOW, {"quotes": third})
+    assert retain(tmp_path, OLD, FAR_US).held == 3
+    commit(tmp_path, "slow", FLOW, {"quotes": second})
+    assert retain(tmp_path, OLD, 0).segments == 0
+    done = retain(tmp_path, OLD, FAR_US)
+    assert (done.segments, done.held, files(tmp_path)) == (2, 1, 1)
+    reader = LogReader(tmp_path)
+    entries = reader.entries(FLOW, "quotes", 0, third)
+    assert [entry.number for entry in entries] == list(range(1, third + 1))
+    assert [entry.kind.value for entry in entries if entry.count] == ["removed", "removed", "rows"]
+    assert reader.clock(FLOW, "quotes", first) == 10
+    with pytest.raises(LedgerError, match="retention has removed them"):
+        reader.table(entries[first - 1])
+    assert reader.table(entries[third - 1]).column("price").to_pylist() == [3.0]
+    assert verify_log(tmp_path).damages == []
+
+
+def test_oldest_go_first_until_the_bytes_fit(tmp_path: Path) -> None:
+    *_, third = three_segments(tmp_path)
+    commit(tmp_path, "one", FLOW, {"quotes": third})
+    with closing(sqlite3.connect(tmp_path / "ledger.sqlite")) as ledger:
+        sizes = [size for (size,) in ledger.execute("SELECT size FROM segments ORDER BY made_us")]
+    done = retain(tmp_path, Retention(bytes_max=sum(sizes[1:])), 0)
+    assert done == Retained(1, sizes[0], sum(sizes[1:]), 0)
+    assert retain(tmp_path, Retention(bytes_max=sum(sizes[1:])), 0) == Retained(0, 0, sum(sizes[1:]), 0)
+
+
+def test_ingest_goes_on_while_and_after_rows_go(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    *_, third = three_segments(tmp_path)
+    commit(tmp_path, "one", FLOW, {"quotes": third})
+
+    async def run() -> None:
+        async with running(make_config(tmp_path)) as world:
+            await asyncio.to_thread(retain, tmp_path, OLD, FAR_US)
+            fresh = TestDevice(epoch=b"epoch--2")
+            fresh.time = 30
+            world.net.deliver(fresh.topic, fresh.schemas(), fresh.quotes(4.0))
+            await world.net.acked(fresh)
+
+    asyncio.run(run())
+    assert files(tmp_path) == 1
+    reader = LogReader(tmp_path)
+    newest = reader.positions(FLOW)["quotes"]
+    (entry,) = [e for e in reader.entries(FLOW, "quotes", third, newest) if e.count]
+    assert reader.table(entry).column("price").to_pylist() == [4.0]
+    with pytest.raises(LedgerError, match="retention has removed them"):
+        prices(reader)
+    capsys.readouterr()
+    assert main(["log", "ls", "--state", str(tmp_path), "--json"]) == 0
+    listed: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
+    assert [one["rows"] for one in listed if one["channel"] == "quotes"] == [1]
+    assert main(["log", "trim", "--state", str(tmp_path), "--older-than", "1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["segments"] == 0
+    assert main(["log", "trim", "--state", str(tmp_path)]) == 2
+    assert "say what may go" in capsys.readouterr().err
