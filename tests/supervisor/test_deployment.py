@@ -15,6 +15,7 @@ from geartrain_cloud.ingest.config import read_config as read_ingest_config
 from geartrain_cloud.spark.config import read_config as read_driver_config
 from geartrain_cloud.supervisor.deployment import Deployment, Places, read_status, write_deployment
 from geartrain_cloud.supervisor.progress import Accounts, Hops, read_accounts, read_hops
+from geartrain_devices.csv_replay import CsvReplay
 from geartrain_edge.config import read_config as read_agent_config
 from geartrain_examples.stocks.demo import DEMO
 
@@ -51,6 +52,14 @@ def test_all_processes_are_given_one_flow_cut_and_options(tmp_path: Path) -> Non
     for agent in agents:
         assert agent.plan().channels == plan.channels
         assert agent.steps == driver.steps == {"drawdown": {"period": "month"}}
+
+
+def test_nobody_is_excluded_unless_a_source_is_live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_deployment(deployment(), BROKER, Places(tmp_path))
+    assert read_ingest_config(tmp_path / "ingest.toml").flows["stocks"].bounded
+    monkeypatch.setattr(CsvReplay, "bounded", False)
+    write_deployment(deployment(), BROKER, Places(tmp_path))
+    assert not read_ingest_config(tmp_path / "ingest.toml").flows["stocks"].bounded
 
 
 def test_files_are_private(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from geartrain.errors import ConfigError
 from geartrain.loading import load_flow
+from geartrain.operators.source import SourceOperator
 from geartrain.placement import Plan, make_plan
 from geartrain_cloud.broker import BrokerChoice
 from geartrain_cloud.files import write_private
@@ -125,7 +126,11 @@ def write_deployment(deployment: Deployment, broker: BrokerChoice, places: Place
 def _ingest(plan: Plan, devices: list[str], address: str, places: Places) -> ChildSpec:
     config = places.folder / "ingest.toml"
     channels = {channel.id: "all" for channel in plan.channels}
-    flows = {plan.graph.name: {"devices": devices, "channels": channels}}
+    # Nobody is excluded from a flow whose sources all end: its results are those of all devices.
+    bounded = all(
+        step.operator.source.bounded for step in plan.graph.steps if isinstance(step.operator, SourceOperator)
+    )
+    flows = {plan.graph.name: {"devices": devices, "bounded": bounded, "channels": channels}}
     write_private(config, to_toml({"log": places.log.name, "broker": address, "flows": flows}))
     command = (sys.executable, "-m", "geartrain_cloud.ingest.main", "--config", str(config))
     return ChildSpec(INGEST, command, places.logs / "ingest.log")
