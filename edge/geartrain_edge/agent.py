@@ -18,16 +18,18 @@ from geartrain.errors import FlowError, GeartrainError, SpoolError
 from geartrain.event_time import START_OF_TIME
 from geartrain.operators.conform import describe
 from geartrain.placement import Plan
-from geartrain.ports import Clock, Net, Randomness, SpoolCommit, SpoolImage, SpoolStore
+from geartrain.ports import Clock, Net, Randomness, SpoolCommit, SpooledBatch, SpoolImage, SpoolStore
 from geartrain.runtime.fragment import Fragment
 from geartrain.runtime.state import DictBackend
 from geartrain.wire.envelope import EPOCH_BYTES, Welcome
+from geartrain_edge.admission import DECLARED, Admission
 from geartrain_edge.backlog import Backlog, Counters, Identity
 from geartrain_edge.errors import AlarmError
 from geartrain_edge.intake import Intake
 from geartrain_edge.renewal import FLIP, Flip, Rewriter
 from geartrain_edge.sealing import Progress, Sealer
-from geartrain_edge.settings import AgentSettings
+from geartrain_edge.settings import AgentSettings, Policy
+from geartrain_edge.shedding import Shedder
 from geartrain_edge.status import AgentStatus
 from geartrain_edge.uplink import Effects, Hooks, Uplink
 
@@ -54,6 +56,7 @@ class _Life:
     uplink_counters: Counters
     progress: Progress
     flip: Flip
+    admission: Admission
     welcome: Welcome | None = None
 
 
@@ -142,6 +145,8 @@ class Agent:
         # Apart, because those of the intake are true only with the commit that they belong to.
         counters, uplink_counters = Counters(image.counters), Counters(image.counters)
         who = Identity(settings.device, plan.graph.name, image.epoch)
+        uplink = Uplink(settings.uplink, who, self._effects, backlog, uplink_counters)
+        shedder = Shedder(who, self._effects.store, backlog, counters, lambda: uplink.acked_seq)
         return _Life(
             image,
             intake,
@@ -149,10 +154,11 @@ class Agent:
             Sealer(plan, who, image.last_seq, image.digest, settings.limits, counters),
             backlog,
             counters,
-            Uplink(settings.uplink, who, self._effects, backlog, uplink_counters),
+            uplink,
             uplink_counters,
             intake.progress(),
             Flip.of(image.state.get(FLIP)),
+            Admission(settings, backlog, counters, shedder, image.state.get(DECLARED)),
         )
 
     async def _renew(self, life: _Life, why: str) -> None:
@@ -227,6 +233,7 @@ class Agent:
                 await self._effects.clock.sleep(idle_s)
                 idle_s = min(idle_s * 2, self._settings.idle_ms_max / 1_000)
         self._state = "draining"
+        await self._flush(life)
         while not self._stopping and life.backlog.acked_seq < life.backlog.last_seq:
             await life.backlog.shrunk.wait()
             life.backlog.shrunk.clear()
@@ -239,7 +246,8 @@ class Agent:
 
     async def _room(self, life: _Life) -> None:
         """Policy `block`: sources wait while the spool is full."""
-        if life.backlog.bytes >= self._settings.spool_bytes_max and not self._stopping:
+        full = life.backlog.bytes >= self._settings.spool_bytes_max
+        if full and self._settings.policy is Policy.BLOCK and not self._stopping:
             self._state = "blocked"
             life.counters.add("blocked")
             _LOG.warning("device %s: the spool is full, its sources wait for acks", self._settings.device)
@@ -262,16 +270,38 @@ class Agent:
     async def _commit(self, life: _Life) -> bool:
         """Write what was gathered in one transaction; False where there is nothing to write."""
         async with life.backlog.lock:
-            after = life.intake.progress()
-            batches = life.sealer.seal(life.fragment.take(), life.progress, after)
-            positions, state = life.intake.moved(), life.fragment.changes()
+            after, admission, sealer = life.intake.progress(), life.admission, life.sealer
+            parts = sealer.encode(admission.thin(life.fragment.take()))
+            admitted = await admission.admit(parts, sealer.header_bytes)
+            batches: list[SpooledBatch] = []
+            if admitted.parts or not admission.is_closed:
+                batches = sealer.number(admitted.parts, life.progress, after, admission.dropped)
+            if batches:
+                admission.declared()
+            positions = life.intake.moved()
+            state = {**life.fragment.changes(), **admission.state()}
             if not (batches or positions or state):
                 return False
             counters = life.counters.changes() | life.uplink_counters.changes()
-            await self._effects.store.commit(SpoolCommit(batches, positions, state, counters))
-            life.progress = after
+            change = SpoolCommit(batches, positions, state, counters, admitted.gaps)
+            await self._effects.store.commit(change)
+            if batches:
+                life.progress = after
             life.backlog.committed(batches)
+            if admitted.gaps:
+                life.backlog.replaced(admitted.freed_bytes)
+                await life.uplink.forget()
         return True
+
+    async def _flush(self, life: _Life) -> None:
+        """Have the last watermarks, and what was dropped, stand in a batch, as soon as there is room."""
+        while not self._stopping:
+            await self._commit(life)
+            due = life.intake.progress().watermarks != life.progress.watermarks
+            if not due and not life.admission.dropped:
+                return
+            await life.backlog.shrunk.wait()
+            life.backlog.shrunk.clear()
 
     def status(self) -> AgentStatus:
         """The agent at this moment."""

@@ -18,7 +18,8 @@ from geartrain.errors import ConfigError, GeartrainError
 from geartrain.loading import load_flow
 from geartrain.placement import Plan, make_plan
 from geartrain.wire.topics import check_name
-from geartrain_edge.settings import AgentSettings, UplinkSettings
+from geartrain_edge.admission import check_policy
+from geartrain_edge.settings import AgentSettings, Policy, UplinkSettings
 
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**40)]
 Options = dict[str, dict[str, Any]]
@@ -37,6 +38,9 @@ class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class _Spool(_Section, frozen=True):
     bytes_max: Positive = _DEFAULT.spool_bytes_max
+    policy: Policy = _DEFAULT.policy
+    downsample_keep: Annotated[int, msgspec.Meta(ge=2, le=1_000_000)] = _DEFAULT.downsample_keep
+    downsample_above: Annotated[float, msgspec.Meta(ge=0, le=1)] = _DEFAULT.downsample_above
 
 
 class _Commit(_Section, frozen=True):
@@ -110,9 +114,14 @@ class AgentConfig:
                 raise ConfigError(f"{self.path}: [{section}.{wrong[0]}]: write [{other}.{wrong[0]}] instead")
             graph = graph.with_options(options, f"{self.path}: [{section}]")
         try:
-            return make_plan(graph, self.cut)
+            plan = make_plan(graph, self.cut)
         except GeartrainError as error:
             raise ConfigError(f"{self.path}: cut: {error}") from None
+        try:
+            check_policy(plan, self.settings.policy)
+        except ConfigError as error:
+            raise ConfigError(f"{self.path}: {error}") from None
+        return plan
 
 
 def read_config(path: str) -> AgentConfig:
@@ -143,6 +152,9 @@ def read_config(path: str) -> AgentConfig:
         records_max=found.commit.records_max,
         interval_ms=found.commit.interval_ms,
         uplink=uplink,
+        policy=found.spool.policy,
+        downsample_keep=found.spool.downsample_keep,
+        downsample_above=found.spool.downsample_above,
     )
     cut = found.cut if isinstance(found.cut, str) else tuple(found.cut)
     if not found.state:

@@ -30,13 +30,18 @@ Positions = Mapping[tuple[str, str], SplitProgress]
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class Part:
     """The rows of one batch before it has a seq."""
 
     channel: str
     schema_id: str
     count: int
     rows: EncodedRows
+
+    @property
+    def size(self) -> int:
+        """Bytes of its body."""
+        return len(self.rows.body)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +62,14 @@ class Sealer:
         self._plan, self._who = plan, who
         self._seq, self._digest = seq, digest
         self._limits, self._counters = limits, counters
+        self.header_bytes = 0
+        """Bytes of the last header: the next one is about as long."""
         self._codecs = {channel.id: RowCodec(channel.kind) for channel in plan.channels}
 
     def announce(self, progress: Progress) -> SpooledBatch:
         """The first batch of an epoch: the schema of every channel."""
         body = encode_schemas({channel.id: channel.schema for channel in self._plan.channels})
-        return self._seal(BatchKind.SCHEMA, _Part("", "", 0, EncodedRows(body, 0, 0)), progress)
+        return self._seal(BatchKind.SCHEMA, Part("", "", 0, EncodedRows(body, 0, 0)), progress)
 
     def schemas(self) -> Envelope:
         """The schema of every channel once more, outside the order of seqs."""
@@ -88,8 +95,12 @@ class Sealer:
 
     def seal(self, output: Output, before: Progress, after: Progress) -> list[SpooledBatch]:
         """The batches of one commit: all rows, and one batch without rows if only watermarks moved."""
+        return self.number(self.encode(output), before, after)
+
+    def encode(self, output: Output) -> list[Part]:
+        """All rows of one commit, in parts that each fit a batch; what fits none becomes a dead letter."""
         letters: list[DeadLetter] = []
-        parts: list[_Part] = []
+        parts: list[Part] = []
         for channel, batches in output.batches.items():
             if channel != DEAD_LETTERS:
                 parts += self._parts(channel, batches, letters)
@@ -100,20 +111,32 @@ class Sealer:
         parts += self._parts(DEAD_LETTERS, refused, letters)
         if letters:
             raise SpoolError(f"a dead letter of step {letters[0].step} is too large: {letters[0].reason}")
-        if not parts and before.watermarks != after.watermarks:
-            parts.append(_Part("", "", 0, EncodedRows(b"", 0, 0)))
+        return parts
+
+    def number(
+        self,
+        parts: Sequence[Part],
+        before: Progress,
+        after: Progress,
+        dropped: Mapping[str, int] | None = None,
+    ) -> list[SpooledBatch]:
+        """The batches of one commit in seq order; the last moves the watermarks and declares `dropped`."""
+        if not parts and (dropped or before.watermarks != after.watermarks):
+            parts = [Part("", "", 0, EncodedRows(b"", 0, 0))]
         last = len(parts) - 1
         return [
-            self._seal(BatchKind.DATA, part, after if number == last else before)
+            self._seal(BatchKind.DATA, part, after, dropped or {})
+            if number == last
+            else self._seal(BatchKind.DATA, part, before)
             for number, part in enumerate(parts)
         ]
 
-    def _parts(self, channel: str, batches: Sequence[Batch], letters: list[DeadLetter]) -> Iterator[_Part]:
+    def _parts(self, channel: str, batches: Sequence[Batch], letters: list[DeadLetter]) -> Iterator[Part]:
         batch = _joined(batches)
         for part in batch.slices(self._limits.rows_max) if len(batch) else ():
             yield from self._encoded(channel, part, letters)
 
-    def _encoded(self, channel: str, batch: Batch, letters: list[DeadLetter]) -> Iterator[_Part]:
+    def _encoded(self, channel: str, batch: Batch, letters: list[DeadLetter]) -> Iterator[Part]:
         """`batch` in as few parts as fit: what does not is halved, down to the record that is to blame."""
         codec = self._codecs[channel]
         columns = ColumnBatch(
@@ -133,9 +156,12 @@ class Sealer:
             yield from self._encoded(channel, batch.take(range(middle, len(batch))), letters)
         else:
             self._counters.add(f"rows.{channel}", len(batch))
-            yield _Part(channel, codec.schema.schema_id, len(batch), rows)
+            yield Part(channel, codec.schema.schema_id, len(batch), rows)
 
-    def _seal(self, kind: BatchKind, part: _Part, progress: Progress) -> SpooledBatch:
+    def _seal(
+        self, kind: BatchKind, part: Part, progress: Progress, dropped: Mapping[str, int] | None = None
+    ) -> SpooledBatch:
+        lost = dict(dropped or {})
         self._seq += 1
         header = encode_header(
             Header(
@@ -151,10 +177,14 @@ class Sealer:
                 progress.watermarks,
                 progress.positions,
                 part.rows.flags,
+                dropped=dropped or {},
             )
         )
+        self.header_bytes = len(header)
         self._digest = next_digest(self._digest, header, part.rows.body)
-        rows = ((self._seq, part.channel, part.count),) if part.count else ()
+        if part.count:
+            lost[part.channel] = lost.get(part.channel, 0) + part.count
+        rows = tuple((self._seq, channel, count) for channel, count in sorted(lost.items()))
         return SpooledBatch(self._seq, header, part.rows.body, self._digest, part.count, rows)
 
 

@@ -7,8 +7,21 @@ and retry of the agent is bounded by one of these.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 
 from geartrain.wire.limits import LIMITS, Limits
+
+
+class Policy(Enum):
+    """What happens at the spool's cap: BLOCK: the sources wait; DROP_NEWEST: what has no batch yet is
+    dropped; DROP_OLDEST: the oldest unacked batches are; DOWNSAMPLE: near the cap only every n-th row is
+    kept.
+    """
+
+    BLOCK = "block"
+    DROP_NEWEST = "drop_newest"
+    DROP_OLDEST = "drop_oldest"
+    DOWNSAMPLE = "downsample"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +51,9 @@ class UplinkSettings:
 class AgentSettings:
     """How an agent works.
 
-    device: its name; spool_bytes_max: sources wait while the spool holds as much; records_max,
+    device: its name; spool_bytes_max, policy: the spool's cap and what happens there; downsample_keep,
+    downsample_above: every n-th row is kept while the spool holds more than that part of its cap;
+    records_max,
     interval_ms: a commit is made after so many records, or so long after its first, or at once when the
     sources are idle; read_max: rows of one read of a split; idle_ms_max: the longest pause while the
     sources have nothing.
@@ -53,3 +68,6 @@ class AgentSettings:
     stop_ms: int = 5_000
     uplink: UplinkSettings = field(default_factory=UplinkSettings)
     limits: Limits = LIMITS
+    policy: Policy = Policy.BLOCK
+    downsample_keep: int = 10
+    downsample_above: float = 0.8

@@ -71,12 +71,14 @@ class Source(Options, Generic[T]):
     """A declared source of records of type `T`; annotated attributes are its options, as for `Task`.
 
     bounded: it ends by itself; replayable: a split can be read again from any position; in_order: every split
-    yields event times that never decrease, so that its records are in canonical order.
+    yields event times that never decrease, so that its records are in canonical order; pausable: nothing is
+    lost while nobody reads it, which is not so with a sensor.
     """
 
     bounded: ClassVar[bool] = False
     replayable: ClassVar[bool] = False
     in_order: ClassVar[bool] = False
+    pausable: ClassVar[bool] = True
 
     def open(self, device: str, step: str, out: type[T]) -> Sequence[Split]:
         """The splits that this device holds. Raises `SourceError` (one sentence: file or option, what to

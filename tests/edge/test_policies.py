@@ -1,0 +1,167 @@
+"""Full spools: whatever the policy drops is declared to the unit, and all else comes once, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from geartrain.errors import ConfigError
+from geartrain.event_time import END_OF_TIME
+from geartrain.testing import TestingSource
+from geartrain.wire.envelope import BatchKind, Header
+from geartrain_edge.admission import check_policy
+from geartrain_edge.settings import AgentSettings, Policy
+from tests.edge.agents import SETTINGS, KilledError, MortalSpool, agent_of, run, until
+from tests.edge.flows import Reading, expected, items, plan_of
+from tests.edge.network import MemoryNet, NaiveIngest, Troubles
+
+DROPPING = [Policy.DROP_NEWEST, Policy.DROP_OLDEST, Policy.DOWNSAMPLE]
+CAP = 4_000
+PLAN = plan_of(items(250))
+WHOLE = expected(PLAN)
+
+
+def settings_of(policy: Policy) -> AgentSettings:
+    return replace(SETTINGS, policy=policy, spool_bytes_max=CAP, downsample_keep=3)
+
+
+def balance(ingest: NaiveIngest, counters: dict[str, int]) -> int:
+    """Check that accepted = delivered + declared as dropped, for each channel; returns what was dropped."""
+    for channel, rows in WHOLE.items():
+        came = ingest.rows[channel]
+        assert len(set(map(repr, came))) == len(came), "doubled"
+        assert all(row in rows for row in came), "foreign"
+        numbers = [row[3:] for row in came if channel not in ("_dead_letters", "_late")]
+        assert numbers == sorted(numbers), "out of order"
+        assert counters.get(f"rows.{channel}", 0) == len(rows)
+        assert len(came) + ingest.dropped[channel] == len(rows), channel
+    assert set(ingest.watermarks.values()) == {END_OF_TIME}
+    return sum(ingest.dropped.values())
+
+
+@pytest.mark.parametrize("policy", DROPPING)
+@pytest.mark.parametrize("seed", range(3))
+def test_a_bad_network_and_a_full_spool_lose_only_what_is_declared(
+    tmp_path: Path, policy: Policy, seed: int
+) -> None:
+    ingest = NaiveIngest(PLAN)
+    troubles = Troubles(lose=0.2, double=0.2, delay=0.15, cut=0.05 if seed % 2 else 0.0, seed=seed)
+    store = MortalSpool(tmp_path / "spool.sqlite")
+    agent = agent_of(PLAN, store, MemoryNet(ingest, troubles), settings_of(policy), seed)
+    assert run(agent.run(), 60)
+    status = agent.status()
+    assert balance(ingest, status.counters) > 0
+    assert status.spool_bytes == 0
+    if policy is Policy.DROP_OLDEST:
+        shed = sum(count for name, count in status.counters.items() if name.startswith("shed."))
+        assert sum(ingest.dropped.values()) <= shed + sum(
+            count for name, count in status.counters.items() if name.startswith("dropped.")
+        )
+
+
+def stored(path: Path) -> dict[str, int]:
+    """The counters as the closed spool holds them."""
+    database = sqlite3.connect(path)
+    try:
+        return dict(database.execute("SELECT name, total FROM counters").fetchall())
+    finally:
+        database.close()
+
+
+@pytest.mark.parametrize("policy", DROPPING)
+@pytest.mark.parametrize("after", [False, True])
+def test_kills_at_durable_writes_keep_the_balance(tmp_path: Path, policy: Policy, after: bool) -> None:
+    for writes in (2, 7, 15):
+        ingest = NaiveIngest(PLAN)
+        path = tmp_path / f"{writes}.sqlite"
+        troubles = Troubles(lose=0.2, double=0.2, delay=0.1, seed=writes)
+        for life in range(1, 4):
+            store = MortalSpool(path, writes * life if life < 3 else None, after=after)
+            agent = agent_of(PLAN, store, MemoryNet(ingest, troubles), settings_of(policy), life)
+            if life == 1:
+                with pytest.raises(KilledError):
+                    run(agent.run(), 60)
+            elif life == 2:
+                with suppress(KilledError):  # what is left may need fewer writes than that
+                    run(agent.run(), 60)
+            else:
+                assert run(agent.run(), 60)
+        assert ingest.closed == []
+        balance(ingest, stored(path))
+
+
+@pytest.mark.parametrize("policy", DROPPING)
+def test_the_cap_holds_while_nobody_acks(tmp_path: Path, policy: Policy) -> None:
+    ingest = NaiveIngest(PLAN)
+    blocked = True
+
+    def swallow(header: Header) -> bool:
+        return blocked
+
+    store = MortalSpool(tmp_path / "spool.sqlite")
+    agent = agent_of(PLAN, store, MemoryNet(ingest, swallow=swallow), settings_of(policy))
+    highest = 0
+
+    async def story() -> bool:
+        nonlocal blocked, highest
+        task = asyncio.create_task(agent.run())
+        while not agent.status().ended:
+            await asyncio.sleep(0.001)
+            highest = max(highest, agent.status().spool_bytes)
+        blocked = False
+        return await task
+
+    assert run(story(), 60)
+    assert balance(ingest, agent.status().counters) > 0
+    assert CAP // 2 < highest < CAP + 4_096 + 1_000  # the reserve, and the one batch that overflows it
+
+
+def test_oldest_go_and_newest_stay(tmp_path: Path) -> None:
+    ingest = NaiveIngest(PLAN)
+    kinds: list[BatchKind] = []
+    blocked = True
+
+    def swallow(header: Header) -> bool:
+        kinds.append(header.kind)
+        return blocked
+
+    agent = agent_of(
+        PLAN,
+        MortalSpool(tmp_path / "spool.sqlite"),
+        MemoryNet(ingest, swallow=swallow),
+        settings_of(Policy.DROP_OLDEST),
+    )
+
+    async def story() -> bool:
+        nonlocal blocked
+        task = asyncio.create_task(agent.run())
+        await until(lambda: agent.status().ended)
+        blocked = False
+        return await task
+
+    assert run(story(), 60)
+    assert BatchKind.GAP in kinds
+    assert ingest.rows["readings"][-1] == max(WHOLE["readings"], key=lambda row: row[3])
+    assert ingest.rows["readings"][0] != WHOLE["readings"][0]
+    assert balance(ingest, agent.status().counters) > 0
+
+
+class Sensor(TestingSource[Reading]):
+    """It goes on whether anybody reads it or not."""
+
+    pausable: ClassVar[bool] = False
+
+
+def test_a_source_that_cannot_wait_needs_another_policy_than_block() -> None:
+    plan = plan_of([], source=Sensor(items=[]))
+    with pytest.raises(ConfigError, match="source readings cannot wait while the spool is full"):
+        check_policy(plan, Policy.BLOCK)
+    for policy in DROPPING:
+        check_policy(plan, policy)
+    check_policy(PLAN, Policy.BLOCK)
