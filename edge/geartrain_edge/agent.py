@@ -86,7 +86,8 @@ class Agent:
         """
         settings = self._settings
         try:
-            intake = Intake(self._plan, settings.device, settings.read_max, settings.limits.names_max)
+            names_max = settings.limits.names_max
+            intake = Intake(self._plan, settings.device, settings.read_max, names_max, self._effects.clock)
             try:
                 await self._live(intake)
             finally:

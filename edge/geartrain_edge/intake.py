@@ -14,6 +14,7 @@ from geartrain.errors import ConfigError, SourceError
 from geartrain.event_time import END_OF_TIME
 from geartrain.operators.source import SourceOperator
 from geartrain.placement import Plan
+from geartrain.ports import Clock
 from geartrain.ports.spool import SplitProgress
 from geartrain.runtime.fragment import Fragment
 from geartrain.runtime.splits import SplitTracker
@@ -32,20 +33,25 @@ class _Feed:
     tracker: SplitTracker
     replayable: bool = False
     held: bool = False
+    live: bool = False
+    idle_after_us: int = 0
+    heard_s: float = 0.0
 
 
 class Intake:
     """The splits that a device holds of the sources of a plan."""
 
-    def __init__(self, plan: Plan, device: str, read_max: int, names_max: int) -> None:
+    def __init__(self, plan: Plan, device: str, read_max: int, names_max: int, clock: Clock) -> None:
         """Open every source; raises `SourceError`, or `ConfigError` for more splits than fit a header."""
-        self._plan, self._read_max = plan, read_max
+        self._plan, self._read_max, self._clock = plan, read_max, clock
         self._splits: list[tuple[str, Split]] = []
         self._replayable: set[str] = set()
+        self._idle_after_us: dict[str, int] = {}
         for step in plan.graph.sources():
             if isinstance(step.operator, SourceOperator):
                 opened = step.operator.source.open(device, step.id, step.out)
                 self._splits += [(step.id, split) for split in opened]
+                self._idle_after_us[step.id] = step.operator.source.idle_after_ms * 1_000
                 if step.operator.source.replayable:
                     self._replayable.add(step.id)
         names = [split.name for _, split in self._splits]
@@ -70,7 +76,10 @@ class Intake:
             at = positions.get((step, split.name))
             tracker = SplitTracker(step, split.name, split.out_of_orderness_us, at)
             replayable = step in self._replayable
-            self._feeds.append(_Feed(split, tracker, replayable, hold and replayable))
+            feed = _Feed(split, tracker, replayable, hold and replayable)
+            feed.live = bool(getattr(split, "live_clock", False))  # of a `LiveSplit`
+            feed.idle_after_us, feed.heard_s = self._idle_after_us[step], self._clock.monotonic_s()
+            self._feeds.append(feed)
 
     @property
     def holds(self) -> bool:
@@ -128,7 +137,17 @@ class Intake:
     async def _read_split(self, feed: _Feed, fragment: Fragment, counters: Counters, limit: int) -> int:
         tracker, before = feed.tracker, feed.tracker.progress
         poll = await feed.split.read(before.position, limit)
-        batch, late, rejected = tracker.observe(poll)
+        now_us = self._clock.now_us() if feed.live else None
+        quarantined = tracker.quarantined
+        batch, late, rejected = tracker.observe(poll, now_us)
+        counters.add("records_quarantined", tracker.quarantined - quarantined)
+        rows = len(poll.values) + len(poll.rejects)
+        if now_us is not None:
+            now_s = self._clock.monotonic_s()
+            if rows:
+                feed.heard_s = now_s
+            elif now_s - feed.heard_s >= feed.idle_after_us / 1_000_000:
+                tracker.idle(now_us, feed.idle_after_us)
         for letter in rejected:
             fragment.reject(replace(letter, reason=letter.reason[:_REASON_CHARS_MAX]))
         for letter in late:
@@ -138,7 +157,6 @@ class Intake:
         if tracker.progress != before:
             self._positions[tracker.step, tracker.name] = tracker.progress
             self._moved.add((tracker.step, tracker.name))
-        rows = len(poll.values) + len(poll.rejects)
         counters.add("records_read", rows)
         return rows
 

@@ -67,18 +67,31 @@ class Split(Protocol):
         ...
 
 
+class LiveSplit(Split, Protocol):
+    """A split of a source that goes on by itself. live_clock: its event times are the device's own time, so
+    that its watermark follows the device's clock while nothing comes, and what is of the future is refused.
+    """
+
+    @property
+    def live_clock(self) -> bool:
+        """Whether events carry the device's time."""
+        ...
+
+
 class Source(Options, Generic[T]):
     """A declared source of records of type `T`; annotated attributes are its options, as for `Task`.
 
     bounded: it ends by itself; replayable: a split can be read again from any position; in_order: every split
     yields event times that never decrease, so that its records are in canonical order; pausable: nothing is
-    lost while nobody reads it, which is not so with a sensor.
+    lost while nobody reads it, which is not so with a sensor; idle_after_ms: a live split is idle after so
+    long without a record (see `LiveSplit`).
     """
 
     bounded: ClassVar[bool] = False
     replayable: ClassVar[bool] = False
     in_order: ClassVar[bool] = False
     pausable: ClassVar[bool] = True
+    idle_after_ms: ClassVar[int] = 1_000
 
     def open(self, device: str, step: str, out: type[T]) -> Sequence[Split]:
         """The splits that this device holds. Raises `SourceError` (one sentence: file or option, what to

@@ -128,7 +128,9 @@ def test_acks_that_change_nothing_are_counted_and_ignored(tmp_path: Path) -> Non
 
     plan = plan_of(items(80))
     ingest = NaiveIngest(plan)
-    agent = agent_of(plan, tmp_path / "spool.sqlite", MemoryNet(ingest, meddle=meddle))
+    agent = agent_of(
+        plan, tmp_path / "spool.sqlite", MemoryNet(ingest, meddle=meddle), replace(SETTINGS, uplink=SLOW)
+    )
     assert run(agent.run())
     counters = agent.status().counters
     assert (counters["acks_of_others"], counters["acks_stale"]) == (3, 2)
@@ -179,7 +181,8 @@ def test_the_timer_sends_all_that_is_unacked_again_and_backs_off(tmp_path: Path)
     ingest = NaiveIngest(plan)
     ingest.silent = True
     net = MemoryNet(ingest)
-    agent = agent_of(plan, tmp_path / "spool.sqlite", net)
+    patient = replace(QUICK, resend_ms=300, resend_ms_max=600)  # all is spooled and sent before it fires
+    agent = agent_of(plan, tmp_path / "spool.sqlite", net, replace(SETTINGS, uplink=patient))
 
     async def story() -> bool:
         task = asyncio.create_task(agent.run())

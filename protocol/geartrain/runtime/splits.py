@@ -7,11 +7,16 @@ event time so far minus its bound; a record is late iff its time is below the wa
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from geartrain.batch import Batch, DeadLetter
-from geartrain.event_time import END_OF_TIME, START_OF_TIME, format_time
+from geartrain.event_time import END_OF_TIME, SECOND_US, START_OF_TIME, format_time
 from geartrain.operators.conform import raw_form
 from geartrain.ports.spool import SplitProgress
 from geartrain.source import Poll
+
+FUTURE_US_MAX = 300 * SECOND_US
+"""How far a record may lie in the future of its device's clock."""
 
 
 class SplitTracker:
@@ -23,6 +28,8 @@ class SplitTracker:
         """`progress`: where a former life got to, None for a fresh start."""
         self.step, self.name, self._bound_us = step, name, out_of_orderness_us
         self.progress = progress or SplitProgress(0, START_OF_TIME)
+        self.quarantined = 0
+        """Records refused so far because they were too far in the future."""
 
     @property
     def watermark(self) -> int:
@@ -32,10 +39,21 @@ class SplitTracker:
         top = self.progress.max_time
         return top if top == START_OF_TIME else top - self._bound_us
 
-    def observe(self, poll: Poll) -> tuple[Batch, list[DeadLetter], list[DeadLetter]]:
+    def idle(self, now_us: int, idle_after_us: int) -> None:
+        """Follow the device's clock, because nothing came for so long: the watermark is as if a record had
+        come then. It moves in steps of that length, and never back.
+        """
+        top = min(now_us - idle_after_us, END_OF_TIME - 1)
+        if top >= max(self.progress.max_time, START_OF_TIME) + idle_after_us:
+            self.progress = replace(self.progress, max_time=top)
+
+    def observe(
+        self, poll: Poll, now_us: int | None = None
+    ) -> tuple[Batch, list[DeadLetter], list[DeadLetter]]:
         """Take what a read gave and move on: (records on time, late records, dead letters of the source).
 
-        A record at or after END_OF_TIME is a dead letter and moves nothing.
+        A record at or after END_OF_TIME is a dead letter and moves nothing, and so is one more than 5 minutes
+        in the future, where `now_us` says what the device's clock shows.
         """
         batch = Batch(list(poll.values), list(poll.times), [self.name] * len(poll.values), list(poll.numbers))
         rejected = [
@@ -45,20 +63,19 @@ class SplitTracker:
             for r in poll.rejects
         ]
         top, late, beyond = self.progress.max_time, [], []
+        latest = END_OF_TIME - 1 if now_us is None else min(now_us + FUTURE_US_MAX, END_OF_TIME - 1)
         for row, time in enumerate(batch.times):
-            if time >= top:
-                if time >= END_OF_TIME:
-                    beyond.append(row)
-                else:
-                    top = time
+            if time > latest:
+                beyond.append(row)
+            elif time >= top:
+                top = time
             elif time < top - self._bound_us:
                 late.append(row)
         self.progress = SplitProgress(poll.position, top, poll.ended)
         if not late and not beyond:
             return batch, [], rejected
-        rejected += [
-            self._letter(batch, row, f"event time is not before {format_time(END_OF_TIME)}") for row in beyond
-        ]
+        rejected += [self._letter(batch, row, _beyond(batch.times[row])) for row in beyond]
+        self.quarantined += sum(batch.times[row] < END_OF_TIME for row in beyond)
         letters = [
             self._letter(batch, row, "late: its event time is below the watermark of its split")
             for row in late
@@ -68,3 +85,10 @@ class SplitTracker:
 
     def _letter(self, batch: Batch, row: int, reason: str) -> DeadLetter:
         return DeadLetter(self.step, batch.origin(row), batch.times[row], reason, raw_form(batch.values[row]))
+
+
+def _beyond(time: int) -> str:
+    if time >= END_OF_TIME:
+        return f"event time is not before {format_time(END_OF_TIME)}"
+    when = format_time(time)
+    return f"quarantined: event time is {when}, more than 5 minutes in the future of the device's clock"

@@ -1,0 +1,117 @@
+"""Live sources: a split that is silent holds nobody up, and a record from the future moves nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from geartrain import Flow, Table
+from geartrain.event_time import END_OF_TIME, SECOND_US, START_OF_TIME
+from geartrain.placement import make_plan
+from geartrain.ports import SplitProgress
+from geartrain.runtime.splits import FUTURE_US_MAX, SplitTracker
+from geartrain.source import Poll, Source, Split
+from tests.edge.agents import agent_of, run, until
+from tests.edge.flows import Reading
+from tests.edge.network import MemoryNet, NaiveIngest
+
+NOW = 1_700_000_000 * SECOND_US
+
+
+def tracker_of(bound_us: int = 0) -> SplitTracker:
+    return SplitTracker("readings", "d1/door", bound_us, None)
+
+
+def poll(*times: int) -> Poll:
+    return Poll([Reading("s", 1.0)] * len(times), times, range(len(times)), len(times))
+
+
+def test_an_idle_split_follows_the_clock_in_steps_and_never_back() -> None:
+    tracker = tracker_of(bound_us=7)
+    assert tracker.watermark == START_OF_TIME
+    tracker.idle(NOW, SECOND_US)
+    assert tracker.watermark == NOW - SECOND_US - 7
+    tracker.idle(NOW + SECOND_US // 2, SECOND_US)
+    assert tracker.watermark == NOW - SECOND_US - 7
+    tracker.idle(NOW + SECOND_US, SECOND_US)
+    assert tracker.watermark == NOW - 7
+    tracker.idle(0, SECOND_US)
+    tracker.idle(-(10**15), SECOND_US)
+    assert tracker.watermark == NOW - 7
+    batch, late, rejected = tracker.observe(poll(NOW + 5, NOW - 8), NOW + SECOND_US)
+    assert (batch.times, [letter.event_time for letter in late], rejected) == ([NOW + 5], [NOW - 8], [])
+
+
+def test_the_end_of_time_is_not_reached_by_a_clock() -> None:
+    tracker = tracker_of()
+    tracker.idle(END_OF_TIME * 2, SECOND_US)
+    assert tracker.watermark == END_OF_TIME - 1
+
+
+def test_a_record_from_the_future_is_refused_and_moves_nothing() -> None:
+    tracker = tracker_of()
+    far, near = NOW + FUTURE_US_MAX + 1, NOW + FUTURE_US_MAX
+    batch, late, rejected = tracker.observe(poll(NOW, far, near, END_OF_TIME), NOW)
+    assert (batch.times, late, tracker.watermark, tracker.quarantined) == ([NOW, near], [], near, 1)
+    assert rejected[0].reason.startswith("quarantined: event time is 2023-11-14T22:18:20.000001Z, ")
+    assert "in the future" in rejected[0].reason
+    assert rejected[1].reason.startswith("event time is not before 2200")
+    assert tracker_of().observe(poll(far))[0].times == [far]  # whoever replays has no clock to compare with
+    restored = SplitTracker("readings", "d1/door", 0, SplitProgress(3, near))
+    assert restored.watermark == near
+
+
+class _Live:
+    """A sensor that speaks, or is silent, by the wall clock."""
+
+    out_of_orderness_us = 0
+    live_clock = True
+
+    def __init__(self, name: str, speaks: bool) -> None:
+        self.name, self._speaks = name, speaks
+
+    async def read(self, position: int, limit: int) -> Poll:
+        if not self._speaks:
+            return Poll([], [], [], position)
+        await asyncio.sleep(0.005)
+        now_us = time.time_ns() // 1_000
+        if position % 10 == 3:
+            now_us += 3_600 * SECOND_US
+        return Poll([Reading(self.name, 1.0)], [now_us], [position], position + 1)
+
+    async def close(self) -> None:
+        """Nothing to release."""
+
+
+class Sensors(Source[Reading]):
+    pausable: ClassVar[bool] = False
+    idle_after_ms: ClassVar[int] = 30
+
+    def open(self, device: str, step: str, out: Any) -> Sequence[Split]:
+        return [_Live(f"{device}/talker", True), _Live(f"{device}/door", False)]
+
+
+def test_a_silent_door_holds_up_nobody(tmp_path: Path) -> None:
+    flow = Flow("fleet")
+    flow.source("readings", Sensors(), out=Reading).sink("levels", Table("levels"))
+    plan = make_plan(flow.graph())
+    ingest = NaiveIngest(plan)
+    agent = agent_of(plan, tmp_path / "spool.sqlite", MemoryNet(ingest))
+    start_us = time.time_ns() // 1_000
+
+    async def story() -> None:
+        task = asyncio.create_task(agent.run())
+        await until(lambda: ingest.watermarks["readings"] > start_us + 200_000)
+        assert ingest.watermarks["readings"] < time.time_ns() // 1_000
+        await until(lambda: len(ingest.rows["_dead_letters"]) > 2)
+        agent.stop()
+        assert not await task
+
+    run(story())
+    counters = agent.status().counters
+    assert counters["records_quarantined"] == counters["rows._dead_letters"] > 2
+    assert "rows._late" not in counters
+    assert all(letter.reason.startswith("quarantined:") for letter, *_ in ingest.rows["_dead_letters"])
