@@ -21,13 +21,10 @@ from geartrain_cloud.spark.pack import unpack
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A micro-batch that was run: its number (-1 for none yet), seconds, and whether the tables held it
-    already.
-    """
+    """A micro-batch that was run: its number (-1 for none yet), and the seconds it took."""
 
     batch_id: int = -1
     seconds: float = 0.0
-    was_held: bool = False
 
 
 class MicroBatchWriter:
@@ -36,6 +33,8 @@ class MicroBatchWriter:
     def __init__(self, checkpoint: Checkpoint, tables: SqliteTables, log: LogReader, flow: str) -> None:
         self._checkpoint, self._tables, self._log, self._flow = checkpoint, tables, log, flow
         self.last = Written()
+        self.repeated = 0
+        """Micro-batches that were run again and not written, because the tables held them."""
         self.failure: Exception | None = None
         """What stopped the query here; Spark itself would only report a trace."""
 
@@ -61,5 +60,6 @@ class MicroBatchWriter:
             for channel, position in positions.items()
             for entry in self._log.entries(self._flow, channel, held.get(channel, 0), position)
         )
-        written = self._tables.write(query, batch_id, positions, rows, log_rows)
-        self.last = Written(batch_id, time.monotonic() - start, was_held=not written)
+        if not self._tables.write(query, batch_id, positions, rows, log_rows):
+            self.repeated += 1
+        self.last = Written(batch_id, time.monotonic() - start)

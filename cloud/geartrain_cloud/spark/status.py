@@ -78,6 +78,8 @@ def describe(log: LogReader, tables: SqliteTables, running: Sequence[RunningQuer
         queries[one.query.name] = {
             "batch_id": -1 if held is None else held.batch_id,
             "batch_seconds": round(one.writer.last.seconds, 3),
+            "repeated": one.writer.repeated,
+            "restarts": one.restarts,
             "log_rows": 0 if held is None else held.log_rows,
             "positions": {channel: positions.get(channel, 0) for channel in sorted(one.query.channels)},
             "log_positions": {channel: newest.get(channel, 0) for channel in sorted(one.query.channels)},

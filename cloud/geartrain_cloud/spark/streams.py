@@ -95,6 +95,7 @@ class RunningQuery:
             if _SLOW_WORKER in why and self.restarts < RESTARTS_MAX:
                 self.restarts += 1
                 self.writer.failure = None
+                self._watched = -1  # a micro-batch that is run again is reported again
                 self._handle = self._start()
                 return
             raise QueryError(f"query {self.query.name!r} stopped: {why}") from self.writer.failure

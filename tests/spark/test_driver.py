@@ -1,0 +1,137 @@
+"""The driver as a process: one for each folder, and its ends, each with one sentence."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from geartrain.letters import Letter
+from geartrain_cloud.spark.lock import StateLock
+from tests.spark.flows import Reading
+from tests.spark.log_writer import LogWriter
+from tests.spark.test_streams import readings
+
+ROOT = Path(__file__).parents[2]
+WAIT_S = 180.0
+
+
+class DriverProcess:
+    """Drivers on one folder, one after another."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.config = folder, folder / "driver.toml"
+        self.config.write_text(
+            'flow = "tests.spark.flows:flow"\ncut = "cloud"\nlog = "log"\nstate = "state"\n'
+            'tables = "tables.sqlite"\nrows_max = 700\nlog_wait_s = 30\n'
+        )
+        self.started: list[subprocess.Popen[str]] = []
+
+    def start(self, *options: str) -> subprocess.Popen[str]:
+        command = [
+            sys.executable,
+            "-m",
+            "geartrain_cloud.spark.driver",
+            "--config",
+            str(self.config),
+            *options,
+        ]
+        process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+        self.started.append(process)
+        return process
+
+    def status(self) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = json.loads((self.folder / "state" / "status.json").read_text())
+        except FileNotFoundError:
+            return {}
+        return found
+
+    def batches(self) -> int:
+        """Micro-batches that both queries have written."""
+        queries = self.status().get("queries", {})
+        return 1 + min((q["batch_id"] for q in queries.values()), default=-1)
+
+    def wait(self, until: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + WAIT_S
+        while not until():
+            assert time.monotonic() < deadline, self.status()
+            assert self.started[-1].poll() is None, self.started[-1].communicate()[1]
+            time.sleep(0.1)
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> Iterator[DriverProcess]:
+    processes = DriverProcess(tmp_path)
+    yield processes
+    for process in processes.started:
+        process.kill()
+        process.communicate()
+
+
+def make_log(folder: Path) -> LogWriter:
+    return LogWriter(folder / "log", "sums", {"readings": Reading, "_dead_letters": Letter, "_late": Letter})
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_it_refuses_a_second_driver_and_stops_on_sigterm(driver: DriverProcess) -> None:
+    """That it goes on exactly, after a kill as well, and ends by itself, is proved by tests/demo."""
+    log = make_log(driver.folder)
+    log.append("readings", readings(0, 12_000), rows_per_entry=100)
+    first = driver.start()
+    driver.wait(lambda: driver.batches() >= 2)
+    refused = driver.start()
+    said = refused.communicate(timeout=60)[1]
+    driver.started.remove(refused)
+    assert refused.returncode == 1
+    assert f"another driver (process {first.pid}) runs on" in said
+    status = driver.status()
+    assert (status["state"], status["pid"], status["finished"]) == ("running", first.pid, False)
+    assert 0 < status["records"]["kept"] < 12_000
+
+    first.terminate()
+    said = first.communicate(timeout=60)[1]
+    assert first.returncode == 0, said
+    assert "Traceback" not in said
+    assert len(said.splitlines()) == 2  # starting Spark, and that it has started
+    assert driver.status()["state"] == "stopped"
+    again = StateLock(driver.folder / "state")  # Spark's JVM is gone, too
+    again.release()
+    log.close()
+
+
+def test_it_stops_while_it_waits_for_the_log(driver: DriverProcess) -> None:
+    process = driver.start()
+    driver.wait(lambda: driver.status().get("state") == "waiting")
+    time.sleep(0.3)
+    process.terminate()
+    said = process.communicate(timeout=30)[1]
+    assert process.returncode == 0, said
+    assert "waiting for ingest to make its log in" in said
+    assert driver.status()["state"] == "stopped"
+
+
+def test_it_gives_up_without_a_log(driver: DriverProcess) -> None:
+    driver.config.write_text(driver.config.read_text().replace("log_wait_s = 30", "log_wait_s = 1"))
+    process = driver.start()
+    said = process.communicate(timeout=60)[1]
+    assert process.returncode == 1
+    assert said.splitlines()[-1].startswith("driver: there is no log in ")
+    assert "start gear-ingest" in said
+    assert driver.status()["state"] == "failed"
+
+
+def test_wrong_config_is_one_sentence_and_code_2(driver: DriverProcess) -> None:
+    driver.config.write_text(driver.config.read_text().replace("flows:flow", "flows:nothing"))
+    process = driver.start()
+    said = process.communicate(timeout=60)[1]
+    assert process.returncode == 2
+    assert said.startswith(f"driver: {driver.config}: flow: ")
+    assert len(said.splitlines()) == 1
