@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.edge.test_main import greeted
+
 ROOT = Path(__file__).parents[2]
 HEAVY = ("pyspark", "pyarrow", "numpy", "pandas", "aiohttp", "typer", "amqtt")
 FLOW = """
@@ -60,15 +62,17 @@ def test_the_agent_imports_in_a_clean_environment_within_its_memory(clean_python
 
 
 def test_the_agent_spools_a_flow_there_while_no_broker_is_to_be_had(
-    clean_python: Path, tmp_path: Path
+    clean_python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "heat.py").write_text(FLOW)
+    (tmp_path / "wheel_heat.py").write_text(FLOW)
     rows = "".join(f"2026-01-01T00:00:{i:02d}Z,a,{i}\n" for i in range(60))
     (tmp_path / "heat.csv").write_text("time,sensor,celsius\n" + rows)
     (tmp_path / "agent.toml").write_text(
-        'device = "d1"\nflow = "heat:flow"\nstate = "state"\nbroker = "127.0.0.1:9"\n'
+        'device = "d1"\nflow = "wheel_heat:flow"\nstate = "state"\nbroker = "127.0.0.1:9"\n'
         '[sources.readings]\npath = "heat.csv"\n'
     )
+    monkeypatch.chdir(tmp_path)
+    greeted(tmp_path / "agent.toml")
     agent = clean_python.parent / "gear-agent"
     process = subprocess.Popen([agent, "--config", "agent.toml"], cwd=tmp_path)
     try:
