@@ -99,8 +99,16 @@ class RunningQuery:
                 self._handle = self._start()
                 return
             raise QueryError(f"query {self.query.name!r} stopped: {why}") from self.writer.failure
-        for progress in self._handle.recentProgress:
-            if progress["batchId"] > self._watched:
+        if self.query.keyed:
+            self._watch()
+
+    def _watch(self) -> None:
+        last = self._handle.lastProgress
+        if last is None or _newest(last) <= self._watched:
+            return
+        alone = _has_run(last) and last["batchId"] == self._watched + 1
+        for progress in [last] if alone else self._handle.recentProgress:
+            if _has_run(progress) and progress["batchId"] > self._watched:
                 self._watched = progress["batchId"]
                 dropped = dropped_rows(progress)
                 if dropped:
@@ -113,9 +121,9 @@ class RunningQuery:
         """Wait until Spark has reported on the last micro-batch; raises `QueryError` after 10 s."""
         last = self.writer.last.batch_id
         deadline = time.monotonic() + _SETTLE_S
-        while self._handle.isActive:
+        while self._handle.isActive and last >= 0:
             progress = self._handle.lastProgress
-            if last < 0 or (progress is not None and progress["batchId"] >= last):
+            if progress is not None and _newest(progress) >= last:
                 return
             if time.monotonic() > deadline:
                 raise QueryError(
@@ -137,6 +145,16 @@ class RunningQuery:
     def stop(self) -> None:
         """Stop it; what it was doing is done again after the next start."""
         self._handle.stop()
+
+
+def _has_run(progress: Any) -> bool:
+    """Whether a progress report is of a micro-batch that was run; an idle query reports on the next one."""
+    return "addBatch" in progress["durationMs"]
+
+
+def _newest(progress: Any) -> int:
+    """The number of the newest micro-batch that was run when `progress` was reported, -1 for none."""
+    return int(progress["batchId"]) if _has_run(progress) else int(progress["batchId"]) - 1
 
 
 def dropped_rows(progress: Any) -> int:
