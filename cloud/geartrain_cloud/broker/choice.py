@@ -92,7 +92,6 @@ allow_anonymous true
 persistence false
 max_queued_messages {QUEUED_BATCHES_MAX}
 max_queued_bytes {QUEUED_BYTES_MAX}
-message_size_limit {LIMITS.payload_bytes_max}
 max_packet_size {LIMITS.payload_bytes_max + _PACKET_OVERHEAD_BYTES}
 connection_messages false
 log_dest stderr

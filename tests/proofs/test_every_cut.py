@@ -1,0 +1,110 @@
+"""The stock flow under every legal cut over the real path, and kills while Spark keeps state.
+
+The long form of tests/demo: there the cuts `edge` and `cloud`, here all between them, and every process
+killed while the keyed steps run inside Spark, at a pace that Ctrl-C ends and a second `gear` takes up.
+"""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Literal
+
+import pandas as pd
+import pytest
+
+from geartrain.loading import load_flow
+from geartrain.placement import legal_cuts
+from geartrain_cloud.demos import deal, device_options
+from geartrain_cloud.sinks.tables import json_bytes, rows
+from geartrain_cloud.supervisor.deployment import Deployment, Places
+from geartrain_cloud.supervisor.supervise import StopSignal
+from geartrain_cloud.supervisor.whole_run import run_to_the_end
+from geartrain_examples.stocks.data import write_sample
+from geartrain_examples.stocks.demo import DEMO
+from tests.demo.path_run import (
+    SAMPLE_ROWS,
+    all_prices,
+    expected_bytes,
+    hops,
+    is_running,
+    kill_9,
+    pids,
+    run_gear,
+    sample_frame,
+    started_gear,
+    wait_until,
+)
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
+
+BETWEEN = {
+    "quotes_by_symbol": "day",  # the key is worked out on the device, and once more in the cloud
+    "drawdown": "month",  # one keyed step on the device, its twin inside Spark
+    "whole": "all",
+}
+"""The legal cuts between `cloud` and `edge`, each with the period of its run."""
+
+
+@pytest.fixture(scope="module")
+def frame() -> pd.DataFrame:
+    found = sample_frame()
+    assert len(found) == SAMPLE_ROWS
+    return found
+
+
+def check_tables(places: Places, frame: pd.DataFrame, period: str) -> None:
+    """What is in the tables is what pandas finds, and each price is there once."""
+    assert json_bytes(rows(places.tables, "drawdown")) == expected_bytes(frame, period)
+    assert json_bytes(rows(places.tables, "drawdown_all")) == expected_bytes(frame, "all")
+    days = frame["date"].dt.strftime("%Y-%m-%dT00:00:00Z")
+    assert all_prices(places.tables) == sorted(zip(frame["symbol"], days, frame["price"], strict=True))
+
+
+def test_the_cuts_tried_are_all_there_are() -> None:
+    found = {cut.edge for cut in legal_cuts(load_flow(DEMO.flow).graph())}
+    key = {"quotes", "quotes_by_symbol"}
+    tried = [{"quotes"}, key, key | {"drawdown"}, key | {"whole"}, key | {"drawdown", "whole"}]
+    assert found == {frozenset(one) for one in tried}
+
+
+@pytest.mark.parametrize("cut", BETWEEN)
+def test_every_cut_between_gives_the_same(
+    cut: str, tmp_path: Path, frame: pd.DataFrame, broker_kind: Literal["mosquitto", "amqtt"]
+) -> None:
+    prices, places, period = tmp_path / "input.csv", Places(tmp_path / "state"), BETWEEN[cut]
+    write_sample(prices)
+    devices = device_options(DEMO, prices, deal(DEMO.parts(prices), 3), "max")
+    deployment = Deployment(DEMO.flow, cut, DEMO.step_options(period), devices)
+    with StopSignal() as stop:
+        accounts = run_to_the_end(deployment, places, broker_kind, stop, lambda hops, happened: None)
+    assert sum(one.before for one in accounts) > SAMPLE_ROWS
+    assert all(one.is_even for one in accounts)
+    check_tables(places, frame, period)
+
+
+def test_kills_while_spark_keeps_state_and_ctrl_c_leave_the_bytes_as_they_are(
+    tmp_path: Path, frame: pd.DataFrame, broker_kind: Literal["mosquitto", "amqtt"]
+) -> None:
+    places, output = Places(tmp_path / "state"), tmp_path / "out.json"
+    common = ["demo", "stocks", "--no-page", "--state", str(places.folder), "--broker", broker_kind]
+    with started_gear(*common, "--cut", "cloud", "--period", "month", "--speed", "500000") as process:
+        wait_until("Spark brings rows to the tables", lambda: hops(places).processed > 0, process)
+        for name in ("agent device-1", "ingest", "broker", "driver"):
+            kill_9(places, name, process)
+            logged = hops(places).logged
+            wait_until("more is logged", lambda logged=logged: hops(places).logged > logged + 20, process)  # type: ignore[misc]
+        processed = hops(places).processed
+        wait_until("the new driver goes on", lambda: hops(places).processed > processed, process)
+        running = pids(places)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert not any(map(is_running, running))
+    assert hops(places).read < SAMPLE_ROWS
+
+    done = run_gear(*common, "--output", str(output))
+    assert done.returncode == 0, done.stderr
+    assert "lost 0, doubled 0" in done.stderr
+    assert output.read_bytes() == expected_bytes(frame, "month")
+    check_tables(places, frame, "month")
