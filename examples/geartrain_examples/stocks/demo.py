@@ -46,7 +46,7 @@ class StockDemo:
 
     def summary(self, rows: Rows) -> tuple[str, list[str], list[list[str]]]:
         """Title, column heads and rows of the table to print: the worst drawdown of each stock ever."""
-        heads = ["stock", "worst fall", "of peak", "peak", "trough", "recovered"]
+        heads = ["stock", "fall", "in %", "peak", "trough", "recovered"]
         found = sorted(rows("drawdown_all", {}), key=lambda row: str(row["symbol"]))
         return "Worst drawdown of each stock", heads, [_line(row) for row in found]
 
@@ -57,9 +57,9 @@ def _line(row: Mapping[str, Any]) -> list[str]:
     return [
         row["symbol"],
         f"{row['drawdown']:,.2f}",
-        f"{row['drawdown'] / row['peak']:.1%}",
-        f"{row['peak']:,.2f} on {_day(row['peak_time'])}",
-        f"{row['trough']:,.2f} on {_day(row['trough_time'])}",
+        f"{100 * row['drawdown'] / row['peak']:.1f}",
+        f"{row['peak']:,.2f}, {_day(row['peak_time'])}",
+        f"{row['trough']:,.2f}, {_day(row['trough_time'])}",
         "not yet" if row["recovered_time"] is None else _day(row["recovered_time"]),
     ]
 
