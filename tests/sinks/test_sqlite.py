@@ -150,6 +150,8 @@ def test_gap_and_backward_positions_are_refused(tables: SqliteTables) -> None:
         tables.write("q", 2, {"c": 6}, {})
     with pytest.raises(TableError, match="already at 5"):
         tables.write("q", 1, {"c": 4}, {})
+    with pytest.raises(TableError, match="repeats micro-batch 0 with other positions"):
+        tables.write("q", 0, {"c": 6}, {})
     with pytest.raises(TableError, match="not a declared sink"):
         tables.write("q", 1, {"c": 5}, {"other": []})
 

@@ -74,12 +74,18 @@ class StateMap:
         self.values[key[0]] = value[0]
 
 
+def keyed_query(cut: str) -> Query:
+    return compile_queries(make_plan(sums_flow().graph(), cut))[1]
+
+
 @pytest.fixture
 def queries() -> tuple[Query, ...]:
     return compile_queries(make_plan(sums_flow().graph(), "cloud"))
 
 
-def run_keyed(query: Query, records: list[SplitReading], cuts: list[int], rng: random.Random) -> Any:
+def run_keyed(
+    query: Query, records: list[SplitReading], cuts: list[int], rng: random.Random, channel: str = "readings"
+) -> Any:
     """Micro-batches between `cuts`, entries of any size, rows of a shard handed over in any order."""
     states = {label: StateMap() for label in LABELS}
     found: dict[str, list[tuple[Any, ...]]] = {}
@@ -92,7 +98,7 @@ def run_keyed(query: Query, records: list[SplitReading], cuts: list[int], rng: r
             tables.append((position, log_table(records[first : first + size])))
             first += size
         shuffled: dict[int, list[Row]] = {label: [] for label in LABELS}
-        for batch in sharded_rows(query, LABELS)(source_rows("readings", tables)):
+        for batch in sharded_rows(query, LABELS)(source_rows(channel, tables)):
             for row in batch.to_pylist():
                 shuffled[row["shard"]].append(Row(**row))
         for label, rows in shuffled.items():
@@ -114,6 +120,18 @@ def test_keyed_steps_are_exact_for_any_micro_batches(seed: int, queries: tuple[Q
     letters = sorted(step for step, _, _ in found["_dead_letters"])
     zeros, thirteens = (sum(r.value == v for r, *_ in records) for v in (0.0, 13.0))
     assert letters == ["adding"] * thirteens + ["positive"] * zeros
+
+
+def test_a_channel_that_is_keyed_already_goes_straight_to_its_shards() -> None:
+    """The cut lies behind the key_by: no step is left above the state in the cloud."""
+    query = keyed_query("by_sensor")
+    assert set(query.channels) == {"by_sensor"}
+    assert (len(query.prefix), query.boundaries) == (0, ("by_sensor",))
+    records = [record for record in readings(800) if record[0].value > 0]
+    found = run_keyed(query, records, [100, 400], random.Random(3), "by_sensor")
+    expected = [(s.sensor, s.count, s.total) for s in expected_sums(r for r, *_ in records)]
+    assert sorted(found["each"]) == sorted(expected)
+    assert {step for step, _, _ in found["_dead_letters"]} == {"adding"}
 
 
 def test_stateless_steps_leave_letters_of_shared_steps_to_the_other_query(queries: tuple[Query, ...]) -> None:

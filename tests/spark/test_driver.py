@@ -13,7 +13,14 @@ from typing import Any
 import pytest
 
 from geartrain.letters import Letter
+from geartrain.schema import ColumnBatch
+from geartrain_cloud.sinks.tables import rows
+from geartrain_cloud.spark.checkpoint import open_checkpoint
+from geartrain_cloud.spark.compile import compile_queries
+from geartrain_cloud.spark.config import read_config
+from geartrain_cloud.spark.driver import Driver
 from geartrain_cloud.spark.lock import StateLock
+from geartrain_cloud.spark.shards import SHARDS
 from tests.spark.flows import Reading
 from tests.spark.log_writer import LogWriter
 from tests.spark.test_streams import readings
@@ -105,6 +112,27 @@ def test_it_refuses_a_second_driver_and_stops_on_sigterm(driver: DriverProcess) 
     again = StateLock(driver.folder / "state")  # Spark's JVM is gone, too
     again.release()
     log.close()
+
+
+def test_reset_empties_tables_and_checkpoints(tmp_path: Path) -> None:
+    processes = DriverProcess(tmp_path)
+    config = read_config(processes.config)
+    driver = Driver(config, config.plan())
+    tables = driver.open_tables()
+    queries = compile_queries(config.plan())
+    for query in queries:
+        checkpoint = open_checkpoint(config.state / "checkpoints" / query.name, query, SHARDS)
+        tables.attach(query.name, checkpoint.identity, has_run=False)
+        tables.write(query.name, 0, {"readings": 3}, {"kept": [ColumnBatch([["a"], [1.0]], [1], ["s"], [1])]})
+    tables.close()
+    again = Driver(config, config.plan()).open_tables()
+    assert again.positions("keyed") == {"readings": 3}
+    again.close()
+    emptied = Driver(config, config.plan(), reset=True).open_tables()
+    assert [emptied.positions(query.name) for query in queries] == [{}, {}]
+    emptied.close()
+    assert rows(config.tables, "kept") == []
+    assert list((config.state / "checkpoints").iterdir()) == []
 
 
 def test_it_stops_while_it_waits_for_the_log(driver: DriverProcess) -> None:

@@ -145,13 +145,19 @@ class SqliteTables:
 
         rows: record batches by sink; log_rows: rows of the log that they were made of. Returns False where
         the file holds that micro-batch already. Raises `TableError` for a sink that was not declared, a
-        micro-batch that leaves a gap after the last one, positions that go back, or a file that cannot be
-        written.
+        micro-batch that leaves a gap after the last one or repeats it with other positions, positions that go
+        back, or a file that cannot be written.
         """
         if unknown := sorted(set(rows) - set(self._layouts)):
             raise TableError(f"query {query!r} writes to {unknown[0]!r}, which is not a declared sink")
         with self._transaction("written"):
             held = self._progress(query) or QueryProgress("", -1, {})
+            if batch_id == held.batch_id and dict(positions) != held.positions:
+                # A checkpoint that lost its newest files in a power loss plans this micro-batch anew.
+                raise TableError(
+                    f"query {query!r} repeats micro-batch {batch_id} with other positions than {self.path} "
+                    "holds, so its checkpoint is not whole: empty both with --reset, the log has all records"
+                )
             if batch_id <= held.batch_id:
                 return False
             self._check_next(query, batch_id, positions, held)

@@ -26,6 +26,7 @@ from geartrain.errors import ConfigError, GeartrainError
 from geartrain.event_time import END_OF_TIME
 from geartrain.placement import Plan
 from geartrain.schema import derive
+from geartrain_cloud.ingest.alarm import plain
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.sinks.sqlite import SqliteTables
 from geartrain_cloud.spark.checkpoint import open_checkpoint, remove_checkpoint
@@ -92,7 +93,7 @@ class Driver:
     def _run_locked(self, lock: StateLock) -> None:
         self._status.enter("waiting")
         self._wait_for_log()
-        tables = self._open_tables()
+        tables = self.open_tables()
         try:
             self._status.enter("starting")
             session = self._open_session(lock)
@@ -118,7 +119,11 @@ class Driver:
                 _log.info("waiting for ingest to make its log in %s", self._config.log)
             time.sleep(_POLL_S)
 
-    def _open_tables(self) -> SqliteTables:
+    def open_tables(self) -> SqliteTables:
+        """The flow's tables, declared, and emptied with all checkpoints where that was asked for.
+
+        Raises `TableError` or `QueryError`.
+        """
         tables = SqliteTables(self._config.tables)
         declare_tables(tables, self._plan)
         if self._reset:
@@ -218,7 +223,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _said(sentence: str, code: int) -> int:
-    sys.stderr.write(f"driver: {' '.join(sentence.split())}\n")
+    sys.stderr.write(f"driver: {plain(' '.join(sentence.split()))}\n")
     return code
 
 
