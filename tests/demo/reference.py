@@ -45,41 +45,48 @@ def worst_by_index(prices: Sequence[float]) -> Worst:
 def drawdown_rows(frame: pd.DataFrame, period: str) -> list[dict[str, Any]]:
     """The rows of the demo's output for prices in the columns symbol, date (datetime64, UTC) and price.
 
-    Rows of equal symbol and date count in the order of the frame.
+    Rows of equal symbol and date count in the order of the frame. All groups are worked out at once.
     """
-    ordered = frame.sort_values("date", kind="stable")
-    if period == "all":
-        labels = pd.Series("all", index=ordered.index)
-    else:
-        labels = ordered["date"].dt.tz_localize(None).dt.to_period(PERIOD_CODES[period]).astype(str)
-    groups = ordered.groupby([ordered["symbol"], labels], sort=False)
-    rows = [_row(str(symbol), str(label), group) for (symbol, label), group in groups]
-    return sorted(rows, key=lambda row: (row["symbol"], row["period"]))
+    rows = frame.sort_values(["symbol", "date"], kind="stable").reset_index(drop=True)
+    rows["period"] = "all" if period == "all" else _labels(rows["date"], period)
+    keys = [rows["symbol"], rows["period"]]
+    peaks = rows["price"].groupby(keys).cummax()
+    begins = rows["price"] > peaks.groupby(keys).shift(fill_value=0.0)  # each new maximum begins a fall
+    fall = begins.cumsum()
+    lows = rows["price"].groupby(fall).cummin()
+    moved = begins | (lows < lows.groupby(fall).shift(fill_value=0.0))  # where a fall begins or deepens
+    depth = (peaks - lows).where(moved, -1.0)
+    deepest = depth.groupby(keys).transform("max")
+    last = pd.Series(rows.index, rows.index).where(depth == deepest).groupby(keys).transform("max")
+    trough = last.astype("int64")  # of each row, where the worst fall of its group is deepest
+    peak = rows.index.to_series().groupby(fall).transform("min")[trough].set_axis(rows.index)
+    back = (rows["price"] >= rows["price"][peak].set_axis(rows.index)) & (rows.index > trough) & (deepest > 0)
+    recovered = rows.index.to_series().where(back).groupby(keys).transform("min")
+    found = pd.DataFrame({"trough": trough, "peak": peak, "recovered": recovered, "drawdown": deepest})
+    found["fraction"] = ((peaks - lows) / peaks).groupby(keys).transform("max")
+    found["prices"] = rows["price"].groupby(keys).transform("size")
+    firsts = ~rows.duplicated(["symbol", "period"])
+    listed = [_row(rows, index, one) for index, one in found[firsts].iterrows()]
+    return sorted(listed, key=lambda row: (row["symbol"], row["period"]))
 
 
-def _row(symbol: str, label: str, group: pd.DataFrame) -> dict[str, Any]:
-    price = group["price"].reset_index(drop=True)
-    date = group["date"].reset_index(drop=True)
-    peaks = price.cummax()
-    fall = (price > peaks.shift(fill_value=0.0)).cumsum()  # numbers the falls: each new maximum begins one
-    lows = price.groupby(fall).cummin()
-    moved = lows.groupby(fall).diff().fillna(-1.0) < 0  # where a fall begins or deepens
-    depth = (peaks - lows)[moved]
-    trough = int(depth.index[depth == depth.max()][-1])
-    peak = int(price.index[fall == fall[trough]][0])
-    back = price.index[(price >= price[peak]) & (price.index > trough)]
-    recovered = int(back[0]) if len(back) and depth[trough] > 0 else None
+def _labels(dates: pd.Series[Any], period: str) -> pd.Series[Any]:
+    return dates.dt.tz_localize(None).dt.to_period(PERIOD_CODES[period]).astype(str)
+
+
+def _row(rows: pd.DataFrame, index: Any, one: pd.Series[Any]) -> dict[str, Any]:
+    price, date = rows["price"], rows["date"]
     return {
-        "symbol": symbol,
-        "period": label,
-        "drawdown": float(depth[trough]),
-        "peak": float(price[peak]),
-        "peak_time": _text(date[peak]),
-        "trough": float(price[trough]),
-        "trough_time": _text(date[trough]),
-        "recovered_time": None if recovered is None else _text(date[recovered]),
-        "worst_fraction": float(((peaks - lows) / peaks).max()),
-        "prices": len(price),
+        "symbol": str(rows["symbol"][index]),
+        "period": str(rows["period"][index]),
+        "drawdown": float(one["drawdown"]),
+        "peak": float(price[one["peak"]]),
+        "peak_time": _text(date[one["peak"]]),
+        "trough": float(price[one["trough"]]),
+        "trough_time": _text(date[one["trough"]]),
+        "recovered_time": None if pd.isna(one["recovered"]) else _text(date[one["recovered"]]),
+        "worst_fraction": float(one["fraction"]),
+        "prices": int(one["prices"]),
     }
 
 
