@@ -203,8 +203,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--reset", action="store_true", help="empty tables and checkpoints first")
     options = parser.parse_args(arguments)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
-    for chatty in ("py4j", "pyspark"):
-        logging.getLogger(chatty).setLevel(logging.ERROR)
     os.umask(0o077)
     try:
         config = read_config(options.config)

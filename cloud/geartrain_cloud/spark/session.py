@@ -7,6 +7,7 @@ with it.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
@@ -81,26 +82,40 @@ def open_session(
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     folder = folder.absolute()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    logging = folder / "log4j2.properties"
-    write_private(logging, _LOGGING.format(file=_escaped(folder / LOG_FILE)))
+    settings_file = folder / "log4j2.properties"
+    write_private(settings_file, _LOGGING.format(file=_escaped(folder / LOG_FILE)))
     conf = SparkConf().setMaster(master).setAppName("geartrain")
     for key, value in (session_settings(_cores(master)) | dict(settings or {})).items():
         conf.set(key, value)
     conf.set("spark.sql.warehouse.dir", str(folder / "warehouse"))
-    conf.set("spark.driver.extraJavaOptions", _java_options(master, logging, home.version))
+    conf.set("spark.driver.extraJavaOptions", _java_options(master, settings_file, home.version))
     descriptor = os.open(folder / LOG_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         streams = {"stdout": descriptor, "stderr": descriptor, "pass_fds": tuple(pass_fds)}
         gateway = launch_gateway(conf, popen_kwargs=streams)  # type: ignore[no-untyped-call]
     finally:
         os.close(descriptor)
+    _divert_python_logs(folder / LOG_FILE)
     session = SparkSession(SparkContext(gateway=gateway, conf=conf))
     session.dataSource.register(LogSource)
     return session
 
 
-def _java_options(master: str, logging: Path, version: int) -> str:
-    options = [f'"-Dlog4j2.configurationFile={logging.as_uri()}"', "-Duser.timezone=UTC"]
+def _divert_python_logs(path: Path) -> None:
+    """What the bridge to the JVM says goes where Spark's words go: a stop in mid-run makes it log traces."""
+    logger = logging.getLogger("py4j")
+    for old in list(logger.handlers):
+        logger.removeHandler(old)
+        old.close()
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logger.addHandler(handler)
+    logger.setLevel(logging.WARNING)
+    logger.propagate = False
+
+
+def _java_options(master: str, settings_file: Path, version: int) -> str:
+    options = [f'"-Dlog4j2.configurationFile={settings_file.as_uri()}"', "-Duser.timezone=UTC"]
     if master.startswith("local"):
         # The work is done in Python: a JVM that compiles less and collects on one thread needs a third less
         # of two cores for a run of half a minute, and is no slower later.
