@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import random
+import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -120,6 +121,11 @@ def test_queries_stopped_in_mid_run_go_on_exactly(place: Place) -> None:
     assert status["queries"]["keyed"]["positions"] == {"readings": end}
     assert status["records"]["each"] == len(expected)
     assert status["records"]["_dead_letters"] == sum(r.value in {0.0, 13.0} for r in values)
+
+
+def test_spark_leaves_ctrl_c_to_whoever_had_it(spark: SparkSession) -> None:
+    assert spark.version.startswith("4.")
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_labels_of_shards_are_what_spark_hashes_evenly(spark: SparkSession) -> None:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import logging
 import os
 import re
+import signal
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -96,7 +98,10 @@ def open_session(
     finally:
         os.close(descriptor)
     _divert_python_logs(folder / LOG_FILE)
+    on_interrupt = signal.getsignal(signal.SIGINT)
     session = SparkSession(SparkContext(gateway=gateway, conf=conf))
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, on_interrupt)  # SparkContext has put its own in the place of ours
     session.dataSource.register(LogSource)
     return session
 
