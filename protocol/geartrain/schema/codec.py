@@ -14,7 +14,7 @@ from typing import Any
 
 from geartrain.errors import SchemaError
 from geartrain.event_time import from_datetime, to_datetime
-from geartrain.schema.derive import derive, field_names, is_record_type
+from geartrain.schema.derive import derive, field_names
 from geartrain.schema.fields import Field, FieldType
 
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
@@ -144,6 +144,3 @@ def _fit(field: Field, value: Any) -> Any:
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
-
-
-__all__ = ["RowCodec", "is_record_type"]

@@ -16,7 +16,7 @@ class FakeClock:
     def __init__(self, now_us: int = 0) -> None:
         self._start_us = now_us
         self._elapsed_us = 0
-        self._sleepers: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._sleepers: list[tuple[int, asyncio.Future[None]]] = []
 
     def now_us(self) -> int:
         """Wall clock, microseconds since 1970 UTC."""
@@ -33,15 +33,15 @@ class FakeClock:
             return
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         due = self._elapsed_us + round(seconds * SECOND_US)
-        self._sleepers.append((due, len(self._sleepers), woken))
+        self._sleepers.append((due, woken))
         await woken
 
     def advance(self, seconds: float) -> None:
         """Move the clock and wake who is due."""
         self._elapsed_us += round(seconds * SECOND_US)
-        due = sorted(s for s in self._sleepers if s[0] <= self._elapsed_us)
+        due = sorted((s for s in self._sleepers if s[0] <= self._elapsed_us), key=lambda s: s[0])
         self._sleepers = [s for s in self._sleepers if s[0] > self._elapsed_us]
-        for _, _, woken in due:
+        for _, woken in due:
             if not woken.done():
                 woken.set_result(None)
 
