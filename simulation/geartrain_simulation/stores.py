@@ -8,7 +8,7 @@ may strike before it, or after it and before its caller hears. They refuse what 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from geartrain.errors import GeartrainError, LedgerError, SpoolError
@@ -64,7 +64,9 @@ class Transactions:
 
 
 class SpoolBook:
-    """What one (device, flow) has committed. `on_trim` is told (epoch, through_seq) of each trim."""
+    """What one (device, flow) has committed. `on_commit` is told of each commit and `on_renew` of the batches
+    of each new epoch once they are durable, `on_trim` of (epoch, through_seq) before a trim.
+    """
 
     def __init__(self) -> None:
         self.device = self.flow = ""
@@ -77,6 +79,8 @@ class SpoolBook:
         self.counters: dict[str, int] = {}
         self.owner: Process | None = None
         self.on_trim: Callable[[bytes, int], None] = lambda epoch, through_seq: None
+        self.on_commit: Callable[[SpoolCommit], None] = lambda change: None
+        self.on_renew: Callable[[Sequence[SpooledBatch]], None] = lambda batches: None
 
     def image(self) -> SpoolImage:
         """What a store gives when it is opened."""
@@ -102,6 +106,7 @@ class SpoolBook:
             if replaced:
                 self.batches[gap.seq] = gap
         self._write_rest(change)
+        self.on_commit(change)
 
     def _write_rest(self, change: SpoolCommit) -> None:
         self.positions.update(change.positions)
@@ -134,6 +139,7 @@ class SpoolBook:
         self.last_seq, self.acked_seq = len(made), 0
         self.digest, self.acked_digest = made[-1].digest, bytes(DIGEST_BYTES)
         self._write_rest(change)
+        self.on_renew(made)
         return SpoolTip(self.last_seq, self.digest, sum(batch.size for batch in made))
 
 
