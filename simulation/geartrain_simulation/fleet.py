@@ -130,7 +130,7 @@ class Fleet:
 
     def _agent_node(self, device: str) -> Node:
         book, offset = self.spools[device], Offset(self.world.random(device).randint(-(10**12), 10**12))
-        self.checkers.watch(device, self._plan.graph.name, book)
+        self.checkers.watch(device, self._plan.graph.name, book, self._settings[device])
 
         async def main(process: Process) -> None:
             agent = self._programs.agent(
@@ -142,6 +142,7 @@ class Fleet:
                 SimRandomness(process),
             )
             process.on_stop = agent.stop
+            self.checkers.watch_agent(agent, self._settings[device])
             try:
                 if not await agent.run():
                     raise StoppedError(device)
@@ -157,6 +158,7 @@ class Fleet:
         net, clock, randomness = SimNet(process, self.broker), SimClock(process), SimRandomness(process)
         ingest = self._programs.ingest(self._config, ledger, disk, net, clock, encode_plain, randomness)
         process.on_stop = ingest.stop
+        self.checkers.watch_ingest("ingest", ingest, self._config)
         await ingest.run()
         raise StoppedError("ingest")
 

@@ -18,6 +18,8 @@ class Trace:
         self._hash = hashlib.blake2b(digest_size=16)
         self._lines: deque[str] = deque(maxlen=lines_kept)
         self.count = 0
+        self.newest: dict[str, float] = {}
+        """When each kind of effect was noted last, virtual seconds."""
 
     def add(self, time_s: float, who: str, what: str, detail: str = "") -> None:
         """Note that `who` did `what` at virtual time `time_s`."""
@@ -25,6 +27,7 @@ class Trace:
         self._hash.update(line.encode("utf-8", "backslashreplace") + b"\n")
         self._lines.append(line)
         self.count += 1
+        self.newest[what] = time_s
 
     @property
     def digest(self) -> str:

@@ -1,0 +1,121 @@
+"""What each spool has taken in, record by record: the truth that the log is compared with.
+
+Stands beside the spool of one (device, flow), which tells it of each commit. Guarantees: a record counts
+once, from the commit that took it in, whatever becomes of the batch that carries it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from geartrain.event_time import END_OF_TIME
+from geartrain.ports import SpoolCommit, SpooledBatch
+from geartrain.schema import ColumnBatch, Schema
+from geartrain.wire.body import decode_rows
+from geartrain.wire.codec import decode_header, decode_schemas
+from geartrain.wire.envelope import BatchKind, Header
+from geartrain_edge.admission import DECLARED
+from geartrain_simulation.checkers.violation import Breach
+from geartrain_simulation.segments import Row
+from geartrain_simulation.stores import SpoolBook
+
+Identity = tuple[str, int, bytes]
+"""A record's origin, which is unique in its channel: name, number, path."""
+Place = tuple[str, bytes]
+"""(channel, epoch)."""
+
+
+def identity(row: Row) -> Identity:
+    """What tells a record from all others of its channel."""
+    return row.name, row.number, row.path
+
+
+def rows_of(columns: ColumnBatch) -> list[Row]:
+    """The rows of a decoded batch."""
+    fields = zip(*columns.fields, strict=True) if columns.fields else iter([()] * len(columns))
+    return [
+        Row(
+            columns.times[n],
+            columns.names[n],
+            columns.numbers[n],
+            columns.paths[n] if columns.paths else b"",
+            v,
+        )
+        for n, v in enumerate(map(tuple, fields))
+    ]
+
+
+@dataclass(slots=True)
+class Taken:
+    """The records of one channel: each by its identity, in the order of the commits; `unsealed`: how many
+    were dropped before they stood in a batch, so that nothing but their number is known.
+    """
+
+    rows: dict[Identity, Row] = field(default_factory=dict)
+    unsealed: int = 0
+
+
+class Accepted:
+    """All that the spools of one (device, flow) have taken in."""
+
+    def __init__(self, device: str, flow: str, breach: Breach) -> None:
+        self.device, self.flow, self._breach = device, flow, breach
+        self.channels: dict[str, Taken] = {}
+        self.order: dict[Place, list[Identity]] = {}
+        self.batches = 0
+        self.rows_in_batch_max = 1
+        self.may_repeat = False
+        """Whether records may come in again: the device has lost a spool, or went back to an old one."""
+        self.forgotten = 0
+        """Records that were in a spool that is gone."""
+        self._schemas: dict[str, Schema] = {}
+        self._oldest: dict[tuple[bytes, int], tuple[str, int]] = {}
+
+    def committed(self, spool: SpoolBook, change: SpoolCommit) -> None:
+        """Take in what a commit has put into the spool."""
+        for batch in change.batches:
+            self.batches += 1
+            header = self._take(spool.epoch, batch)
+            for channel, count in header.dropped.items():
+                self.taken(channel).unsealed += count
+
+    def renewed(self, spool: SpoolBook, batches: Sequence[SpooledBatch]) -> None:
+        """Note the batches of a new epoch, whose records were taken in before."""
+        before, self.may_repeat = self.may_repeat, True
+        for batch in batches:
+            self._take(spool.epoch, batch)
+        self.may_repeat = before
+
+    def taken(self, channel: str) -> Taken:
+        """The records of a channel."""
+        return self.channels.setdefault(channel, Taken())
+
+    def undeclared(self, spool: SpoolBook) -> dict[str, int]:
+        """What was dropped before it stood in a batch, and that no batch declares yet, by channel."""
+        stored = spool.state.get(DECLARED)
+        return {} if stored is None else msgspec.json.decode(stored, type=dict[str, int])
+
+    def oldest(self, epoch: bytes, seq: int) -> tuple[str, int]:
+        """Channel and lowest event time of the rows of a batch; END_OF_TIME for one without rows."""
+        return self._oldest.get((epoch, seq), ("", END_OF_TIME))
+
+    def _take(self, epoch: bytes, batch: SpooledBatch) -> Header:
+        header = decode_header(batch.header)
+        if header.kind is BatchKind.SCHEMA:
+            self._schemas.update(decode_schemas(batch.body))
+        if header.kind is not BatchKind.DATA or not header.channel:
+            return header
+        rows = rows_of(decode_rows(self._schemas[header.channel], header, batch.body))
+        self._oldest[epoch, batch.seq] = header.channel, min(row.time for row in rows)
+        self.rows_in_batch_max = max(self.rows_in_batch_max, len(rows))
+        taken, order = self.taken(header.channel), self.order.setdefault((header.channel, epoch), [])
+        for row in rows:
+            one = identity(row)
+            if one in taken.rows and not self.may_repeat:
+                self._breach("one birth", f"{self.device} takes {row} into {header.channel} twice")
+            taken.rows[one] = row
+            order.append(one)
+        return header

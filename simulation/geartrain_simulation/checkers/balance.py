@@ -1,0 +1,166 @@
+"""The rules of the end: what the log holds is what the spools took in, to the unit, and the counters say so.
+
+Guarantees I2: per channel `accepted = delivered + declared_dropped + quarantined + dead_lettered`, each
+record once and in order per (device, epoch); and that every figure that ingest and agents show is true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from geartrain.errors import WireError
+from geartrain.ports import Entry, EntryKind
+from geartrain.wire.codec import decode_envelope, decode_header
+from geartrain_cloud.ingest.counters import DROPPED_PREFIX, ROWS_PREFIX, Counter
+from geartrain_simulation.checkers.accepted import Accepted, Identity, identity
+from geartrain_simulation.checkers.violation import Breach
+from geartrain_simulation.segments import LoggedRow
+from geartrain_simulation.stores import LedgerBook, SpoolBook
+
+
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """An entry of rows, and its rows."""
+
+    entry: Entry
+    rows: Sequence[LoggedRow]
+
+
+def dropped_by(entries: Sequence[Entry], device: str, channel: str) -> int:
+    """Records of a device that the log says were dropped on a channel."""
+    return sum(
+        int(entry.detail.split()[0])
+        for entry in entries
+        if entry.kind is EntryKind.DROPPED and (entry.device, entry.channel) == (device, channel)
+    )
+
+
+def quarantined_by(ledger: LedgerBook, device: str, channel: str) -> int:
+    """Records of a device that were quarantined in their place in a channel, and acked."""
+    count = 0
+    for one in ledger.quarantined:
+        if one.acked and one.device == device:
+            try:
+                header = decode_header(decode_envelope(one.payload).header)
+            except WireError:
+                continue  # it was acked by its place, so that its header could be read: not this one
+            count += one.count if header.channel == channel else 0
+    return count
+
+
+class Balance:
+    """Compares one log with what was accepted."""
+
+    def __init__(self, breach: Breach, ledger: LedgerBook, logged: Sequence[Logged]) -> None:
+        self._breach, self._ledger, self._logged = breach, ledger, logged
+        self._entries = ledger.all_entries()
+
+    def check_device(self, accepted: Accepted, spool: SpoolBook) -> None:
+        """The equation of I2 and the order, for each channel of one device."""
+        channels = {one.entry.channel for one in self._logged if one.entry.device == accepted.device}
+        undeclared = accepted.undeclared(spool)
+        for channel in sorted(channels | accepted.channels.keys() | undeclared.keys()):
+            self._each_once(accepted, channel)
+            self._check_order(accepted, channel)
+            self._equation(accepted, channel, undeclared.get(channel, 0))
+
+    def _each_once(self, accepted: Accepted, channel: str) -> None:
+        taken, seen = accepted.taken(channel).rows, set[Identity]()
+        where = f"{accepted.device} {channel}"
+        for one in self._of(accepted.device, channel):
+            for logged in one.rows:
+                name = identity(logged.row)
+                if taken.get(name) != logged.row:
+                    self._breach("exactly once", f"{where}: {logged.row} was never accepted")
+                if name in seen and not accepted.may_repeat:
+                    self._breach("exactly once", f"{where}: {logged.row} is in the log twice")
+                seen.add(name)
+
+    def _check_order(self, accepted: Accepted, channel: str) -> None:
+        for place, order in accepted.order.items():
+            if place[0] != channel:
+                continue
+            ranks = {name: rank for rank, name in enumerate(order)}
+            came = [
+                ranks[identity(logged.row)]
+                for one in self._of(accepted.device, channel)
+                if one.entry.epoch == place[1]
+                for logged in one.rows
+                if identity(logged.row) in ranks
+            ]
+            if came != sorted(came):
+                self._breach("in order", f"{accepted.device} {channel}: rows are not in their epoch's order")
+
+    def _equation(self, accepted: Accepted, channel: str, undeclared: int) -> None:
+        device, taken = accepted.device, accepted.taken(channel)
+        delivered = sum(len(one.rows) for one in self._of(device, channel))
+        dropped = dropped_by(self._entries, device, channel)
+        quarantined = quarantined_by(self._ledger, device, channel)
+        due = len(taken.rows) + taken.unsealed
+        found = delivered + dropped + quarantined + undeclared
+        if accepted.may_repeat:
+            return  # what a lost spool held is unknown by its nature; each record once was checked above
+        if due != found:
+            self._breach(
+                "I2",
+                f"{device} {channel}: accepted {due}, but delivered {delivered} + dropped {dropped} "
+                f"+ quarantined {quarantined} + undeclared {undeclared} = {found}",
+            )
+
+    def check_counters(self) -> None:
+        """Compare ingest's totals with what the ledger and the segments hold."""
+        rows = self._ledger_rows()
+        entries, ledger = self._entries, self._ledger
+        truth = {f"{ROWS_PREFIX}{flow}/{channel}": count for (flow, channel), count in rows.items()}
+        truth[Counter.RECORDS_LOGGED] = sum(rows.values())
+        truth[Counter.RECORDS_OVERTAKEN] = sum(row.overtaken for one in self._logged for row in one.rows)
+        dropped: dict[str, int] = {}
+        for entry in entries:
+            if entry.kind is EntryKind.DROPPED:
+                name = f"{DROPPED_PREFIX}{entry.flow}/{entry.channel}"
+                dropped[name] = dropped.get(name, 0) + int(entry.detail.split()[0])
+        truth |= dropped
+        truth[Counter.RECORDS_DROPPED] = sum(dropped.values())
+        opened = {
+            (e.device, e.flow, e.epoch) for e in entries if e.kind in (EntryKind.JOINED, EntryKind.EPOCH)
+        }
+        truth[Counter.EPOCHS_OPENED] = len(opened)
+        lost = {(e.device, e.flow, e.epoch, e.seq) for e in entries if e.kind is EntryKind.LOSS}
+        truth[Counter.LOSSES] = len(lost)
+        truth[Counter.QUARANTINED_BATCHES] = len(ledger.quarantined)
+        truth[Counter.QUARANTINE_BYTES] = sum(len(one.payload) for one in ledger.quarantined)
+        for name, count in sorted(truth.items()):
+            said = ledger.counters.get(str(name), 0)
+            if said != count:
+                self._breach("counters = truth", f"ingest's {name} says {said}, but it is {count}")
+        taken = ledger.counters.get(Counter.BATCHES_APPENDED, 0) + ledger.counters.get(
+            Counter.BATCHES_DROPPED, 0
+        )
+        taken += ledger.counters.get(Counter.BATCHES_LOST, 0)
+        seqs = sum(c.seq for c in ledger.cursors.values()) + sum(c.seq for c in ledger.closed.values())
+        if taken != seqs:
+            self._breach("counters = truth", f"ingest counts {taken} batches taken, its cursors {seqs}")
+
+    def check_agent(self, accepted: Accepted, spool: SpoolBook) -> None:
+        """Compare an agent's totals with what its spool took in."""
+        if accepted.may_repeat:
+            return  # the totals of a lost spool are gone with it
+        for channel, taken in sorted(accepted.channels.items()):
+            undeclared = accepted.undeclared(spool).get(channel, 0)
+            unsealed = taken.unsealed + undeclared
+            for name, count in (("rows", len(taken.rows) + unsealed), ("dropped", unsealed)):
+                said = spool.counters.get(f"{name}.{channel}", 0)
+                if said != count:
+                    detail = f"{accepted.device}'s {name}.{channel} says {said}, but it is {count}"
+                    self._breach("counters = truth", detail)
+
+    def _ledger_rows(self) -> Mapping[tuple[str, str], int]:
+        rows: dict[tuple[str, str], int] = {}
+        for one in self._logged:
+            place = (one.entry.flow, one.entry.channel)
+            rows[place] = rows.get(place, 0) + len(one.rows)
+        return rows
+
+    def _of(self, device: str, channel: str) -> list[Logged]:
+        return [one for one in self._logged if (one.entry.device, one.entry.channel) == (device, channel)]

@@ -1,0 +1,253 @@
+"""What must always hold at every step and at the end, watched from outside while agents and ingest run.
+
+Stand beside the simulated ports, which tell them of each publish, trim and commit. Guarantees: a breach ends
+the run there and then with a `ViolationError` that names the rule; what they see is not changed by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NoReturn, TypeVar
+
+import msgspec
+
+from geartrain.errors import DiskError
+from geartrain.event_time import END_OF_TIME
+from geartrain.graph import DEAD_LETTERS, LATE
+from geartrain.ports import Entry, LedgerChange, SpoolCommit
+from geartrain_cloud.ingest.config import IngestConfig
+from geartrain_cloud.ingest.ingest import Ingest
+from geartrain_edge.agent import Agent
+from geartrain_edge.settings import AgentSettings
+from geartrain_edge.status import AgentStatus
+from geartrain_simulation.broker import SimBroker
+from geartrain_simulation.checkers.accepted import Accepted
+from geartrain_simulation.checkers.balance import Balance, Logged, dropped_by, quarantined_by
+from geartrain_simulation.checkers.caps import Caps, agent_holds, ingest_holds, ledger_holds
+from geartrain_simulation.checkers.clocks import Clocks
+from geartrain_simulation.checkers.delivery import Delivery
+from geartrain_simulation.checkers.drain import Drain
+from geartrain_simulation.checkers.violation import ViolationError
+from geartrain_simulation.disk import Platter
+from geartrain_simulation.segments import LoggedRow, Row, decode_plain
+from geartrain_simulation.stores import LedgerBook, SpoolBook
+from geartrain_simulation.world import World
+
+T = TypeVar("T")
+
+
+class Checkers:
+    """All rules about the way from spool to log. One for each world."""
+
+    def __init__(
+        self,
+        world: World,
+        broker: SimBroker,
+        platter: Platter,
+        ledger: LedgerBook,
+        *,
+        every_step: bool = True,
+    ) -> None:
+        """`platter`, `ledger`: where ingest keeps the log; `every_step`: else only the end is checked."""
+        self._world, self._platter, self._ledger = world, platter, ledger
+        self._spools: dict[tuple[str, str], SpoolBook] = {}
+        self._settings: dict[tuple[str, str], AgentSettings] = {}
+        self._accepted: dict[tuple[str, str], Accepted] = {}
+        self.caps = Caps(self.breach)
+        self.drain = Drain(self.breach, world)
+        self.delivery = Delivery(self.breach, self._spools, platter)
+        self.clocks = Clocks(self.breach, self._spools, self._accepted, self.delivery.durable)
+        self._every_step = every_step
+        if every_step:
+            broker.observers.append(self._published)
+            ledger.on_commit = self._committed
+
+    def watch(self, device: str, flow: str, spool: SpoolBook, settings: AgentSettings | None = None) -> None:
+        """Take a device's spool into the rules; a further call says that the device lost its former one."""
+        place = (device, flow)
+        if place in self._spools:
+            self.repeats(device, flow)
+        self._spools[place] = spool
+        self._accepted.setdefault(place, Accepted(device, flow, self.breach))
+        if settings is not None:
+            self._settings[place] = settings
+        spool.on_commit = lambda change: self._spooled(place, change)
+        spool.on_renew = lambda batches: self._accepted[place].renewed(spool, batches)
+        if self._every_step:
+            spool.on_trim = lambda epoch, through_seq: self.delivery.trimmed(
+                (device, flow, epoch), through_seq
+            )
+
+    def repeats(self, device: str, flow: str) -> None:
+        """Say that a device's spool was lost, copied or restored: its records may come in again."""
+        self._accepted[device, flow].may_repeat = True
+        self.delivery.doubles.add(device)
+        self.clocks.excused.add(device)
+
+    def watch_agent(self, agent: Agent, settings: AgentSettings) -> None:
+        """Take what an agent holds in memory into the rules, in place of its device's former one."""
+        self.caps.watch(settings.device, lambda: agent_holds(agent, settings))
+
+    def watch_ingest(self, name: str, ingest: Ingest, config: IngestConfig) -> None:
+        """Take what an ingest holds in memory into the rules, in place of the node's former one."""
+        self.caps.watch(name, lambda: ingest_holds(ingest, config, self._rows_in_batch_max))
+        self.caps.watch("the ledger", lambda: ledger_holds(self._ledger, config))
+
+    def _rows_in_batch_max(self) -> int:
+        return max((one.rows_in_batch_max for one in self._accepted.values()), default=1)
+
+    # At every step
+
+    def _published(self, node: str, topic: str, payload: bytes) -> None:
+        self.delivery.published(topic, payload)
+        *_, device, flow, kind = topic.split("/")
+        if kind == "up" and (device, flow) in self._spools:
+            self.drain.sent(device, len(self._spools[device, flow].batches))
+        self.caps.check()
+
+    def _spooled(self, place: tuple[str, str], change: SpoolCommit) -> None:
+        spool = self._spools[place]
+        self._accepted[place].committed(spool, change)
+        if not self._every_step:
+            return
+        if change.batches:
+            self.drain.fed(place[0], len(spool.batches) - len(change.batches), len(change.batches))
+        if place in self._settings:
+            self.caps.check_spool(self._settings[place], spool, change)
+        self.caps.check()
+
+    def _committed(self, change: LedgerChange) -> None:
+        self.delivery.committed(change)
+        self.clocks.committed(change)
+        self.caps.check()
+
+    # At the end
+
+    def check_end(self, status: AgentStatus, spool: SpoolBook) -> None:
+        """Compare what a finished agent says of itself with its spool, which has nothing more to send."""
+        said = (status.finished, status.spooled_seq, status.acked_seq, status.spool_bytes)
+        if said != (True, spool.last_seq, spool.acked_seq, 0) or spool.batches:
+            self.breach("agent's end", f"{status.device} says {said}, its spool ends at {spool.last_seq}")
+        if self._every_step:
+            self.drain.emptied(status.device)
+
+    def check_log(self, expected: Mapping[str, Mapping[str, Sequence[Row]]], *, bounded: bool = True) -> None:
+        """Compare the log with what was accepted, and with what each device should have sent.
+
+        expected: by device and channel, the rows in order, for the devices of which that is known. All rows
+        are there, each once, in order per device, none late or overtaken, but for those declared as dropped
+        or quarantined; bounded: the clock is at its end.
+        """
+        logged = self._all_logged()
+        balance = Balance(self.breach, self._ledger, logged)
+        for place, accepted in sorted(self._accepted.items()):
+            balance.check_device(accepted, self._spools[place])
+            balance.check_agent(accepted, self._spools[place])
+        balance.check_counters()
+        self._check_expected(expected, logged)
+        for (_, channel, _), entries in sorted(self._ledger.entries.items()):
+            if bounded and entries[-1].clock != END_OF_TIME:
+                self.breach("clock", f"{channel} ends at {entries[-1].clock}")
+
+    def _check_expected(
+        self, expected: Mapping[str, Mapping[str, Sequence[Row]]], logged: Sequence[Logged]
+    ) -> None:
+        found: dict[tuple[str, str], list[LoggedRow]] = {}
+        for one in logged:
+            found.setdefault((one.entry.device, one.entry.channel), []).extend(one.rows)
+            if any(row.device != one.entry.device for row in one.rows):
+                self.breach("entry", f"entry {one.entry.number} of {one.entry.channel} holds another's rows")
+        wanted = {(device, channel): rows for device, by in expected.items() for channel, rows in by.items()}
+        places = wanted.keys() | {place for place in found if place[0] in expected}
+        for device, channel in sorted(places):
+            came = found.get((device, channel), [])
+            self._compare_place(device, channel, wanted.get((device, channel), ()), came)
+            if device not in self.clocks.excused and any(row.overtaken for row in came):
+                self.breach("in time", f"{device} {channel} has rows that count as overtaken")
+            if any(row.late != (channel == LATE) for row in came):
+                self.breach(
+                    "in time", f"{device} {channel} has rows that count as late, or late ones that do not"
+                )
+
+    def _compare_place(
+        self, device: str, channel: str, wanted: Sequence[Row], found: Sequence[LoggedRow]
+    ) -> None:
+        due, came = _by_step(channel, wanted), _by_step(channel, [one.row for one in found])
+        missing = dropped_by(self._ledger.all_entries(), device, channel)
+        missing += quarantined_by(self._ledger, device, channel)
+        lost = 0
+        for step in sorted(due.keys() | came.keys()):
+            lost += self._compare(
+                f"{device} {channel} {step}", due.get(step, []), came.get(step, []), may_miss=missing > 0
+            )
+        if lost != missing:
+            self.breach(
+                "exactly once", f"{device} {channel}: {lost} rows lost, {missing} declared as dropped"
+            )
+
+    def logged(self) -> dict[tuple[str, str], list[LoggedRow]]:
+        """What is in the log: by (device, channel), in the order of the entries."""
+        found: dict[tuple[str, str], list[LoggedRow]] = {}
+        for one in self._all_logged():
+            for row in one.rows:
+                found.setdefault((row.device, one.entry.channel), []).append(row)
+        return found
+
+    def _all_logged(self) -> list[Logged]:
+        return [Logged(entry, self._rows(entry)) for entry in self._ledger.all_entries() if entry.segment]
+
+    def _rows(self, entry: Entry) -> list[LoggedRow]:
+        try:
+            rows = decode_plain(self._platter.read(entry.segment))
+        except (DiskError, msgspec.MsgspecError) as error:
+            self.breach("readable", f"entry {entry.number} of {entry.channel}: {entry.segment}: {error}")
+        rows = rows[entry.first_row : entry.first_row + entry.count]
+        if len(rows) != entry.count or any((r.device, r.seq) != (entry.device, entry.seq) for r in rows):
+            self.breach("entry", f"entry {entry.number} of {entry.channel} does not hold its rows")
+        return rows
+
+    def _compare(self, where: str, wanted: list[Row], found: list[Row], *, may_miss: bool) -> int:
+        """How many rows are missing; a breach where any is doubled, foreign or out of order."""
+        if found == wanted:
+            return 0
+        lost = _without(wanted, found)
+        more = _without(found, wanted)
+        if more or (lost and not may_miss):
+            self.breach(
+                "exactly once",
+                f"{where}: {len(lost)} of {len(wanted)} rows lost, {len(more)} doubled or foreign; "
+                f"first lost {lost[:1]}, first other {more[:1]}",
+            )
+        if found != _without(wanted, lost):
+            self.breach("in order", f"{where}: {len(found)} rows are there, but not in their order")
+        return len(lost)
+
+    def breach(self, rule: str, detail: str) -> NoReturn:
+        """End the run with a breach of a rule."""
+        error = ViolationError(rule, detail)
+        self._world.fail(error)
+        raise error
+
+
+def _without(rows: Sequence[T], others: Sequence[T], key: Callable[[T], object] = repr) -> list[T]:
+    """The rows that are not among the others, each as often as it is missing there."""
+    counts: dict[object, int] = {}
+    for other in others:
+        counts[key(other)] = counts.get(key(other), 0) + 1
+    missing = []
+    for row in rows:
+        if counts.get(key(row), 0) > 0:
+            counts[key(row)] -= 1
+        else:
+            missing.append(row)
+    return missing
+
+
+def _by_step(channel: str, rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """The rows of a channel in order, those of dead letters by the step that refused: between steps they
+    have no order, because each step hands them over by the batch.
+    """
+    parts: dict[str, list[Row]] = {}
+    for row in rows:
+        parts.setdefault(row.fields[0] if channel == DEAD_LETTERS else "", []).append(row)
+    return parts
