@@ -22,6 +22,7 @@ from geartrain.wire.envelope import (
     Header,
     Nack,
     NackReason,
+    Offer,
     Welcome,
 )
 
@@ -118,6 +119,9 @@ GAP_HEADER = Header(
 )
 GAP = [(4, "_late", 1), (4, "quotes", 40), (9, "quotes", 2**33)]
 HELLO_HEADER = Header(kind=BatchKind.HELLO, flow="stocks", device="device-1", epoch=EPOCH, seq=0)
+ORDINAL_HEADER = Header(
+    kind=BatchKind.HELLO, flow="stocks", device="device-1", epoch=EPOCH, seq=0, ordinal=2**40
+)
 HEADERS = {
     "schema_header": SCHEMA_HEADER,
     "few_header": FEW_HEADER,
@@ -125,6 +129,7 @@ HEADERS = {
     "dropped_header": DROPPED_HEADER,
     "gap_header": GAP_HEADER,
     "hello_header": HELLO_HEADER,
+    "ordinal_header": ORDINAL_HEADER,
 }
 CONTROLS: dict[str, Control] = {
     "ack": Ack("stocks", EPOCH, 2, bytes(range(16)), 7),
@@ -139,12 +144,16 @@ CONTROLS: dict[str, Control] = {
     ),
     "welcome_stranger": Welcome("stocks", EPOCH, {}, {}, 1),
 }
+"""Kept as they were written before they had a checksum, and as `<name>_checked` with it."""
+OFFER = Offer("stocks", EPOCH, 2**40, 9)
+CHECKED: dict[str, Control] = {f"{name}_checked": control for name, control in CONTROLS.items()}
+CHECKED["offer_checked"] = OFFER
 
 
 def written() -> dict[str, bytes]:
     """The bytes that this version writes, by the name of the file."""
     files = {name: encode_header(header) for name, header in HEADERS.items()}
-    files |= {name: encode_control(control) for name, control in CONTROLS.items()}
+    files |= {name: encode_control(control) for name, control in CHECKED.items()}
     files["schemas"] = encode_schemas(SCHEMAS)
     files["gap_body"] = encode_gap(GAP)
     files["few_body"] = encode_rows(QUOTE, FEW).body

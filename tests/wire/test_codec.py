@@ -25,7 +25,17 @@ from geartrain.wire.codec import (
     encode_header,
     encode_schemas,
 )
-from geartrain.wire.envelope import Ack, BatchKind, Control, Envelope, Header, Nack, NackReason, Welcome
+from geartrain.wire.envelope import (
+    Ack,
+    BatchKind,
+    Control,
+    Envelope,
+    Header,
+    Nack,
+    NackReason,
+    Offer,
+    Welcome,
+)
 from geartrain.wire.limits import LIMITS, Limits
 from tests.wire.batches import INT64_MAX, INT64_MIN
 
@@ -200,6 +210,8 @@ WRONG_HEADERS: list[tuple[dict[str, Any], str]] = [
     ({"positions": {("quotes", ""): SplitProgress(0, 0)}}, "has no name"),
     ({"kind": BatchKind.HELLO, "seq": 0}, "a hello has neither a seq nor rows: 0, 3"),
     ({"kind": BatchKind.HELLO, "seq": 1, "count": 0}, "a hello has neither a seq nor rows: 1, 0"),
+    ({"kind": BatchKind.HELLO, "seq": 0, "count": 0, "ordinal": -1}, "an epoch is never negative"),
+    ({"ordinal": 1}, "is no hello but says the how manieth epoch it is of"),
     ({"first_seq": 1}, "is no gap but says"),
     ({"digest_after": bytes(16)}, "is no gap but says"),
     ({"kind": BatchKind.GAP, "digest_after": bytes(16)}, "cannot stand for the batches from 0 on"),
@@ -238,6 +250,7 @@ def raw_header(header: Header) -> bytes:
         first_seq=header.first_seq,
         digest_after=header.digest_after,
         dropped=[pb.Dropped(channel=channel, count=count) for channel, count in header.dropped.items()],
+        ordinal=header.ordinal,
     )
     return bytes(raw.SerializeToString())
 
@@ -341,6 +354,9 @@ def test_large_envelope_is_refused_before_it_is_parsed() -> None:
         (Welcome("f", bytes(8), {}, {"\n": 1}, 0), "cannot name a channel"),
         (Welcome("f", bytes(8), {}, {"a": 2**63}, 0), "cannot be encoded"),
         (Welcome("f", bytes(8), {}, {f"c{n}": 1 for n in range(1_025)}, 0), "more than 1024 watermarks"),
+        (Offer("f", bytes(8), 0, 0), "the ordinal of an epoch is at least 1"),
+        (Offer("f", bytes(8), 2**63, 0), "the ordinal of an epoch is at least 1 and fits 64 bits"),
+        (Offer("f", b"", 1, 0), "an epoch has 8 bytes"),
         (Nack("f", bytes(8), 1, NackReason.GAP, 2**63), "a term is never negative and fits 64 bits"),
     ],
 )

@@ -22,6 +22,7 @@ from geartrain.wire.envelope import (
     Control,
     Envelope,
     Header,
+    Offer,
     Welcome,
 )
 from geartrain.wire.limits import Limits
@@ -55,6 +56,7 @@ def check_header(header: Header, limits: Limits) -> None:
     check_name("flow", header.flow)
     check_epoch(header.epoch)
     _check_kind(header)
+    _check_ordinal(header)
     if header.channel:
         check_channel(header.channel)
     elif header.count:
@@ -94,6 +96,13 @@ def _check_kind(header: Header) -> None:
             raise WireError(f"batch {seq} declares {count} dropped rows of channel {channel}")
 
 
+def _check_ordinal(header: Header) -> None:
+    if header.ordinal and header.kind is not BatchKind.HELLO:
+        raise WireError(f"batch {header.seq} is no hello but says the how manieth epoch it is of")
+    if not 0 <= header.ordinal <= INT64_MAX:
+        raise WireError(f"the ordinal of an epoch is never negative and fits 64 bits: {header.ordinal}")
+
+
 def check_gap(dropped: Sequence[tuple[int, str, int]], limits: Limits) -> None:
     """The counts of a gap: positive, by (seq, channel) in their order and each once."""
     if len(dropped) > limits.rows_max:
@@ -118,13 +127,17 @@ def check_envelope(envelope: Envelope) -> None:
 
 
 def check_control(control: Control) -> None:
-    """An ack, a NACK or a welcome."""
+    """An ack, a NACK, a welcome or an offer."""
     check_name("flow", control.flow)
     check_epoch(control.epoch)
     if not 0 <= control.term <= INT64_MAX:
         raise WireError(f"a term is never negative and fits 64 bits: {control.term}")
     if isinstance(control, Welcome):
         _check_places(control.watermarks, control.positions)
+        return
+    if isinstance(control, Offer):
+        if not 1 <= control.ordinal <= INT64_MAX:
+            raise WireError(f"the ordinal of an epoch is at least 1 and fits 64 bits: {control.ordinal}")
         return
     check_seq(control.seq)
     if isinstance(control, Ack):

@@ -66,6 +66,7 @@ def encode_header(header: Header) -> bytes:
             dropped=[
                 pb.Dropped(channel=channel, count=count) for channel, count in sorted(header.dropped.items())
             ],
+            ordinal=header.ordinal,
         ).SerializeToString()
     except (TypeError, ValueError) as error:
         raise WireError(f"the header of batch {header.seq} cannot be encoded: {error}") from None
@@ -101,6 +102,7 @@ def decode_header(data: bytes, limits: Limits = LIMITS) -> Header:
         first_seq=raw.first_seq,
         digest_after=raw.digest_after,
         dropped=dropped,
+        ordinal=raw.ordinal,
     )
     check_header(header, limits)
     return header

@@ -1,27 +1,35 @@
-"""Acks, NACKs and welcomes as bytes and back: what ingest says to a device.
+"""Acks, NACKs, welcomes and offers as bytes and back: what ingest says to a device.
 
 Stands between ingest and the agent's uplink, on both ends. Guarantees: equal data gives equal bytes; decoding
-arbitrary bytes raises only `WireError`, and what it returns is within the caps.
+arbitrary bytes raises only `WireError`, and what it returns is within the caps. What was damaged on its way
+is refused by its checksum: an answer can make a device begin a new epoch, or stop.
 """
 
 from __future__ import annotations
 
+import zlib
+
 from geartrain.errors import WireError
 from geartrain.wire import geartrain_pb2 as pb
 from geartrain.wire.checks import check_control, check_names
-from geartrain.wire.envelope import Ack, Control, Nack, NackReason, Welcome
+from geartrain.wire.envelope import Ack, Control, Nack, NackReason, Offer, Welcome
 from geartrain.wire.limits import LIMITS, Limits
 from geartrain.wire.parsing import check_size, parse
 from geartrain.wire.places import positions_of, raw_positions, raw_watermarks, watermarks_of
 
 _REASONS = frozenset(reason.value for reason in NackReason)
+_CHECKSUM_BYTES = 5
+"""The field as it is written: its tag, and 4 bytes."""
 
 
 def encode_control(control: Control) -> bytes:
     """The payload of an `ack` topic; raises `WireError` when it could not be decoded."""
     check_control(control)
     try:
-        encoded: bytes = _raw(control).SerializeToString()
+        raw = _raw(control)
+        raw.checksum = zlib.crc32(raw.SerializeToString())
+        # The field with the highest number is written last, so what was summed up stands before it.
+        encoded: bytes = raw.SerializeToString()
     except (TypeError, ValueError) as error:
         raise WireError(f"what answers flow {control.flow} cannot be encoded: {error}") from None
     check_size(encoded, "an ack", LIMITS.payload_bytes_max)
@@ -37,6 +45,8 @@ def _raw(control: Control) -> pb.Control:
     if isinstance(control, Nack):
         reason = pb.Nack.Reason.ValueType(control.reason.value)
         return pb.Control(nack=pb.Nack(flow=flow, epoch=epoch, seq=control.seq, reason=reason, term=term))
+    if isinstance(control, Offer):
+        return pb.Control(offer=pb.Offer(flow=flow, epoch=epoch, ordinal=control.ordinal, term=term))
     check_names(LIMITS, control.watermarks, control.positions)
     return pb.Control(
         welcome=pb.Welcome(
@@ -50,24 +60,33 @@ def _raw(control: Control) -> pb.Control:
 
 
 def decode_control(data: bytes, limits: Limits = LIMITS) -> Control:
-    """The ack, NACK or welcome in the payload of an `ack` topic; raises `WireError`."""
+    """The answer in the payload of an `ack` topic; raises `WireError`, also for what came damaged."""
     raw = parse(pb.Control, data, "an ack", limits.payload_bytes_max)
+    if raw.HasField("checksum") and zlib.crc32(data[:-_CHECKSUM_BYTES]) != raw.checksum:
+        raise WireError("an ack does not fit its checksum: it was damaged on its way")
+    control = _control(raw, limits)
+    check_control(control)
+    # Older programs wrote no checksum, and only what we know: more is a checksum under a damaged tag.
+    if not raw.HasField("checksum") and _raw(control).SerializeToString() != data:
+        raise WireError("an ack has no checksum, and says what no older program does: it was damaged")
+    return control
+
+
+def _control(raw: pb.Control, limits: Limits) -> Control:
     kind = raw.WhichOneof("control")
-    control: Control
     if kind == "ack":
-        control = Ack(raw.ack.flow, raw.ack.epoch, raw.ack.seq, raw.ack.digest, raw.ack.term)
-    elif kind == "nack":
+        return Ack(raw.ack.flow, raw.ack.epoch, raw.ack.seq, raw.ack.digest, raw.ack.term)
+    if kind == "nack":
         if raw.nack.reason not in _REASONS:
             raise WireError(f"a NACK has the unknown reason {raw.nack.reason}")
         reason = NackReason(raw.nack.reason)
-        control = Nack(raw.nack.flow, raw.nack.epoch, raw.nack.seq, reason, raw.nack.term)
-    elif kind == "welcome":
+        return Nack(raw.nack.flow, raw.nack.epoch, raw.nack.seq, reason, raw.nack.term)
+    if kind == "welcome":
         said = raw.welcome
         check_names(limits, said.watermarks, said.positions)
-        control = Welcome(
+        return Welcome(
             said.flow, said.epoch, positions_of(said.positions), watermarks_of(said.watermarks), said.term
         )
-    else:
-        raise WireError("a payload on an ack topic is neither an ack nor a NACK")
-    check_control(control)
-    return control
+    if kind == "offer":
+        return Offer(raw.offer.flow, raw.offer.epoch, raw.offer.ordinal, raw.offer.term)
+    raise WireError("a payload on an ack topic is neither an ack nor a NACK")

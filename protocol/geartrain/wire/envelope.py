@@ -35,7 +35,8 @@ class Header:
     (source step, split) was read when it was made; flags: 1 = body is deflated (zlib). seq: 0 in what is
     unsequenced, a HELLO or the SCHEMA that answers a NACK. first_seq, digest_after: of a GAP, the first seq
     it stands for (`seq` is the last) and the running digest after `seq`. dropped: by channel, rows that the
-    device dropped before they had a seq, since the sequenced batch before this one.
+    device dropped before they had a seq, since the sequenced batch before this one. ordinal: of a HELLO, the
+    how manieth epoch of its device it takes itself for, 0 where it does not say.
     """
 
     kind: BatchKind
@@ -54,6 +55,7 @@ class Header:
     first_seq: int = 0
     digest_after: bytes = b""
     dropped: Mapping[str, int] = field(default_factory=dict)
+    ordinal: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,5 +122,17 @@ class Welcome:
     term: int
 
 
-Control = Ack | Nack | Welcome
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """The answer to the HELLO of an `epoch` that is not open, and whose ordinal another epoch of its device
+    has: if its agent still lives, it says HELLO again with this `ordinal`. Nothing has been opened.
+    """
+
+    flow: str
+    epoch: bytes
+    ordinal: int
+    term: int
+
+
+Control = Ack | Nack | Welcome | Offer
 """What travels on an `ack` topic."""

@@ -95,6 +95,7 @@ class Header(_message.Message):
     FIRST_SEQ_FIELD_NUMBER: _builtins.int
     DIGEST_AFTER_FIELD_NUMBER: _builtins.int
     DROPPED_FIELD_NUMBER: _builtins.int
+    ORDINAL_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     kind: Global___Header.Kind.ValueType
     flow: _builtins.str
@@ -113,6 +114,8 @@ class Header(_message.Message):
     """of a GAP: the first seq that it stands for; `seq` is the last"""
     digest_after: _builtins.bytes
     """of a GAP: 16 bytes, the running digest after `seq`"""
+    ordinal: _builtins.int
+    """of a HELLO: the how manieth epoch of its device it takes itself for; 0: it does not say"""
     @_builtins.property
     def watermarks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Watermark]: ...
     @_builtins.property
@@ -138,10 +141,11 @@ class Header(_message.Message):
         first_seq: _builtins.int = ...,
         digest_after: _builtins.bytes = ...,
         dropped: _abc.Iterable[Global___Dropped] | None = ...,
+        ordinal: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "count", b"count", "device", b"device", "digest_after", b"digest_after", "dropped", b"dropped", "epoch", b"epoch", "first_number", b"first_number", "first_seq", b"first_seq", "flags", b"flags", "flow", b"flow", "kind", b"kind", "positions", b"positions", "schema_id", b"schema_id", "seq", b"seq", "version", b"version", "watermarks", b"watermarks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "count", b"count", "device", b"device", "digest_after", b"digest_after", "dropped", b"dropped", "epoch", b"epoch", "first_number", b"first_number", "first_seq", b"first_seq", "flags", b"flags", "flow", b"flow", "kind", b"kind", "ordinal", b"ordinal", "positions", b"positions", "schema_id", b"schema_id", "seq", b"seq", "version", b"version", "watermarks", b"watermarks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -233,25 +237,38 @@ class Control(_message.Message):
     ACK_FIELD_NUMBER: _builtins.int
     NACK_FIELD_NUMBER: _builtins.int
     WELCOME_FIELD_NUMBER: _builtins.int
+    OFFER_FIELD_NUMBER: _builtins.int
+    CHECKSUM_FIELD_NUMBER: _builtins.int
+    checksum: _builtins.int
+    """The crc32 of all bytes before this field, which is the last one; absent in what older programs wrote."""
     @_builtins.property
     def ack(self) -> Global___Ack: ...
     @_builtins.property
     def nack(self) -> Global___Nack: ...
     @_builtins.property
     def welcome(self) -> Global___Welcome: ...
+    @_builtins.property
+    def offer(self) -> Global___Offer: ...
     def __init__(
         self,
         *,
         ack: Global___Ack | None = ...,
         nack: Global___Nack | None = ...,
         welcome: Global___Welcome | None = ...,
+        offer: Global___Offer | None = ...,
+        checksum: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "control", b"control", "nack", b"nack", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_checksum", b"_checksum", "ack", b"ack", "checksum", b"checksum", "control", b"control", "nack", b"nack", "offer", b"offer", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "control", b"control", "nack", b"nack", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_checksum", b"_checksum", "ack", b"ack", "checksum", b"checksum", "control", b"control", "nack", b"nack", "offer", b"offer", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_control: _TypeAlias = _typing.Literal["ack", "nack", "welcome"]  # noqa: Y015
+    _WhichOneofReturnType__checksum: _TypeAlias = _typing.Literal["checksum"]  # noqa: Y015
+    _WhichOneofArgType__checksum: _TypeAlias = _typing.Literal["_checksum", b"_checksum"]  # noqa: Y015
+    _WhichOneofReturnType_control: _TypeAlias = _typing.Literal["ack", "nack", "welcome", "offer"]  # noqa: Y015
     _WhichOneofArgType_control: _TypeAlias = _typing.Literal["control", b"control"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__checksum) -> _WhichOneofReturnType__checksum | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType_control) -> _WhichOneofReturnType_control | None: ...
 
 Global___Control: _TypeAlias = Control  # noqa: Y015
@@ -371,6 +388,36 @@ class Welcome(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Welcome: _TypeAlias = Welcome  # noqa: Y015
+
+@_typing.final
+class Offer(_message.Message):
+    """The answer to a HELLO whose ordinal another epoch has: ask again with this one."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FLOW_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    ORDINAL_FIELD_NUMBER: _builtins.int
+    TERM_FIELD_NUMBER: _builtins.int
+    flow: _builtins.str
+    epoch: _builtins.bytes
+    ordinal: _builtins.int
+    term: _builtins.int
+    def __init__(
+        self,
+        *,
+        flow: _builtins.str = ...,
+        epoch: _builtins.bytes = ...,
+        ordinal: _builtins.int = ...,
+        term: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "flow", b"flow", "ordinal", b"ordinal", "term", b"term"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Offer: _TypeAlias = Offer  # noqa: Y015
 
 @_typing.final
 class Gap(_message.Message):
