@@ -25,6 +25,7 @@ from geartrain_simulation.net import SimNet
 from geartrain_simulation.randomness import SimRandomness
 from geartrain_simulation.readings import expected_rows, make_graph
 from geartrain_simulation.segments import encode_plain
+from geartrain_simulation.spark_model import SparkModel
 from geartrain_simulation.stores import LedgerBook, SimLedgerStore, SimSpoolStore, SpoolBook
 from geartrain_simulation.troubles import Troubles, arrange
 from geartrain_simulation.world import Node, Process, StoppedError, World
@@ -67,6 +68,7 @@ Plot = Callable[["Fleet"], None]
 
 def _draw_troubles(fleet: Fleet) -> None:
     arrange(fleet.world, fleet.broker, fleet.size.troubles)
+    fleet.spark.doom()
 
 
 class Fleet:
@@ -97,6 +99,7 @@ class Fleet:
         self.ledger = LedgerBook()
         self.spools = {device: SpoolBook() for device in self._devices}
         self.checkers = Checkers(self.world, self.broker, self.platter, self.ledger, every_step=every_step)
+        self.spark = SparkModel(self.world, self.ledger, self.platter, self.checkers, self._faults)
         self._settings = {device: self._drawn_settings(device) for device in self._devices}
         self._config = self._drawn_config()
 
@@ -105,6 +108,7 @@ class Fleet:
         try:
             self.world.run(self._story(), self.size.limit_s)
             self.checkers.check_log({device: expected_rows(self._plan, device) for device in self._devices})
+            self.spark.check()
             return Outcome(
                 self.world.trace.digest,
                 self.world.loop.steps,
@@ -122,10 +126,11 @@ class Fleet:
         ingest.on_power_loss(self.platter.power_loss)
         self._plot(self)
         random = self.world.random("starts")
-        for node in (*agents, ingest):
+        for node in (*agents, ingest, self.spark.node):
             self.world.later(random.uniform(0, 2), node.start)
         for agent in agents:
             await agent.finished
+        await self.spark.drained()
         ingest.crash(power=True)
 
     def _agent_node(self, device: str) -> Node:
