@@ -103,6 +103,9 @@ class Intake:
             if stateful:
                 await self._replay(feed, at, fragment)
             moved[feed.tracker.step, feed.tracker.name] = feed.tracker.progress = at
+        if stateful:
+            self._advance(fragment)  # what fires up to there was sent in a former life, too
+            fragment.take()
         for feed in self._feeds:
             feed.held = False
         self._positions |= moved
@@ -132,7 +135,18 @@ class Intake:
             if rows >= limit or feed.held or feed.tracker.progress.ended:
                 continue
             rows += await self._read_split(feed, fragment, counters, min(limit - rows, self._read_max))
+        self._advance(fragment)
         return rows
+
+    def _advance(self, fragment: Fragment) -> None:
+        """Tell the fragment how far each source is."""
+        for step in self._plan.graph.sources():
+            fragment.advance(step.id, self._watermark(frozenset((step.id,))))
+
+    def _watermark(self, sources: frozenset[str]) -> int:
+        """The min over the splits of `sources`, microseconds."""
+        marks = (feed.tracker.watermark for feed in self._feeds if feed.tracker.step in sources)
+        return min(marks, default=END_OF_TIME)
 
     async def _read_split(self, feed: _Feed, fragment: Fragment, counters: Counters, limit: int) -> int:
         tracker, before = feed.tracker, feed.tracker.progress
@@ -162,13 +176,7 @@ class Intake:
 
     def progress(self) -> Progress:
         """The watermark of each channel, the min over the splits of its sources, and all positions."""
-        watermarks = {
-            channel.id: min(
-                (feed.tracker.watermark for feed in self._feeds if feed.tracker.step in channel.sources),
-                default=END_OF_TIME,
-            )
-            for channel in self._plan.channels
-        }
+        watermarks = {channel.id: self._watermark(channel.sources) for channel in self._plan.channels}
         trackers = [feed.tracker for feed in self._feeds if not feed.held]
         return Progress(watermarks, self._positions | {(t.step, t.name): t.progress for t in trackers})
 

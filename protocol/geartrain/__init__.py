@@ -1,10 +1,11 @@
 """Geartrain: one dataflow, from the sensor to the data centre. What a user's flow file imports."""
 
-from geartrain.flow import Flow, KeyedStream, Stream
+from geartrain.flow import Flow
 from geartrain.graph import Graph, Step
 from geartrain.record import Record, State
 from geartrain.sink import Table
 from geartrain.source import Source
+from geartrain.stream import KeyedStream, Stream
 from geartrain.task import Context, Task
 
 __version__ = "0.1.0"

@@ -144,3 +144,11 @@ class Graph:
     def of(name: str, steps: Iterable[Step]) -> Graph:
         """A graph of `steps` given in any topological order."""
         return Graph(name, tuple(steps))
+
+
+def key_step(graph: Graph, stream: str) -> Step | None:
+    """The `key_by` whose keys the records of a stream have, None for a stream without keys."""
+    step = graph[stream]
+    while step.operator.keeps_key:
+        step = graph[step.inputs[0].step]
+    return step if step.operator.kind == "key_by" else None

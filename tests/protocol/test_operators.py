@@ -8,9 +8,8 @@ from typing import ClassVar
 import pytest
 
 from geartrain import Context, Flow, Record, State, Stream, Task
-from geartrain.errors import FlowError, PlacementError, SchemaError
+from geartrain.errors import FlowError, SchemaError
 from geartrain.event_time import END_OF_TIME
-from geartrain.placement import make_plan
 from geartrain.source import Reject
 from geartrain.testing import ABORT, EOF, RunAbortedError, Saved, TestingSink, TestingSource, run_flow
 
@@ -149,15 +148,13 @@ def test_a_crashed_run_resumes_where_its_last_commit_was() -> None:
     assert [v.metres for _, v in saved.results.tables["out"]] == [1.0, 2.0, 3.0, 4.0]
 
 
-def test_a_keyed_task_on_a_stream_that_is_not_in_order_is_refused() -> None:
-    flow, steps = walk((1, LEFT))
+def test_a_keyed_task_on_keys_of_several_splits_gets_its_records_in_order() -> None:
+    flow, steps = walk((2, LEFT), (2, RIGHT), (3, LEFT))
     steps.key_by(lambda step: step.foot, name="by_foot").process("total", Total()).sink(
         "out", TestingSink("t")
     )
-    with pytest.raises(
-        PlacementError, match="'total' is keyed by 'by_foot', whose keys may come from several"
-    ):
-        make_plan(flow.graph())
+    assert [step.id for step in flow.graph().steps] == ["steps", "by_foot", "total_order", "total", "out"]
+    assert len(run_flow(flow).tables["out"]) == 3
 
 
 def test_mistakes_in_a_flow_say_what_to_write() -> None:

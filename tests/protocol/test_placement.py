@@ -75,13 +75,21 @@ def test_channels_are_the_streams_that_cross_and_the_two_of_every_flow() -> None
 
 
 def test_a_map_that_does_not_keep_the_partition_field_ends_its_domain() -> None:
-    with pytest.raises(PlacementError, match=r"keyed by 'double_by_sensor'.*pass keeps="):
-        make_plan(sensors(keeps=()).graph())
+    plan = make_plan(sensors(keeps=()).graph())
+    assert [channel.id for channel in plan.channels][:2] == ["double", "double_by_sensor"]
+    assert plan.cloud == ("all", "counter_order", "counter", "counts")
 
 
-def test_a_source_out_of_order_cannot_feed_a_keyed_task() -> None:
-    with pytest.raises(PlacementError, match="'counter' needs its records in event-time order"):
-        legal_cuts(sensors(ordered=False).graph())
+def test_a_source_out_of_order_gets_an_order_step_which_may_stand_on_the_device() -> None:
+    edges = [sorted(cut.edge) for cut in legal_cuts(sensors(ordered=False).graph())]
+    before = ["double", "double_by_sensor"]
+    assert edges == [
+        ["readings"],
+        ["double", "readings"],
+        [*before, "readings"],
+        ["counter_order", *before, "readings"],
+        ["counter", "counter_order", *before, "readings"],
+    ]
 
 
 def test_an_illegal_pin_names_step_rule_and_fix() -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from geartrain.batch import Batch
 from geartrain.operators.conform import dead_letter, describe
-from geartrain.operators.operator import Plain, Services, Transform
+from geartrain.operators.operator import Plain, Services, StreamProperties, Transform
 
 
 @dataclass(frozen=True)
@@ -17,6 +17,10 @@ class Filter(Plain):
 
     predicate: Callable[[Any], Any]
     kind = "filter"
+
+    def derive(self, inputs: Sequence[StreamProperties]) -> StreamProperties:
+        """Order and domain are kept; keys are not."""
+        return replace(inputs[0], key_local=False, key_order=False)
 
     def open(self, services: Services) -> Transform:
         """A function from a batch to the batch of the records kept."""

@@ -4,14 +4,14 @@ origin.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from geartrain.batch import Batch
 from geartrain.operators.children import Children
 from geartrain.operators.conform import checker, dead_letter, describe
-from geartrain.operators.operator import Plain, Services, Transform
+from geartrain.operators.operator import Plain, Services, StreamProperties, Transform, transformed
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,10 @@ class FlatMap(Plain):
     function: Callable[[Any], Iterable[Any]]
     keeps: frozenset[str] = frozenset()
     kind = "flat_map"
+
+    def derive(self, inputs: Sequence[StreamProperties]) -> StreamProperties:
+        """Order is kept, and a domain that is among `keeps`."""
+        return transformed(inputs, self.keeps)
 
     def open(self, services: Services) -> Transform:
         """A function from a batch to the batch of all children."""

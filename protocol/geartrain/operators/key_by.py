@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from geartrain.batch import Batch
 from geartrain.keys import encode_key
 from geartrain.operators.conform import dead_letter, describe
-from geartrain.operators.operator import Plain, Services, Transform
+from geartrain.operators.operator import Plain, Services, StreamProperties, Transform
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,12 @@ class KeyBy(Plain):
     function: Callable[[Any], Any]
     field: str | None = None
     kind = "key_by"
+
+    def derive(self, inputs: Sequence[StreamProperties]) -> StreamProperties:
+        """Order and domain are kept; keyed by its domain, each key lives in one split."""
+        above = inputs[0]
+        local = above.domain is not None and self.field == above.domain
+        return StreamProperties(above.domain, above.in_order, local, local and above.in_order, above.timely)
 
     @staticmethod
     def of_field(field: str) -> KeyBy:

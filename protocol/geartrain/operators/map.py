@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from geartrain.batch import Batch
 from geartrain.operators.conform import checker, dead_letter, describe
-from geartrain.operators.operator import Plain, Services, Transform
+from geartrain.operators.operator import Plain, Services, StreamProperties, Transform, transformed
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,10 @@ class Map(Plain):
     function: Callable[[Any], Any]
     keeps: frozenset[str] = frozenset()
     kind = "map"
+
+    def derive(self, inputs: Sequence[StreamProperties]) -> StreamProperties:
+        """Order is kept, and a domain that is among `keeps`."""
+        return transformed(inputs, self.keeps)
 
     def open(self, services: Services) -> Transform:
         """A function from a batch to the batch of results."""

@@ -1,20 +1,54 @@
 """What an operator is: the meaning of a step, apart from where it runs.
 
-One operator, one file in this folder. `open` turns its declaration into a function from batch to batch that a
-fused chain calls; the same function runs in the agent, inside Spark and in `gear run`.
+One operator, one file in this folder. `open` turns its declaration into something that the runtime drives;
+the same runs in the agent, inside Spark and in `gear run`. What the planner must know of an operator
+(whether it keeps state, what it does to order and keys) is declared here too, so that adding an operator is
+adding its file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from geartrain.batch import Batch, DeadLetter
 from geartrain.errors import ConfigError
 from geartrain.runtime.state import KeyedState
 
 Transform = Callable[[Batch], Batch]
+"""An operator at work that needs neither state nor a watermark nor a second input."""
+
+
+class Running(Protocol):
+    """An operator at work that is told of time, or has several inputs."""
+
+    def feed(self, batch: Batch, port: int) -> Batch:
+        """Take a batch of the input number `port`; returns what leaves at once."""
+        ...
+
+    def advance(self, watermark: int) -> Batch:
+        """No later record of any input has an event time below `watermark` (microseconds): returns what
+        leaves for it.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StreamProperties:
+    """What is known of a stream before it runs.
+
+    domain: the field whose every value lives on one device only, None where none is known; in_order: within a
+    split the records come in canonical order; key_local: the stream is keyed and each key lives in one split;
+    key_order: it is keyed and the records of each key come in canonical order; timely: its records obey its
+    watermark.
+    """
+
+    domain: str | None
+    in_order: bool
+    key_local: bool = False
+    key_order: bool = False
+    timely: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,19 +56,22 @@ class Services:
     """What the runtime lends to an opened operator.
 
     step: its id; out: the Python type of its output; reject: hands over a dead letter; state: the keyed
-    state.
+    state; inputs: the Python types of its input streams.
     """
 
     step: str
     out: Any
     reject: Callable[[DeadLetter], None]
     state: KeyedState
+    inputs: tuple[Any, ...] = ()
 
 
 class Operator(Protocol):
     """The declaration of a step's meaning. Immutable, and free of I/O.
 
-    kind: the operator's name; stateful: it keeps state for each key.
+    kind: the operator's name; stateful: it keeps state for each key; ordered: it must see the records of each
+    key in canonical order; replayable: its output depends on nothing but its input; keeps_key: its output is
+    keyed as its first input is.
     """
 
     @property
@@ -47,8 +84,27 @@ class Operator(Protocol):
         """Whether it keeps state for each key."""
         ...
 
-    def open(self, services: Services) -> Transform:
-        """A function that maps a batch of the input stream to a batch of the output stream."""
+    @property
+    def ordered(self) -> bool:
+        """Whether it must see the records of each key in canonical order."""
+        ...
+
+    @property
+    def replayable(self) -> bool:
+        """Whether its output depends on nothing but its input."""
+        ...
+
+    @property
+    def keeps_key(self) -> bool:
+        """Whether its output is keyed as its first input is."""
+        ...
+
+    def derive(self, inputs: Sequence[StreamProperties]) -> StreamProperties:
+        """The properties of its output, from those of its inputs."""
+        ...
+
+    def open(self, services: Services) -> Transform | Running:
+        """The operator at work, over the given services."""
         ...
 
     def close(self) -> None:
@@ -63,7 +119,14 @@ class Operator(Protocol):
 class Plain:
     """Base of the operators that keep no state and have no options."""
 
-    stateful = False
+    stateful: ClassVar[bool] = False
+    ordered: bool = False
+    replayable: bool = True
+    keeps_key: ClassVar[bool] = False
+
+    def derive(self, inputs: Sequence[StreamProperties]) -> StreamProperties:
+        """Nothing is known of the output, except whether it obeys its watermark."""
+        return StreamProperties(None, False, timely=all(i.timely for i in inputs))
 
     def close(self) -> None:
         """Nothing to release."""
@@ -71,3 +134,18 @@ class Plain:
     def with_options(self, values: Mapping[str, Any], where: str) -> Any:
         """This operator has no options, so any is a `ConfigError`."""
         raise ConfigError(f"{where}: this step has no options, so {', '.join(sorted(values))} cannot be set")
+
+
+class Keyed(Plain):
+    """Base of the operators that keep state for each key and have no options."""
+
+    stateful: ClassVar[bool] = True
+
+
+def transformed(inputs: Sequence[StreamProperties], keeps: frozenset[str]) -> StreamProperties:
+    """The properties of what a function makes of each record, where it passes the fields `keeps` on
+    unchanged.
+    """
+    above = inputs[0]
+    domain = above.domain if above.domain in keeps else None
+    return StreamProperties(domain, above.in_order, timely=above.timely)

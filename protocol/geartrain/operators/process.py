@@ -16,18 +16,18 @@ from geartrain.batch import Batch
 from geartrain.keys import decode_key
 from geartrain.operators.children import Children
 from geartrain.operators.conform import checker, dead_letter, describe
-from geartrain.operators.operator import Services, Transform
+from geartrain.operators.operator import Keyed, Services, Transform
 from geartrain.runtime.state import StepState
 from geartrain.task import Task
 
 
 @dataclass(frozen=True)
-class Process:
+class Process(Keyed):
     """Run `task` on a keyed stream."""
 
     task: Task[Any, Any]
     kind = "process"
-    stateful = True
+    ordered = True
 
     def open(self, services: Services) -> Transform:
         """A function from a keyed batch to the batch of what the task emitted."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from geartrain.operators.operator import Plain, Services, Transform
+from geartrain.operators.operator import Plain, Services, StreamProperties, Transform
 from geartrain.source import Source
 
 
@@ -19,6 +19,10 @@ class SourceOperator(Plain):
     source: Source[Any]
     partitioned_by: str | None = None
     kind = "source"
+
+    def derive(self, inputs: Sequence[StreamProperties]) -> StreamProperties:
+        """What the source declares of itself."""
+        return StreamProperties(self.partitioned_by, self.source.in_order)
 
     def open(self, services: Services) -> Transform:
         """A source transforms nothing: batches are fed to its output stream."""

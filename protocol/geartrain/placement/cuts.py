@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 from geartrain.errors import PlacementError
 from geartrain.graph import Graph, Step
+from geartrain.operators.operator import StreamProperties
 from geartrain.operators.sink import SinkOperator
-from geartrain.placement.properties import StreamProperties, check_order, derive_properties
+from geartrain.placement.properties import derive_properties
 
 CUTS_MAX = 4_096
 """Legal cuts that are enumerated at the most."""
@@ -36,8 +37,20 @@ def obstacle(step: Step, edge: frozenset[str], properties: dict[str, StreamPrope
     above = [i.step for i in step.inputs if i.step not in edge]
     if above:
         return f"rule 2: its input {above[0]!r} is in the cloud"
-    if step.operator.stateful and not properties[step.inputs[0].step].key_local:
-        return f"rule 2: the keys of {step.inputs[0].step!r} are not local to a device"
+    return _not_local(step, properties) if step.operator.stateful else _pinned_away(step)
+
+
+def _not_local(step: Step, properties: dict[str, StreamProperties]) -> str | None:
+    """Why a step with state cannot find all records of a key on one device."""
+    for source in step.inputs:
+        if not properties[source.step].key_local:
+            return f"rule 2: the keys of {source.step!r} are not local to a device"
+    if len({properties[i.step].domain for i in step.inputs}) > 1:
+        return "rule 2: its inputs are partitioned by different fields"
+    return _pinned_away(step)
+
+
+def _pinned_away(step: Step) -> str | None:
     if step.tier == "cloud":
         return "it is pinned to the cloud"
     return None
@@ -47,7 +60,6 @@ def legal_cuts(graph: Graph) -> list[Cut]:
     """Every legal cut, fewest edge steps first; raises `PlacementError` for an impossible pin or too many
     cuts.
     """
-    check_order(graph)
     properties = derive_properties(graph)
     found: list[frozenset[str]] = [frozenset()]
     for step in graph.steps:
@@ -75,7 +87,6 @@ def choose_cut(graph: Graph, wanted: str | Sequence[str] = "auto") -> Cut:
 
     Raises `PlacementError` naming the step, the rule and the fix.
     """
-    check_order(graph)
     properties = derive_properties(graph)
     if isinstance(wanted, str) and wanted in ("auto", "edge", "cloud"):
         edge: frozenset[str] = frozenset()

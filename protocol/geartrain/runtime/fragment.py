@@ -2,22 +2,23 @@
 hands out.
 
 Fed by the agent with what the sources read, or inside Spark with what came over a channel. A batch runs
-through
-a linear run of steps in one loop; the graph forks by handing the same columns to each consumer, which never
-change them in place. Guarantees: no I/O, no clock, no randomness, so equal input gives equal output.
+through a linear run of steps in one loop; the graph forks by handing the same columns to each consumer, which
+never change them in place. Guarantees: no I/O, no clock, no randomness, so equal input gives equal output; a
+step is told of a watermark after all that the steps above put out for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
 from geartrain.batch import Batch, DeadLetter
-from geartrain.graph import DEAD_LETTERS, LATE, Graph, Step
+from geartrain.event_time import START_OF_TIME
+from geartrain.graph import DEAD_LETTERS, LATE, Graph, Step, key_step
 from geartrain.letters import to_batch
 from geartrain.operators.conform import checker
-from geartrain.operators.key_by import KeyBy
-from geartrain.operators.operator import Services, Transform
+from geartrain.operators.operator import Running, Services, Transform
 from geartrain.runtime.state import DictBackend, KeyedState, StateBackend
 
 
@@ -50,33 +51,53 @@ class Fragment:
         self._letters: list[DeadLetter] = []
         self._late: list[DeadLetter] = []
         self._output = Output()
-        self._transforms: dict[str, Transform] = {}
+        self._feeds: dict[str, list[Transform]] = {}
+        self._running: dict[str, Running] = {}
         for step in graph.steps:
             if step.id in self.steps:
-                services = Services(step.id, step.out, self.reject, self.state)
-                self._transforms[step.id] = step.operator.open(services)
+                self._open(step)
         self._routes = {step.id: self._route(step) for step in graph.steps if step.out is not None}
         self._entries = {s.id: entry for s in graph.steps if (entry := self._entry(s)) is not None}
+        self._watermarks: dict[str, int] = {}
 
-    def _route(self, step: Step) -> tuple[bool, tuple[str, ...]]:
-        """(whether the output leaves here, the consumers inside)."""
+    def _open(self, step: Step) -> None:
+        opened = step.operator.open(self._services(step))
+        if callable(opened):
+            self._feeds[step.id] = [opened] * max(1, len(step.inputs))
+        else:
+            self._running[step.id] = opened
+            ports = range(len(step.inputs))
+            self._feeds[step.id] = [partial(opened.feed, port=port) for port in ports]
+
+    def _services(self, step: Step) -> Services:
+        inputs = tuple(self.graph[i.step].out for i in step.inputs)
+        return Services(step.id, step.out, self.reject, self.state, inputs)
+
+    def _route(self, step: Step) -> tuple[bool, tuple[tuple[str, Transform], ...]]:
+        """(whether the output leaves here, the consumers inside and how each is fed)."""
         consumers = self.graph.consumers(step.id)
-        inside = tuple(c.id for c in consumers if c.id in self.steps)
-        leaves = step.id in self.steps and len(inside) < len(consumers)
+        inside = tuple(
+            (c.id, self._feeds[c.id][port])
+            for c in consumers
+            if c.id in self.steps
+            for port, source in enumerate(c.inputs)
+            if source.step == step.id
+        )
+        leaves = step.id in self.steps and any(c.id not in self.steps for c in consumers)
         return leaves, inside
 
     def _entry(self, step: Step) -> Transform | None:
         """What a batch passes when it is fed: the check of a source's records, the keys that no channel
         carries.
         """
-        services = Services(step.id, step.out, self.reject, self.state)
         if not step.inputs and step.id in self.steps:
-            return checker(services)
-        return (
-            step.operator.open(services)
-            if step.id not in self.steps and isinstance(step.operator, KeyBy)
-            else None
-        )
+            return checker(self._services(step))
+        keyed_by = key_step(self.graph, step.id) if step.id not in self.steps else None
+        if keyed_by is None:
+            return None
+        services = Services(step.id, step.out, self.reject, self.state)
+        opened = keyed_by.operator.open(services)
+        return opened if callable(opened) else None
 
     def feed(self, stream: str, batch: Batch) -> None:
         """Run a batch of the output stream of step `stream` (a source inside, or a channel) through the
@@ -85,6 +106,24 @@ class Fragment:
         entry = self._entries.get(stream)
         self._run(stream, entry(batch) if entry is not None else batch)
 
+    def advance(self, stream: str, watermark: int) -> None:
+        """No later batch of `stream` (a source inside, or a channel) will hold a record below `watermark`,
+        microseconds: every step below that waits for it moves on. A watermark that is not new does nothing.
+        """
+        if watermark <= self._watermarks.get(stream, START_OF_TIME):
+            return
+        self._watermarks[stream] = watermark
+        for step in self.graph.steps:
+            if step.id not in self.steps or not step.inputs:
+                continue
+            least = min(self._watermarks.get(i.step, START_OF_TIME) for i in step.inputs)
+            if least <= self._watermarks.get(step.id, START_OF_TIME):
+                continue
+            self._watermarks[step.id] = least
+            running = self._running.get(step.id)
+            if running is not None:
+                self._deliver(step, running.advance(least))
+
     def _run(self, stream: str, batch: Batch) -> None:
         while len(batch):
             leaves, inside = self._routes[stream]
@@ -92,20 +131,19 @@ class Fragment:
                 self._output.add(stream, batch)
             if not inside:
                 return
-            for consumer in inside[1:]:
-                self._enter(consumer, batch)
-            stream = inside[0]
-            batch = self._transforms[stream](batch)
+            for consumer, feed in inside[1:]:
+                self._deliver(self.graph[consumer], feed(batch))
+            stream, feed = inside[0]
+            batch = feed(batch)
             if self.graph[stream].out is None:
                 self._output.add(stream, batch)
                 return
 
-    def _enter(self, step: str, batch: Batch) -> None:
-        out = self._transforms[step](batch)
-        if self.graph[step].out is None:
-            self._output.add(step, out)
+    def _deliver(self, step: Step, batch: Batch) -> None:
+        if step.out is None:
+            self._output.add(step.id, batch)
         else:
-            self._run(step, out)
+            self._run(step.id, batch)
 
     def reject(self, letter: DeadLetter) -> None:
         """Take a dead letter, from an operator or from the reader of a source."""
@@ -127,7 +165,10 @@ class Fragment:
         return output
 
     def changes(self) -> dict[tuple[str, bytes], bytes | None]:
-        """The part of the snapshot that changed since the last call: msgpack by (step, encoded key)."""
+        """The part of the snapshot that changed since the last call: cells by (step, encoded key).
+
+        None stands for one that was dropped.
+        """
         return self.state.changes()
 
     def close(self) -> None:

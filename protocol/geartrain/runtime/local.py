@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 
+from geartrain.event_time import END_OF_TIME
 from geartrain.graph import Graph
 from geartrain.operators.source import SourceOperator
 from geartrain.ports.spool import SplitProgress
@@ -45,6 +46,7 @@ class LocalRun:
         self.fragment = Fragment(graph, [s.id for s in graph.steps], backend)
         self.progress = Progress(positions=dict(positions or {}))
         self._splits: list[tuple[SplitTracker, Split]] = []
+        self._sources = [step.id for step in graph.sources()]
         for step in graph.sources():
             if isinstance(step.operator, SourceOperator):
                 for split in step.operator.source.open(device, step.id, step.out):
@@ -59,6 +61,9 @@ class LocalRun:
         A live source that has nothing to give ends the run too, for there is nobody to wait.
         """
         try:
+            for step in self._sources:
+                self.fragment.advance(step, self._watermark(step))
+            yield self.fragment.take()
             moved = True
             while moved:
                 moved = False
@@ -70,6 +75,10 @@ class LocalRun:
             for _, split in self._splits:
                 await split.close()
         self.fragment.close()
+
+    def _watermark(self, step: str) -> int:
+        marks = (tracker.watermark for tracker, _ in self._splits if tracker.step == step)
+        return min(marks, default=END_OF_TIME)
 
     async def _read(self, tracker: SplitTracker, split: Split, rows_max: int) -> bool:
         """Feed one read of a split; False when it gave nothing."""
@@ -83,6 +92,7 @@ class LocalRun:
         for letter in late:
             self.fragment.divert_late(letter)
         self.fragment.feed(tracker.step, batch)
+        self.fragment.advance(tracker.step, self._watermark(tracker.step))
         self.progress.records_read += len(poll.values)
         self.progress.rejected += len(rejected)
         self.progress.late += len(late)

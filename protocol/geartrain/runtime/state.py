@@ -1,24 +1,51 @@
 """Keyed state: one typed value per (step, key), loaded on first touch, saved once for each batch that
-touched it.
+touched it, with the event time at which it wants to be woken.
 
 Stands under the stateful operators. Guarantees: a batch's changes are kept as a whole or rolled back as a
-whole;
-`changes` holds exactly what was touched since it was last called, so that a commit or a micro-batch writes
-what it touched and no more.
+whole; `changes` holds exactly what was touched since it was last called, so that a commit or a micro-batch
+writes what it touched and no more; `due` names every cell whose time has come, in order of (time, key).
+
+A saved cell is eight bytes, its due time as a big-endian signed number with the sign bit flipped (so that
+bytes sort as numbers, all ones for never), followed by the msgpack of its value.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from heapq import heapify, heappop, heappush
 from typing import Any, Protocol
 
 from geartrain.runtime.state_type import StateType
 
+NEVER = 2**63 - 1
+"""The due time of a cell that does not want to be woken."""
+_SIGN = 1 << 63
+
+
+def due_of(cell: bytes) -> int:
+    """The due time of a saved cell, microseconds; `NEVER` where it has none."""
+    return int.from_bytes(cell[:8], "big") - _SIGN
+
+
+def _cell(due: int, value: bytes) -> bytes:
+    return (due + _SIGN).to_bytes(8, "big") + value
+
 
 class StateBackend(Protocol):
-    """Where saved state is loaded from."""
+    """Where saved cells are loaded from."""
 
     def load(self, step: str, key: bytes) -> bytes | None:
-        """The saved msgpack of (step, encoded key), None where there is none."""
+        """The saved cell of (step, encoded key), None where there is none."""
+        ...
+
+    def due(self, step: str, watermark: int) -> Iterable[bytes]:
+        """The keys of the saved cells of a step that are due at `watermark` (microseconds) or before; a key
+        given once need not be given again.
+        """
+        ...
+
+    def drop(self, step: str, key: bytes) -> None:
+        """Forget the saved cell of (step, encoded key)."""
         ...
 
 
@@ -27,10 +54,27 @@ class DictBackend:
 
     def __init__(self, saved: dict[tuple[str, bytes], bytes] | None = None) -> None:
         self.saved = {} if saved is None else saved
+        self._due: dict[str, list[tuple[int, bytes]]] = {}
+        for (step, key), cell in self.saved.items():
+            if (due := due_of(cell)) != NEVER:
+                self._due.setdefault(step, []).append((due, key))
+        for heap in self._due.values():
+            heapify(heap)
 
     def load(self, step: str, key: bytes) -> bytes | None:
-        """The saved bytes of (step, encoded key)."""
+        """The saved cell of (step, encoded key)."""
         return self.saved.get((step, key))
+
+    def due(self, step: str, watermark: int) -> list[bytes]:
+        """The keys that are due and were not given before."""
+        heap, found = self._due.get(step, []), []
+        while heap and heap[0][0] <= watermark:
+            found.append(heappop(heap)[1])
+        return found
+
+    def drop(self, step: str, key: bytes) -> None:
+        """Forget a cell."""
+        self.saved.pop((step, key), None)
 
 
 class KeyedState:
@@ -41,25 +85,35 @@ class KeyedState:
         self._saved: dict[tuple[str, bytes], bytes] = {}
         self._unread: set[tuple[str, bytes]] = set()
 
-    def of_step(self, step: str, kind: Any) -> StepState:
+    def of_step(self, step: str, kind: Any, *, own: bool = False) -> StepState:
         """The states of one step, of the Python type `kind`; raises `SchemaError` when it cannot be a
         state.
+
+        own: the states are an operator's own, which always have their declared form, not a user's.
         """
-        return StepState(self, step, StateType(step, kind))
+        return StepState(self, step, StateType(step, kind, own=own))
 
     def load(self, step: str, key: bytes) -> bytes | None:
-        """The newest saved bytes of (step, key)."""
+        """The newest saved cell of (step, key)."""
         saved = self._saved.get((step, key))
         return self._backend.load(step, key) if saved is None else saved
 
-    def save(self, step: str, key: bytes, raw: bytes) -> None:
-        """Keep the bytes of (step, key) for `changes`."""
-        self._saved[step, key] = raw
+    def save(self, step: str, key: bytes, cell: bytes | None) -> None:
+        """Keep the cell of (step, key) for `changes`; None drops it."""
+        if cell is None:
+            self._saved.pop((step, key), None)
+            self._backend.drop(step, key)
+        else:
+            self._saved[step, key] = cell
         self._unread.add((step, key))
 
+    def due(self, step: str, watermark: int) -> Iterable[bytes]:
+        """The keys of saved cells of the backend that are due."""
+        return self._backend.due(step, watermark)
+
     def changes(self) -> dict[tuple[str, bytes], bytes | None]:
-        """The msgpack of every state touched since the last call."""
-        changed: dict[tuple[str, bytes], bytes | None] = {at: self._saved[at] for at in self._unread}
+        """Every cell touched since the last call, None for one that was dropped."""
+        changed = {at: self._saved.get(at) for at in self._unread}
         self._unread.clear()
         return changed
 
@@ -70,33 +124,90 @@ class StepState:
     def __init__(self, store: KeyedState, step: str, kind: StateType) -> None:
         self._store, self._step, self._type = store, step, kind
         self._values: dict[bytes, Any] = {}
-        self._touched: set[bytes] = set()
+        self._touched: dict[bytes, int | None] = {}  # None: dropped
         self._settle = kind.settle
+        self._heap: list[tuple[int, bytes]] = []
+        self._due: dict[bytes, int] = {}
+        self._queued: dict[bytes, int] = {}
 
     def get(self, key: bytes) -> Any:
-        """The state of a key, a fresh one where it has none yet."""
+        """The state of a key, a fresh one where it has none."""
+        value = self.find(key)
+        return self._type.make() if value is None else value
+
+    def find(self, key: bytes) -> Any | None:
+        """The state of a key, None where it has none."""
         value = self._values.get(key)
-        if value is None:
+        if value is None and self._touched.get(key, NEVER) is not None:
             saved = self._store.load(self._step, key)
-            value = self._type.make() if saved is None else self._type.load(saved)
+            value = None if saved is None else self._type.load(saved[8:])
         return value
 
-    def put(self, key: bytes, value: Any) -> None:
-        """Set the state of a key, until `save` or `roll_back`."""
+    def put(self, key: bytes, value: Any, due: int | None = None) -> None:
+        """Set the state of a key, until `save` or `roll_back`.
+
+        due: the earliest event time at which `due` shall name the key, microseconds, None for never.
+        """
         self._values[key] = value if self._settle is None else self._settle(value)
-        self._touched.add(key)
+        self._touched[key] = NEVER if due is None else due
+
+    def drop(self, key: bytes) -> None:
+        """Forget the state of a key, until `save` or `roll_back`."""
+        self._values.pop(key, None)
+        self._touched[key] = None
 
     def save(self) -> None:
-        """Keep all that was put since the last call; raises `SchemaError`, and keeps nothing, if one
-        cannot be.
+        """Keep all that was put or dropped since the last call; raises `SchemaError`, and keeps nothing, if
+        one cannot be.
         """
-        saved = {key: self._type.save(self._values[key]) for key in self._touched}
-        for key, raw in saved.items():
-            self._store.save(self._step, key, raw)
+        cells = {
+            key: None if due is None else _cell(due, self._type.save(self._values[key]))
+            for key, due in self._touched.items()
+        }
+        for key, cell in cells.items():
+            self._store.save(self._step, key, cell)
+        for key, due in self._touched.items():
+            self._wake(key, NEVER if due is None else due)
         self._touched.clear()
 
+    def due(self, watermark: int) -> list[bytes]:
+        """The keys of saved states that are due at `watermark` or before, by (due time, key); each stays due
+        until it is put with another time or dropped.
+        """
+        for key in self._store.due(self._step, watermark):
+            saved = self._store.load(self._step, key)
+            if saved is not None and key not in self._due:
+                self._wake(key, due_of(saved))
+        found: list[tuple[int, bytes]] = []
+        while self._heap and self._heap[0][0] <= watermark:
+            at, key = heappop(self._heap)
+            if self._queued.get(key) != at:
+                continue  # the key has an earlier entry, or had one
+            del self._queued[key]
+            due = self._due.get(key)
+            if due is not None and due <= watermark:
+                found.append((due, key))
+            elif due is not None:
+                self._queue(key, due)
+        for due, key in found:
+            self._queue(key, due)
+        return [key for _, key in sorted(found)]
+
+    def _wake(self, key: bytes, due: int) -> None:
+        if due == NEVER:
+            self._due.pop(key, None)
+            return
+        self._due[key] = due
+        # A later time finds its place when the earlier entry comes up: one entry a key is enough.
+        if due < self._queued.get(key, NEVER):
+            self._queue(key, due)
+
+    def _queue(self, key: bytes, due: int) -> None:
+        self._queued[key] = due
+        heappush(self._heap, (due, key))
+
     def roll_back(self) -> None:
-        """Forget all that was put or changed in place since the last `save`.
+        """Forget all that was put, dropped or changed in place since the last `save`.
 
         A value that was only read may have been changed in place too, so every value in use is loaded again.
         """

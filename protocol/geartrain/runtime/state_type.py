@@ -24,9 +24,12 @@ _ENCODE = msgspec.msgpack.Encoder().encode
 class StateType:
     """How states of the Python type `kind` are handled; `kind()` makes a fresh one."""
 
-    def __init__(self, step: str, kind: Any) -> None:
-        """Raises `SchemaError` when states of this type cannot be made or saved."""
-        self._step, self._kind = step, kind
+    def __init__(self, step: str, kind: Any, *, own: bool = False) -> None:
+        """own: values always have their declared form and need no check.
+
+        Raises `SchemaError` when states of this type cannot be made or saved.
+        """
+        self._step, self._kind, self._own = step, kind, own
         try:
             self._decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(kind)
             self.load(self.save(kind()))
@@ -35,7 +38,7 @@ class StateType:
                 f"step {step!r}: {getattr(kind, '__name__', kind)} cannot be a state ({error}): "
                 "use a geartrain.State with typed fields that have defaults, or a scalar type"
             ) from None
-        self.settle = _settler(kind)
+        self.settle = None if own else _settler(kind)
 
     def make(self) -> Any:
         """A fresh state."""
@@ -45,7 +48,8 @@ class StateType:
         """The msgpack of a state; raises `SchemaError` when it does not have its declared type."""
         try:
             raw = _ENCODE(value)
-            self._decoder.decode(raw)
+            if not self._own:
+                self._decoder.decode(raw)
         except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
             raise SchemaError(f"the state of step {self._step!r} cannot be saved: {error}") from None
         return raw

@@ -1,0 +1,66 @@
+"""order: hold records back until their watermark has passed them, and hand them on in canonical order for
+each key.
+
+The planner puts it before a step that must see its records in order where the stream does not promise that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from geartrain.batch import Batch
+from geartrain.operators.held import Held, HeldRow, held_type
+from geartrain.operators.operator import Keyed, Running, Services, StreamProperties
+from geartrain.runtime.state import StepState
+
+
+@dataclass(frozen=True)
+class Order(Keyed):
+    """Order a keyed stream."""
+
+    kind = "order"
+    keeps_key = True
+
+    def derive(self, inputs: Sequence[StreamProperties]) -> StreamProperties:
+        """All is kept, and the records of each key come in order."""
+        return replace(inputs[0], key_order=True, in_order=inputs[0].key_local)
+
+    def open(self, services: Services) -> Running:
+        """The operator at work; its cells hold the records of a key that wait."""
+        return _Ordering(services.state.of_step(services.step, held_type(services.inputs[0]), own=True))
+
+
+class _Ordering:
+    def __init__(self, cells: StepState) -> None:
+        self._cells = cells
+
+    def feed(self, batch: Batch, port: int) -> Batch:
+        """Take records; none leaves before time does."""
+        fresh: dict[bytes, list[HeldRow[Any]]] = {}
+        for row, key in enumerate(batch.keys or []):
+            fresh.setdefault(key, []).append(HeldRow.of(batch, row))
+        for key, rows in fresh.items():
+            held = self._cells.get(key)
+            held.rows += rows
+            self._cells.put(key, held, min(row.time for row in held.rows) + 1)
+        self._cells.save()
+        return Batch([], [], [], [])
+
+    def advance(self, watermark: int) -> Batch:
+        """The records below the watermark, in canonical order for each key."""
+        out = Held.output(keyed=True)
+        for key in self._cells.due(watermark):
+            held = self._cells.get(key)
+            held.rows.sort(key=HeldRow.order)
+            count = sum(row.time < watermark for row in held.rows)
+            for row in held.rows[:count]:
+                row.append_to(out, key)
+            del held.rows[:count]
+            if held.rows:
+                self._cells.put(key, held, held.rows[0].time + 1)
+            else:
+                self._cells.drop(key)
+        self._cells.save()
+        return out
