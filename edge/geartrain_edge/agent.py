@@ -27,7 +27,7 @@ from geartrain_edge.backlog import Backlog, Counters, Identity
 from geartrain_edge.errors import AlarmError
 from geartrain_edge.intake import Intake
 from geartrain_edge.renewal import FLIP, Flip, Rewriter
-from geartrain_edge.sealing import Progress, Sealer
+from geartrain_edge.sealing import Positions, Progress, Sealer
 from geartrain_edge.settings import AgentSettings, Policy
 from geartrain_edge.shedding import Shedder
 from geartrain_edge.status import AgentStatus
@@ -38,7 +38,9 @@ _LOG = logging.getLogger("geartrain.agent")
 _LAYOUT = ("_agent", b"layout")
 """Where the spool keeps what it was begun with; no step's id begins with `_`."""
 _HELLO = ("_agent", b"hello")
-"""There while a fresh epoch has not heard where its device stands."""
+"""There while an epoch does not know that it is open."""
+_FRESH, _RENEWED = b"pending", b"renewed"
+"""What stands there: a fresh spool has to hear where its device stands, one in a new epoch knows."""
 _IDLE_S_MIN = 0.001
 
 
@@ -57,6 +59,7 @@ class _Life:
     progress: Progress
     flip: Flip
     admission: Admission
+    greeting: bytes
     welcome: Welcome | None = None
 
 
@@ -112,9 +115,9 @@ class Agent:
         try:
             image = await store.open(device, flow, self._effects.randomness.token(EPOCH_BYTES))
             life = self._life = self._begin(intake, image)
-            greets = life.sealer.hello if _is_stranger(image) else None
+            life.uplink.asks = life.greeting != b""
             life.uplink.hooks = Hooks(
-                partial(self._renew, life), life.sealer.schemas, greets, partial(self._hear, life)
+                partial(self._renew, life), life.sealer.schemas, life.sealer.hello, partial(self._hear, life)
             )
             try:
                 await self._greet(life)
@@ -135,7 +138,8 @@ class Agent:
 
     def _begin(self, intake: Intake, image: SpoolImage) -> _Life:
         settings, plan = self._settings, self._plan
-        intake.restore(image.positions, hold=_is_stranger(image))
+        greeting = _FRESH if image.last_seq == 0 else image.state.get(_HELLO, b"")
+        intake.restore(image.positions, hold=greeting == _FRESH)
         try:
             fragment = Fragment(plan.graph, plan.edge, DictBackend(dict(image.state)))
         except GeartrainError:
@@ -160,6 +164,7 @@ class Agent:
             intake.progress(),
             Flip.of(image.state.get(FLIP)),
             Admission(settings, backlog, counters, shedder, image.state.get(DECLARED)),
+            greeting,
         )
 
     async def _renew(self, life: _Life, why: str) -> None:
@@ -179,29 +184,43 @@ class Agent:
             first = life.sealer.announce(nowhere if unacked else life.progress)
             rewriter = Rewriter(who, first, acked_seq, backlog.acked_digest)
             life.uplink_counters.add("epochs_minted")
-            state = {FLIP: msgspec.json.encode(now_us)}
+            greeting = life.greeting or _RENEWED
+            state = {FLIP: msgspec.json.encode(now_us), _HELLO: greeting}
             change = SpoolCommit(state=state, counters=life.uplink_counters.changes())
             tip = await life.uplink.renew(who.epoch, rewriter, change)
-            life.flip = Flip(now_us)
+            life.flip, life.greeting, life.welcome = Flip(now_us), greeting, None
             life.sealer.stand_at(tip.last_seq, tip.digest)
             for channel, count in rewriter.damaged.items():
                 life.uplink_counters.add(f"rows_damaged.{channel}", count)
         _LOG.warning("device %s: goes on in the new epoch %s", who.device, who.epoch.hex())
 
     def _hear(self, life: _Life, welcome: Welcome) -> None:
-        """Note where the device stands, for the reading side."""
+        """Note that the epoch is open, and where the device stands, for the reading side."""
         life.welcome = welcome
 
-    async def _begin_reading(self, life: _Life, welcome: Welcome) -> None:
-        """Start the splits that had to wait for it where a former life of the device has ended."""
-        life.welcome = None
-        await self._commit(life)
-        moved = await life.intake.release(welcome.positions, life.fragment)
+    async def _open(self, life: _Life, welcome: Welcome) -> None:
+        """Note that the epoch is open; the splits that had to wait for it start where a former life of the
+        device has ended.
+        """
+        moved: Positions = {}
+        changes: dict[tuple[str, bytes], bytes | None] = {}
+        is_fresh = life.greeting == _FRESH
+        if is_fresh:
+            await self._commit(life)
+            moved = await life.intake.release(welcome.positions, life.fragment)
+            changes = dict(life.fragment.changes())
+            _LOG.info("device %s: ingest knows %d of its splits", self._settings.device, len(moved))
         async with life.backlog.lock:
-            state = {**life.fragment.changes(), _HELLO: None}
-            await self._effects.store.commit(SpoolCommit(positions=moved, state=state))
-        _LOG.info("device %s: ingest knows %d of its splits", self._settings.device, len(moved))
-        await self._commit(life)  # those that have ended before move the watermarks now
+            # A new epoch that has begun meanwhile has a welcome of its own to come.
+            is_it = life.welcome is welcome
+            greeting = b"" if is_it else _RENEWED
+            changes[_HELLO] = greeting or None
+            await self._effects.store.commit(SpoolCommit(positions=moved, state=changes))
+            life.greeting = greeting
+            if is_it:
+                life.welcome = None
+        if is_fresh:
+            await self._commit(life)  # those that have ended before move the watermarks now
 
     async def _greet(self, life: _Life) -> None:
         """Announce the schemas in a fresh epoch; refuse a spool that was begun with others."""
@@ -209,7 +228,7 @@ class Agent:
         layout: dict[str, object] = {"steps": list(self._plan.edge), "channels": channels}
         if life.image.last_seq == 0:
             schemas = [life.sealer.announce(life.progress)]
-            state = {_LAYOUT: msgspec.json.encode(layout), _HELLO: b"pending"}
+            state = {_LAYOUT: msgspec.json.encode(layout), _HELLO: _FRESH}
             await self._effects.store.commit(SpoolCommit(schemas, {}, state))
             life.backlog.committed(schemas)
         elif (kept := msgspec.json.decode(life.image.state.get(_LAYOUT, b"null"))) != layout:
@@ -224,7 +243,7 @@ class Agent:
         idle_s = _IDLE_S_MIN
         while not self._stopping and not life.intake.ended:
             if life.welcome is not None:
-                await self._begin_reading(life, life.welcome)
+                await self._open(life, life.welcome)
                 continue
             await self._room(life)
             rows = await self._gather(life)
@@ -329,11 +348,6 @@ class Agent:
             counters=totals,
             written_at_us=self._effects.clock.now_us(),
         )
-
-
-def _is_stranger(image: SpoolImage) -> bool:
-    """Whether the epoch has not heard yet where its device stands."""
-    return image.last_seq == 0 or _HELLO in image.state
 
 
 def _first(error: BaseException) -> BaseException:

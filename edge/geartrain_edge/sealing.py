@@ -78,9 +78,10 @@ class Sealer:
         header = encode_header(Header(BatchKind.SCHEMA, who.flow, who.device, who.epoch, 0))
         return Envelope(header, body, next_digest(FIRST_DIGEST, header, body), 1)
 
-    def hello(self) -> Envelope:
-        """The question where this device stands."""
-        header = encode_header(Header(BatchKind.HELLO, self._who.flow, self._who.device, self._who.epoch, 0))
+    def hello(self, ordinal: int) -> Envelope:
+        """The question where this device stands, of an epoch that takes itself for the `ordinal`-th."""
+        who = self._who
+        header = encode_header(Header(BatchKind.HELLO, who.flow, who.device, who.epoch, 0, ordinal=ordinal))
         return Envelope(header, b"", next_digest(FIRST_DIGEST, header, b""), 1)
 
     def begin(self, epoch: bytes) -> Identity:

@@ -26,7 +26,7 @@ from geartrain.ports import (
     SpoolTip,
 )
 from geartrain.wire.codec import decode_control, encode_envelope
-from geartrain.wire.envelope import Ack, Control, Envelope, Nack, NackReason, Welcome
+from geartrain.wire.envelope import Ack, Control, Envelope, Nack, NackReason, Offer, Welcome
 from geartrain.wire.topics import ack_topic, up_topic
 from geartrain_edge.backlog import Backlog, Counters, Identity
 from geartrain_edge.errors import AlarmError
@@ -53,13 +53,13 @@ class Hooks:
     """What the uplink has the agent do.
 
     renew: begin a new epoch, given the sentence that says why, or raise `AlarmError`; schemas: the flow's
-    schemas as an unsequenced envelope; hello: in an epoch that has to ask where its device stands, the
-    question; hear: take the answer.
+    schemas as an unsequenced envelope; hello: the question that opens an epoch, given its ordinal; hear: take
+    the answer.
     """
 
     renew: Callable[[str], Awaitable[None]]
     schemas: Callable[[], Envelope]
-    hello: Callable[[], Envelope] | None
+    hello: Callable[[int], Envelope]
     hear: Callable[[Welcome], None]
 
 
@@ -77,7 +77,10 @@ class Uplink:
         self._acked = asyncio.Event()
         self._freed_bytes = 0
         self._schemas_due = False
-        self._welcomed = asyncio.Event()
+        self.asks = False
+        """Whether the epoch is not known to be open: a welcome has to come before anything else is sent."""
+        self._ordinal = 1
+        self._answered = asyncio.Event()
         self._sent_max = backlog.acked_seq
         self._digest_refusals = (0, 0)
         self._resend_s = settings.resend_ms / 1_000
@@ -129,12 +132,14 @@ class Uplink:
 
     async def _send(self, connection: Connection) -> None:
         window = self._window
-        await self._say_hello(connection)
         while True:
+            await self._say_hello(connection)
             if self._schemas_due and self.hooks is not None:
                 self._schemas_due = False
                 await connection.publish(self._up, encode_envelope(self.hooks.schemas()))
             batch = await window.next()
+            if self.asks:  # a new epoch has begun meanwhile
+                continue
             if batch is None and window.damaged_seq:
                 await self._declare_damaged(window.damaged_seq)
                 continue
@@ -149,19 +154,15 @@ class Uplink:
             window.sent = batch.seq  # before the publish, during which a NACK may set it back
             await connection.publish(self._up, payload)
 
-    @property
-    def _asks(self) -> bool:
-        """Whether a welcome has to come before anything else is sent."""
-        return self.hooks is not None and self.hooks.hello is not None and not self._welcomed.is_set()
-
     async def _say_hello(self, connection: Connection) -> None:
-        """Ask where the device stands, again and again, until the answer is there."""
+        """Ask to open the epoch, again and again, until it is known to be open."""
         pause_s = self._settings.resend_ms / 1_000
-        while self._asks and self.hooks is not None and self.hooks.hello is not None:
-            await connection.publish(self._up, encode_envelope(self.hooks.hello()))
+        while self.asks and self.hooks is not None:
+            self._answered.clear()
+            await connection.publish(self._up, encode_envelope(self.hooks.hello(self._ordinal)))
             self._counters.add("hellos_sent")
             async with asyncio.TaskGroup() as group:
-                waits = group.create_task(self._welcomed.wait())
+                waits = group.create_task(self._answered.wait())
                 pauses = group.create_task(self._effects.clock.sleep(pause_s))
                 await asyncio.wait((waits, pauses), return_when=asyncio.FIRST_COMPLETED)
                 waits.cancel()
@@ -169,12 +170,21 @@ class Uplink:
             pause_s = min(pause_s * 2, self._settings.resend_ms_max / 1_000)
 
     def _on_welcome(self, welcome: Welcome) -> None:
-        if not self._asks or self.hooks is None:
+        if not self.asks or self.hooks is None:
             self._counters.add("acks_stale")
             return
         self._progress_s = self._effects.clock.monotonic_s()
+        self.asks = False
         self.hooks.hear(welcome)
-        self._welcomed.set()
+        self._answered.set()
+
+    def _on_offer(self, offer: Offer) -> None:
+        """Another epoch has the ordinal: ask again with a higher one, at once."""
+        if not self.asks or offer.ordinal <= self._ordinal:
+            self._counters.add("acks_stale")
+            return
+        self._ordinal = offer.ordinal
+        self._answered.set()
 
     async def _receive(self, connection: Connection) -> None:
         async for incoming in connection.incoming():
@@ -186,12 +196,14 @@ class Uplink:
                 await self._on_ack(control)
             elif isinstance(control, Nack):
                 await self._on_nack(control)
-            else:
+            elif isinstance(control, Welcome):
                 self._on_welcome(control)
+            else:
+                self._on_offer(control)
         raise NetError("the connection has ended")
 
     def _decoded(self, incoming: Incoming) -> Control | None:
-        """The ack or NACK, None (and a counter) where it is none of this epoch's."""
+        """The answer, None (and a counter) where it came damaged or is none of this epoch's."""
         try:
             control = decode_control(incoming.payload)
         except WireError as error:
@@ -261,7 +273,7 @@ class Uplink:
         tip = await self._window.renew(lambda: self._effects.store.renew(epoch, rewrite, change))
         self._backlog.renewed(epoch, tip)
         self._freed_bytes = self._sent_max = self._rewound_seq = 0
-        self._welcomed.set()  # what the spool held tells where the device stands
+        self.asks = True
         self._digest_refusals = (0, 0)
         return tip
 
@@ -343,7 +355,7 @@ class Uplink:
         while True:
             await clock.sleep(settings.resend_ms / 4_000)
             now_s = clock.monotonic_s()
-            if not self._window.waiting and not self._asks:
+            if not self._window.waiting and not self.asks:
                 self._progress_s = self._heard_s = now_s
             elif now_s - self._heard_s >= settings.silence_ms / 1_000:
                 raise NetError(

@@ -23,7 +23,17 @@ from geartrain.wire.codec import (
     encode_control,
 )
 from geartrain.wire.digest import FIRST_DIGEST, next_digest
-from geartrain.wire.envelope import Ack, BatchKind, Control, Envelope, Header, Nack, NackReason, Welcome
+from geartrain.wire.envelope import (
+    Ack,
+    BatchKind,
+    Control,
+    Envelope,
+    Header,
+    Nack,
+    NackReason,
+    Offer,
+    Welcome,
+)
 from geartrain.wire.topics import ack_topic, parse_up
 from tests.edge.flows import Row
 
@@ -38,6 +48,7 @@ class NaiveIngest:
         self.watermarks = dict.fromkeys(self.codecs, START_OF_TIME)
         self.schemas: dict[str, Schema] = {}
         self.epoch, self.seq, self.digest = b"", 0, FIRST_DIGEST
+        self.ordinal = 0
         self.closed: list[bytes] = []
         self.counts: list[int] = []
         self.doubles = self.gaps = self.gap_records = self.announced_again = 0
@@ -56,7 +67,8 @@ class NaiveIngest:
         if header.epoch in self.closed:
             return [Nack(header.flow, header.epoch, header.seq, NackReason.CLOSED, 1)]
         if header.epoch != self.epoch:
-            if header.seq > 1:
+            assert not self.epoch, "a batch of an epoch that no hello has opened"
+            if header.seq > 1:  # an ingest that has lost its ledger
                 self.gaps += 1
                 return [Nack(header.flow, header.epoch, 1, NackReason.GAP, 1)]
             self._open(header.epoch)
@@ -95,12 +107,15 @@ class NaiveIngest:
         self.hellos += 1
         if header.epoch != self.epoch:
             assert header.epoch not in self.closed
+            if header.ordinal <= self.ordinal:
+                return [Offer(header.flow, header.epoch, self.ordinal + 1, 1)]
             self._open(header.epoch)
         return [Welcome(header.flow, header.epoch, self.positions, self.watermarks_ever, 1)]
 
     def _open(self, epoch: bytes) -> None:
         self.closed += [self.epoch] if self.epoch else []
         self.epoch, self.seq, self.digest = epoch, 0, FIRST_DIGEST
+        self.ordinal += 1
         self.watermarks = dict.fromkeys(self.codecs, START_OF_TIME)
 
     def _digest_after(self, envelope: Envelope, header: Header) -> bytes:

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from geartrain.errors import SourceError
-from geartrain.ports import SplitProgress, SpooledBatch
-from geartrain.wire.envelope import Ack, Control, Welcome
+from geartrain.ports import Incoming, SplitProgress, SpooledBatch
+from geartrain.wire.control import encode_control
+from geartrain.wire.envelope import Ack, Control, Offer, Welcome
+from geartrain.wire.topics import ack_topic
 from geartrain_edge.errors import AlarmError
 from geartrain_edge.spool import SqliteSpool
 from geartrain_edge.spool_format import image_of
@@ -62,6 +64,7 @@ def elsewhere(path: Path, seq: int) -> NaiveIngest:
     """An ingest that knows another history of the spool's epoch, up to `seq`."""
     ingest = NaiveIngest(PLAN)
     ingest.epoch, ingest.seq, ingest.digest = epoch_of(path), seq, b"another history."
+    ingest.ordinal = 1
     return ingest
 
 
@@ -221,7 +224,8 @@ def test_a_fresh_spool_goes_on_where_its_device_stood(tmp_path: Path, dies: int)
                 run(agent.run())
         else:
             assert run(agent.run())
-    assert (ingest.hellos, len(ingest.closed)) == (3, 2)
+    assert (ingest.ordinal, len(ingest.closed)) == (3, 2)
+    assert ingest.hellos == 3 + 2  # each after the first is offered the next ordinal before it is welcomed
     for channel, rows in expected(PLAN).items():
         came = ingest.sorted_rows()[channel]
         assert [row for at, row in enumerate(came) if row not in came[:at]] == rows
@@ -271,6 +275,68 @@ def test_a_welcome_for_another_epoch_is_counted_and_ignored(tmp_path: Path) -> N
     assert run(agent.run())
     assert ingest.sorted_rows() == expected(PLAN)
     assert agent.status().counters["acks_of_others"] >= 1
+
+
+def test_a_hello_of_a_lost_spool_that_comes_late_closes_nothing(tmp_path: Path) -> None:
+    ingest = NaiveIngest(PLAN)
+    slow: list[bytes] = []
+    deaf = MemoryNet(ingest)
+
+    def lose(payload: bytes) -> list[Control]:
+        slow.append(payload)
+        return []
+
+    deaf.answers = lose  # type: ignore[method-assign]
+    never = agent_of(PLAN, tmp_path / "lost.sqlite", deaf, seed=1)
+
+    async def unheard() -> None:
+        task = asyncio.create_task(never.run())
+        await until(lambda: len(slow) >= 1)
+        never.stop()
+        await task
+
+    run(unheard())
+    arrived: list[list[Control]] = []
+
+    def meddle(payload: bytes, answers: list[Control]) -> list[Control]:
+        if ingest.seq in (2, 5, 9):
+            arrived.append(ingest.take(slow[0]))
+            answers = [*arrived[-1], *answers]
+        return answers
+
+    agent = agent_of(PLAN, tmp_path / "spool.sqlite", MemoryNet(ingest, meddle=meddle), seed=2)
+    assert run(agent.run())
+    assert all(isinstance(answer, Offer) for answers in arrived for answer in answers)
+    assert len(arrived) >= 3
+    assert (ingest.closed, ingest.ordinal) == ([], 1)
+    assert ingest.sorted_rows() == expected(PLAN)
+    assert agent.status().counters["acks_of_others"] == len(arrived)
+
+
+def test_a_damaged_answer_neither_begins_an_epoch_nor_stops_the_agent(tmp_path: Path) -> None:
+    """Each bit of an ack in turn, among the good ones."""
+    ingest, damaged = NaiveIngest(PLAN), 0
+
+    def flip(payload: bytes, answers: list[Control]) -> list[Control]:
+        nonlocal damaged
+        assert net.live is not None
+        for answer in answers:
+            good = encode_control(answer)
+            for bit in range(damaged % 8, len(good) * 8, 8):
+                bad = bytearray(good)
+                bad[bit // 8] ^= 1 << bit % 8
+                damaged += 1
+                net.live.deliver(Incoming(ack_topic("d1", "fleet"), bytes(bad)))
+        return answers
+
+    net = MemoryNet(ingest, meddle=flip)
+    agent = agent_of(PLAN, tmp_path / "spool.sqlite", net)
+    assert run(agent.run())
+    counters = agent.status().counters
+    assert 0 < counters["acks_not_decoded"] <= damaged  # the last ones came after its end
+    assert not {"epochs_minted", "ack_refused", "epoch_closed"} & set(counters)
+    assert ingest.closed == []
+    assert ingest.sorted_rows() == expected(PLAN)
 
 
 def test_a_source_that_has_shrunk_since_is_told(tmp_path: Path) -> None:

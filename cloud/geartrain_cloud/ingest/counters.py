@@ -73,6 +73,8 @@ class Counter(StrEnum):
     """Fresh epochs that asked where their device stands, each time they did."""
     WELCOMES_SENT = "welcomes_sent"
     """Answers to these, handed to the broker."""
+    OFFERS_SENT = "offers_sent"
+    """Answers to hellos whose ordinal another epoch has: they opened nothing."""
     GAPS = "gaps"
     """Gap batches that were taken: the device dropped what they stand for."""
     BATCHES_DROPPED = "batches_dropped"

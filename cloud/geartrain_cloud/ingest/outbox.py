@@ -10,7 +10,7 @@ import asyncio
 
 from geartrain.ports import AckCursor, Clock, ClosedEpoch, Connection
 from geartrain.wire.control import encode_control
-from geartrain.wire.envelope import Ack, Nack, NackReason, Welcome
+from geartrain.wire.envelope import Ack, Nack, NackReason, Offer, Welcome
 from geartrain.wire.topics import ack_topic
 from geartrain_cloud.ingest.counters import Counter, Counters
 
@@ -24,6 +24,7 @@ class Outbox:
         self._acks: dict[tuple[str, str], Ack] = {}
         self._last_acks: dict[tuple[str, str], Ack] = {}
         self._welcomes: dict[tuple[str, str], Welcome] = {}
+        self._offers: dict[tuple[str, str], Offer] = {}
         self._nacks: dict[tuple[str, str, NackReason], Nack] = {}
         self._nacked: dict[tuple[str, str, NackReason], tuple[bytes, int, float]] = {}
         self._filled = asyncio.Event()
@@ -51,6 +52,11 @@ class Outbox:
         self._welcomes[cursor.device, cursor.flow] = said
         self._wake()
 
+    def offer(self, device: str, flow: str, epoch: bytes, ordinal: int) -> None:
+        """Answer that another epoch has the ordinal of the hello, and which one is free."""
+        self._offers[device, flow] = Offer(flow, epoch, ordinal, self.term)
+        self._wake()
+
     def nack(self, device: str, flow: str, epoch: bytes, seq: int, reason: NackReason) -> bool:
         """Answer that `seq` is what the device must send (or, for CLOSED, that its epoch is over).
 
@@ -74,6 +80,7 @@ class Outbox:
             last_acks, self._last_acks = self._last_acks, {}
             acks, self._acks = self._acks, {}
             welcomes, self._welcomes = self._welcomes, {}
+            offers, self._offers = self._offers, {}
             nacks, self._nacks = self._nacks, {}
             self._filled.clear()
             for (device, flow), ack in (*last_acks.items(), *acks.items()):
@@ -82,6 +89,9 @@ class Outbox:
             for (device, flow), welcome in welcomes.items():
                 await connection.publish(ack_topic(device, flow), encode_control(welcome))
                 self._counters.add(Counter.WELCOMES_SENT)
+            for (device, flow), offer in offers.items():
+                await connection.publish(ack_topic(device, flow), encode_control(offer))
+                self._counters.add(Counter.OFFERS_SENT)
             for (device, flow, _), nack in nacks.items():
                 await connection.publish(ack_topic(device, flow), encode_control(nack))
                 self._counters.add(Counter.NACKS_SENT)

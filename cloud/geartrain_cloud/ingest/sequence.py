@@ -96,13 +96,18 @@ class Sequencer:
             self._content.learn(arrival)
         else:
             self._counters.add(Counter.HELLOS)
-            self._greet(stream, arrival.header.epoch)
+            self._greet(stream, arrival.header.epoch, arrival.header.ordinal)
 
-    def _greet(self, stream: DeviceStream, epoch: bytes) -> None:
+    def _greet(self, stream: DeviceStream, epoch: bytes, ordinal: int) -> None:
         """Open the epoch, so that nothing of the one before is appended behind the answer, and answer once
-        that is durable.
+        that is durable. A hello that says it is the how manieth, and comes after that one, opens nothing: it
+        may have been on its way while a later epoch began.
         """
         if stream.current is None or stream.current.epoch != epoch:
+            known = 0 if stream.cursor is None else stream.cursor.ordinal
+            if 0 < ordinal <= known:
+                self._outbox.offer(stream.device, stream.flow, epoch, known + 1)
+                return
             self._group.open_epoch(self._open_epoch(stream, self._candidate(stream, epoch)))
         if stream.durable is not None and stream.durable.epoch == epoch:
             self._outbox.welcome(stream.durable)
