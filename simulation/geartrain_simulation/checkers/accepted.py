@@ -73,6 +73,7 @@ class Accepted:
         """Records that were in a spool that is gone."""
         self._schemas: dict[str, Schema] = {}
         self._oldest: dict[tuple[bytes, int], tuple[str, int]] = {}
+        self._watermarks: dict[bytes, dict[str, int]] = {}
 
     def committed(self, spool: SpoolBook, change: SpoolCommit) -> None:
         """Take in what a commit has put into the spool."""
@@ -104,6 +105,7 @@ class Accepted:
 
     def _take(self, epoch: bytes, batch: SpooledBatch) -> Header:
         header = decode_header(batch.header)
+        self._go_on(epoch, header)
         if header.kind is BatchKind.SCHEMA:
             self._schemas.update(decode_schemas(batch.body))
         if header.kind is not BatchKind.DATA or not header.channel:
@@ -119,3 +121,12 @@ class Accepted:
             taken.rows[one] = row
             order.append(one)
         return header
+
+    def _go_on(self, epoch: bytes, header: Header) -> None:
+        """What a device has promised of its event times holds for its whole epoch, over all its restarts."""
+        watermarks = self._watermarks.setdefault(epoch, {})
+        for channel, watermark in header.watermarks.items():
+            if watermark < watermarks.get(channel, watermark):
+                detail = f"{self.device} sets that of {channel} back to {watermark} in batch {header.seq}"
+                self._breach("watermark", detail)
+            watermarks[channel] = watermark

@@ -55,7 +55,7 @@ class Checkers:
         self._accepted: dict[tuple[str, str], Accepted] = {}
         self.caps = Caps(self.breach)
         self.drain = Drain(self.breach, world)
-        self.delivery = Delivery(self.breach, self._spools, platter)
+        self.delivery = Delivery(self.breach, self._spools, platter, ledger)
         self.clocks = Clocks(self.breach, self._spools, self._accepted, self.delivery.durable)
         self._every_step = every_step
         if every_step:

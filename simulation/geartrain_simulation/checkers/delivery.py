@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from geartrain.ports import LedgerChange
 from geartrain.wire.codec import decode_control, decode_envelope, decode_header
 from geartrain.wire.envelope import Ack, Envelope, Header
+from geartrain_cloud.ingest.group import SEGMENTS
 from geartrain_simulation.checkers.violation import Breach
 from geartrain_simulation.disk import Platter
-from geartrain_simulation.stores import SpoolBook
+from geartrain_simulation.stores import LedgerBook, SpoolBook
 
 Epoch = tuple[str, str, bytes]
 """(device, flow, epoch)."""
@@ -22,13 +23,19 @@ Epoch = tuple[str, str, bytes]
 class Delivery:
     """What was sent, acked and made durable of every epoch. `spools`: by (device, flow)."""
 
-    def __init__(self, breach: Breach, spools: Mapping[tuple[str, str], SpoolBook], platter: Platter) -> None:
-        self._breach, self._spools, self._platter = breach, spools, platter
+    def __init__(
+        self,
+        breach: Breach,
+        spools: Mapping[tuple[str, str], SpoolBook],
+        platter: Platter,
+        ledger: LedgerBook,
+    ) -> None:
+        self._breach, self._spools, self._platter, self._ledger = breach, spools, platter, ledger
         self._contents: dict[Epoch, dict[int, Envelope]] = {}
         self._headers: dict[bytes, Header] = {}
         self._durable: dict[Epoch, int] = {}
         self._acked: dict[Epoch, int] = {}
-        self._terms: dict[tuple[str, str], int] = {}
+        self._term = 0
         self.doubles: set[str] = set()
         """Devices of which two spools may send under one epoch: one was copied, or restored."""
 
@@ -92,3 +99,15 @@ class Delivery:
                     "cursor", f"{cursor.device} goes back to {cursor.seq} from {self._durable[epoch]}"
                 )
             self._durable[epoch] = cursor.seq
+        self._cleared()
+
+    def _cleared(self) -> None:
+        """Before it takes anything, an ingest removes what a former one has left and no entry names."""
+        if self._term == self._ledger.term:
+            return
+        self._term = self._ledger.term
+        named = {entry.segment for entry in self._ledger.all_entries()}
+        for name in self._platter.matching(SEGMENTS):
+            term = int(name.rpartition("-")[2].partition(".")[0])
+            if term < self._term and name not in named:
+                self._breach("no orphans", f"ingest begins its term {self._term}, and {name} is still there")

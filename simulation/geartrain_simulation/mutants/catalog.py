@@ -1,0 +1,8 @@
+"""All planted faults, by name."""
+
+from __future__ import annotations
+
+from geartrain_simulation.mutants.of_agent import OF_AGENT
+from geartrain_simulation.mutants.of_ingest import OF_INGEST
+
+MUTANTS = {mutant.name: mutant for mutant in (*OF_AGENT, *OF_INGEST)}

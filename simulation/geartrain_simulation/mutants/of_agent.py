@@ -1,0 +1,213 @@
+"""Faults planted in the agent: what it commits, sends, resends, drops, and believes of acks."""
+
+# ruff: noqa: SLF001 - a fault is planted inside
+# mypy: disable-error-code="no-untyped-def,no-untyped-call"
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from geartrain.event_time import START_OF_TIME
+from geartrain.ports import SpoolCommit, SpooledBatch
+from geartrain.wire.codec import decode_envelope, decode_header, encode_envelope, encode_header
+from geartrain.wire.digest import next_digest
+from geartrain.wire.envelope import Envelope
+from geartrain_edge.agent import Agent
+from geartrain_edge.intake import Intake
+from geartrain_edge.sealing import Sealer
+from geartrain_edge.uplink import Uplink
+from geartrain_simulation.mutants.planting import Mutant, Patches
+from geartrain_simulation.stores import SpoolBook
+
+
+class _Connection:
+    """A connection whose publishes go through `publish`."""
+
+    def __init__(self, connection: Any, publish: Callable[[Any, str, bytes], Any]) -> None:
+        self._connection, self._publish = connection, publish
+
+    async def publish(self, topic: str, payload: bytes) -> None:
+        await self._publish(self._connection, topic, payload)
+
+
+class _Store:
+    """A store whose commits go through `commit`."""
+
+    def __init__(self, store: Any, commit: Callable[[Any, SpoolCommit], Any]) -> None:
+        self._store, self._commit = store, commit
+
+    async def commit(self, change: SpoolCommit) -> None:
+        await self._commit(self._store, change)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+def _on_publish(patches: Patches, publish: Callable[[Uplink, Any, str, bytes], Any]) -> None:
+    """Have every publish of the uplink go through `publish`."""
+
+    def make(right: Any) -> Any:
+        async def _send(uplink: Uplink, connection: Any) -> None:
+            async def through(live: Any, topic: str, payload: bytes) -> None:
+                await publish(uplink, live, topic, payload)
+
+            await right(uplink, _Connection(connection, through))
+
+        return _send
+
+    patches.replace(Uplink, "_send", make)
+
+
+def _on_commit(patches: Patches, commit: Callable[[Agent, Any, SpoolCommit], Any]) -> None:
+    """Have every commit of what was read go through `commit`."""
+
+    def make(right: Any) -> Any:
+        async def _commit(agent: Agent, life: Any) -> bool:
+            effects = agent._effects
+
+            async def through(store: Any, change: SpoolCommit) -> None:
+                await commit(agent, store, change)
+
+            agent._effects = replace(effects, store=_Store(effects.store, through))
+            try:
+                return bool(await right(agent, life))
+            finally:
+                agent._effects = effects
+
+        return _commit
+
+    patches.replace(Agent, "_commit", make)
+
+
+def _trim_on_puback(patches: Patches) -> None:
+    async def publish(uplink: Uplink, connection: Any, topic: str, payload: bytes) -> None:
+        await connection.publish(topic, payload)
+        seq = decode_header(decode_envelope(payload).header).seq
+        if seq > uplink._window.acked:
+            uplink._freed_bytes += await uplink._window.ack(seq)
+            uplink._acked.set()
+
+    _on_publish(patches, publish)
+
+
+def _positions_before_batches(patches: Patches) -> None:
+    async def commit(agent: Agent, store: Any, change: SpoolCommit) -> None:
+        await store.commit(replace(change, batches=()))
+        await store.commit(SpoolCommit(change.batches))
+
+    _on_commit(patches, commit)
+
+
+def _position_without_snapshot(patches: Patches) -> None:
+    async def commit(agent: Agent, store: Any, change: SpoolCommit) -> None:
+        own = {at: value for at, value in change.state.items() if at[0] == "_agent"}
+        await store.commit(replace(change, state=own))
+
+    _on_commit(patches, commit)
+
+
+def _snapshot_without_position(patches: Patches) -> None:
+    async def commit(agent: Agent, store: Any, change: SpoolCommit) -> None:
+        await store.commit(replace(change, positions={}))
+
+    _on_commit(patches, commit)
+
+
+def _send_before_commit(patches: Patches) -> None:
+    live: dict[Uplink, Any] = {}
+
+    def note(right: Any) -> Any:
+        async def _send(uplink: Uplink, connection: Any) -> None:
+            live[uplink] = connection
+            await right(uplink, connection)
+
+        return _send
+
+    async def commit(agent: Agent, store: Any, change: SpoolCommit) -> None:
+        uplink = None if agent._life is None else agent._life.uplink
+        if uplink is not None and uplink in live and uplink.connected:
+            for batch in change.batches:
+                sent = Envelope(batch.header, batch.body, batch.digest, uplink.acked_seq + 1)
+                await live[uplink].publish(uplink._up, encode_envelope(sent))
+        await store.commit(change)
+
+    patches.replace(Uplink, "_send", note)
+    _on_commit(patches, commit)
+
+
+def _seq_from_file_length(patches: Patches) -> None:
+    def make(right: Any) -> Any:
+        def image(book: SpoolBook) -> Any:
+            book.last_seq = len(book.batches)
+            return right(book)
+
+        return image
+
+    patches.replace(SpoolBook, "image", make)
+
+
+def _resend_with_a_new_seq(patches: Patches) -> None:
+    sent: dict[Uplink, int] = {}
+
+    async def publish(uplink: Uplink, connection: Any, topic: str, payload: bytes) -> None:
+        envelope = decode_envelope(payload)
+        header = decode_header(envelope.header)
+        if 0 < header.seq <= sent.get(uplink, 0):
+            data = encode_header(replace(header, seq=sent[uplink] + 1))
+            digest = next_digest(uplink._backlog.acked_digest, data, envelope.body)
+            payload = encode_envelope(Envelope(data, envelope.body, digest, envelope.oldest_seq))
+            header = decode_header(data)
+        sent[uplink] = max(sent.get(uplink, 0), header.seq)
+        await connection.publish(topic, payload)
+
+    _on_publish(patches, publish)
+
+
+def _watermark_ahead_of_data(patches: Patches) -> None:
+    def make(right: Any) -> Any:
+        def number(sealer: Sealer, parts: Any, before: Any, after: Any, *rest: Any) -> Any:
+            return right(sealer, parts, after if parts else before, after, *rest)
+
+        return number
+
+    patches.replace(Sealer, "number", make)
+
+
+def _header_watermark_of_one_channel(patches: Patches) -> None:
+    def make(right: Any) -> Any:
+        def _seal(sealer: Sealer, kind: Any, part: Any, progress: Any, *rest: Any) -> SpooledBatch:
+            if part.channel:
+                own = {part.channel: progress.watermarks[part.channel]}
+                progress = replace(progress, watermarks=own)
+            sealed: SpooledBatch = right(sealer, kind, part, progress, *rest)
+            return sealed
+
+        return _seal
+
+    patches.replace(Sealer, "_seal", make)
+
+
+def _split_maximum_not_in_snapshot(patches: Patches) -> None:
+    def make(right: Any) -> Any:
+        def moved(intake: Intake) -> Any:
+            return {at: replace(one, max_time=START_OF_TIME) for at, one in right(intake).items()}
+
+        return moved
+
+    patches.replace(Intake, "moved", make)
+
+
+OF_AGENT = (
+    Mutant("trim on puback", _trim_on_puback),
+    Mutant("send before commit", _send_before_commit),
+    Mutant("positions before batches", _positions_before_batches),
+    Mutant("position without snapshot", _position_without_snapshot),
+    Mutant("snapshot without position", _snapshot_without_position),
+    Mutant("split maximum not in the snapshot", _split_maximum_not_in_snapshot),
+    Mutant("seq from file length", _seq_from_file_length),
+    Mutant("resend with a new seq", _resend_with_a_new_seq),
+    Mutant("watermark ahead of data", _watermark_ahead_of_data),
+    Mutant("header watermark of one channel only", _header_watermark_of_one_channel),
+)

@@ -1,0 +1,165 @@
+"""Faults planted in ingest: what it appends, when it acks, and what it keeps."""
+
+# ruff: noqa: SLF001 - a fault is planted inside
+# mypy: disable-error-code="no-untyped-def,no-untyped-call"
+
+from __future__ import annotations
+
+from typing import Any
+
+from geartrain_cloud.ingest import recovery
+from geartrain_cloud.ingest.clock import ChannelClock
+from geartrain_cloud.ingest.ingest import Ingest
+from geartrain_cloud.ingest.lineage import Lineage
+from geartrain_cloud.ingest.sequence import Sequencer
+from geartrain_simulation.disk import SimDisk
+from geartrain_simulation.faults import Faults
+from geartrain_simulation.fleet import Fleet
+from geartrain_simulation.mutants.planting import Mutant, Patches
+
+
+class _Later:
+    """A port whose calls of some names are kept back until `release`."""
+
+    def __init__(self, right: Any, names: tuple[str, ...]) -> None:
+        self._right, self._names = right, names
+        self._calls: list[tuple[str, tuple[Any, ...]]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self._names:
+            return getattr(self._right, name)
+
+        async def keep(*args: Any) -> None:
+            self._calls.append((name, args))
+
+        return keep
+
+    async def release(self) -> None:
+        for name, args in self._calls:
+            await getattr(self._right, name)(*args)
+
+
+def _commit_with(patches: Patches, *, disk: tuple[str, ...] = (), ledger: tuple[str, ...] = ()) -> None:
+    """Have the calls of these names happen only after the whole commit and the acks that it releases."""
+
+    def make(right: Any) -> Any:
+        async def _commit(ingest: Ingest, core: Any) -> None:
+            ports = ingest._disk, ingest._ledger
+            late_disk, late_ledger = _Later(ports[0], disk), _Later(ports[1], ledger)
+            ingest._disk, ingest._ledger = late_disk, late_ledger
+            try:
+                await right(ingest, core)
+            finally:
+                ingest._disk, ingest._ledger = ports
+            await late_disk.release()
+            await late_ledger.release()
+
+        return _commit
+
+    patches.replace(Ingest, "_commit", make)
+
+
+def _ack_before_fsync(patches: Patches) -> None:
+    _commit_with(patches, disk=("fsync",), ledger=("commit",))
+
+
+def _ack_before_ledger(patches: Patches) -> None:
+    _commit_with(patches, ledger=("commit",))
+
+
+def _ledger_before_segment(patches: Patches) -> None:
+    _commit_with(patches, disk=("write", "fsync"))
+
+
+def _ledger_before_fsync(patches: Patches) -> None:
+    _commit_with(patches, disk=("fsync",))
+
+
+def _no_fsync(patches: Patches) -> None:
+    def make(right: Any) -> Any:
+        async def fsync(disk: SimDisk, name: str) -> None:
+            disk._process.point("disk.fsync", name)
+
+        return fsync
+
+    patches.replace(SimDisk, "fsync", make)
+
+
+def _no_dedup(patches: Patches) -> None:
+    def make(right: Any) -> Any:
+        async def _answer_past(sequencer: Sequencer, stream: Any, lineage: Any, arrival: Any) -> None:
+            cursor = stream.cursor
+            if cursor is not None:
+                sequencer._content.append(stream, cursor, arrival, arrival.header.seq)
+                stream.cursor = cursor
+                sequencer._group.move(cursor, 0)
+            await right(sequencer, stream, lineage, arrival)
+
+        return _answer_past
+
+    patches.replace(Sequencer, "_answer_past", make)
+
+
+def _gap_accepted(patches: Patches) -> None:
+    patches.replace(
+        Lineage, "claims_loss", lambda right: lambda lineage, arrival: arrival.first_seq > lineage.expected
+    )
+
+
+def _digest_ignored_in_append(patches: Patches) -> None:
+    patches.replace(Lineage, "fits", lambda right: lambda lineage, arrival: True)
+
+
+def _orphan_segment_kept(patches: Patches) -> None:
+    def make(right: Any) -> Any:
+        async def _match_segments(*args: Any) -> None:
+            return None
+
+        return _match_segments
+
+    patches.replace(recovery, "_match_segments", make)
+
+
+def _clock_of_the_last_to_speak(patches: Patches) -> None:
+    def make(right: Any) -> Any:
+        def observe(clock: ChannelClock, device: str, watermark: int) -> bool:
+            clock._live[device] = watermark
+            clock.value, before = max(clock.value, watermark), clock.value
+            return clock.value > before
+
+        return observe
+
+    patches.replace(ChannelClock, "observe", make)
+
+
+def _clock_moves_back(patches: Patches) -> None:
+    """Ingest begins anew with the clocks, each time it starts."""
+    patches.replace(recovery, "ChannelClock", lambda right: lambda value: right())
+
+
+def damage_on_the_way(seed: int) -> None:
+    """A run in which bits flip between device and ingest."""
+
+    def plot(fleet: Fleet) -> None:
+        fleet.broker.faults = Faults(damage=0.3, damage_filter="geartrain/v1/+/+/+/up")
+        fleet.world.later(8.0, heal, fleet)
+
+    def heal(fleet: Fleet) -> None:
+        fleet.broker.faults = Faults()
+
+    Fleet(seed, plot=plot).run()
+
+
+OF_INGEST = (
+    Mutant("ack before fsync", _ack_before_fsync),
+    Mutant("ack before ledger", _ack_before_ledger),
+    Mutant("ledger before segment", _ledger_before_segment),
+    Mutant("ledger before fsync", _ledger_before_fsync),
+    Mutant("no fsync", _no_fsync),
+    Mutant("no dedup", _no_dedup),
+    Mutant("gap accepted", _gap_accepted),
+    Mutant("digest ignored in append", _digest_ignored_in_append, damage_on_the_way),
+    Mutant("orphan segment kept", _orphan_segment_kept),
+    Mutant("clock of the last to speak", _clock_of_the_last_to_speak),
+    Mutant("clock moves back", _clock_moves_back),
+)

@@ -1,0 +1,74 @@
+"""How a fault is planted: parts of production classes are replaced by broken ones, for the length of a run.
+
+Guarantees: what was replaced stands again afterwards, whatever happened; a patch of something that is no
+longer there is an error at once, so that no mutant dies unnoticed of a change in the code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from geartrain_simulation.checkers import ViolationError
+from geartrain_simulation.fleet import Fleet
+from geartrain_simulation.loop import DeadlockError, LivelockError
+from geartrain_simulation.world import OutOfTimeError
+
+SEEDS_MAX = 300
+"""Every mutant is to die within so many seeds."""
+FOUND = (ViolationError, OutOfTimeError, DeadlockError, LivelockError, AssertionError)
+"""What a fault may show itself by."""
+
+Run = Callable[[int], object]
+"""One simulated run, given its seed."""
+
+
+class Patches:
+    """The replacements of one mutant, until they are taken back."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+
+    def replace(self, owner: object, name: str, make: Callable[[Any], Any]) -> None:
+        """Put `make(right)` in the place of `owner.name`, `right` being what stands there now."""
+        right = vars(owner)[name]
+        self._stack.callback(setattr, owner, name, right)
+        setattr(owner, name, make(right))
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One planted fault. plant: makes the replacements; run: the kind of run that is to find it."""
+
+    name: str
+    plant: Callable[[Patches], None]
+    run: Run = lambda seed: Fleet(seed).run()
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """A seed that shows a fault, and the sentence that it shows it by."""
+
+    seed: int
+    how: str
+
+
+@contextmanager
+def planted(mutant: Mutant) -> Iterator[None]:
+    """Run the block with the fault in its place."""
+    with ExitStack() as stack:
+        mutant.plant(Patches(stack))
+        yield
+
+
+def first_kill(mutant: Mutant, seeds: Iterable[int] = range(SEEDS_MAX)) -> Kill | None:
+    """The first of the seeds that shows the fault, None where none does."""
+    with planted(mutant):
+        for seed in seeds:
+            try:
+                mutant.run(seed)
+            except FOUND as error:
+                return Kill(seed, f"{type(error).__name__}: {error}")
+    return None

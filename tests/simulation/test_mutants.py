@@ -1,0 +1,79 @@
+"""Every planted fault is found: else the simulator proves nothing by finding none in the real code."""
+
+from __future__ import annotations
+
+import pytest
+
+from geartrain_simulation.fleet import Fleet
+from geartrain_simulation.mutants import MUTANTS, Mutant, first_kill, planted
+from geartrain_simulation.mutants.planting import FOUND, Patches
+from geartrain_simulation.trace import Trace
+
+RULES = {
+    "trim on puback": "trimmed <= acked",
+    "send before commit": "sent <= committed",
+    "ack before fsync": "acked <= durable",
+    "ack before ledger": "acked <= durable",
+    "ledger before segment": "named => durable",
+    "ledger before fsync": "named => durable",
+    "no fsync": "named => durable",
+    "snapshot without position": "watermark",
+    "split maximum not in the snapshot": "watermark",
+    "orphan segment kept": "no orphans",
+    "watermark ahead of data": "clock",
+}
+"""Where the harm is done, and not only where it shows."""
+
+SEEN_IN_THE_LOG = (
+    *("trim on puback", "ack before fsync", "ledger before fsync", "no fsync"),
+    *("positions before batches", "position without snapshot", "gap accepted", "no dedup"),
+)
+"""What the end shows by itself."""
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_planted_fault_is_found(name: str) -> None:
+    kill = first_kill(MUTANTS[name])
+    assert kill is not None, f"{name} survives"
+    if name in RULES:
+        assert kill.how.startswith(f"ViolationError: {RULES[name]}: ")
+
+
+@pytest.mark.parametrize("name", SEEN_IN_THE_LOG)
+def test_a_planted_fault_is_found_by_what_the_log_holds_in_the_end(name: str) -> None:
+    def only_the_end(seed: int) -> None:
+        Fleet(seed, every_step=False).run()
+
+    assert first_kill(Mutant(name, MUTANTS[name].plant, only_the_end)) is not None
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len(MUTANTS) >= 25
+
+
+def test_what_was_planted_is_gone_afterwards() -> None:
+    right = Trace.add
+
+    def plant(patches: Patches) -> None:
+        patches.replace(Trace, "add", lambda right: lambda *args: None)
+
+    def fail() -> None:
+        assert Trace.add is not right
+        raise RuntimeError("in the block")
+
+    with pytest.raises(RuntimeError, match="in the block"), planted(Mutant("no trace", plant)):
+        fail()
+    assert Trace.add is right
+
+
+def test_a_mutant_of_what_is_no_longer_there_is_an_error() -> None:
+    def plant(patches: Patches) -> None:
+        patches.replace(Trace, "gone", lambda right: right)
+
+    with pytest.raises(KeyError, match="gone"), planted(Mutant("of nothing", plant)):
+        pass
+
+
+def test_without_a_fault_there_is_nothing_to_find() -> None:
+    assert first_kill(Mutant("none", lambda patches: None), range(20)) is None
+    assert AssertionError in FOUND
