@@ -113,6 +113,10 @@ class SqliteSpool:
             database.execute("BEGIN EXCLUSIVE")  # fails now if another agent has it, not at the first commit
             self._prepare(database, device, flow, fresh_epoch)
             database.execute("COMMIT")
+            # What a killed agent wrote may be in the page cache only: SQLite takes it as committed, and power
+            # loss would take it back after it was sent and acked. A checkpoint makes it durable.
+            if database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
+                raise SpoolError(f"spool {self._path}: what it holds cannot be made durable: free its disk")
             image = image_of(database)
         except BaseException:
             database.close()
