@@ -37,6 +37,10 @@ class LedgerError(GeartrainError):
     """The cloud's ledger or log cannot be used: damaged, locked, or fenced by a newer ingest."""
 
 
+class FencedError(LedgerError):
+    """Another ingest has taken partitions of the log from this one, which must stop."""
+
+
 class NetError(GeartrainError):
     """The connection to the broker failed or was refused; retried with backoff by the callers."""
 

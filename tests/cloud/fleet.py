@@ -37,7 +37,7 @@ from geartrain_cloud.ingest.ingest import Ingest
 from geartrain_cloud.log.disk import OsDisk
 from geartrain_cloud.log.ledger import SqliteLedger
 from geartrain_cloud.log.reader import LogReader
-from geartrain_cloud.log.segment import encode_segment
+from geartrain_cloud.log.segment import encode_segment, merge_segments
 
 FLOW = "stocks"
 PATIENCE_S = 10.0
@@ -333,7 +333,9 @@ async def running(config: IngestConfig, net: LoopNet | None = None) -> AsyncIter
     journal: list[str] = []
     wire = net or LoopNet(journal)
     ledger, disk = RecordingLedger(config.log, journal), RecordingDisk(config.log, journal)
-    ingest = Ingest(config, ledger, disk, wire, SystemClock(), encode_segment, SystemRandomness())
+    ingest = Ingest(
+        config, ledger, disk, wire, SystemClock(), encode_segment, SystemRandomness(), merge_segments
+    )
     async with asyncio.TaskGroup() as tasks:
         task = tasks.create_task(ingest.run())
         ready = tasks.create_task(wire.until(lambda: bool(wire.filters)))

@@ -17,6 +17,7 @@ from typing import Any
 from geartrain.errors import ConfigError, WireError
 from geartrain.graph import DEAD_LETTERS, LATE
 from geartrain.wire.topics import check_name
+from geartrain_cloud.log.retention import Retention
 
 SYSTEM_CHANNELS = (DEAD_LETTERS, LATE)
 """Channels that every flow has, and every device feeds."""
@@ -55,7 +56,9 @@ class FlowConfig:
 class IngestConfig:
     """All settings.
 
-    flows: by name; log: the folder of ledger and segments; group_commit_ms: how long a batch may wait for
+    flows: by name; log: the folder of ledger and segments; partitions: how many a channel has, fixed for the
+    log's life; retention: what may go of the log; merge: whether small segments are put together, and
+    merge_grace_s: how long the old files then stay; group_commit_ms: how long a batch may wait for
     others to be committed with; group_rows_max, group_bytes_max: rows and payload bytes that are committed at
     once, and beyond which nothing more is taken until they are; waiting_batches_max (of one epoch),
     waiting_bytes_max (of all together): what waits beyond gaps; quarantine_batches_max, quarantine_bytes_max:
@@ -65,6 +68,10 @@ class IngestConfig:
 
     flows: Mapping[str, FlowConfig]
     log: Path = field(default=Path("log"))
+    partitions: int = 1
+    retention: Retention = field(default_factory=Retention)
+    merge: bool = True
+    merge_grace_s: float = 60.0
     broker_host: str = "127.0.0.1"
     broker_port: int = 1883
     group_commit_ms: int = 20
@@ -80,7 +87,11 @@ class IngestConfig:
 
 
 _TIMES = ("idle_after_s", "join_timeout_s")
-_NUMBERS = frozenset(f.name for f in fields(IngestConfig)) - {"flows", "log", "broker_host", "broker_port"}
+_OTHERS = {"flows", "log", "partitions", "retention", "merge", "merge_grace_s", "broker_host", "broker_port"}
+_NUMBERS = frozenset(f.name for f in fields(IngestConfig)) - _OTHERS
+_LOG_KEYS = ("folder", "merge", "merge_grace_s", "partitions", "retain_bytes", "retain_s")
+PARTITIONS_MAX = 64
+"""A partition has at least one bucket of devices."""
 
 
 def read_config(path: Path) -> IngestConfig:
@@ -106,19 +117,58 @@ def _config(raw: Mapping[str, Any], folder: Path) -> IngestConfig:
             raise ConfigError(
                 f"{key}: there is no such setting; there are broker, flows, log, {_listed(_NUMBERS)}"
             )
-    log, flows = raw.get("log"), raw.get("flows")
-    if not isinstance(log, str) or not log:
-        raise ConfigError("log: give the folder that keeps ledger and segments, as a string")
+    log, flows = _log(raw.get("log")), raw.get("flows")
     if not isinstance(flows, dict) or not flows:
         raise ConfigError("flows: give at least one flow, as [flows.NAME] with devices and channels")
     host, port = _broker(raw.get("broker", "127.0.0.1:1883"))
+    numbers: dict[str, Any] = {key: _number(key, raw[key]) for key in sorted(_NUMBERS & raw.keys())}
     return IngestConfig(
         flows={_name("flow", f"flows.{name}", name): _flow(f"flows.{name}", flows[name]) for name in flows},
-        log=folder / log,
+        log=folder / log.pop("folder"),
+        **log,
         broker_host=host,
         broker_port=port,
-        **{key: _number(key, raw[key]) for key in sorted(_NUMBERS & raw.keys())},
+        **numbers,
     )
+
+
+def _log(raw: Any) -> dict[str, Any]:
+    """The settings of the log: `raw` is its folder, or a table with that and more."""
+    found = {"folder": raw} if isinstance(raw, str) else raw
+    folder = found.get("folder") if isinstance(found, dict) else None
+    if not isinstance(folder, str) or not folder:
+        raise ConfigError(
+            "log: give the folder that keeps ledger and segments, as a string, or a table with folder"
+        )
+    for key in found:
+        if key not in _LOG_KEYS:
+            raise ConfigError(f"log.{key}: there is no such setting; there are {_listed(_LOG_KEYS)}")
+    settings: dict[str, Any] = {"folder": folder}
+    if "merge" in found:
+        if not isinstance(found["merge"], bool):
+            raise ConfigError(f"log.merge: give true or false, not {found['merge']!r}")
+        settings["merge"] = found["merge"]
+    if "merge_grace_s" in found:
+        settings["merge_grace_s"] = _seconds("log.merge_grace_s", found["merge_grace_s"])
+    if "partitions" in found:
+        settings["partitions"] = _number("log.partitions", found["partitions"])
+        if settings["partitions"] > PARTITIONS_MAX:
+            raise ConfigError(
+                f"log.partitions: at most {PARTITIONS_MAX}, one for each bucket of devices, "
+                f"not {found['partitions']}"
+            )
+    retain_s, retain_bytes = found.get("retain_s"), found.get("retain_bytes")
+    settings["retention"] = Retention(
+        None if retain_s is None else _seconds("log.retain_s", retain_s),
+        None if retain_bytes is None else _number("log.retain_bytes", retain_bytes),
+    )
+    return settings
+
+
+def _seconds(key: str, raw: Any) -> float:
+    if type(raw) not in (int, float) or not 0 < raw < math.inf:
+        raise ConfigError(f"{key}: give a number of seconds above 0, not {raw!r}")
+    return float(raw)
 
 
 def _flow(key: str, raw: Any) -> FlowConfig:
@@ -155,10 +205,7 @@ def _membership(key: str, raw: Mapping[str, Any]) -> dict[str, Any]:
             continue
         if bounded:
             raise ConfigError(f"{key}.{name}: nobody is excluded from a flow unless it has bounded = false")
-        seconds = raw[name]
-        if type(seconds) not in (int, float) or not 0 < seconds < math.inf:
-            raise ConfigError(f"{key}.{name}: give a number of seconds above 0, not {seconds!r}")
-        found[name] = float(seconds)
+        found[name] = _seconds(f"{key}.{name}", raw[name])
     return found
 
 

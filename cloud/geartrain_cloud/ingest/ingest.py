@@ -28,6 +28,7 @@ from geartrain_cloud.ingest.quarantine import Quarantine
 from geartrain_cloud.ingest.recovery import Recovered, assign, recover
 from geartrain_cloud.ingest.sequence import Sequencer
 from geartrain_cloud.ingest.status import Durable, make_status, write_status
+from geartrain_cloud.ingest.upkeep import SegmentMerger, Upkeep
 from geartrain_cloud.log.part import SegmentEncoder, segment_digest
 
 _LOG = logging.getLogger("geartrain.ingest")
@@ -36,6 +37,7 @@ _BACKOFF_S_MIN = 0.1
 _STEADY_S = 5.0  # a connection that held for this long was a good one: the next pause is a short one again
 _FAREWELL_S = 2.0
 _PUBLISH_S = 0.05
+_UPKEEP_S = 2.0
 
 
 class Ingest:
@@ -50,10 +52,14 @@ class Ingest:
         clock: Clock,
         encode_segment: SegmentEncoder,
         randomness: Randomness,
+        merge_segments: SegmentMerger | None = None,
     ) -> None:
-        """`disk`: the log's folder; `encode_segment`: rows to the bytes of a segment."""
+        """`disk`: the log's folder; `encode_segment`: rows to the bytes of a segment; `merge_segments`: puts
+        small ones together, None where they stay as they are.
+        """
         self._config, self._ledger, self._disk, self._net = config, ledger, disk, net
         self._clock, self._encode_segment, self._randomness = clock, encode_segment, randomness
+        self._merge_segments = merge_segments if config.merge else None
         self._stopping = asyncio.Event()
         self._work = asyncio.Event()
         self._due = asyncio.Event()
@@ -101,6 +107,7 @@ class Ingest:
             committer = tasks.create_task(self._commit_forever(core))
             link = tasks.create_task(self._link_forever(core))
             reporter = tasks.create_task(self._report_forever(core))
+            keeper = tasks.create_task(self._keep_forever(core))
             watcher = tasks.create_task(self._watch_forever(core)) if core.membership.is_live else None
             await self._stopping.wait()
             self._work.set()
@@ -109,6 +116,7 @@ class Ingest:
             await self._farewell(core)
             link.cancel()
             reporter.cancel()
+            keeper.cancel()
             if watcher is not None:
                 watcher.cancel()
         await self._report(core)
@@ -209,6 +217,22 @@ class Ingest:
             core.membership.check()
             if not core.group.is_empty:
                 self._work.set()
+
+    async def _keep_forever(self, core: _Core) -> None:
+        upkeep = Upkeep(
+            core.known.term,
+            self._ledger,
+            self._disk,
+            self._clock,
+            core.counters,
+            core.alarm,
+            self._config.retention,
+            self._merge_segments,
+            self._config.merge_grace_s,
+        )
+        while True:
+            await self._clock.sleep(_UPKEEP_S)
+            await upkeep.round()
 
     async def _report_forever(self, core: _Core) -> None:
         while True:

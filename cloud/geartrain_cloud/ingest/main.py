@@ -25,7 +25,7 @@ from geartrain_cloud.ingest.ingest import Ingest
 from geartrain_cloud.log.disk import OsDisk
 from geartrain_cloud.log.hold import shared_log
 from geartrain_cloud.log.ledger import SqliteLedger
-from geartrain_cloud.log.segment import encode_segment
+from geartrain_cloud.log.segment import encode_segment, merge_segments
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -69,6 +69,7 @@ async def _run(config: IngestConfig) -> None:
         SystemClock(),
         encode_segment,
         SystemRandomness(),
+        merge_segments,
     )
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

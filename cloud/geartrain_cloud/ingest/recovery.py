@@ -27,7 +27,7 @@ from geartrain_cloud.ingest.streams import DeviceStream
 _LOG = logging.getLogger("geartrain.ingest")
 
 _SEGMENT = re.compile(
-    rf"{SEGMENTS}(?P<flow>[^/]+)/(?P<channel>[^/]+)/p(?P<partition>\d+)/(?P<number>\d+)-\d+\.arrow"
+    rf"{SEGMENTS}(?P<flow>[^/]+)/(?P<channel>[^/]+)/p(?P<partition>\d+)/(?P<number>\d+)-\d+(?:m\d+)?\.arrow"
 )
 
 
@@ -86,13 +86,14 @@ def assign(
 
 async def _match_segments(ledger: LedgerStore, disk: Disk, last: list[Entry], counters: Counters) -> None:
     named, found = await ledger.segments(), set(await disk.list(SEGMENTS))
+    kept = {one.name for one in await ledger.replaced_files()}
     if missing := sorted(named - found):
         raise LedgerError(
             f"segment {missing[0]} is missing, which holds {_positions(missing[0], named, last)}"
             + (f", and so are {len(missing) - 1} more" if len(missing) > 1 else "")
             + ": restore the log's folder from a copy"
         )
-    for name in sorted(found - named):
+    for name in sorted(found - named - kept):
         if not _SEGMENT.fullmatch(name):
             _LOG.warning("%r in the log's folder is no segment; it is left alone", name)
             continue

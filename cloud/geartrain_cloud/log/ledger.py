@@ -2,7 +2,8 @@
 
 Stands under ingest, which commits to it after the segments are durable and before it sends any ack.
 Guarantees: a commit is one durable transaction (write-ahead log, synchronous=FULL) or nothing; one with an
-old fencing term changes nothing. All SQL runs on one worker thread.
+old fencing term changes nothing; ingests of other partitions write between its commits, never within. All SQL
+runs on one worker thread.
 """
 
 from __future__ import annotations
@@ -10,31 +11,48 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from geartrain.errors import LedgerError
-from geartrain.ports import AckCursor, ClosedEpoch, Entry, LedgerChange, StoredSchema
+from geartrain.errors import ConfigError, FencedError, LedgerError
+from geartrain.ports import (
+    AckCursor,
+    ClosedEpoch,
+    Entry,
+    HeldSegment,
+    LedgerChange,
+    QueryProgress,
+    ReplacedFile,
+    StoredSchema,
+    StoredSegment,
+)
+from geartrain_cloud.log.housekeeping import forget_rows, merge_rows
 from geartrain_cloud.log.tables import (
     AT_PLACE,
     CLOSED_KEPT,
     CREATE,
     DIGESTS_KEPT,
     INSERT_ENTRY,
+    INSERT_SEGMENT,
     LEDGER_FILE,
     REPLACE_CURSOR,
     SELECT_CURSORS,
     SELECT_ENTRIES,
     SELECT_EXCLUDED,
+    SELECT_PLACES,
+    SELECT_REPLACED,
+    SELECT_SEGMENTS,
     VERSION,
     check_version,
     cursor_row,
     entry_row,
     read_cursor,
     read_entry,
+    read_segment,
+    segment_row,
 )
 
 T = TypeVar("T")
@@ -50,13 +68,70 @@ class SqliteLedger:
         self.path = folder / LEDGER_FILE
         self._worker = ThreadPoolExecutor(1, "ledger")
         self._connection: sqlite3.Connection | None = None
+        self._owned: tuple[int, ...] = ()
 
-    async def open(self) -> int:
-        """Open or create, take the fencing term (one above the last) and return it."""
-        return await self._run(self._open)
+    async def open(self, partitions: int = 1, owned: Sequence[int] | None = None) -> int:
+        """Open or create, take the partitions `owned` (None: all) under one fencing term, and return it.
+
+        Raises `ConfigError` for another number of partitions than the ledger was made with.
+        """
+        chosen = tuple(range(partitions)) if owned is None else tuple(owned)
+        return await self._run(lambda: self._open(partitions, chosen))
+
+    async def open_as_is(self) -> int:
+        """`open` an existing ledger with all its partitions, however many they are."""
+
+        def opened() -> int:
+            with closing(sqlite3.connect(self.path, timeout=_BUSY_TIMEOUT_S)) as found:
+                check_version(found, self.path)
+                (count,) = found.execute("SELECT count(*) FROM fencing").fetchone()
+            return self._open(count, tuple(range(count)))
+
+        return await self._run(opened)
+
+    async def check(self, term: int) -> None:
+        """Raise `FencedError` when `term` is no longer the newest of a partition that was taken with it."""
+        await self._run(lambda: self._check(self._opened(), term))
+
+    async def remove_rows(
+        self, term: int, names: Sequence[str], now_us: int, counters: Mapping[str, int]
+    ) -> None:
+        """Make every entry in these segments one without rows, and their files replaced ones."""
+
+        def remove(ledger: sqlite3.Connection) -> None:
+            for name in names:
+                forget_rows(ledger, name, now_us)
+            self._write_counters(ledger, counters)
+
+        await self._run(lambda: self._transact(term, remove))
+
+    async def merge(
+        self, term: int, merged: StoredSegment, names: Sequence[str], now_us: int, counters: Mapping[str, int]
+    ) -> bool:
+        """Let the entries in these segments, in this order, name the durable `merged`, and make the old files
+        replaced ones; False, and nothing, where one of them is no longer named.
+        """
+
+        def put(ledger: sqlite3.Connection) -> bool:
+            if not merge_rows(ledger, merged, names, now_us):
+                return False
+            self._write_counters(ledger, counters)
+            return True
+
+        return await self._run(lambda: self._transact(term, put))
+
+    async def forget_files(self, term: int, names: Sequence[str]) -> None:
+        """Forget replaced files, which have been deleted."""
+
+        def forget(ledger: sqlite3.Connection) -> None:
+            ledger.executemany("DELETE FROM replaced WHERE name = ?", [(name,) for name in names])
+
+        await self._run(lambda: self._transact(term, forget))
 
     async def commit(self, term: int, change: LedgerChange) -> None:
-        """Write in one durable transaction; raises `LedgerError` when `term` is no longer the newest."""
+        """Write in one durable transaction; raises `FencedError` when `term` is no longer the newest of a
+        partition that was taken with it.
+        """
         await self._run(lambda: self._commit(term, change))
 
     async def resubmit_batch(self, term: int, change: LedgerChange, number: int) -> None:
@@ -88,10 +163,8 @@ class SqliteLedger:
 
     async def last_entries(self) -> list[Entry]:
         """The newest entry of every (flow, channel, partition)."""
-        places = await self._rows(
-            "SELECT flow, channel, partition, max(number) FROM entries GROUP BY flow, channel, partition"
-        )
-        query = SELECT_ENTRIES + AT_PLACE + "AND number = ?"
+        query = SELECT_ENTRIES + AT_PLACE + "ORDER BY number DESC LIMIT 1"
+        places = await self._rows(SELECT_PLACES)
         return [read_entry((await self._rows(query, place))[0]) for place in places]
 
     async def devices(self) -> list[tuple[str, str, str]]:
@@ -110,6 +183,21 @@ class SqliteLedger:
             name for (name,) in await self._rows("SELECT DISTINCT segment FROM entries WHERE segment <> ''")
         }
 
+    async def held_segments(self) -> list[HeldSegment]:
+        """Every segment of the partitions taken, the oldest first, then by name."""
+        rows = await self._rows(SELECT_SEGMENTS + self._of_owned() + "ORDER BY made_us, name")
+        return [read_segment(row) for row in rows]
+
+    async def replaced_files(self) -> list[ReplacedFile]:
+        """Every replaced file of the partitions taken, by name."""
+        rows = await self._rows(SELECT_REPLACED + self._of_owned() + "ORDER BY name")
+        return [ReplacedFile(*row) for row in rows]
+
+    async def queries(self) -> list[QueryProgress]:
+        """Every registered query by name, flow and key."""
+        rows = await self._rows("SELECT name, flow, key, position FROM queries ORDER BY name, flow, key")
+        return [QueryProgress(*row) for row in rows]
+
     async def digest_at(self, device: str, flow: str, epoch: bytes, seq: int) -> bytes | None:
         """The running digest of an appended batch, or None where it is no longer remembered."""
         query = "SELECT digest FROM digests WHERE device = ? AND flow = ? AND epoch = ? AND seq = ?"
@@ -117,8 +205,9 @@ class SqliteLedger:
         return rows[0][0] if rows else None
 
     async def counters(self) -> Mapping[str, int]:
-        """Totals by name."""
-        return dict(await self._rows("SELECT name, total FROM counters"))
+        """Totals by name, of the partitions taken."""
+        query = "SELECT name, total FROM counters WHERE scope = ?"
+        return dict(await self._rows(query, (min(self._owned, default=0),)))
 
     async def close(self) -> None:
         """Release the ledger; a second call does nothing."""
@@ -141,7 +230,10 @@ class SqliteLedger:
             raise LedgerError(f"the ledger {self.path} is not open")
         return self._connection
 
-    def _open(self) -> int:
+    def _of_owned(self) -> str:
+        return f"WHERE partition IN ({', '.join(str(int(p)) for p in self._owned)}) "
+
+    def _open(self, partitions: int, owned: tuple[int, ...]) -> int:
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         # SQLite gives its write-ahead log and shared memory the mode of this file.
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
@@ -153,31 +245,47 @@ class SqliteLedger:
             connection.execute("PRAGMA synchronous = FULL")
             with _transaction(connection):
                 if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-                    _create(connection)
+                    _create(connection, partitions)
                 check_version(connection, self.path)
-                connection.execute("UPDATE fencing SET term = term + 1")
-                (term,) = connection.execute("SELECT term FROM fencing").fetchone()
+                term = _take(connection, partitions, owned)
             _fsync_folder(self.path.parent)
         except BaseException:
             connection.close()
             raise
-        self._connection = connection
-        return int(term)
+        self._connection, self._owned = connection, owned
+        return term
 
     def _commit(
         self, term: int, change: LedgerChange, mark: tuple[str, tuple[Any, ...]] | None = None
     ) -> None:
-        connection = self._opened()
-        with _transaction(connection):
-            (newest,) = connection.execute("SELECT term FROM fencing").fetchone()
-            if newest != term:
-                raise LedgerError(
-                    f"another ingest has taken the ledger {self.path} (its term is {newest}, ours {term}): "
-                    "run only one for each log"
-                )
+        def write(connection: sqlite3.Connection) -> None:
             _write(connection, change)
+            self._write_counters(connection, change.counters)
             if mark is not None and connection.execute(*mark).rowcount != 1:
                 raise LedgerError("it was resubmitted before")
+
+        self._transact(term, write)
+
+    def _transact(self, term: int, write: Callable[[sqlite3.Connection], T]) -> T:
+        connection = self._opened()
+        with _transaction(connection):
+            self._check(connection, term)
+            return write(connection)
+
+    def _check(self, connection: sqlite3.Connection, term: int) -> None:
+        for partition, newest in connection.execute("SELECT partition, term FROM fencing ORDER BY partition"):
+            if newest != term and partition in self._owned:
+                raise FencedError(
+                    f"another ingest has taken the ledger {self.path}, partition {partition} (its term is "
+                    f"{newest}, ours {term}): run only one for each partition of a log"
+                )
+
+    def _write_counters(self, connection: sqlite3.Connection, counters: Mapping[str, int]) -> None:
+        scope = min(self._owned, default=0)
+        connection.executemany(
+            "INSERT OR REPLACE INTO counters (name, scope, total) VALUES (?, ?, ?)",
+            [(name, scope, total) for name, total in counters.items()],
+        )
 
 
 @contextmanager
@@ -193,15 +301,40 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
-def _create(connection: sqlite3.Connection) -> None:
+def _create(connection: sqlite3.Connection, partitions: int) -> None:
     for statement in CREATE.split(";"):
         connection.execute(statement)
+    connection.executemany("INSERT INTO fencing VALUES (?, 0)", [(p,) for p in range(partitions)])
     connection.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def _take(connection: sqlite3.Connection, partitions: int, owned: tuple[int, ...]) -> int:
+    """Take partitions under a new term, and their counters together."""
+    count, highest = connection.execute("SELECT count(*), max(term) FROM fencing").fetchone()
+    if count != partitions:
+        raise ConfigError(
+            f"log.partitions: this log was made with {count} partitions, which is fixed for its life, and "
+            f"cannot be read with {partitions}: set partitions = {count}, or begin with an empty log folder"
+        )
+    term = int(highest) + 1
+    connection.executemany("UPDATE fencing SET term = ? WHERE partition = ?", [(term, p) for p in owned])
+    scopes = ", ".join(str(int(p)) for p in owned)
+    totals = connection.execute(
+        f"SELECT name, sum(total) FROM counters WHERE scope IN ({scopes}) GROUP BY name"  # noqa: S608
+    ).fetchall()
+    connection.execute(f"DELETE FROM counters WHERE scope IN ({scopes})")  # noqa: S608
+    connection.executemany(
+        "INSERT INTO counters (name, scope, total) VALUES (?, ?, ?)",
+        [(name, min(owned), total) for name, total in totals],
+    )
+    return term
 
 
 def _write(connection: sqlite3.Connection, change: LedgerChange) -> None:
     connection.executemany(INSERT_ENTRY, [entry_row(entry) for entry in change.entries])
     connection.executemany(REPLACE_CURSOR, [cursor_row(cursor) for cursor in change.cursors])
+    for schema in change.schemas:
+        _check_schema(connection, schema)
     connection.executemany(
         "INSERT OR IGNORE INTO schemas (flow, channel, schema_id, text) VALUES (?, ?, ?, ?)",
         [(x.flow, x.channel, x.schema_id, x.text) for x in change.schemas],
@@ -214,13 +347,7 @@ def _write(connection: sqlite3.Connection, change: LedgerChange) -> None:
             for q in change.quarantined
         ],
     )
-    connection.executemany(
-        "INSERT INTO segments (name, size, digest, made_us) VALUES (?, ?, ?, ?)",
-        [(s.name, s.size, s.digest, s.made_us) for s in change.segments],
-    )
-    connection.executemany(
-        "INSERT OR REPLACE INTO counters (name, total) VALUES (?, ?)", list(change.counters.items())
-    )
+    connection.executemany(INSERT_SEGMENT, [segment_row(held) for held in _held(change)])
     connection.executemany(
         "INSERT OR REPLACE INTO digests (device, flow, epoch, seq, digest) VALUES (?, ?, ?, ?, ?)",
         [(d.device, d.flow, d.epoch, d.seq, d.digest) for d in change.digests],
@@ -244,6 +371,31 @@ def _write(connection: sqlite3.Connection, change: LedgerChange) -> None:
         "DELETE FROM digests WHERE device = ? AND flow = ? AND epoch = ?",
         [(c.device, c.flow, c.epoch) for c in change.closed_epochs],
     )
+
+
+def _check_schema(connection: sqlite3.Connection, schema: StoredSchema) -> None:
+    """Raise `LedgerError` where another ingest has given the channel its schema since ours began."""
+    query = "SELECT schema_id FROM schemas WHERE flow = ? AND channel = ? ORDER BY number LIMIT 1"
+    first = connection.execute(query, (schema.flow, schema.channel)).fetchone()
+    if first is not None and first[0] != schema.schema_id:
+        raise LedgerError(
+            f"the schema of {schema.flow}/{schema.channel} is {first[0]}, by another ingest, and one of our "
+            f"devices announces {schema.schema_id}: start this ingest again, and run one version of the flow"
+        )
+
+
+def _held(change: LedgerChange) -> list[HeldSegment]:
+    """The new segments, and where the entries lie that name them."""
+    found: dict[str, list[Entry]] = {}
+    for entry in change.entries:
+        found.setdefault(entry.segment, []).append(entry)
+    held = []
+    for segment in change.segments:
+        entries = found[segment.name]
+        first, last = entries[0], entries[-1]
+        place = (first.flow, first.channel, first.partition, first.number, last.number)
+        held.append(HeldSegment(segment, *place, sum(entry.count for entry in entries)))
+    return held
 
 
 def _fsync_folder(folder: Path) -> None:

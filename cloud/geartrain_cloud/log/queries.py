@@ -6,23 +6,39 @@ transaction; a position never goes back; ingest is held up for that transaction 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from geartrain.errors import LedgerError
+from geartrain.ports import QueryProgress
 from geartrain_cloud.log.opening import ledger_of, writable_ledger
 
+_LOG = logging.getLogger("geartrain.queries")
 
-@dataclass(frozen=True, slots=True)
-class QueryProgress:
-    """A registered query: of `key` (a channel; `channel/1` and so on for its further partitions) it has done
-    all up to `position`, and never reads that again.
+
+class Registration:
+    """One query's entry in the ledger, as its driver keeps it.
+
+    Guarantees: an entry that cannot be written costs disk space until the next one is, and never a row.
     """
 
-    name: str
-    flow: str
-    key: str
-    position: int
+    def __init__(self, folder: Path, name: str, flow: str, keys: Iterable[str]) -> None:
+        """Register; raises `LedgerError`."""
+        self._folder, self._name, self._flow = folder, name, flow
+        self._committed: dict[str, int] = {}
+        register(folder, name, flow, keys)
+
+    def commit(self, positions: Mapping[str, int]) -> None:
+        """Say that the query is done with all up to these positions, and never reads them again."""
+        if not positions or positions == self._committed:
+            return
+        try:
+            commit(self._folder, self._name, self._flow, positions)
+        except LedgerError as error:  # retention waits for the next micro-batch
+            _LOG.warning("query %s: %s", self._name, error)
+        else:
+            self._committed = dict(positions)
 
 
 def register(folder: Path, name: str, flow: str, keys: Iterable[str]) -> None:

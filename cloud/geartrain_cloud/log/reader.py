@@ -25,6 +25,7 @@ from geartrain_cloud.log.segment import open_segment
 from geartrain_cloud.log.tables import (
     AT_PLACE,
     LEDGER_FILE,
+    SELECT_COUNTERS,
     SELECT_CURSORS,
     SELECT_ENTRIES,
     read_cursor,
@@ -94,9 +95,12 @@ class LogReader:
 
     def entries(self, flow: str, channel: str, after: int, upto: int) -> list[Entry]:
         """The entries with `after` < number <= `upto`, in order."""
+        return self._entries(flow, channel, 0, after, upto)
+
+    def _entries(self, flow: str, channel: str, partition: int, after: int, upto: int) -> list[Entry]:
         query = SELECT_ENTRIES + AT_PLACE + "AND number > ? AND number <= ? ORDER BY number"
         with self._ledger() as ledger:
-            return [read_entry(row) for row in ledger.execute(query, (flow, channel, 0, after, upto))]
+            return [read_entry(row) for row in ledger.execute(query, (flow, channel, partition, after, upto))]
 
     def limit(self, flow: str, channel: str, after: int, rows_max: int) -> int:
         """The largest position such that the entries after `after` up to it hold at most `rows_max` rows.
@@ -121,7 +125,15 @@ class LogReader:
         if not entry.segment:
             why = "holds no rows any more: retention has removed them" if entry.count else "holds no rows"
             raise LedgerError(f"entry {entry.number} of {entry.flow}/{entry.channel} {why}")
-        rows = self._segment(entry.segment).slice(entry.first_row, entry.count)
+        try:
+            segment = self._segment(entry.segment)
+        except LedgerError:
+            # A merge may have put the rows into another file since the entry was read.
+            (now,) = self._entries(entry.flow, entry.channel, entry.partition, entry.number - 1, entry.number)
+            if now.segment == entry.segment:
+                raise
+            return self.table(now)
+        rows = segment.slice(entry.first_row, entry.count)
         if rows.num_rows != entry.count:
             raise LedgerError(
                 f"segment {entry.segment} is shorter than the ledger says: restore the file from a copy"
@@ -153,7 +165,7 @@ class LogReader:
     def counters(self) -> Mapping[str, int]:
         """Ingest's totals by name, as of its last commit."""
         with self._ledger() as ledger:
-            return dict(ledger.execute("SELECT name, total FROM counters").fetchall())
+            return dict(ledger.execute(SELECT_COUNTERS).fetchall())
 
     def _segment(self, name: str) -> pa.Table:
         with self._lock:

@@ -183,7 +183,8 @@ def _letter_rows(schema: Schema, found: LoggedLetter, what: str) -> ColumnBatch:
         raise LedgerError(f"{what} has no raw form of a {schema.name} in JSON ({error})") from None
     # JSON writes NaN as null, and a source that had no time wrote 0: neither says what the record was.
     lost = any(
-        f.type is FieldType.FLOAT64 and c[0] is None for f, c in zip(schema.fields, columns, strict=True)
+        f.logical or (f.type is FieldType.FLOAT64 and c[0] is None)
+        for f, c in zip(schema.fields, columns, strict=True)
     )
     if wrong or lost or not found.event_time:
         raise LedgerError(f"{what} cannot be made a {schema.name} again exactly from its raw form")

@@ -1,20 +1,21 @@
 """What of the log may go: old segments that every query which reads them is done with.
 
-Stands beside ingest, on a running or stopped log. Guarantees: nothing goes that a registered query has not
-committed, nor of a channel that no query is registered for; positions and clocks stay, only rows go, and
-whoever asks for them is told so; a segment's file is removed after the ledger has forgotten it.
+Used inside ingest, and by `gear log trim` on a running or stopped log. Guarantees: nothing goes that a
+registered query has not committed, nor of a channel that no query is registered for; positions and clocks
+stay, only rows go, and whoever asks for them is told so; a file is removed after the ledger has forgotten it.
 """
 
 from __future__ import annotations
 
-import sqlite3
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from geartrain.errors import LedgerError
-from geartrain.ports import EntryKind
+from geartrain.ports import HeldSegment, QueryProgress, position_key
+from geartrain_cloud.log.housekeeping import forget_rows
 from geartrain_cloud.log.opening import writable_ledger
-from geartrain_cloud.log.tables import REPLACE_ENTRY, SELECT_ENTRIES, entry_row, read_entry
+from geartrain_cloud.log.tables import SELECT_SEGMENTS, read_segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,11 @@ class Retention:
 
     older_than_s: float | None = None
     bytes_max: int | None = None
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether anything may go at all."""
+        return self.older_than_s is not None or self.bytes_max is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,51 +41,58 @@ class Retained:
     held: int
 
 
+@dataclass(slots=True)
+class Due:
+    """The segments that may go now, oldest first; held: how many more are due; bytes_left: what stays."""
+
+    segments: list[HeldSegment] = field(default_factory=list)
+    held: int = 0
+    bytes_left: int = 0
+
+
+def find_due(
+    segments: Iterable[HeldSegment], queries: Iterable[QueryProgress], limits: Retention, now_us: int
+) -> Due:
+    """What of `segments`, the oldest first, may go; now_us: wall clock."""
+    known, done = list(segments), done_with(queries)
+    found = Due(bytes_left=sum(one.segment.size for one in known))
+    for one in known:
+        age_us = now_us - one.segment.made_us
+        is_old = limits.older_than_s is not None and age_us > limits.older_than_s * 1e6
+        if not is_old and (limits.bytes_max is None or found.bytes_left <= limits.bytes_max):
+            continue
+        if done.get((one.flow, position_key(one.channel, one.partition)), 0) < one.last:
+            found.held += 1
+            continue
+        found.segments.append(one)
+        found.bytes_left -= one.segment.size
+    return found
+
+
+def done_with(queries: Iterable[QueryProgress]) -> Mapping[tuple[str, str], int]:
+    """By (flow, key), the position up to which all queries that are registered for it are done."""
+    found: dict[tuple[str, str], int] = {}
+    for query in queries:
+        place = (query.flow, query.key)
+        found[place] = min(found.get(place, query.position), query.position)
+    return found
+
+
 def retain(folder: Path, limits: Retention, now_us: int) -> Retained:
     """Remove what is due; now_us: wall clock. Raises `LedgerError`."""
-    gone: list[tuple[str, int]] = []
-    held = 0
     with writable_ledger(folder) as ledger:
-        segments = ledger.execute(
-            "SELECT name, size, made_us FROM segments ORDER BY made_us, name"
-        ).fetchall()
-        left = sum(size for _, size, _ in segments)
-        for name, size, made_us in segments:
-            is_old = limits.older_than_s is not None and now_us - made_us > limits.older_than_s * 1e6
-            if not is_old and (limits.bytes_max is None or left <= limits.bytes_max):
-                continue
-            if not _is_done_with(ledger, name):
-                held += 1
-                continue
-            _forget(ledger, name)
-            gone.append((name, size))
-            left -= size
-    for name, _ in gone:
+        rows = ledger.execute(SELECT_SEGMENTS + "ORDER BY made_us, name").fetchall()
+        queries = ledger.execute("SELECT name, flow, key, position FROM queries").fetchall()
+        due = find_due(map(read_segment, rows), (QueryProgress(*row) for row in queries), limits, now_us)
+        names = [one.segment.name for one in due.segments]
+        for name in names:
+            forget_rows(ledger, name, now_us)
+        # A crash before the files are gone leaves orphans, which ingest removes when it starts.
+        ledger.executemany("DELETE FROM replaced WHERE name = ?", [(name,) for name in names])
+    for name in names:
         try:
             (folder / name).unlink(missing_ok=True)
         except OSError as error:
             raise LedgerError(f"{folder / name} cannot be removed: {error.strerror or error}") from None
-    return Retained(len(gone), sum(size for _, size in gone), left, held)
-
-
-def position_key(channel: str, partition: int) -> str:
-    """How positions name a partition of a channel."""
-    return f"{channel}/{partition}" if partition else channel
-
-
-def _is_done_with(ledger: sqlite3.Connection, name: str) -> bool:
-    """Whether all queries that read a segment are done with it, and there is at least one."""
-    query = "SELECT flow, channel, partition, max(number) FROM entries WHERE segment = ? GROUP BY 1, 2, 3"
-    for flow, channel, partition, last in ledger.execute(query, (name,)).fetchall():
-        done = "SELECT min(position) FROM queries WHERE flow = ? AND key = ?"
-        (position,) = ledger.execute(done, (flow, position_key(channel, partition))).fetchone()
-        if position is None or position < last:
-            return False
-    return True
-
-
-def _forget(ledger: sqlite3.Connection, name: str) -> None:
-    entries = [read_entry(row) for row in ledger.execute(SELECT_ENTRIES + "WHERE segment = ?", (name,))]
-    removed = [replace(entry, kind=EntryKind.REMOVED, segment="", first_row=0) for entry in entries]
-    ledger.executemany(REPLACE_ENTRY, [entry_row(entry) for entry in removed])
-    ledger.execute("DELETE FROM segments WHERE name = ?", (name,))
+    size = sum(one.segment.size for one in due.segments)
+    return Retained(len(names), size, due.bytes_left, due.held)

@@ -47,6 +47,17 @@ def decode_segment(data: bytes) -> tuple[Schema, pa.Table]:
     return _read(pa.BufferReader(data), "a segment")
 
 
+def merge_segments(segments: Sequence[bytes]) -> bytes:
+    """One segment of several of one channel: their rows follow one another. Raises `LedgerError`."""
+    tables = [decode_segment(data)[1] for data in segments]
+    if any(not table.schema.equals(tables[0].schema, check_metadata=True) for table in tables):
+        raise LedgerError("segments of different schemas cannot be merged")
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_file(out, tables[0].schema) as writer:
+        writer.write_table(pa.concat_tables(tables).combine_chunks())
+    return out.getvalue().to_pybytes()
+
+
 def open_segment(path: Path, digest: bytes | None = None) -> tuple[Schema, pa.Table]:
     """The schema and rows of the segment file `path`, mapped rather than copied.
 

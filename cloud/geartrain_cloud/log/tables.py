@@ -16,9 +16,9 @@ from typing import Any
 import msgspec
 
 from geartrain.errors import LedgerError
-from geartrain.ports import AckCursor, Entry, EntryKind, SplitProgress
+from geartrain.ports import AckCursor, Entry, EntryKind, HeldSegment, SplitProgress, StoredSegment
 
-VERSION = 2
+VERSION = 3
 """The layout below; kept in `PRAGMA user_version`."""
 
 DIGESTS_KEPT = 1_024
@@ -31,10 +31,9 @@ LEDGER_FILE = "ledger.sqlite"
 
 CREATE = """
 CREATE TABLE fencing (
-    only INTEGER PRIMARY KEY CHECK (only = 1),
+    partition INTEGER PRIMARY KEY,
     term INTEGER NOT NULL
 ) STRICT;
-INSERT INTO fencing VALUES (1, 0);
 CREATE TABLE entries (
     flow TEXT NOT NULL,
     channel TEXT NOT NULL,
@@ -113,9 +112,24 @@ CREATE TABLE resubmitted_letters (
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE segments (
     name TEXT PRIMARY KEY,
+    flow TEXT NOT NULL,
+    channel TEXT NOT NULL,
+    partition INTEGER NOT NULL,
+    first INTEGER NOT NULL,
+    last INTEGER NOT NULL,
+    rows INTEGER NOT NULL,
     size INTEGER NOT NULL,
     digest BLOB NOT NULL,
     made_us INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE replaced (
+    name TEXT PRIMARY KEY,
+    flow TEXT NOT NULL,
+    channel TEXT NOT NULL,
+    partition INTEGER NOT NULL,
+    last INTEGER NOT NULL,
+    size INTEGER NOT NULL,
+    since_us INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE queries (
     name TEXT NOT NULL,
@@ -125,8 +139,10 @@ CREATE TABLE queries (
     PRIMARY KEY (name, flow, key)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE counters (
-    name TEXT PRIMARY KEY,
-    total INTEGER NOT NULL
+    name TEXT NOT NULL,
+    scope INTEGER NOT NULL,
+    total INTEGER NOT NULL,
+    PRIMARY KEY (name, scope)
 ) STRICT, WITHOUT ROWID;
 """
 
@@ -136,6 +152,19 @@ SELECT_ENTRIES = (
 )
 INSERT_ENTRY = "INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 REPLACE_ENTRY = INSERT_ENTRY.replace("INSERT", "INSERT OR REPLACE", 1)
+# Steps from place to place along the primary key: a plain GROUP BY would read every entry.
+SELECT_PLACES = """
+WITH RECURSIVE found (place) AS (
+    SELECT (SELECT json_array(flow, channel, partition) FROM entries
+            ORDER BY flow, channel, partition LIMIT 1)
+    UNION ALL
+    SELECT (SELECT json_array(flow, channel, partition) FROM entries
+            WHERE (flow, channel, partition) > (place ->> 0, place ->> 1, place ->> 2)
+            ORDER BY flow, channel, partition LIMIT 1)
+    FROM found WHERE place IS NOT NULL
+)
+SELECT place ->> 0, place ->> 1, place ->> 2 FROM found WHERE place IS NOT NULL
+"""
 SELECT_EXCLUDED = """
 SELECT flow, channel, device FROM entries AS one
 WHERE kind = 'excluded' AND NOT EXISTS (
@@ -143,6 +172,12 @@ WHERE kind = 'excluded' AND NOT EXISTS (
     AND number > one.number AND kind IN ('excluded', 'readmitted')
 ) ORDER BY flow, channel, device
 """
+SELECT_SEGMENTS = (
+    "SELECT name, flow, channel, partition, first, last, rows, size, digest, made_us FROM segments "
+)
+INSERT_SEGMENT = "INSERT INTO segments VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+SELECT_REPLACED = "SELECT name, flow, channel, partition, last, size, since_us FROM replaced "
+SELECT_COUNTERS = "SELECT name, sum(total) FROM counters GROUP BY name"
 SELECT_CURSORS = (
     "SELECT device, flow, epoch, ordinal, seq, digest, positions, watermarks, checksum FROM cursors "
 )
@@ -190,6 +225,19 @@ def read_entry(row: tuple[Any, ...]) -> Entry:
         count,
         detail,
     )
+
+
+def segment_row(held: HeldSegment) -> tuple[Any, ...]:
+    """The values of `INSERT_SEGMENT`."""
+    place = (held.flow, held.channel, held.partition, held.first, held.last, held.rows)
+    return (held.segment.name, *place, held.segment.size, held.segment.digest, held.segment.made_us)
+
+
+def read_segment(row: tuple[Any, ...]) -> HeldSegment:
+    """The segment of a row of `SELECT_SEGMENTS`."""
+    name, flow, channel, partition, first, last, rows, size, digest, made_us = row
+    segment = StoredSegment(name, size, digest, made_us)
+    return HeldSegment(segment, flow, channel, partition, first, last, rows)
 
 
 def cursor_row(cursor: AckCursor) -> tuple[Any, ...]:

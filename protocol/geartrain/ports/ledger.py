@@ -1,7 +1,8 @@
 """The cloud's ledger as a port: the manifest of the log and the memory of every device's place in it.
 
 One `commit` is one transaction, made after the segments it names are durable and before any ack is sent.
-A segment that the ledger does not name does not exist. Every call raises `LedgerError`.
+A segment that the ledger does not name does not exist. Several ingests may share a ledger, each with
+partitions of its own; a fencing term for each partition says whose it is. Every call raises `LedgerError`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ class EntryKind(Enum):
     DROPPED = "dropped"
     EXCLUDED = "excluded"
     READMITTED = "readmitted"
+    ADVANCE = "advance"
     REMOVED = "removed"
 
 
@@ -124,6 +126,57 @@ class StoredSegment:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldSegment:
+    """A segment that entries name: those of one partition that have rows in it lie at `first` to `last`."""
+
+    segment: StoredSegment
+    flow: str
+    channel: str
+    partition: int
+    first: int
+    last: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplacedFile:
+    """A file that no entry names any more, since a merge or retention at since_us (wall clock), but that a
+    reader which asked before may still open: the rows of its partition up to `last` were in it.
+    """
+
+    name: str
+    flow: str
+    channel: str
+    partition: int
+    last: int
+    size: int
+    since_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueryProgress:
+    """A registered query: of `key` (see `position_key`) it has done all up to `position`, and never reads
+    that again.
+    """
+
+    name: str
+    flow: str
+    key: str
+    position: int
+
+
+def position_key(channel: str, partition: int) -> str:
+    """How positions name a partition of a channel: `channel` for the first, `channel/1` and so on."""
+    return f"{channel}/{partition}" if partition else channel
+
+
+def split_key(key: str) -> tuple[str, int]:
+    """The channel and the partition that a position's key names."""
+    channel, _, partition = key.partition("/")
+    return channel, int(partition or 0)
+
+
+@dataclass(frozen=True, slots=True)
 class BatchDigest:
     """The running digest after an appended batch; the store keeps the last 1,024 of each epoch."""
 
@@ -151,12 +204,38 @@ class LedgerChange:
 class LedgerStore(Protocol):
     """The ledger of one log."""
 
-    async def open(self) -> int:
-        """Open or create, take the fencing term (one above the last) and return it."""
+    async def open(self, partitions: int = 1, owned: Sequence[int] | None = None) -> int:
+        """Open or create, take the partitions `owned` (None: all) under one fencing term, and return it.
+
+        The term is one above the highest of the ledger. partitions: how many a channel has, fixed by the
+        first call of all; another number later raises `ConfigError`.
+        """
+        ...
+
+    async def check(self, term: int) -> None:
+        """Raise `FencedError` when `term` is no longer the newest of a partition that was taken with it."""
         ...
 
     async def commit(self, term: int, change: LedgerChange) -> None:
-        """Write in one durable transaction; raises `LedgerError` when `term` is no longer the newest."""
+        """Write in one durable transaction; raises `FencedError` as `check` does."""
+        ...
+
+    async def remove_rows(
+        self, term: int, names: Sequence[str], now_us: int, counters: Mapping[str, int]
+    ) -> None:
+        """Make every entry in these segments one without rows, and their files replaced ones."""
+        ...
+
+    async def merge(
+        self, term: int, merged: StoredSegment, names: Sequence[str], now_us: int, counters: Mapping[str, int]
+    ) -> bool:
+        """Let the entries in these segments, in this order, name the durable `merged`, and make the old files
+        replaced ones; False, and nothing, where one of them is no longer named.
+        """
+        ...
+
+    async def forget_files(self, term: int, names: Sequence[str]) -> None:
+        """Forget replaced files, which have been deleted."""
         ...
 
     async def cursors(self) -> list[AckCursor]:
@@ -187,6 +266,18 @@ class LedgerStore(Protocol):
         """Every file name that an entry names."""
         ...
 
+    async def held_segments(self) -> list[HeldSegment]:
+        """Every segment of the partitions taken, the oldest first, then by name."""
+        ...
+
+    async def replaced_files(self) -> list[ReplacedFile]:
+        """Every replaced file of the partitions taken, by name."""
+        ...
+
+    async def queries(self) -> list[QueryProgress]:
+        """Every registered query by name, flow and key."""
+        ...
+
     async def digest_at(self, device: str, flow: str, epoch: bytes, seq: int) -> bytes | None:
         """The running digest of an appended batch that is still remembered (the last 1,024 of an epoch),
         else None.
@@ -194,7 +285,7 @@ class LedgerStore(Protocol):
         ...
 
     async def counters(self) -> Mapping[str, int]:
-        """Totals by name."""
+        """Totals by name, of the partitions taken."""
         ...
 
     async def close(self) -> None:
