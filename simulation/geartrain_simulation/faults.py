@@ -16,8 +16,9 @@ class Faults:
     drop, duplicate, reorder: of each leg of a publish; latency_s_max: of a leg; late_s_max: how far a
     reordered one is held back; damage: that a bit flips in a delivery on a topic that `damage_filter` matches
     (never drawn: TCP has checksums); disk_error: of a disk call; torn: whether power loss may leave a part of
-    a write; pause_s_max: how long an effect takes; slow, slow_s_max: of one that takes far longer;
-    read_s_max: how long a read of a source takes.
+    a write; write_error, no_space: that a write fails; sync_error: that a sync does; slow_sync,
+    slow_sync_s_max: of one that takes far longer; pause_s_max: how long an effect takes; slow, slow_s_max: of
+    one that takes far longer; read_s_max: how long a read of a source takes.
     """
 
     drop: float = 0.0
@@ -33,6 +34,11 @@ class Faults:
     slow: float = 0.0
     slow_s_max: float = 0.5
     read_s_max: float = 0.05
+    write_error: float = 0.0
+    no_space: float = 0.0
+    sync_error: float = 0.0
+    slow_sync: float = 0.0
+    slow_sync_s_max: float = 2.0
 
     @staticmethod
     def drawn(random: Random) -> Faults:
@@ -55,3 +61,19 @@ class Faults:
         if random.random() < self.slow:
             return random.uniform(0, self.slow_s_max)
         return random.uniform(0, self.pause_s_max)
+
+    def refuses_write(self, random: Random) -> str:
+        """Why a write fails; empty for one that does not."""
+        if self.no_space and random.random() < self.no_space:
+            return "no space is left on the disk"
+        return "the disk reports an error" if self.write_error and random.random() < self.write_error else ""
+
+    def refuses_sync(self, random: Random) -> bool:
+        """Whether a sync fails."""
+        return self.sync_error > 0 and random.random() < self.sync_error
+
+    def sync_pause_s(self, random: Random) -> float:
+        """How much longer than other effects a sync takes."""
+        if self.slow_sync and random.random() < self.slow_sync:
+            return random.uniform(0, self.slow_sync_s_max)
+        return 0.0

@@ -19,14 +19,16 @@ from geartrain_edge.settings import AgentSettings, UplinkSettings
 from geartrain_simulation.broker import SimBroker
 from geartrain_simulation.checkers import Checkers
 from geartrain_simulation.clock import Offset, SimClock
-from geartrain_simulation.disk import Platter, SimDisk
+from geartrain_simulation.disk import SimDisk
 from geartrain_simulation.faults import Faults
+from geartrain_simulation.ledgers import LedgerBook, SimLedgerStore
 from geartrain_simulation.net import SimNet
+from geartrain_simulation.platter import LOSSES, Platter
 from geartrain_simulation.randomness import SimRandomness
 from geartrain_simulation.readings import expected_rows, make_graph
 from geartrain_simulation.segments import encode_plain
 from geartrain_simulation.spark_model import SparkModel
-from geartrain_simulation.stores import LedgerBook, SimLedgerStore, SimSpoolStore, SpoolBook
+from geartrain_simulation.spools import SimSpoolStore, SpoolBook
 from geartrain_simulation.troubles import Troubles, arrange
 from geartrain_simulation.world import Node, Process, StoppedError, World
 
@@ -38,6 +40,10 @@ class Programs:
     agent: type[Agent] = Agent
     ingest: type[Ingest] = Ingest
     disk: Callable[[Process, Platter, Faults], Disk] = SimDisk
+
+
+SECTOR_BYTES = 64
+"""Of simulated disks: so small that the short records of a small world are torn, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +101,18 @@ class Fleet:
         self._plan = make_plan(make_graph(seed, self.size.records, self._faults.read_s_max))
         self._devices = tuple(f"device-{number}" for number in range(1, self.size.devices + 1))
         self.broker = SimBroker(self.world, self._faults)
-        self.platter = Platter(self.world.random("platter"), torn=self._faults.torn)
-        self.ledger = LedgerBook()
-        self.spools = {device: SpoolBook() for device in self._devices}
+        self.platters = {node: self._platter(node) for node in (*self._devices, "ingest")}
+        self.platter = self.platters["ingest"]
+        self.ledger = LedgerBook(self.platter)
+        self.spools = {device: SpoolBook(self.platters[device]) for device in self._devices}
         self.checkers = Checkers(self.world, self.broker, self.platter, self.ledger, every_step=every_step)
         self.spark = SparkModel(self.world, self.ledger, self.platter, self.checkers, self._faults)
         self._settings = {device: self._drawn_settings(device) for device in self._devices}
         self._config = self._drawn_config()
+
+    def _platter(self, node: str) -> Platter:
+        losses = LOSSES if self._faults.torn else ("lost",)
+        return Platter(self.world.random(f"{node}/platter"), losses=losses, sector_bytes=SECTOR_BYTES)
 
     def run(self) -> Outcome:
         """Run to the end; raises the first breach of a rule, or any other failure."""
@@ -123,7 +134,8 @@ class Fleet:
     async def _story(self) -> None:
         agents = [self._agent_node(device) for device in self._devices]
         ingest = self.world.node("ingest", self._ingest)
-        ingest.on_power_loss(self.platter.power_loss)
+        for node in (*agents, ingest):
+            node.on_power_loss(self.platters[node.name].power_loss)
         self._plot(self)
         random = self.world.random("starts")
         for node in (*agents, ingest, self.spark.node):

@@ -19,8 +19,8 @@ from geartrain.errors import DiskError
 from geartrain.event_time import START_OF_TIME
 from geartrain.ports import Entry
 from geartrain_simulation.checkers import Checkers
-from geartrain_simulation.disk import Platter
 from geartrain_simulation.faults import Faults
+from geartrain_simulation.platter import Platter
 from geartrain_simulation.segments import LoggedRow, decode_plain
 from geartrain_simulation.stores import LedgerBook
 from geartrain_simulation.world import Node, Process, World

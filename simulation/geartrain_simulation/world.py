@@ -82,6 +82,8 @@ class Node:
         self._main, self._restart_s = main, restart_s
         self._random = world.random(f"{name}/node")
         self._on_power_loss: list[Callable[[], None]] = []
+        self.faults = Faults()
+        """What its disk and stores meet at this time."""
         self.process: Process | None = None
         self.generation = 0
         self.points = 0

@@ -7,13 +7,14 @@ from random import Random
 import pytest
 
 from geartrain.errors import DiskError
-from geartrain_simulation.disk import Platter, SimDisk
+from geartrain_simulation.disk import SimDisk
 from geartrain_simulation.faults import Faults
+from geartrain_simulation.platter import Platter
 from geartrain_simulation.world import Process, World
 
 
 def platters() -> list[Platter]:
-    return [Platter(Random(seed)) for seed in range(200)]
+    return [Platter(Random(seed), sector_bytes=1) for seed in range(400)]
 
 
 def remains(platter: Platter) -> dict[str, bytes]:
@@ -36,13 +37,16 @@ def test_what_was_not_synced_is_lost_torn_or_whole() -> None:
         platter.put("a", b"abcd")
         platter.power_loss()
         outcomes.add(remains(platter).get("a"))
-    assert outcomes == {None, b"", b"a", b"ab", b"abc", b"abcd"}
+    assert {None, b"", b"a", b"ab", b"abc", b"abcd"} <= outcomes
+    # Whatever sector is missing has nothing but zeros where others behind it are there.
+    assert all(set(found) <= set(b"abcd\0") for found in outcomes if found)
+    assert b"a\0cd" in outcomes
 
 
 def test_without_tearing_it_is_all_or_nothing() -> None:
     outcomes = set()
     for seed in range(100):
-        platter = Platter(Random(seed), torn=False)
+        platter = Platter(Random(seed), losses=("lost",))
         platter.put("a", b"abcd")
         platter.power_loss()
         outcomes.add(remains(platter).get("a"))
@@ -58,7 +62,11 @@ def test_an_overwrite_without_sync_may_keep_the_old() -> None:
         assert platter.durable("a") is None
         platter.power_loss()
         outcomes.add(remains(platter)["a"])
-    assert {b"old", b"new!", b""} <= outcomes <= {b"old", b"", b"n", b"ne", b"new", b"new!"}
+    assert {b"old", b"new!", b"", b"ne", b"nld\0", b"oew!"} <= outcomes
+    # No byte is of neither: a sector is what it was, or what it was to become.
+    for found in outcomes:
+        for one, old, new in zip(found, b"old\0", b"new!", strict=False):
+            assert one in {old, new, 0}
 
 
 def test_a_rename_is_durable_after_the_sync_of_the_new_name() -> None:
@@ -192,3 +200,50 @@ def test_a_disk_that_fails_says_so(world: World) -> None:
 
     world.run(story())
     assert any("disk.error" in line for line in world.trace.tail())
+
+
+def test_sectors_are_written_whole_or_not_at_all() -> None:
+    outcomes = set()
+    for seed in range(200):
+        platter = Platter(Random(seed), sector_bytes=4)
+        platter.put("a", b"aaaabb")
+        platter.sync("a")
+        platter.put_at("a", 6, b"BBCCCC")
+        platter.power_loss()
+        outcomes.add(platter.read("a"))
+    whole, old = b"aaaabbBBCCCC", b"aaaabb"
+    assert outcomes == {whole, old, whole[:8], b"aaaabb\0\0CCCC", b"aaaabbBB\0\0\0\0", b"aaaabb\0\0\0\0\0\0"}
+
+
+def test_what_a_failed_sync_did_not_write_no_later_one_does() -> None:
+    for platter in platters()[:50]:
+        platter.put("a", b"old")
+        platter.sync("a")
+        platter.put_at("a", 3, b"new")
+        platter.fail_sync("a")
+        platter.sync("a")
+        assert (platter.read("a"), platter.durable("a")) == (b"oldnew", None)
+        platter.power_loss()
+        assert platter.read("a") == b"old"
+        platter.put_at("a", 3, b"new")
+        platter.fail_sync("a")
+        platter.put_at("a", 3, b"NEW")
+        platter.sync("a")
+        assert platter.durable("a") == b"oldNEW"
+
+
+def test_a_disk_without_losses_keeps_all() -> None:
+    platter = Platter(Random(1), losses=())
+    platter.put("a", b"x")
+    platter.power_loss()
+    assert remains(platter) == {"a": b"x"}
+
+
+def test_a_backup_takes_the_place_of_all() -> None:
+    platter = Platter(Random(1))
+    platter.put("a", b"x")
+    backup = platter.save()
+    platter.put("b", b"y")
+    platter.restore(backup)
+    platter.power_loss()
+    assert remains(platter) == {"a": b"x"}

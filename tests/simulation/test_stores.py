@@ -21,7 +21,9 @@ from geartrain.ports import (
     StoredSchema,
 )
 from geartrain_simulation.faults import Faults
-from geartrain_simulation.stores import DIGESTS_KEPT, LedgerBook, SimLedgerStore, SimSpoolStore, SpoolBook
+from geartrain_simulation.ledgers import DIGESTS_KEPT, LedgerBook, SimLedgerStore
+from geartrain_simulation.platter import Platter
+from geartrain_simulation.spools import SimSpoolStore, SpoolBook
 from geartrain_simulation.world import Process, World
 
 EPOCH = b"epoch..1"
@@ -49,10 +51,11 @@ def in_world(world: World, main: Callable[[Process], Awaitable[None]]) -> None:
     world.run(story())
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(40))
 def test_a_spool_commit_is_all_or_nothing_wherever_the_kill_strikes(seed: int) -> None:
     world = World(seed)
-    book = SpoolBook()
+    platter = Platter(world.random("platter"), sector_bytes=16)
+    book = SpoolBook(platter)
     returned = [0]
 
     async def main(process: Process) -> None:
@@ -70,7 +73,8 @@ def test_a_spool_commit_is_all_or_nothing_wherever_the_kill_strikes(seed: int) -
 
     async def story() -> None:
         node = world.node("n", main)
-        for number in world.random("kills").sample(range(1, 25), 4):
+        node.on_power_loss(platter.power_loss)
+        for number in world.random("kills").sample(range(1, 50), 6):
             node.kill_at_point(number, power=number % 2 == 0)
         node.start()
         await node.finished
@@ -206,5 +210,70 @@ def test_a_ledger_refuses_an_old_term(world: World) -> None:
         with pytest.raises(LedgerError, match="another ingest has taken the ledger"):
             await old.commit(term, LedgerChange(entries=[entry(1)]))
         assert await new.last_entries() == []
+
+    in_world(world, main)
+
+
+def test_a_fault_of_the_disk_is_the_stores_error_and_leaves_nothing_behind(world: World) -> None:
+    async def main(process: Process) -> None:
+        spool, ledger = SpoolBook(), LedgerBook()
+        store = SimSpoolStore(process, spool)
+        await store.open("a", "stocks", EPOCH)
+        log = SimLedgerStore(process, ledger)
+        term = await log.open()
+        for faults, why in (
+            (Faults(no_space=1), "no space is left"),
+            (Faults(write_error=1), "the disk reports an error"),
+            (Faults(sync_error=1), "fsync reports an error"),
+        ):
+            process.node.faults = faults
+            with pytest.raises(SpoolError, match=why):
+                await store.commit(change(1))
+            with pytest.raises(LedgerError, match=why):
+                await log.commit(term, LedgerChange(entries=[entry(1)]))
+            process.node.faults = Faults()
+            assert (spool.last_seq, ledger.all_entries()) == (0, [])
+        await store.commit(SpoolCommit(counters={"read": 7}))  # over what was not finished
+        await store.close()
+        assert (await SimSpoolStore(process, spool).open("a", "stocks", EPOCH)).counters == {"read": 7}
+
+    in_world(world, main)
+
+
+def test_a_commit_that_a_kill_cut_off_behind_its_write_is_told_of_at_the_next_opening(world: World) -> None:
+    book = SpoolBook()
+    told: list[tuple[int, int]] = []
+
+    async def main(process: Process) -> None:
+        book.on_commit = lambda change: told.append((process.generation, len(change.batches)))
+        store = SimSpoolStore(process, book)
+        image = await store.open("a", "stocks", EPOCH)
+        if process.generation == 1:
+            await store.commit(change(1))
+        assert image.last_seq == (0 if process.generation == 1 else 1)
+
+    async def story() -> None:
+        node = world.node("n", main)
+        node.kill_at_point(2, "spool.write done")  # the first is that of the opening
+        node.start()
+        await node.finished
+
+    world.run(story())
+    assert told == [(2, 1)]
+
+
+def test_a_new_epoch_outlives_its_process(world: World) -> None:
+    book = SpoolBook()
+
+    async def main(process: Process) -> None:
+        store = SimSpoolStore(process, book)
+        await store.open("a", "stocks", EPOCH)
+        for seq in (1, 2, 3):
+            await store.commit(change(seq))
+        tip = await store.renew(b"epoch..2", lambda one: batch(1) if one is None else None, SpoolCommit())
+        assert (tip.last_seq, tip.spooled_bytes) == (1, batch(1).size)
+        await store.close()
+        image = await SimSpoolStore(process, book).open("a", "stocks", EPOCH)
+        assert (image.epoch, image.last_seq, image.acked_seq) == (b"epoch..2", 1, 0)
 
     in_world(world, main)

@@ -28,7 +28,7 @@ from geartrain_simulation.checkers.clocks import Clocks
 from geartrain_simulation.checkers.delivery import Delivery
 from geartrain_simulation.checkers.drain import Drain
 from geartrain_simulation.checkers.violation import ViolationError
-from geartrain_simulation.disk import Platter
+from geartrain_simulation.platter import Platter
 from geartrain_simulation.segments import LoggedRow, Row, decode_plain
 from geartrain_simulation.stores import LedgerBook, SpoolBook
 from geartrain_simulation.world import World

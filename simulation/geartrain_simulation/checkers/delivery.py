@@ -13,7 +13,7 @@ from geartrain.wire.codec import decode_control, decode_envelope, decode_header
 from geartrain.wire.envelope import Ack, Envelope, Header
 from geartrain_cloud.ingest.group import SEGMENTS
 from geartrain_simulation.checkers.violation import Breach
-from geartrain_simulation.disk import Platter
+from geartrain_simulation.platter import Platter
 from geartrain_simulation.stores import LedgerBook, SpoolBook
 
 Epoch = tuple[str, str, bytes]
