@@ -18,16 +18,20 @@ _LOG = logging.getLogger("geartrain.queries")
 
 
 class Registration:
-    """One query's entry in the ledger, as its driver keeps it.
+    """One query's entry in the ledger, as its driver keeps it: a checkpoint's, since another begins anew.
 
-    Guarantees: an entry that cannot be written costs disk space until the next one is, and never a row.
+    Guarantees: an entry that cannot be written in mid-run costs disk space until the next one is, never a
+    row.
     """
 
-    def __init__(self, folder: Path, name: str, flow: str, keys: Iterable[str]) -> None:
-        """Register; raises `LedgerError`."""
-        self._folder, self._name, self._flow = folder, name, flow
+    def __init__(self, folder: Path, query: str, identity: str, flow: str) -> None:
+        """`folder`: the log's; `identity`: the checkpoint's."""
+        self._folder, self._name, self._flow = folder, f"{query}@{identity[:12]}", flow
         self._committed: dict[str, int] = {}
-        register(folder, name, flow, keys)
+
+    def register(self, keys: Iterable[str]) -> None:
+        """Have all of `keys` kept from where it stands; raises `LedgerError`."""
+        register(self._folder, self._name, self._flow, keys)
 
     def commit(self, positions: Mapping[str, int]) -> None:
         """Say that the query is done with all up to these positions, and never reads them again."""
@@ -39,6 +43,10 @@ class Registration:
             _LOG.warning("query %s: %s", self._name, error)
         else:
             self._committed = dict(positions)
+
+    def unregister(self) -> None:
+        """Keep nothing for it any more; raises `LedgerError`."""
+        unregister(self._folder, self._name, self._flow)
 
 
 def register(folder: Path, name: str, flow: str, keys: Iterable[str]) -> None:

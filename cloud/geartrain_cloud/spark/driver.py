@@ -27,9 +27,10 @@ from geartrain.event_time import END_OF_TIME
 from geartrain.placement import Plan
 from geartrain.schema import derive
 from geartrain_cloud.ingest.alarm import plain
+from geartrain_cloud.log.queries import Registration
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.sinks.sqlite import SqliteTables
-from geartrain_cloud.spark.checkpoint import open_checkpoint, remove_checkpoint
+from geartrain_cloud.spark.checkpoint import Checkpoint, open_checkpoint, remove_checkpoint
 from geartrain_cloud.spark.compile import Query, compile_queries
 from geartrain_cloud.spark.config import DriverConfig, read_config
 from geartrain_cloud.spark.errors import QueryError
@@ -128,9 +129,25 @@ class Driver:
         declare_tables(tables, self._plan)
         if self._reset:
             for query in self._queries:
+                self._unregister(query)
                 remove_checkpoint(self._folder(query))
             tables.reset()
         return tables
+
+    def _registration(self, checkpoint: Checkpoint) -> Registration:
+        flow = self._plan.graph.name
+        return Registration(self._config.log, checkpoint.query, checkpoint.identity, flow)
+
+    def _unregister(self, query: Query) -> None:
+        """Take a query whose checkpoint goes out of those for which the log is kept."""
+        folder = self._folder(query)
+        if self._log.ready() and (folder / "identity.json").is_file():
+            try:
+                self._registration(open_checkpoint(folder, query, SHARDS)).unregister()
+            except QueryError as error:
+                _log.warning(
+                    "the log may be kept for query %s for ever: see gear log queries (%s)", query.name, error
+                )
 
     def _folder(self, query: Query) -> Path:
         return self._config.state / "checkpoints" / query.name
@@ -149,6 +166,7 @@ class Driver:
         try:
             for query in self._queries:
                 checkpoint = open_checkpoint(self._folder(query), query, SHARDS)
+                self._registration(checkpoint).register(query.channels)
                 running.append(RunningQuery(session, query, checkpoint, log_input, tables))
             self._starting = False
             self._status.enter("running")
@@ -169,6 +187,7 @@ class Driver:
                 for one in running:
                     one.settle()
                     one.check()
+                    one.writer.release(one.writer.last.batch_id)
                 _log.info("every source has ended and everything is in the tables")
                 return
             self._status.show(lambda: describe(self._log, tables, running))

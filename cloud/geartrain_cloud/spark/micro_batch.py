@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 
 from geartrain.schema import ColumnBatch
+from geartrain_cloud.log.queries import Registration
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.sinks.sqlite import SqliteTables
 from geartrain_cloud.spark.checkpoint import Checkpoint
@@ -32,6 +33,7 @@ class MicroBatchWriter:
 
     def __init__(self, checkpoint: Checkpoint, tables: SqliteTables, log: LogReader, flow: str) -> None:
         self._checkpoint, self._tables, self._log, self._flow = checkpoint, tables, log, flow
+        self._registration = Registration(log.folder, checkpoint.query, checkpoint.identity, flow)
         self.last = Written()
         self.repeated = 0
         """Micro-batches that were run again and not written, because the tables held them."""
@@ -49,6 +51,8 @@ class MicroBatchWriter:
     def _write(self, frame: DataFrame, batch_id: int) -> None:
         start = time.monotonic()
         query = self._checkpoint.query
+        # Spark asks for this one, so it has committed the one before, and never runs that again.
+        self.release(batch_id - 1)
         held, positions = self._tables.positions(query), self._checkpoint.positions(batch_id)
         packed = frame.toArrow()
         rows: dict[str, list[ColumnBatch]] = {}
@@ -63,3 +67,7 @@ class MicroBatchWriter:
         if not self._tables.write(query, batch_id, positions, rows, log_rows):
             self.repeated += 1
         self.last = Written(batch_id, time.monotonic() - start)
+
+    def release(self, batch_id: int) -> None:
+        """Let the log go up to the end of micro-batch `batch_id`, which Spark has committed."""
+        self._registration.commit(self._checkpoint.positions(batch_id))
