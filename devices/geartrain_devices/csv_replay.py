@@ -20,7 +20,7 @@ from typing import Any, ClassVar, TypeVar
 from geartrain.errors import SourceError
 from geartrain.event_time import END_OF_TIME, format_time
 from geartrain.operators.conform import describe
-from geartrain.schema import Field, Schema, derive
+from geartrain.schema import Field, Logical, Schema, derive, logicals
 from geartrain.source import Poll, Reject, Source, Split
 from geartrain_devices.csv_rows import Row, column_index, field_at, read_header, read_rows
 from geartrain_devices.csv_values import parse_field, parse_moment, shortened
@@ -94,6 +94,7 @@ class _Layout:
     width: int
     kind: Any
     schema: Schema
+    logicals: tuple[Logical | None, ...]
     columns: tuple[int, ...]
     time_index: int
     time_column: str
@@ -112,6 +113,7 @@ class _Layout:
             len(header),
             kind,
             schema,
+            logicals(kind),
             tuple(column_index(path, header, field.name) for field in schema.fields),
             column_index(path, header, source.time_column),
             source.time_column,
@@ -143,8 +145,8 @@ class _Layout:
                 raise ValueError(f"it has {len(row.fields)} columns and the header {self.width}")
             time_us = self._time(row.fields[self.time_index])
             values = [
-                self._value(field, row.fields[index])
-                for field, index in zip(self.schema.fields, self.columns, strict=True)
+                self._value(field, logical, row.fields[index])
+                for field, logical, index in zip(self.schema.fields, self.logicals, self.columns, strict=True)
             ]
             problem = self.check(self.record(values))
         except ValueError as error:
@@ -169,14 +171,19 @@ class _Layout:
         return time_us
 
     @staticmethod
-    def _value(field: Field, text: str) -> Any:
+    def _value(field: Field, logical: Logical | None, text: str) -> Any:
+        """As a column holds it: that is what can be sorted on disk."""
         try:
-            return parse_field(field, text)
+            value = parse_field(field, logical, text)
+            return value if logical is None or value is None else logical.lower(value)
         except (ValueError, OverflowError) as error:
             raise ValueError(f"column {field.name}: {error}") from None
 
     def record(self, values: Sequence[Any]) -> Any:
-        """The record of its fields' values."""
+        """The record of its columns' values."""
+        if any(self.logicals):
+            pairs = zip(self.logicals, values, strict=True)
+            values = [v if logical is None or v is None else logical.lift(v) for logical, v in pairs]
         return values[0] if self.schema.scalar else self.kind(*values)
 
 

@@ -12,16 +12,21 @@ from functools import lru_cache
 from typing import Any
 
 from geartrain.event_time import parse_time, to_datetime
-from geartrain.schema import Field, FieldType
+from geartrain.schema import Field, FieldType, Logical
 
 _INT = re.compile(r"[+-]?[0-9]+")
 _FLOAT = re.compile(r"[+-]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?|nan|inf|infinity)", re.IGNORECASE)
 _BOOLS = {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False}
 
 
-def parse_field(field: Field, text: str) -> Any:
-    """The value of one field of a row; raises `ValueError` with a sentence that does not name the column."""
-    return None if text == "" and field.optional else _PARSERS[field.type](text)
+def parse_field(field: Field, logical: Logical | None, text: str) -> Any:
+    """The value of one field of a row; raises `ValueError` with a sentence that does not name the column.
+
+    A field of a logical type is written as a decimal number, a member's name, or JSON.
+    """
+    if text == "" and field.optional:
+        return None
+    return logical.parse(text) if logical is not None else _PARSERS[field.type](text)
 
 
 def _parse_float(text: str) -> float:

@@ -3,6 +3,7 @@
 from geartrain.flow import Flow
 from geartrain.graph import Graph, Step
 from geartrain.record import Record, State
+from geartrain.schema import Digits
 from geartrain.sink import Table
 from geartrain.source import Source
 from geartrain.stream import KeyedStream, Stream
@@ -12,6 +13,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Context",
+    "Digits",
     "Flow",
     "Graph",
     "KeyedStream",

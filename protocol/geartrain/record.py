@@ -12,8 +12,9 @@ import msgspec
 
 @dataclass_transform(frozen_default=True)
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """A typed, immutable record: annotate its fields with bool, int, float, str, bytes, datetime, or one |
-    None.
+    """A typed, immutable record: annotate its fields with bool, int, float, str, bytes, datetime,
+    Annotated[Decimal, Digits(12, 2)], an Enum, a list, dict, tuple or another record, Any (one untyped
+    column), or one of them | None.
 
     >>> class Quote(Record):
     ...     symbol: str

@@ -62,7 +62,4 @@ def _step(plan: Plan, step: Step) -> dict[str, Any]:
 
 
 def _fields(schema: Schema) -> list[dict[str, str]]:
-    return [
-        {"name": field.name, "type": f"{field.type.value} | None" if field.optional else field.type.value}
-        for field in schema.fields
-    ]
+    return [{"name": field.name, "type": field.type_name} for field in schema.fields]

@@ -11,11 +11,15 @@ import math
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
+from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from geartrain.event_time import format_time
-from geartrain.schema import FieldType, Schema
+import msgspec
+
+from geartrain.event_time import format_time, from_datetime
+from geartrain.schema import Field, FieldType, Schema
 from geartrain_cloud.files import write_private
 from geartrain_cloud.sinks.layout import ORDER_COLUMNS, TableError, quoted
 
@@ -35,8 +39,9 @@ def rows(
 
     They are sorted by their fields in that order (None first, strings by code point), then by their place in
     canonical order; with `canonical` by their place alone, which is the order that a keyed step saw. where:
-    only rows whose fields equal these values. A time is `YYYY-MM-DDTHH:MM:SS[.ffffff]Z`, bytes are
-    hexadecimal, and a float that JSON cannot hold (NaN, infinite) is None.
+    only rows whose columns equal these values. A time is `YYYY-MM-DDTHH:MM:SS[.ffffff]Z`, bytes are
+    hexadecimal, a Decimal is its digits as text, an enum its member's name, and a float that JSON cannot hold
+    (NaN, infinite) is None.
 
     Raises `TableError` when there is no such file, table or field.
     """
@@ -53,7 +58,7 @@ def rows(
         statement = f"SELECT {_list(names)} FROM {quoted(table)} {chosen}"  # noqa: S608
         statement += f"ORDER BY {_list(ORDER_COLUMNS if canonical else (*names, *ORDER_COLUMNS))}"
         held = _fetch(db, path, statement, tuple((where or {}).values()))
-    readers = [(f.name, _READERS.get(f.type)) for f in schema.fields]
+    readers = [(f.name, _reader(f)) for f in schema.fields]
     return [
         {n: v if v is None or read is None else read(v) for (n, read), v in zip(readers, row, strict=True)}
         for row in held
@@ -72,6 +77,29 @@ def write_json(rows: Iterable[Mapping[str, Any]], path: str | Path) -> None:
         write_private(Path(path), content)
     except OSError as error:
         raise TableError(f"{path} cannot be written ({error.strerror or error})") from error
+
+
+def _reader(field: Field) -> Callable[[Any], Any] | None:
+    """How a value of a column becomes one of JSON, None where it is one."""
+    if field.logical.startswith("decimal("):
+        scale = int(field.logical[len("decimal(") : -1].split(",")[1])
+        return lambda unscaled: str(Decimal(unscaled).scaleb(-scale))
+    if field.logical.startswith("nested("):
+        return lambda packed: _plain(msgspec.msgpack.decode(packed))
+    return _READERS.get(field.type)
+
+
+def _plain(value: Any) -> Any:
+    """A nested value without what JSON cannot hold."""
+    if isinstance(value, float):
+        return _finite(value)
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, datetime):
+        return format_time(from_datetime(value))
+    if isinstance(value, dict):
+        return {str(_plain(name)): _plain(part) for name, part in value.items()}
+    return [_plain(part) for part in value] if isinstance(value, list) else value
 
 
 def _finite(value: float) -> float | None:

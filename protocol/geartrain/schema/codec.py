@@ -14,8 +14,9 @@ from typing import Any
 
 from geartrain.errors import SchemaError
 from geartrain.event_time import from_datetime, to_datetime
-from geartrain.schema.derive import derive, field_names
+from geartrain.schema.derive import derive, field_names, logicals
 from geartrain.schema.fields import Field, FieldType
+from geartrain.schema.logical import Logical
 
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 _PYTHON: dict[FieldType, type] = {
@@ -37,6 +38,7 @@ class RowCodec:
         self.schema = derive(kind)
         self._scalar = self.schema.scalar
         names = () if self._scalar else field_names(kind)
+        self._logicals = logicals(kind)
         self._getters: list[Callable[[Any], Any]] = [attrgetter(n) for n in names]
         self._allowed = [self._types(f) for f in self.schema.fields]
 
@@ -48,20 +50,31 @@ class RowCodec:
     def to_columns(self, values: Sequence[Any]) -> list[list[Any]]:
         """One list a field, in schema order; DATETIME as int microseconds. The values must conform."""
         columns = [list(values)] if self._scalar else [list(map(get, values)) for get in self._getters]
-        for field, column in zip(self.schema.fields, columns, strict=True):
-            if field.type is FieldType.DATETIME:
+        for field, logical, column in zip(self.schema.fields, self._logicals, columns, strict=True):
+            if logical is not None:
+                column[:] = [None if v is None else logical.lower(v) for v in column]
+            elif field.type is FieldType.DATETIME:
                 column[:] = [None if v is None else from_datetime(v) for v in column]
         return columns
 
     def from_columns(self, columns: Sequence[list[Any]]) -> list[Any]:
-        """Records of the codec's type; the reverse of `to_columns`."""
+        """Records of the codec's type; the reverse of `to_columns`.
+
+        Raises `SchemaError` for a column of a logical type that `to_columns` cannot have made.
+        """
         ready = [
-            [None if v is None else to_datetime(v) for v in column]
-            if field.type is FieldType.DATETIME
-            else column
-            for field, column in zip(self.schema.fields, columns, strict=True)
+            self._lifted(field, logical, column)
+            for field, logical, column in zip(self.schema.fields, self._logicals, columns, strict=True)
         ]
         return list(ready[0]) if self._scalar else list(map(self.kind, *ready))
+
+    @staticmethod
+    def _lifted(field: Field, logical: Logical | None, column: list[Any]) -> list[Any]:
+        if logical is not None:
+            return [None if v is None else logical.lift(v) for v in column]
+        if field.type is FieldType.DATETIME:
+            return [None if v is None else to_datetime(v) for v in column]
+        return column
 
     def conform(self, values: Sequence[Any]) -> tuple[Sequence[Any], list[tuple[int, str]]]:
         """Check that the values fit the schema.
@@ -81,7 +94,7 @@ class RowCodec:
         return checked, wrong
 
     def _fits(self, values: Sequence[Any]) -> bool:
-        if not self._scalar and set(map(type, values)) != {self.kind}:
+        if any(self._logicals) or (not self._scalar and set(map(type, values)) != {self.kind}):
             return False
         for position, field in enumerate(self.schema.fields):
             column: Sequence[Any] = values if self._scalar else list(map(self._getters[position], values))
@@ -91,10 +104,11 @@ class RowCodec:
 
     def _repaired(self, value: Any) -> Any:
         if self._scalar:
-            return _fit(self.schema.fields[0], value)
+            return _fit(self.schema.fields[0], self._logicals[0], value)
         if type(value) is not self.kind:
             raise SchemaError(f"expected a {self.schema.name}, got {_short(value)}")
-        parts = [_fit(f, get(value)) for f, get in zip(self.schema.fields, self._getters, strict=True)]
+        fields = zip(self.schema.fields, self._logicals, self._getters, strict=True)
+        parts = [_fit(field, logical, get(value)) for field, logical, get in fields]
         return self.kind(*parts)
 
 
@@ -118,12 +132,17 @@ def _encodable(text: str) -> bool:
     return True
 
 
-def _fit(field: Field, value: Any) -> Any:
+def _fit(field: Field, logical: Logical | None, value: Any) -> Any:
     """`value` in the normal form of `field`; raises with one sentence."""
     if value is None:
         if field.optional:
             return None
         raise SchemaError(f"field {field.name} is None but is not optional")
+    if logical is not None:
+        try:
+            return logical.fit(value)
+        except SchemaError as error:
+            raise SchemaError(f"field {field.name} {error}") from None
     kind = _PYTHON[field.type]
     if field.type is FieldType.FLOAT64 and type(value) is int:
         return float(value)

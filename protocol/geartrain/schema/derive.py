@@ -9,6 +9,8 @@ import dataclasses
 import types
 import typing
 from datetime import datetime
+from decimal import Decimal
+from enum import Enum
 from functools import lru_cache
 from typing import Any
 
@@ -16,6 +18,7 @@ import msgspec
 
 from geartrain.errors import SchemaError
 from geartrain.schema.fields import Field, FieldType, Schema
+from geartrain.schema.logical import DecimalField, Digits, EnumField, Logical, NestedField
 
 _SCALARS: dict[Any, FieldType] = {
     bool: FieldType.BOOL,
@@ -26,6 +29,7 @@ _SCALARS: dict[Any, FieldType] = {
     datetime: FieldType.DATETIME,
 }
 _NAMES = ", ".join(t.__name__ for t in _SCALARS)
+_NESTED = (list, dict, tuple)
 
 
 def is_record_type(kind: Any) -> bool:
@@ -52,17 +56,10 @@ def derive(kind: Any) -> Schema:
     if kind in _SCALARS:
         return Schema(kind.__name__, (Field("value", _SCALARS[kind]),), scalar=True)
     if not is_record_type(kind):
-        raise SchemaError(
-            f"{_name(kind)} cannot be a record: use a geartrain.Record, a dataclass, a NamedTuple or "
-            f"one of {_NAMES}"
-        )
-    try:
-        hints = typing.get_type_hints(kind)
-    except NameError as error:
-        raise SchemaError(
-            f"record {kind.__name__}: {error}; declare its field types at module level"
-        ) from None
+        logical = _logical(kind, f"{_name(kind)} cannot be a record")
+        return Schema(_name(kind), (Field("value", logical.plain, False, logical.text),), scalar=True)
     names = field_names(kind)
+    hints = _hints(kind)
     for name in names:
         if name.startswith("_"):
             raise SchemaError(
@@ -71,18 +68,63 @@ def derive(kind: Any) -> Schema:
     return Schema(kind.__name__, tuple(_field(kind.__name__, name, hints[name]) for name in names))
 
 
+@lru_cache(maxsize=1024)
+def logicals(kind: Any) -> tuple[Logical | None, ...]:
+    """How the values of each field of a type that `derive` takes become its column; None for plain ones."""
+    if not is_record_type(kind):
+        return (None if kind in _SCALARS else _logical(kind, ""),)
+    hints = _hints(kind)
+    found = (_without_none(hints[name])[0] for name in field_names(kind))
+    return tuple(None if hint in _SCALARS else _logical(hint, "") for hint in found)
+
+
+def _hints(kind: type[Any]) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(kind, include_extras=True)
+    except NameError as error:
+        raise SchemaError(
+            f"record {kind.__name__}: {error}; declare its field types at module level"
+        ) from None
+
+
 def _field(record: str, name: str, hint: Any) -> Field:
-    optional = False
+    hint, optional = _without_none(hint)
+    if hint in _SCALARS:
+        return Field(name, _SCALARS[hint], optional)
+    logical = _logical(hint, f"record {record}, field {name}: {_name(hint)} is not a field type")
+    return Field(name, logical.plain, optional, logical.text)
+
+
+def _without_none(hint: Any) -> tuple[Any, bool]:
+    """(the type without `| None`, whether it had that); Any has it."""
+    if hint is Any:
+        return hint, True
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         others = [a for a in typing.get_args(hint) if a is not type(None)]
-        optional = len(others) < len(typing.get_args(hint))
-        hint = others[0] if len(others) == 1 else hint
-    if hint not in _SCALARS:
-        raise SchemaError(
-            f"record {record}, field {name}: {_name(hint)} is not a field type; use one of {_NAMES}, "
-            "or one of them | None"
-        )
-    return Field(name, _SCALARS[hint], optional)
+        if len(others) < len(typing.get_args(hint)):
+            return typing.Union[tuple(others)], True  # noqa: UP007
+    return hint, False
+
+
+def _logical(hint: Any, what: str) -> Logical:
+    """The logical type of a hint that is no plain one; raises `SchemaError`, which begins with `what`."""
+    if typing.get_origin(hint) is typing.Annotated:
+        digits = [extra for extra in hint.__metadata__ if isinstance(extra, Digits)]
+        if hint.__origin__ is Decimal and digits:
+            return DecimalField(digits[0])
+    if hint is Decimal:
+        raise SchemaError(f"{what}: say how many digits it has, as in Annotated[Decimal, Digits(12, 2)]")
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return EnumField(hint)
+    if hint in (Any, *_NESTED) or typing.get_origin(hint) in _NESTED or is_record_type(hint):
+        try:
+            return NestedField(hint)
+        except SchemaError as error:
+            raise SchemaError(f"{what} ({error})") from None
+    raise SchemaError(
+        f"{what}: use one of {_NAMES}, Annotated[Decimal, Digits(...)], an Enum, a list, a dict, a tuple, a "
+        "record or Any (one untyped column), or one of them | None"
+    )
 
 
 def _name(kind: Any) -> str:

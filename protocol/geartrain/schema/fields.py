@@ -30,11 +30,19 @@ class FieldType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field: its name, its type, and whether None is a value of it."""
+    """One field: its name, the type of its column, whether None is a value of it, and what the column means
+    where that is more than its type says (`decimal(12,2)`, `enum(OPEN,SHUT)`, `nested(list[float])`).
+    """
 
     name: str
     type: FieldType
     optional: bool = False
+    logical: str = ""
+
+    @property
+    def type_name(self) -> str:
+        """Its type for people."""
+        return f"{self.logical or self.type.value}{' | None' if self.optional else ''}"
 
 
 @dataclass(frozen=True)
@@ -52,7 +60,9 @@ class Schema:
 
     def to_json(self) -> str:
         """The canonical text of the schema."""
-        fields = [[f.name, f.type.value, f.optional] for f in self.fields]
+        fields = [
+            [f.name, f.type.value, f.optional, *([f.logical] if f.logical else [])] for f in self.fields
+        ]
         return json.dumps({"name": self.name, "fields": fields, "scalar": self.scalar}, separators=(",", ":"))
 
     @staticmethod
@@ -62,7 +72,10 @@ class Schema:
         """
         try:
             raw: Any = json.loads(text)
-            fields = tuple(Field(str(n), FieldType(t), bool(o)) for n, t, o in raw["fields"])
+            fields = tuple(
+                Field(str(n), FieldType(t), bool(o), *map(str, logical))
+                for n, t, o, *logical in raw["fields"]
+            )
             schema = Schema(str(raw["name"]), fields, bool(raw["scalar"]))
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise SchemaError(f"a schema that was announced cannot be read: {error}") from None

@@ -1,0 +1,229 @@
+"""Field types beyond the six plain ones, each over a plain one: Decimal, enum, and anything nested.
+
+Stands between a Python value and its column. On the wire, in the log and in tables the column is one of the
+plain types; the schema says what it means. Guarantees: a value in its normal form comes back from its column
+unchanged.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import types
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Context, Decimal, Inexact, InvalidOperation
+from enum import Enum
+from typing import Any, Protocol
+
+import msgspec
+
+from geartrain.errors import SchemaError
+from geartrain.schema.fields import FieldType
+
+DIGITS_MAX = 18
+"""Digits of a Decimal field: its unscaled value is an int64."""
+_DEPTH_MAX = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Digits:
+    """How many decimal digits a Decimal field has, `scale` of them behind the point.
+
+    >>> from decimal import Decimal
+    >>> from typing import Annotated
+    >>> from geartrain import Digits, Record
+    >>> class Order(Record):
+    ...     price: Annotated[Decimal, Digits(12, 2)]
+    """
+
+    precision: int
+    scale: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.scale <= self.precision <= DIGITS_MAX or not self.precision:
+            raise SchemaError(
+                f"Digits({self.precision}, {self.scale}): use 1 to {DIGITS_MAX} digits, of which none or "
+                "some are behind the point"
+            )
+
+
+class Logical(Protocol):
+    """How values of one field are brought into their column and back.
+
+    text: its name in a schema; plain: the type of the column.
+    """
+
+    @property
+    def text(self) -> str:
+        """Its name in a schema."""
+        ...
+
+    @property
+    def plain(self) -> FieldType:
+        """The type of its column."""
+        ...
+
+    def fit(self, value: Any) -> Any:
+        """`value` in its normal form; raises `SchemaError` with half a sentence where it is no such value."""
+        ...
+
+    def lower(self, value: Any) -> Any:
+        """A value in normal form as the column holds it."""
+        ...
+
+    def lift(self, raw: Any) -> Any:
+        """The value of what a column holds; raises `SchemaError` for what `lower` cannot have made."""
+        ...
+
+    def parse(self, text: str) -> Any:
+        """The value that a person wrote; raises `ValueError` with a sentence."""
+        ...
+
+
+@dataclass(frozen=True)
+class DecimalField:
+    """A Decimal of so many digits; its column holds the unscaled int64."""
+
+    digits: Digits
+    plain = FieldType.INT64
+
+    @property
+    def text(self) -> str:
+        """`decimal(precision,scale)`."""
+        return f"decimal({self.digits.precision},{self.digits.scale})"
+
+    def fit(self, value: Any) -> Any:
+        """With exactly `scale` digits behind the point; more than these are refused, not rounded."""
+        if type(value) is int:
+            value = Decimal(value)
+        if type(value) is not Decimal:
+            raise SchemaError(f"must be a Decimal, got {type(value).__name__}")
+        if not value.is_finite():
+            raise SchemaError(f"is {value}, which does not fit {self.text}")
+        exact = Context(prec=self.digits.precision, traps=[Inexact, InvalidOperation])
+        try:
+            fitted = value.quantize(Decimal((0, (1,), -self.digits.scale)), context=exact)
+        except (Inexact, InvalidOperation):
+            raise SchemaError(f"is {value}, which does not fit {self.text}") from None
+        return fitted or abs(fitted)  # a column of ints has one zero
+
+    def lower(self, value: Decimal) -> int:
+        """The unscaled value."""
+        return int(value.scaleb(self.digits.scale))
+
+    def lift(self, raw: int) -> Decimal:
+        """The Decimal of an unscaled value."""
+        if abs(raw) >= 10**self.digits.precision:
+            raise SchemaError(f"a column of {self.text} holds the unscaled value {raw}")
+        return Decimal(raw).scaleb(-self.digits.scale)
+
+    def parse(self, text: str) -> Any:
+        """A plain decimal number."""
+        if not re.fullmatch(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)", text.strip()):
+            raise ValueError(f"{text[:60]!r} is not a decimal number")
+        try:
+            return self.fit(Decimal(text.strip()))
+        except SchemaError as error:
+            raise ValueError(f"the number {error}") from None
+
+
+@dataclass(frozen=True)
+class EnumField:
+    """A member of an Enum; its column holds the member's name."""
+
+    kind: type[Enum]
+    plain = FieldType.STR
+
+    @property
+    def text(self) -> str:
+        """`enum(A,B,...)`: the names of the members in their order."""
+        return f"enum({','.join(self.kind.__members__)})"
+
+    def fit(self, value: Any) -> Any:
+        """A member of this very Enum."""
+        if type(value) is not self.kind:
+            raise SchemaError(f"must be a {self.kind.__name__}, got {type(value).__name__}")
+        return value
+
+    def lower(self, value: Enum) -> str:
+        """The member's name."""
+        return value.name
+
+    def lift(self, raw: str) -> Enum:
+        """The member of a name."""
+        try:
+            return self.kind[raw]
+        except KeyError:
+            raise SchemaError(f"a column of {self.text} holds {raw[:60]!r}") from None
+
+    def parse(self, text: str) -> Any:
+        """A member's name."""
+        try:
+            return self.kind[text.strip()]
+        except KeyError:
+            names = ", ".join(self.kind.__members__)
+            raise ValueError(f"{text[:60]!r} is none of {names}") from None
+
+
+class NestedField:
+    """A list, dictionary, nested record or untyped value; its column holds msgpack."""
+
+    plain = FieldType.BYTES
+
+    def __init__(self, kind: Any) -> None:
+        """`kind`: its Python type; raises `SchemaError` for one that msgpack cannot carry."""
+        self.text = f"nested({type_text(kind)})"
+        try:
+            self._decode: Callable[[bytes], Any] = msgspec.msgpack.Decoder(kind).decode
+        except (TypeError, ValueError) as error:
+            raise SchemaError(str(error)) from None
+        self._parse: Callable[[str], Any] = msgspec.json.Decoder(kind).decode
+
+    def fit(self, value: Any) -> Any:
+        """As it comes back from its bytes, so that no step can tell whether it has travelled."""
+        try:
+            return self._decode(msgspec.msgpack.encode(value))
+        except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+            raise SchemaError(f"does not fit {self.text}: {error}") from None
+
+    def lower(self, value: Any) -> bytes:
+        """Its msgpack."""
+        return msgspec.msgpack.encode(value)
+
+    def lift(self, raw: bytes) -> Any:
+        """The value of its msgpack."""
+        try:
+            return self._decode(raw)
+        except (ValueError, RecursionError, msgspec.MsgspecError) as error:
+            raise SchemaError(f"a column of {self.text} holds something else: {error}") from None
+
+    def parse(self, text: str) -> Any:
+        """A value written as JSON."""
+        try:
+            return self._parse(text)
+        except (ValueError, RecursionError, msgspec.MsgspecError) as error:
+            raise ValueError(f"{text[:60]!r} is not the JSON of {self.text}: {error}") from None
+
+
+def type_text(kind: Any, depth: int = 0) -> str:
+    """A Python type as part of a schema: the same text for the same layout, whatever its classes are
+    called.
+    """
+    arguments = typing.get_args(kind)
+    if not arguments and isinstance(kind, type):
+        if depth > _DEPTH_MAX or not _has_fields(kind):
+            return kind.__name__
+        parts = typing.get_type_hints(kind).items()
+        return "{" + ",".join(f"{name}:{type_text(part, depth + 1)}" for name, part in parts) + "}"
+    origin = typing.get_origin(kind)
+    inner = ["..." if part is Ellipsis else type_text(part, depth + 1) for part in arguments]
+    if origin in (typing.Union, types.UnionType):
+        return "|".join(inner)
+    name = str(getattr(origin or kind, "__name__", kind))
+    return f"{name}[{','.join(inner)}]" if inner else name
+
+
+def _has_fields(kind: type) -> bool:
+    return issubclass(kind, msgspec.Struct) or dataclasses.is_dataclass(kind) or hasattr(kind, "_fields")
