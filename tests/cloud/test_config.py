@@ -8,6 +8,7 @@ import pytest
 
 from geartrain.errors import ConfigError
 from geartrain_cloud.ingest.config import IngestConfig, read_config
+from geartrain_cloud.log.retention import Retention
 
 GOOD = """
 log = "data/log"
@@ -55,6 +56,17 @@ def test_flow_of_live_sources_says_how_long_it_waits(tmp_path: Path) -> None:
     assert (flow.bounded, flow.join_timeout_s, flow.idle_after_s) == (False, 60, 2.5)
 
 
+def test_log_may_be_a_table(tmp_path: Path) -> None:
+    plain = read(tmp_path, GOOD)
+    assert (plain.partitions, plain.retention, plain.merge, plain.merge_grace_s) == (1, Retention(), True, 60)
+    more = "partitions = 4, retain_s = 3.5, retain_bytes = 9, merge = false, merge_grace_s = 1"
+    table = f'{{ folder = "data/log", {more} }}'
+    config = read(tmp_path, GOOD.replace('"data/log"', table))
+    assert config.log == plain.log
+    assert (config.partitions, config.retention) == (4, Retention(3.5, 9))
+    assert (config.merge, config.merge_grace_s) == (False, 1)
+
+
 def test_broker_has_a_default_and_may_be_ipv6(tmp_path: Path) -> None:
     config = read(tmp_path, GOOD.replace('broker = "broker.example:8883"', ""))
     assert (config.broker_host, config.broker_port) == ("127.0.0.1", 1883)
@@ -67,6 +79,18 @@ def test_broker_has_a_default_and_may_be_ipv6(tmp_path: Path) -> None:
     [
         ('log = "data/log"', "", "log: give the folder"),
         ('"data/log"', "7", "log: give the folder"),
+        ('"data/log"', "{ merge = true }", "log: give the folder"),
+        ('"data/log"', '{ folder = "l", merges = true }', "log.merges: there is no such setting"),
+        ('"data/log"', '{ folder = "l", merge = 1 }', "log.merge: give true or false, not 1"),
+        ('"data/log"', '{ folder = "l", partitions = 0 }', "log.partitions: give a whole number above 0"),
+        (
+            '"data/log"',
+            '{ folder = "l", partitions = 65 }',
+            "log.partitions: at most 64, one for each",
+        ),
+        ('"data/log"', '{ folder = "l", retain_s = 0 }', "log.retain_s: give a number of seconds above 0"),
+        ('"data/log"', '{ folder = "l", retain_bytes = 1.5 }', "log.retain_bytes: give a whole number"),
+        ('"data/log"', '{ folder = "l", merge_grace_s = -1 }', "log.merge_grace_s: give a number of seconds"),
         ("group_commit_ms", "group_comit_ms", "group_comit_ms: there is no such setting"),
         ("= 50", '= "50"', "group_commit_ms: give a whole number above 0, not '50'"),
         ("= 50", "= true", "group_commit_ms: give a whole number above 0, not True"),

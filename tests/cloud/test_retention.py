@@ -118,3 +118,24 @@ def test_ingest_goes_on_while_and_after_rows_go(tmp_path: Path, capsys: pytest.C
     assert json.loads(capsys.readouterr().out)["segments"] == 0
     assert main(["log", "trim", "--state", str(tmp_path)]) == 2
     assert "say what may go" in capsys.readouterr().err
+
+
+def test_gear_lists_and_forgets_queries(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    *_, third = three_segments(tmp_path)
+    commit(tmp_path, "keyed@1", FLOW, {"quotes": third})
+    state = ["--state", str(tmp_path)]
+    capsys.readouterr()
+    assert main(["log", "queries", *state, "--json"]) == 0
+    listed = [{"name": "keyed@1", "flow": FLOW, "key": "quotes", "position": third}]
+    assert json.loads(capsys.readouterr().out) == listed
+    assert main(["log", "queries", *state]) == 0
+    assert "keyed@1" in capsys.readouterr().out
+    assert main(["log", "forget", "keyed", *state]) == 2
+    assert "no query 'keyed' is registered" in capsys.readouterr().err
+    assert main(["log", "forget", "keyed@1", *state]) == 0
+    assert main(["log", "queries", *state]) == 0
+    assert "nothing of the log may go" in capsys.readouterr().out
+    assert main(["log", "ls", *state, "--json"]) == 0
+    (quotes,) = [one for one in json.loads(capsys.readouterr().out) if one["channel"] == "quotes"]
+    size = sum(path.stat().st_size for path in (tmp_path / "segments").rglob("*.arrow"))
+    assert (quotes["segments"], quotes["bytes"], quotes["old_files"]) == (3, size, 0)

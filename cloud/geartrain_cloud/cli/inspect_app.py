@@ -78,6 +78,25 @@ def log_trim(
     trim_log(state, Retention(seconds, bytes_max), as_json=json)
 
 
+@log_app.command("queries")
+def log_queries(state: State = HERE, json: Json = False) -> None:
+    """List the queries that read the log, and up to where each is done: beyond that, nothing may go."""
+    from geartrain_cloud.cli.log import list_queries
+
+    list_queries(state, as_json=json)
+
+
+@log_app.command("forget")
+def log_forget(
+    name: Annotated[str, typer.Argument(metavar="QUERY", help="The query's name, as queries shows it.")],
+    state: State = HERE,
+) -> None:
+    """Keep nothing of the log for a query any more, because it has ended for good."""
+    from geartrain_cloud.cli.log import forget_query
+
+    forget_query(state, name)
+
+
 def devices(state: State = HERE, json: Json = False) -> None:
     """Show where each device stands, and which one holds the clock."""
     from geartrain_cloud.cli.devices import list_devices

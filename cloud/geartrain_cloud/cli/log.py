@@ -1,6 +1,7 @@
 """`gear log`: what is in the log, and whether it is whole.
 
-Reads what ingest has committed, while it runs or afterwards. Guarantees: nothing is written.
+Reads what ingest has committed, while it runs or afterwards. Guarantees: nothing is written but by
+`trim` and `forget`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from geartrain.ports import Entry
 from geartrain_cloud.cli.screen import print_json, results, table_of
 from geartrain_cloud.cli.state_place import log_folder
 from geartrain_cloud.log.browse import places
+from geartrain_cloud.log.queries import registered, unregister
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.log.retention import Retention, retain
 from geartrain_cloud.log.verify import Damage, verify_log
@@ -34,6 +36,9 @@ def list_log(state: Path, *, as_json: bool) -> None:
             "position": info.newest.number,
             "rows": info.rows,
             "segments": info.segments,
+            "bytes": info.bytes,
+            "old_files": info.replaced,
+            "old_bytes": info.replaced_bytes,
             "clock": info.newest.clock,
             "clock_time": time_text(info.newest.clock),
         }
@@ -42,9 +47,10 @@ def list_log(state: Path, *, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    heads = ["flow", "channel", "partition", "first", "position", "rows", "segments", "clock"]
-    lines = [[*(str(one[h]) for h in heads[:-1]), str(one["clock_time"] or "not yet")] for one in found]
-    results().print(table_of("", heads, lines, numbers=range(2, 7)))
+    names = ["flow", "channel", "partition", "first", "position", "rows", "segments", "bytes", "old_files"]
+    heads = [*(name.replace("_", " ") for name in names), "clock"]
+    lines = [[*(str(one[n]) for n in names), str(one["clock_time"] or "not yet")] for one in found]
+    results().print(table_of("", heads, lines, numbers=range(2, 9)))
 
 
 def show_log(
@@ -131,6 +137,30 @@ def trim_log(state: Path, limits: Retention, *, as_json: bool) -> None:
     results().print(
         f"removed {done.segments:,} segments ({done.bytes:,} bytes), {done.bytes_left:,} bytes are left{held}"
     )
+
+
+def list_queries(state: Path, *, as_json: bool) -> None:
+    """Print the queries for which the log is kept; raises `GeartrainError`."""
+    found = [asdict(one) for one in registered(log_folder(state))]
+    if as_json:
+        print_json(found)
+        return
+    heads = ["name", "flow", "key", "position"]
+    out = results()
+    out.print(table_of("", heads, [[str(one[head]) for head in heads] for one in found], numbers=(3,)))
+    if not found:
+        out.print("no query is registered: nothing of the log may go")
+
+
+def forget_query(state: Path, name: str) -> None:
+    """Keep nothing for a query any more, which has ended for good; raises `GeartrainError`."""
+    folder = log_folder(state)
+    flows = sorted({one.flow for one in registered(folder) if one.name == name})
+    if not flows:
+        raise ConfigError(f"no query {name!r} is registered: see gear log queries")
+    for flow in flows:
+        unregister(folder, name, flow)
+    results().print(printable(f"nothing is kept for {name} any more"))
 
 
 def time_text(time_us: int) -> str | None:

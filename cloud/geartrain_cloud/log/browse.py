@@ -5,6 +5,7 @@ Stands on the read side, for `gear`. Guarantees: nothing is written; one call se
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,12 +31,19 @@ _LETTERS = RowCodec(Letter)
 
 @dataclass(frozen=True, slots=True)
 class PlaceInfo:
-    """One (flow, channel, partition): its newest entry, and what its entries hold together."""
+    """One (flow, channel, partition): its newest entry, and what its entries hold together.
+
+    bytes: of its segments; replaced, replaced_bytes: files that no entry names any more, and that are deleted
+    once no reader can come by them.
+    """
 
     newest: Entry
     first: int
     rows: int
     segments: int
+    bytes: int = 0
+    replaced: int = 0
+    replaced_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +86,24 @@ def places(folder: Path) -> list[PlaceInfo]:
     with ledger_of(folder) as ledger:
         ledger.execute("BEGIN")
         found = ledger.execute(query).fetchall()
+        sizes, old = _sizes(ledger, "segments"), _sizes(ledger, "replaced")
         return [
             PlaceInfo(
                 read_entry(ledger.execute(newest, (flow, channel, partition, last)).fetchone()),
                 first,
                 rows,
                 segments - has_empty,
+                sizes.get((flow, channel, partition), (0, 0))[1],
+                *old.get((flow, channel, partition), (0, 0)),
             )
             for flow, channel, partition, first, last, rows, segments, has_empty in found
         ]
+
+
+def _sizes(ledger: sqlite3.Connection, table: str) -> dict[tuple[str, str, int], tuple[int, int]]:
+    """By place, how many files and bytes a table lists."""
+    query = f"SELECT flow, channel, partition, count(*), sum(size) FROM {table} GROUP BY 1, 2, 3"  # noqa: S608
+    return {(f, c, p): (count, size) for f, c, p, count, size in ledger.execute(query)}
 
 
 def all_cursors(folder: Path) -> list[AckCursor]:
