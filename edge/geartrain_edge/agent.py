@@ -26,6 +26,7 @@ from geartrain_edge.admission import DECLARED, Admission
 from geartrain_edge.backlog import Backlog, Counters, Identity
 from geartrain_edge.errors import AlarmError
 from geartrain_edge.intake import Intake
+from geartrain_edge.precedence import Precedence
 from geartrain_edge.renewal import FLIP, Flip, Rewriter
 from geartrain_edge.sealing import Positions, Progress, Sealer
 from geartrain_edge.settings import AgentSettings, Policy
@@ -74,8 +75,12 @@ class Agent:
         net: Net,
         clock: Clock,
         randomness: Randomness,
+        precedence: Precedence | None = None,
     ) -> None:
+        """`precedence`: what the agents of one process share, each of which runs another flow."""
         self._settings, self._plan = settings, plan
+        shared = precedence or Precedence()
+        self._turn = shared.turn(plan.graph.name, is_urgent=settings.urgent)
         self._effects = Effects(store, net, clock, randomness)
         self._state, self._reason = "starting", ""
         self._stopping, self._stop_asked = False, asyncio.Event()
@@ -150,7 +155,7 @@ class Agent:
         # Apart, because those of the intake are true only with the commit that they belong to.
         counters, uplink_counters = Counters(image.counters), Counters(image.counters)
         who = Identity(settings.device, plan.graph.name, image.epoch)
-        uplink = Uplink(settings.uplink, who, self._effects, backlog, uplink_counters)
+        uplink = Uplink(settings.uplink, who, self._effects, backlog, uplink_counters, self._turn)
         shedder = Shedder(who, self._effects.store, backlog, counters, lambda: uplink.acked_seq)
         return _Life(
             image,
@@ -246,6 +251,7 @@ class Agent:
                 await self._open(life, life.welcome)
                 continue
             await self._room(life)
+            await self._turn.give_way()
             rows = await self._gather(life)
             if await self._commit(life) or rows:
                 idle_s = _IDLE_S_MIN
@@ -308,6 +314,8 @@ class Agent:
             if batches:
                 life.progress = after
             life.backlog.committed(batches)
+            if batches:
+                life.uplink.come_first()
             if admitted.gaps:
                 life.backlog.replaced(admitted.freed_bytes)
                 await life.uplink.forget()

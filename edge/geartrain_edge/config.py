@@ -1,4 +1,4 @@
-"""The agent's TOML file: read, checked, and turned into settings and a plan.
+"""The agent's TOML file: read, checked, and turned into the settings and the plan of each of its flows.
 
 The first thing that an agent does. Guarantees: whatever is wrong with the file, the flow it names or an
 option in it is one `ConfigError` that names the file and the key.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -59,10 +59,23 @@ class _Uplink(_Section, frozen=True):
     flip_window_s: Positive = _DEFAULT.uplink.flip_window_s
 
 
+class _Flow(_Section, frozen=True):
+    """One of several flows; a table that it does not have is that of the file."""
+
+    flow: str
+    cut: str | list[str] = "auto"
+    urgent: bool = False
+    spool: _Spool | None = None
+    commit: _Commit | None = None
+    uplink: _Uplink | None = None
+    steps: Options = msgspec.field(default_factory=dict)
+    sources: Options = msgspec.field(default_factory=dict)
+
+
 class _File(_Section, frozen=True):
     device: str
-    flow: str
     state: str
+    flow: str = ""
     broker: str = "127.0.0.1:1883"
     cut: str | list[str] = "auto"
     spool: _Spool = msgspec.field(default_factory=_Spool)
@@ -70,11 +83,14 @@ class _File(_Section, frozen=True):
     uplink: _Uplink = msgspec.field(default_factory=_Uplink)
     steps: Options = msgspec.field(default_factory=dict)
     sources: Options = msgspec.field(default_factory=dict)
+    flows: list[_Flow] = msgspec.field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class AgentConfig:
-    """A checked file. `state` is the agent's folder; relative paths are below the working directory."""
+    """What a checked file says of one flow. `state` is the folder of its spool; relative paths are below the
+    working directory; where: what stands before the keys of the flow in the file, "" or "flows[0].".
+    """
 
     path: str
     settings: AgentSettings
@@ -85,6 +101,7 @@ class AgentConfig:
     port: int
     steps: Options = field(default_factory=dict)
     sources: Options = field(default_factory=dict)
+    where: str = ""
 
     @property
     def spool_file(self) -> Path:
@@ -101,7 +118,7 @@ class AgentConfig:
         try:
             graph = load_flow(self.flow).graph()
         except GeartrainError as error:
-            raise ConfigError(f"{self.path}: flow: {error}") from None
+            raise ConfigError(f"{self.path}: {self.where}flow: {error}") from None
         ours = {step.id for step in graph.sources()}
         for section, options, found in (("sources", self.sources, True), ("steps", self.steps, False)):
             wrong = [
@@ -111,21 +128,116 @@ class AgentConfig:
             ]
             if wrong:
                 other = "steps" if found else "sources"
-                raise ConfigError(f"{self.path}: [{section}.{wrong[0]}]: write [{other}.{wrong[0]}] instead")
-            graph = graph.with_options(options, f"{self.path}: [{section}]")
+                raise ConfigError(
+                    f"{self.path}: [{self.where}{section}.{wrong[0]}]: write "
+                    f"[{self.where}{other}.{wrong[0]}] instead"
+                )
+            graph = graph.with_options(options, f"{self.path}: [{self.where}{section}]")
         try:
             plan = make_plan(graph, self.cut)
         except GeartrainError as error:
-            raise ConfigError(f"{self.path}: cut: {error}") from None
+            raise ConfigError(f"{self.path}: {self.where}cut: {error}") from None
         try:
             check_policy(plan, self.settings.policy)
         except ConfigError as error:
-            raise ConfigError(f"{self.path}: {error}") from None
+            raise ConfigError(f"{self.path}: {self.where}{error}") from None
         return plan
 
 
+def load(path: str) -> list[tuple[AgentConfig, Plan]]:
+    """Every flow of the TOML file `path`, loaded and cut, each with a folder of its own where they are
+    several; raises `ConfigError` naming the file and the key.
+    """
+    configs = read_configs(path)
+    if not configs[0].where:
+        return [(configs[0], configs[0].plan())]
+    loaded: dict[str, tuple[AgentConfig, Plan]] = {}
+    for config in configs:
+        plan = config.plan()
+        name = plan.graph.name
+        if name in loaded:
+            raise ConfigError(f"{path}: {config.where}flow: flow {name} is here twice; a device runs it once")
+        try:
+            check_name("flow", name)
+        except GeartrainError as error:
+            raise ConfigError(f"{path}: {config.where}flow: {error}") from None
+        if not name.strip("."):
+            raise ConfigError(f"{path}: {config.where}flow: flow {name!r} cannot name a folder: rename it")
+        loaded[name] = replace(config, state=config.state / name), plan
+    return list(loaded.values())
+
+
 def read_config(path: str) -> AgentConfig:
-    """The configuration in the TOML file `path`; raises `ConfigError` naming the file and the key."""
+    """The configuration of the only flow in the TOML file `path`; raises `ConfigError` as `read_configs`."""
+    found = read_configs(path)
+    if len(found) > 1:
+        raise ConfigError(f"{path}: there are {len(found)} flows; one was expected")
+    return found[0]
+
+
+def read_configs(path: str) -> list[AgentConfig]:
+    """The configuration of each flow in the TOML file `path`; raises `ConfigError` naming the file and the
+    key.
+    """
+    found = _read(path)
+    try:
+        check_name("device", found.device)
+    except GeartrainError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    if not found.state:
+        raise ConfigError(f"{path}: state: name the folder that the agent keeps its spool in")
+    host, port = _address(path, found.broker)
+    return [
+        AgentConfig(
+            path,
+            _settings(path, found, flow, where),
+            flow.flow,
+            flow.cut if isinstance(flow.cut, str) else tuple(flow.cut),
+            Path(found.state),
+            host,
+            port,
+            flow.steps,
+            flow.sources,
+            where,
+        )
+        for where, flow in _flows(path, found)
+    ]
+
+
+def _flows(path: str, found: _File) -> list[tuple[str, _Flow]]:
+    """The flows of a file, each with what stands before its keys."""
+    if not found.flows:
+        if not found.flow:
+            raise ConfigError(f"{path}: flow is missing")
+        return [("", _Flow(found.flow, found.cut, steps=found.steps, sources=found.sources))]
+    one = _File(found.device, found.state)
+    for key in ("flow", "cut", "steps", "sources"):
+        if getattr(found, key) != getattr(one, key):
+            raise ConfigError(f"{path}: {key}: there are [[flows]]: write it below the one that it is for")
+    return [(f"flows[{number}].", flow) for number, flow in enumerate(found.flows)]
+
+
+def _settings(path: str, found: _File, flow: _Flow, where: str) -> AgentSettings:
+    spool, commit = flow.spool or found.spool, flow.commit or found.commit
+    uplink = UplinkSettings(**msgspec.structs.asdict(flow.uplink or found.uplink))
+    for low, high in (("resend_ms", "resend_ms_max"), ("backoff_ms", "backoff_ms_max")):
+        if getattr(uplink, low) > getattr(uplink, high):
+            key = f"{where if flow.uplink else ''}uplink"
+            raise ConfigError(f"{path}: {key}.{low} is larger than {key}.{high}: make it smaller")
+    return AgentSettings(
+        device=found.device,
+        spool_bytes_max=spool.bytes_max,
+        records_max=commit.records_max,
+        interval_ms=commit.interval_ms,
+        uplink=uplink,
+        policy=spool.policy,
+        downsample_keep=spool.downsample_keep,
+        downsample_above=spool.downsample_above,
+        urgent=flow.urgent,
+    )
+
+
+def _read(path: str) -> _File:
     try:
         with Path(path).open("rb") as file:
             raw = tomllib.load(file)
@@ -134,34 +246,9 @@ def read_config(path: str) -> AgentConfig:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not a TOML file: {error}") from None
     try:
-        found = msgspec.convert(raw, _File)
+        return msgspec.convert(raw, _File)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{path}: {_sentence(str(error))}") from None
-    try:
-        check_name("device", found.device)
-    except GeartrainError as error:
-        raise ConfigError(f"{path}: {error}") from None
-    host, port = _address(path, found.broker)
-    uplink = UplinkSettings(**msgspec.structs.asdict(found.uplink))
-    for low, high in (("resend_ms", "resend_ms_max"), ("backoff_ms", "backoff_ms_max")):
-        if getattr(uplink, low) > getattr(uplink, high):
-            raise ConfigError(f"{path}: uplink.{low} is larger than uplink.{high}: make it smaller")
-    settings = AgentSettings(
-        device=found.device,
-        spool_bytes_max=found.spool.bytes_max,
-        records_max=found.commit.records_max,
-        interval_ms=found.commit.interval_ms,
-        uplink=uplink,
-        policy=found.spool.policy,
-        downsample_keep=found.spool.downsample_keep,
-        downsample_above=found.spool.downsample_above,
-    )
-    cut = found.cut if isinstance(found.cut, str) else tuple(found.cut)
-    if not found.state:
-        raise ConfigError(f"{path}: state: name the folder that the agent keeps its spool in")
-    return AgentConfig(
-        path, settings, found.flow, cut, Path(found.state), host, port, found.steps, found.sources
-    )
 
 
 def _address(path: str, text: str) -> tuple[str, int]:

@@ -1,8 +1,9 @@
-"""`gear-agent --config FILE.toml`: one agent as a process.
+"""`gear-agent --config FILE.toml`: a device's agent as a process, with one flow or several.
 
-Puts the production ports under the agent, writes its status beside it, and turns its end into an exit
-code. Guarantees: a mistake in file, flow or option is one sentence on stderr and code 2; SIGTERM and
-SIGINT end it cleanly after the commit at hand, with code 0.
+Puts the production ports under an `Agent` for each flow, each with a spool, a connection and a status of its
+own, and turns their ends into an exit code. Guarantees: a mistake in file, flow or option is one sentence on
+stderr and code 2; SIGTERM and SIGINT end all flows cleanly after the commit at hand, with code 0; a flow that
+fails says so in one sentence while the others go on, and the code is then that of the worst.
 """
 
 from __future__ import annotations
@@ -15,16 +16,15 @@ import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from geartrain.adapters.mqtt import AiomqttNet
 from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.errors import ConfigError, FlowError, GeartrainError, PlacementError, SchemaError, SourceError
 from geartrain.placement import Plan
-from geartrain.ports import Clock
 from geartrain_edge.agent import Agent
-from geartrain_edge.config import AgentConfig, read_config
+from geartrain_edge.config import AgentConfig, load
 from geartrain_edge.errors import AlarmError
+from geartrain_edge.precedence import Precedence
 from geartrain_edge.spool import SqliteSpool
 from geartrain_edge.status import write_status
 
@@ -39,6 +39,7 @@ EXIT_ALARM = 3
 STATUS_INTERVAL_S = 0.5
 
 _LOG = logging.getLogger("geartrain.agent")
+_WORST_FIRST = (EXIT_ALARM, EXIT_CONFIG, EXIT_FAILED, EXIT_OK)
 _MISTAKES = (ConfigError, FlowError, PlacementError, SchemaError, SourceError)
 
 
@@ -50,15 +51,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _log_to_stderr()
     os.umask(0o077)
     try:
-        config = read_config(options.config)
-        plan = config.plan()
-        return asyncio.run(_run(config, plan))
-    except AlarmError as error:
-        return _said(error, EXIT_ALARM)
-    except _MISTAKES as error:
-        return _said(error, EXIT_CONFIG)
+        loaded = load(options.config)
     except GeartrainError as error:
-        return _said(error, EXIT_FAILED)
+        return _said(error)
+    codes = asyncio.run(_run(loaded))
+    return next(code for code in _WORST_FIRST if code in codes)
 
 
 class _PlainFormatter(logging.Formatter):
@@ -78,45 +75,69 @@ def _plain(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
 
 
-def _said(error: GeartrainError, code: int) -> int:
+def _said(error: GeartrainError, flow: str = "") -> int:
+    """Say what was wrong, of which of several flows; returns the exit code for it."""
     sentence = _plain(" ".join(str(error).split("\n")))
-    sys.stderr.write(f"gear-agent: {sentence}\n")
-    return code
+    sys.stderr.write(f"gear-agent: flow {flow}: {sentence}\n" if flow else f"gear-agent: {sentence}\n")
+    if isinstance(error, AlarmError):
+        return EXIT_ALARM
+    return EXIT_CONFIG if isinstance(error, _MISTAKES) else EXIT_FAILED
 
 
-async def _run(config: AgentConfig, plan: Plan) -> int:
-    clock = SystemClock()
-    net = AiomqttNet(config.host, config.port)
-    agent = Agent(config.settings, plan, SqliteSpool(config.spool_file), net, clock, SystemRandomness())
-    loop = asyncio.get_running_loop()
+async def _run(loaded: Sequence[tuple[AgentConfig, Plan]]) -> set[int]:
+    """Run all flows side by side to their ends; returns their exit codes."""
+    precedence, loop = Precedence(), asyncio.get_running_loop()
+    agents: list[Agent] = []
+
+    def stop() -> None:
+        for agent in agents:
+            agent.stop()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, agent.stop)
-    _LOG.info(
-        "device %s: flow %s, broker %s:%d", config.settings.device, config.flow, config.host, config.port
-    )
+        loop.add_signal_handler(number, stop)
+    async with asyncio.TaskGroup() as group:  # a defect of one, unlike an error, ends them all
+        tasks = []
+        for config, plan in loaded:
+            net = AiomqttNet(config.host, config.port)
+            spool, clock = SqliteSpool(config.spool_file), SystemClock()
+            agent = Agent(config.settings, plan, spool, net, clock, SystemRandomness(), precedence)
+            agents.append(agent)
+            tasks.append(group.create_task(_run_one(config, agent, net)))
+    return {task.result() for task in tasks}
+
+
+async def _run_one(config: AgentConfig, agent: Agent, net: AiomqttNet) -> int:
+    device, flow = config.settings.device, agent.status().flow
+    _LOG.info("device %s: flow %s, broker %s:%d", device, config.flow, config.host, config.port)
     try:
         async with asyncio.TaskGroup() as group:
-            reports = group.create_task(_report(agent, clock, config.status_file))
+            reports = group.create_task(_report(config, agent, net))
             finished = await agent.run()
             reports.cancel()
     except* GeartrainError as errors:
-        raise errors.exceptions[0] from None
+        error = errors.exceptions[0]
+    else:
+        _LOG.info("device %s: flow %s has %s", device, flow, "finished" if finished else "stopped")
+        return EXIT_OK
     finally:
-        _write(agent, config.status_file)
-    _LOG.info("device %s: %s", config.settings.device, "finished" if finished else "stopped")
-    return EXIT_OK
+        _write(config, agent, net)
+    if not isinstance(error, GeartrainError):
+        raise error
+    return _said(error, flow if config.where else "")
 
 
-async def _report(agent: Agent, clock: Clock, path: Path) -> None:
+async def _report(config: AgentConfig, agent: Agent, net: AiomqttNet) -> None:
+    clock = SystemClock()
     while True:
-        _write(agent, path)
+        _write(config, agent, net)
         await clock.sleep(STATUS_INTERVAL_S)
 
 
-def _write(agent: Agent, path: Path) -> None:
+def _write(config: AgentConfig, agent: Agent, net: AiomqttNet) -> None:
+    status, path = agent.status(), config.status_file
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_status(path, replace(agent.status(), pid=os.getpid()))
+        write_status(path, replace(status, pid=os.getpid(), counters=status.counters | net.counters))
     except OSError as error:  # a status is a courtesy: the records go on without it
         _LOG.warning("the status file %s cannot be written: %s", path, error.strerror)
 

@@ -53,10 +53,9 @@ class AgentSettings:
 
     device: its name; spool_bytes_max, policy: the spool's cap and what happens there; downsample_keep,
     downsample_above: every n-th row is kept while the spool holds more than that part of its cap;
-    records_max,
-    interval_ms: a commit is made after so many records, or so long after its first, or at once when the
-    sources are idle; read_max: rows of one read of a split; idle_ms_max: the longest pause while the
-    sources have nothing.
+    records_max, interval_ms: a commit is made after so many records, or so long after its first, or at once
+    when the sources are idle; read_max: rows of one read of a split; idle_ms_max: the longest pause while the
+    sources have nothing; urgent: the other flows of the same agent give way to this one.
     """
 
     device: str
@@ -71,3 +70,4 @@ class AgentSettings:
     policy: Policy = Policy.BLOCK
     downsample_keep: int = 10
     downsample_above: float = 0.8
+    urgent: bool = False

@@ -31,6 +31,7 @@ from geartrain.wire.topics import ack_topic, up_topic
 from geartrain_edge.backlog import Backlog, Counters, Identity
 from geartrain_edge.errors import AlarmError
 from geartrain_edge.gaps import by_channel, is_intact, replacement
+from geartrain_edge.precedence import Precedence, Turn
 from geartrain_edge.settings import UplinkSettings
 from geartrain_edge.window import Window
 
@@ -67,9 +68,17 @@ class Uplink:
     """Runs until it is cancelled, or raises `AlarmError` or `SpoolError`."""
 
     def __init__(
-        self, settings: UplinkSettings, who: Identity, effects: Effects, backlog: Backlog, counters: Counters
+        self,
+        settings: UplinkSettings,
+        who: Identity,
+        effects: Effects,
+        backlog: Backlog,
+        counters: Counters,
+        turn: Turn | None = None,
     ) -> None:
+        """`turn`: among the flows of one agent; None where it has only this one."""
         self._settings, self._who, self._effects = settings, who, effects
+        self._turn = turn or Precedence().turn(who.flow, is_urgent=False)
         self.hooks: Hooks | None = None
         self._backlog, self._counters = backlog, counters
         self._window = Window(effects.store, backlog, settings.window, settings.window_bytes)
@@ -109,6 +118,7 @@ class Uplink:
                 _LOG.warning("uplink of %s: %s", self._who.device, group.exceptions[0])
             finally:
                 self.connected = False
+                self._turn.release()
             task = asyncio.current_task()
             if task is not None and task.cancelling():  # the session may have put a NetError in its place
                 raise asyncio.CancelledError
@@ -134,6 +144,7 @@ class Uplink:
         window = self._window
         while True:
             await self._say_hello(connection)
+            await self._turn.give_way()
             if self._schemas_due and self.hooks is not None:
                 self._schemas_due = False
                 await connection.publish(self._up, encode_envelope(self.hooks.schemas()))
@@ -144,6 +155,8 @@ class Uplink:
                 await self._declare_damaged(window.damaged_seq)
                 continue
             if batch is None:
+                if not self._backlog.grown.is_set():
+                    self._turn.release()
                 await self._backlog.grown.wait()
                 self._backlog.grown.clear()
                 continue
@@ -157,6 +170,8 @@ class Uplink:
     async def _say_hello(self, connection: Connection) -> None:
         """Ask to open the epoch, again and again, until it is known to be open."""
         pause_s = self._settings.resend_ms / 1_000
+        if self.asks:
+            self._turn.release()
         while self.asks and self.hooks is not None:
             self._answered.clear()
             await connection.publish(self._up, encode_envelope(self.hooks.hello(self._ordinal)))
@@ -262,6 +277,11 @@ class Uplink:
         self.alarm = sentence
         _LOG.critical("ALARM: %s", sentence)
         return AlarmError(sentence)
+
+    def come_first(self) -> None:
+        """Batches were committed: if the flow is urgent and they can be sent now, the others wait."""
+        if self.connected and not self.asks:
+            self._turn.claim()
 
     @property
     def acked_seq(self) -> int:

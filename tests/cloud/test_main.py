@@ -117,6 +117,7 @@ def test_batches_go_through_a_real_broker_and_sigterm_ends_well(tmp_path: Path, 
     status = json.loads((tmp_path / "log" / "status.json").read_bytes())
     assert status["flows"][FLOW]["channels"]["quotes"]["rows"] == 3
     assert status["flows"][FLOW]["devices"]["device-1"]["seq"] == 3
+    assert status["counters"]["incoming_dropped"] == 0
 
 
 @pytest.mark.slow

@@ -155,6 +155,10 @@ def test_devices_say_where_they_stand_and_who_holds_the_clock(
     assert one["last_contact"] is not None
     assert (two["device"], two["seq"], two["last_contact"], two["unacked"]) == ("device-2", 0, None, None)
     assert two["holds"] == ["_dead_letters", "_late", "quotes"]
+    of_one_of_several = tmp_path / "agents" / "device-1" / one["flow"]
+    of_one_of_several.mkdir()
+    (of_one_of_several / "status.json").write_text(json.dumps(report | {"spooled_seq": 5}))
+    assert gear(capsys, tmp_path, "devices")[0]["unacked"] == 3
     play_more(tmp_path / "log")
     one, two = gear(capsys, tmp_path, "devices")
     assert (one["behind_s"], two["behind_s"]) == (0.0, 1e-05)

@@ -187,6 +187,7 @@ class MemoryNet:
         swallow: Callable[[Header], bool] | None = None,
     ) -> None:
         self.ingest, self.troubles = ingest, troubles or Troubles()
+        self.counters: dict[str, int] = {}
         self._meddle, self._swallow = meddle, swallow
         self.random = random.Random(self.troubles.seed)
         self.published: list[tuple[int, int]] = []

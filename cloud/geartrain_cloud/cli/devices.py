@@ -66,7 +66,7 @@ def describe_devices(state: Path) -> list[dict[str, Any]]:
                 "epoch": "" if cursor is None else cursor.epoch.hex(),
                 "ordinal": 0 if cursor is None else cursor.ordinal,
                 "seq": 0 if cursor is None else cursor.seq,
-                **_spool(read_status(places.agent_status(device)), cursor),
+                **_spool(_agent_status(places, device, flow), cursor),
                 "event_time": time_text(min(own.values(), default=START_OF_TIME)),
                 "behind_s": _behind_s(flow, own, marks),
                 "holds": [
@@ -114,6 +114,12 @@ def _behind_s(
 def _contact(reported: Mapping[str, Any]) -> str | None:
     contact = reported.get("last_contact_us")
     return format_time(contact) if isinstance(contact, int) and contact > 0 else None
+
+
+def _agent_status(places: Places, device: str, flow: str) -> dict[str, Any]:
+    """What an agent says of one flow: several of them have folders of their own."""
+    own = read_status(places.agent(device) / flow / places.agent_status(device).name)
+    return own or read_status(places.agent_status(device))
 
 
 def _spool(agent: Mapping[str, Any], cursor: AckCursor | None) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from geartrain.errors import DiskError, GeartrainError, LedgerError, NetError
@@ -53,13 +53,16 @@ class Ingest:
         encode_segment: SegmentEncoder,
         randomness: Randomness,
         merge_segments: SegmentMerger | None = None,
+        net_counters: Mapping[str, int] | None = None,
     ) -> None:
         """`disk`: the log's folder; `encode_segment`: rows to the bytes of a segment; `merge_segments`: puts
-        small ones together, None where they stay as they are.
+        small ones together, None where they stay as they are; `net_counters`: what the net counts for itself,
+        shown in the status.
         """
         self._config, self._ledger, self._disk, self._net = config, ledger, disk, net
         self._clock, self._encode_segment, self._randomness = clock, encode_segment, randomness
         self._merge_segments = merge_segments if config.merge else None
+        self._net_counters = {} if net_counters is None else net_counters
         self._stopping = asyncio.Event()
         self._work = asyncio.Event()
         self._due = asyncio.Event()
@@ -248,7 +251,7 @@ class Ingest:
             known.partitions,
             known.streams,
             core.durable,
-            core.counters,
+            core.counters.totals() | self._net_counters,
         )
         try:
             await write_status(self._disk, status)

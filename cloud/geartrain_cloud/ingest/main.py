@@ -60,16 +60,17 @@ def _said(error: GeartrainError, code: int) -> int:
 
 
 async def _run(config: IngestConfig) -> None:
-    disk = OsDisk(config.log)
+    disk, net = OsDisk(config.log), AiomqttNet(config.broker_host, config.broker_port)
     ingest = Ingest(
         config,
         SqliteLedger(config.log),
         disk,
-        AiomqttNet(config.broker_host, config.broker_port),
+        net,
         SystemClock(),
         encode_segment,
         SystemRandomness(),
         merge_segments,
+        net.counters,
     )
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
