@@ -251,7 +251,7 @@ class Ingest:
             known.partitions,
             known.streams,
             core.durable,
-            core.counters.totals() | self._net_counters,
+            {**core.counters.totals(), **self._net_counters},
         )
         try:
             await write_status(self._disk, status)
