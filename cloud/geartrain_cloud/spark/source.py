@@ -29,11 +29,12 @@ from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.spark.pack import table_to_ipc
 
 SOURCE_NAME = "geartrain_log"
-SOURCE_SCHEMA = "channel string, position long, clock timestamp, packed binary"
-"""position: of the last entry in `packed` (Arrow IPC of log rows); clock: of the micro-batch, see `stamp`.
+SOURCE_SCHEMA = "channel string, position long, clock long, packed binary"
+"""position: of the last entry in `packed` (Arrow IPC of log rows); clock: of all channels of the query where
+the micro-batch ends, microseconds.
 
-The first row of a micro-batch is its heartbeat: it has no channel and no rows, and brings the clock to Spark
-where nothing else came.
+The first row of a micro-batch is its heartbeat: it has no channel and no rows, and brings the clock where
+nothing else came.
 """
 
 PACK_ROWS = 8_192
@@ -42,19 +43,10 @@ PACK_ROWS = 8_192
 _FIELDS: list[pa.Field[Any]] = [
     pa.field("channel", pa.string()),
     pa.field("position", pa.int64()),
-    pa.field("clock", pa.timestamp("us", tz="UTC")),
+    pa.field("clock", pa.int64()),
     pa.field("packed", pa.binary()),
 ]
 _ARROW_SCHEMA = pa.schema(_FIELDS)
-
-
-def stamp(clock_us: int) -> int:
-    """What Spark is told of a clock, microseconds: floor_ms(clock - 1 us), not before 1970.
-
-    A row AT Spark's watermark is already too old for its joins and windows, one at our clock is not: hence
-    the microsecond. Spark's watermark counts whole milliseconds and is never negative.
-    """
-    return max(0, (clock_us - 1) // 1_000 * 1_000)
 
 
 @dataclass
@@ -132,7 +124,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         """One span for a small micro-batch, up to `readers` of about equal rows for a large one."""
-        clock = stamp(min(self._log.clock(self._flow, c, end[c]) for c in self._channels))
+        clock = min(self._log.clock(self._flow, c, end[c]) for c in self._channels)
         entries: list[Entry] = []
         for channel in self._channels:
             entries += self._log.entries(self._flow, channel, start[channel], end[channel])

@@ -58,11 +58,10 @@ def query_frame(session: SparkSession, query: Query, log: LogInput, shards: int)
     )
     if not query.keyed:
         return source.drop("clock").mapInArrow(stateless_rows(query), SINK_ROWS)
-    # Were `clock` still among its columns, transformWithState would drop the rows at or below the watermark.
-    clocked = source.withWatermark("clock", "0 seconds").drop("clock")
-    sharded = clocked.mapInArrow(sharded_rows(query, shard_labels(shards, partitions)), SHARD_ROWS)
+    labels = shard_labels(shards, partitions)
+    sharded = source.drop("clock").mapInArrow(sharded_rows(query, labels), SHARD_ROWS)
     fragment = EmbeddedFragment(query, shards)
-    return sharded.groupBy("shard").transformWithState(fragment, SINK_ROWS, "Append", "EventTime")
+    return sharded.groupBy("shard").transformWithState(fragment, SINK_ROWS, "Append", "None")
 
 
 class RunningQuery:
