@@ -1,89 +1,55 @@
 """Replay a CSV file in event-time order: a source for recorded data.
 
-Born here is a record's origin: its number is its rank in (event time, line) order, which is the split's
-position too, so that a restart goes on at the very record (exactly once). Rows that are no records rank
-first, in line order, and leave as dead letters with file, line and reason. The file may be larger than
-memory; it must not change while a flow that reads it goes on.
+Rows that are no records leave as dead letters with file, line and reason. Order, positions and origins are
+those of `geartrain_devices.file_replay`.
 """
 
 from __future__ import annotations
 
-import asyncio
-import math
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 from geartrain.errors import SourceError
 from geartrain.event_time import END_OF_TIME, format_time
 from geartrain.operators.conform import describe
 from geartrain.schema import Field, Logical, Schema, derive, logicals
-from geartrain.source import Poll, Reject, Source, Split
+from geartrain.source import Split
 from geartrain_devices.csv_rows import Row, column_index, field_at, read_header, read_rows
 from geartrain_devices.csv_values import parse_field, parse_moment, shortened
-from geartrain_devices.external_sort import Entry, SortedRows
+from geartrain_devices.file_replay import FileReplay, RecordedRow, RowReader
 
 T = TypeVar("T")
 
-_BAD, _GOOD = 0, 1
-_TURN_ROWS = 1_000
-_POLL_BYTES_MAX = 1 << 20
-_ROW_OVERHEAD_BYTES = 300
 
-
-class CsvReplay(Source[T]):
+class CsvReplay(FileReplay[T]):
     """Records of type `T` from the rows of a CSV file, columns matched to fields by name.
 
-    path: the file, gzip if it ends in `.gz`; time_column: the column of event times (ISO 8601, UTC where
-    it names no zone); select: the values of partition_column that this device takes, empty for all;
-    others: this device also takes rows whose partition value is missing or cannot be read; speed: event
-    seconds per wall second, or `max`. An empty text is None in an optional field. A bad row is a dead
-    letter by itself, never an error of the file.
+    time_column: the column of event times (ISO 8601, UTC where it names no zone); select: the values of
+    partition_column that this device takes, empty for all; others: this device also takes rows whose
+    partition value is missing or cannot be read. An empty text is None in an optional field. A bad row is a
+    dead letter by itself, never an error of the file. The other options are those of `FileReplay`.
     """
 
-    bounded: ClassVar[bool] = True
-    replayable: ClassVar[bool] = True
-    in_order: ClassVar[bool] = True
-
     time_column: str
-    path: str = ""
     select: list[str] = field(default_factory=list)
     partition_column: str = ""
     others: bool = False
-    speed: str | float = "max"
 
     def check(self, record: T) -> str | None:
         """Why `record` is refused, in a few words, or None where it is sound; subclasses say more."""
         return None
 
-    def monotonic_s(self) -> float:
-        """The seconds that `speed` is measured by; a test may have its own."""
-        return time.monotonic()
-
     def open(self, device: str, step: str, out: type[T]) -> Sequence[Split]:
         """The one split of this device; raises `SourceError` naming the file and column, or the option."""
-        if not self.path:
-            raise SourceError(f'source {step} has no file: set path = "FILE.csv" under [sources.{step}]')
+        self.check_path(step)
         if self.select and not self.partition_column:
             raise SourceError(
                 f"source {step} has select but no partition_column: name the column to select by"
             )
-        layout = _Layout.of(self, out)
-        return [_CsvSplit(f"{device}/{step}", layout, self._speed(step), self.monotonic_s)]
-
-    def _speed(self, step: str) -> float:
-        if self.speed == "max":
-            return math.inf
-        try:
-            speed = float(self.speed)
-        except ValueError:
-            speed = math.nan
-        if not 0 < speed < math.inf:
-            raise SourceError(f'source {step}: speed = {self.speed!r} must be a number above 0 or "max"')
-        return speed
+        return [self.split(device, step, _Layout.of(self, out))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +89,12 @@ class _Layout:
             source.check,
         )
 
-    def entries(self) -> Iterator[Entry | None]:
+    def rows(self) -> Iterator[RecordedRow | None]:
         """One of each row below the header: None for a row of another device."""
         with closing(read_rows(self.path)) as rows:
             next(rows, None)
             for row in rows:
-                yield self._entry(row) if self._mine(row) else None
+                yield self._read(row) if self._mine(row) else None
 
     def _mine(self, row: Row) -> bool:
         if self.partition_index is None:
@@ -136,7 +102,7 @@ class _Layout:
         value = field_at(row, self.partition_index)
         return value in self.select if value else self.others
 
-    def _entry(self, row: Row) -> Entry:
+    def _read(self, row: Row) -> RecordedRow:
         time_us: int | None = None
         try:
             if row.problem is not None:
@@ -155,9 +121,9 @@ class _Layout:
             problem = describe(error)
         else:
             if problem is None:
-                return Entry(_GOOD, time_us, row.line, values)
+                return RecordedRow(row.line, time_us, values)
         where = f"{Path(self.path).name}, line {row.line}"
-        return Entry(_BAD, 0, row.line, [f"{where}: {problem}", row.raw, time_us])
+        return RecordedRow(row.line, time_us, [], f"{where}: {problem}", row.raw)
 
     def _time(self, text: str) -> int:
         try:
@@ -179,7 +145,7 @@ class _Layout:
         except (ValueError, OverflowError) as error:
             raise ValueError(f"column {field.name}: {error}") from None
 
-    def record(self, values: Sequence[Any]) -> Any:
+    def record(self, values: list[Any]) -> Any:
         """The record of its columns' values."""
         if any(self.logicals):
             pairs = zip(self.logicals, values, strict=True)
@@ -187,91 +153,6 @@ class _Layout:
         return values[0] if self.schema.scalar else self.kind(*values)
 
 
-class _CsvSplit:
-    """The rows of one file that this device takes. Sorts on the first read, a few rows a turn of the loop."""
-
-    out_of_orderness_us = 0
-
-    def __init__(self, name: str, layout: _Layout, speed: float, monotonic_s: Callable[[], float]) -> None:
-        self.name = name
-        self._layout, self._speed, self._monotonic_s = layout, speed, monotonic_s
-        self._sorted: SortedRows | None = None
-        self._waiting: Iterator[Entry] = iter(())
-        self._next: Entry | None = None
-        self._at = -1
-        self._anchor: tuple[int, float] | None = None
-
-    async def read(self, position: int, limit: int) -> Poll:
-        """Up to `limit` rows from rank `position` on, fewer where they are large or not yet due."""
-        if self._sorted is None:
-            self._sorted = await self._sort()
-        if position != self._at:
-            self._seek(self._sorted, position)
-        values: list[Any] = []
-        times: list[int] = []
-        numbers: list[int] = []
-        rejects: list[Reject] = []
-        size_bytes = 0
-        while (entry := self._next) is not None and len(values) + len(rejects) < limit and self._due(entry):
-            if entry.kind == _GOOD:
-                values.append(self._layout.record(entry.content))
-                times.append(entry.time)
-                numbers.append(self._at)
-            else:
-                reason, raw, time_us = entry.content
-                rejects.append(Reject(self._at, reason, raw, time_us))
-            size_bytes += _size(entry)
-            self._at += 1
-            self._next = next(self._waiting, None)
-            if size_bytes >= _POLL_BYTES_MAX:
-                break
-        return Poll(values, times, numbers, self._at, rejects, ended=self._next is None)
-
-    async def close(self) -> None:
-        """Drop the sorted rows."""
-        if self._sorted is not None:
-            self._sorted.close()
-            self._sorted = None
-            self._at = -1
-
-    async def _sort(self) -> SortedRows:
-        rows = SortedRows()
-        try:
-            for number, entry in enumerate(self._layout.entries(), 1):
-                if entry is not None:
-                    rows.add(entry, _size(entry))
-                if number % _TURN_ROWS == 0:
-                    await asyncio.sleep(0)  # the uplink and the signals get their turn
-            rows.finish()
-        except BaseException:
-            rows.close()
-            raise
-        return rows
-
-    def _seek(self, rows: SortedRows, position: int) -> None:
-        if position > len(rows):
-            raise SourceError(
-                f"file {self._layout.path} has {len(rows)} rows for {self.name}, but {position} were read "
-                "from it before: it must not change while a flow that reads it goes on"
-            )
-        self._waiting = rows.read(position)
-        self._next = next(self._waiting, None)
-        self._at = position
-
-    def _due(self, entry: Entry) -> bool:
-        if self._speed == math.inf or entry.kind == _BAD:
-            return True
-        now_s = self._monotonic_s()
-        if self._anchor is None:
-            self._anchor = (entry.time, now_s)
-        first_us, began_s = self._anchor
-        return entry.time - first_us <= (now_s - began_s) * self._speed * 1_000_000
-
-
-def _size(entry: Entry) -> int:
-    """About how many bytes an entry takes in memory."""
-    size_bytes = _ROW_OVERHEAD_BYTES
-    for part in entry.content:
-        if isinstance(part, str | bytes):
-            size_bytes += len(part)
-    return size_bytes
+def csv_reader(path: str, time_column: str, kind: Any) -> RowReader:
+    """The rows of one CSV file as records of the type `kind`; raises `SourceError` naming file and column."""
+    return _Layout.of(CsvReplay[Any](path=path, time_column=time_column), kind)

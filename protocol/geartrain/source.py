@@ -93,6 +93,11 @@ class Source(Options, Generic[T]):
     pausable: ClassVar[bool] = True
     idle_after_ms: ClassVar[int] = 1_000
 
+    @property
+    def keeps_order(self) -> bool:
+        """Whether, as its options stand, every split yields event times that never decrease."""
+        return self.in_order
+
     def open(self, device: str, step: str, out: type[T]) -> Sequence[Split]:
         """The splits that this device holds. Raises `SourceError` (one sentence: file or option, what to
         do).

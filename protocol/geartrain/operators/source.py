@@ -22,7 +22,7 @@ class SourceOperator(Plain):
 
     def derive(self, inputs: Sequence[StreamProperties]) -> StreamProperties:
         """What the source declares of itself."""
-        return StreamProperties(self.partitioned_by, self.source.in_order)
+        return StreamProperties(self.partitioned_by, self.source.keeps_order)
 
     def open(self, services: Services) -> Transform:
         """A source transforms nothing: batches are fed to its output stream."""

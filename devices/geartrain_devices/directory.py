@@ -1,0 +1,157 @@
+"""A directory watched for files: every file that appears is read once, in the order of the names.
+
+For devices that write files. A record's position is (rank of its file, rank of its row), so that a restart
+goes on at the very record. What is asked of the writer: a file appears whole (written under another name and
+renamed), names ascend, and files stay until the flow has ended. Names that begin with `.` or end in `.tmp` or
+`.part` are passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import field
+from itertools import islice
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+from geartrain.errors import SourceError
+from geartrain.source import Poll, Reject, Source, Split
+from geartrain_devices.csv_replay import csv_reader
+from geartrain_devices.file_replay import RecordedRow, RowReader
+from geartrain_devices.json_fields import JsonFields
+from geartrain_devices.json_lines import JsonReader
+
+T = TypeVar("T")
+
+ROWS_MAX = 1 << 32
+"""Rows of one file, at the most: a position is rank of the file * ROWS_MAX + rank of the row."""
+
+
+class WatchedDirectory(Source[T]):
+    """Records of type `T` from the files of a directory, rows in the order in which they stand.
+
+    path: the directory; pattern: the names that count, as in a shell; last: the name of a file that says that
+    no more will come, empty for never; out_of_orderness_ms: how far the time of a row may lie below the
+    highest before it and not be late.
+    """
+
+    replayable: ClassVar[bool] = True
+
+    path: str = ""
+    pattern: str = "*"
+    last: str = ""
+    out_of_orderness_ms: int = 0
+
+    def reader(self, step: str, out: type[T]) -> Callable[[str], RowReader]:
+        """How one file is read; subclasses define it."""
+        raise TypeError(f"{type(self).__name__} must define reader(step, out)")
+
+    def open(self, device: str, step: str, out: type[T]) -> Sequence[Split]:
+        """The one split of this device; raises `SourceError` naming the directory or the option."""
+        if not self.path or not Path(self.path).is_dir():
+            raise SourceError(f"source {step}: path = {self.path!r} is not a directory")
+        split = _DirectorySplit(f"{device}/{step}", Path(self.path), self.pattern, self.last)
+        split.out_of_orderness_us = self.out_of_orderness_ms * 1_000
+        split.reader = self.reader(step, out)
+        return [split]
+
+
+class JsonLinesDirectory(WatchedDirectory[T]):
+    """A directory of files of JSON lines; `time`, `time_unit`, `fields` as for `JsonLines`."""
+
+    pattern: str = "*.jsonl"
+    time: str = "time"
+    time_unit: str = "s"
+    fields: dict[str, str] = field(default_factory=dict)
+
+    def reader(self, step: str, out: type[T]) -> Callable[[str], RowReader]:
+        """One file as lines."""
+        fields = JsonFields(f"source {step}", out, self.time, self.time_unit, self.fields)
+        return lambda path: JsonReader(path, fields)
+
+
+class CsvDirectory(WatchedDirectory[T]):
+    """A directory of CSV files, each with a header; `time_column` as for `CsvReplay`."""
+
+    pattern: str = "*.csv"
+    time_column: str = "time"
+
+    def reader(self, step: str, out: type[T]) -> Callable[[str], RowReader]:
+        """One file as rows."""
+        return lambda path: csv_reader(path, self.time_column, out)
+
+
+class _DirectorySplit:
+    """The rows of all files, one after the other."""
+
+    out_of_orderness_us = 0
+    live_clock = False
+    reader: Callable[[str], RowReader]
+
+    def __init__(self, name: str, folder: Path, pattern: str, last: str) -> None:
+        self.name = name
+        self._folder, self._pattern, self._last = folder, pattern, last
+        self._files: list[str] = []
+        self._rows: Iterator[RecordedRow | None] | None = None
+        self._open: RowReader | None = None
+        self._at = -1
+
+    async def read(self, position: int, limit: int) -> Poll:
+        """Up to `limit` rows from `position` on; raises `SourceError` where the names go back."""
+        if position != self._at:
+            self._rows = None
+        rank, row = divmod(position, ROWS_MAX)
+        ended = self._list(rank)
+        values: list[Any] = []
+        times: list[int] = []
+        numbers: list[int] = []
+        rejects: list[Reject] = []
+        while rank < len(self._files) and len(values) + len(rejects) < limit:
+            if self._rows is None or self._open is None:
+                self._open = self.reader(str(self._folder / self._files[rank]))
+                self._rows = islice(self._open.rows(), row, None)
+            found = next(self._rows, None)
+            if found is None:
+                rank, row, self._rows = rank + 1, 0, None
+                continue
+            number = rank * ROWS_MAX + row
+            if found.problem or found.time is None:
+                rejects.append(Reject(number, found.problem, found.raw, found.time))
+            else:
+                values.append(self._open.record(found.columns))
+                times.append(found.time)
+                numbers.append(number)
+            row += 1
+        self._at = rank * ROWS_MAX + row
+        return Poll(values, times, numbers, self._at, rejects, ended=ended and rank == len(self._files))
+
+    def _list(self, rank: int) -> bool:
+        """Look what files there are; whether no more will come."""
+        try:
+            names = sorted(p.name for p in self._folder.glob(self._pattern) if p.is_file())
+        except OSError as error:
+            raise SourceError(f"directory {self._folder} cannot be read: {error.strerror or error}") from None
+        names = [
+            n
+            for n in names
+            if not n.startswith(".") and not n.endswith((".tmp", ".part")) and n != self._last
+        ]
+        begun = self._files[: rank + 1] if self._files else []
+        if names[: len(begun)] != begun:
+            other = next((n for n in names if n not in begun), None)
+            raise SourceError(
+                f"directory {self._folder}: {begun[-1]} is being read, and now "
+                + (f"{other} sorts before it" if other and other < begun[-1] else "a file before it is gone")
+                + ": names must ascend, and files stay until the flow has ended"
+            )
+        if len(names) < rank:
+            raise SourceError(
+                f"directory {self._folder} holds {len(names)} files, but {rank} were read before: files must "
+                "stay until the flow has ended"
+            )
+        self._files = names
+        return bool(self._last) and (self._folder / self._last).exists()
+
+    async def close(self) -> None:
+        """Nothing stays open but the file at hand, which goes with its reader."""
+        self._rows = None

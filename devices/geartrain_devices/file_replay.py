@@ -1,0 +1,204 @@
+"""Replay a file: what all sources that read recorded rows have in common.
+
+Born here is a record's origin: its number is the row's rank in the order of the replay, which is the split's
+position too, so that a restart goes on at the very record (exactly once). Rows are replayed in (event time,
+line) order, those that are no records first; or, with `as_recorded`, in the order of their lines, where a row
+may be late. The file may be larger than memory; it must not change while a flow that reads it goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, TypeVar
+
+from geartrain.errors import SourceError
+from geartrain.source import Poll, Reject, Source
+from geartrain_devices.external_sort import Entry, SortedRows
+
+T = TypeVar("T")
+
+_TURN_ROWS = 1_000
+_POLL_BYTES_MAX = 1 << 20
+_ROW_OVERHEAD_BYTES = 300
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRow:
+    """A row of a file: the line it begins on; its event time, microseconds, and the columns of its record.
+
+    Or, where it is no record, `problem` (a sentence), its raw bytes, and its time if it has one.
+    """
+
+    line: int
+    time: int | None
+    columns: list[Any]
+    problem: str = ""
+    raw: bytes = b""
+
+
+class RowReader(Protocol):
+    """How the rows of one file are read."""
+
+    @property
+    def path(self) -> str:
+        """The file, for errors."""
+        ...
+
+    def rows(self) -> Iterator[RecordedRow | None]:
+        """One of each row: None for one of another device. Raises `SourceError`."""
+        ...
+
+    def record(self, columns: list[Any]) -> Any:
+        """The record of a row's columns."""
+        ...
+
+
+class FileReplay(Source[T]):
+    """The options that every replay of a file has.
+
+    path: the file, gzip if it ends in `.gz`; speed: event seconds per wall second, or `max`; as_recorded:
+    replay the rows in the order of the file; out_of_orderness_ms: how far the time of a row may then lie
+    below the highest before it and not be late.
+    """
+
+    bounded: ClassVar[bool] = True
+    replayable: ClassVar[bool] = True
+
+    path: str = ""
+    speed: str | float = "max"
+    as_recorded: bool = False
+    out_of_orderness_ms: int = 0
+
+    @property
+    def keeps_order(self) -> bool:
+        """Rows come in the order of time unless they are replayed as recorded."""
+        return not self.as_recorded
+
+    def monotonic_s(self) -> float:
+        """The seconds that `speed` is measured by; a test may have its own."""
+        return time.monotonic()
+
+    def split(self, device: str, step: str, rows: RowReader) -> ReplaySplit:
+        """The one split of a device; raises `SourceError` for an option that cannot be."""
+        if self.out_of_orderness_ms < 0:
+            raise SourceError(f"source {step}: out_of_orderness_ms = {self.out_of_orderness_ms} is negative")
+        split = ReplaySplit(f"{device}/{step}", rows, self._speed(step), self.monotonic_s)
+        split.as_recorded = self.as_recorded
+        split.out_of_orderness_us = self.out_of_orderness_ms * 1_000 if self.as_recorded else 0
+        return split
+
+    def check_path(self, step: str) -> None:
+        """Raise `SourceError` where no file is named."""
+        if not self.path:
+            raise SourceError(f'source {step} has no file: set path = "FILE.csv" under [sources.{step}]')
+
+    def _speed(self, step: str) -> float:
+        if self.speed == "max":
+            return math.inf
+        try:
+            speed = float(self.speed)
+        except ValueError:
+            speed = math.nan
+        if not 0 < speed < math.inf:
+            raise SourceError(f'source {step}: speed = {self.speed!r} must be a number above 0 or "max"')
+        return speed
+
+
+class ReplaySplit:
+    """The rows of one file that a device takes. Sorts on the first read, a few rows a turn of the loop."""
+
+    out_of_orderness_us = 0
+    as_recorded = False
+
+    def __init__(self, name: str, rows: RowReader, speed: float, monotonic_s: Callable[[], float]) -> None:
+        self.name = name
+        self._reader, self._speed, self._monotonic_s = rows, speed, monotonic_s
+        self._sorted: SortedRows | None = None
+        self._waiting: Iterator[Entry] = iter(())
+        self._next: Entry | None = None
+        self._at = -1
+        self._anchor: tuple[int, float] | None = None
+
+    async def read(self, position: int, limit: int) -> Poll:
+        """Up to `limit` rows from rank `position` on, fewer where they are large or not yet due."""
+        if self._sorted is None:
+            self._sorted = await self._sort()
+        if position != self._at:
+            self._seek(self._sorted, position)
+        values: list[Any] = []
+        times: list[int] = []
+        numbers: list[int] = []
+        rejects: list[Reject] = []
+        size_bytes = 0
+        while (entry := self._next) is not None and len(values) + len(rejects) < limit and self._due(entry):
+            problem, time_us, content = entry.content
+            if problem:
+                rejects.append(Reject(self._at, problem, content, time_us))
+            else:
+                values.append(self._reader.record(content))
+                times.append(time_us)
+                numbers.append(self._at)
+            size_bytes += _size(entry.content)
+            self._at += 1
+            self._next = next(self._waiting, None)
+            if size_bytes >= _POLL_BYTES_MAX:
+                break
+        return Poll(values, times, numbers, self._at, rejects, ended=self._next is None)
+
+    async def close(self) -> None:
+        """Drop the sorted rows."""
+        if self._sorted is not None:
+            self._sorted.close()
+            self._sorted = None
+            self._at = -1
+
+    async def _sort(self) -> SortedRows:
+        ranked = SortedRows()
+        try:
+            for number, row in enumerate(self._reader.rows(), 1):
+                if row is not None:
+                    entry = self._entry(row)
+                    ranked.add(entry, _size(entry.content))
+                if number % _TURN_ROWS == 0:
+                    await asyncio.sleep(0)  # the uplink and the signals get their turn
+            ranked.finish()
+        except BaseException:
+            ranked.close()
+            raise
+        return ranked
+
+    def _entry(self, row: RecordedRow) -> Entry:
+        content = [row.problem, row.time, row.raw if row.problem else row.columns]
+        if self.as_recorded:
+            return Entry(0, 0, row.line, content)
+        return Entry(0, 0, row.line, content) if row.problem else Entry(1, row.time or 0, row.line, content)
+
+    def _seek(self, ranked: SortedRows, position: int) -> None:
+        if position > len(ranked):
+            raise SourceError(
+                f"file {self._reader.path} has {len(ranked)} rows for {self.name}, but {position} were read "
+                "from it before: it must not change while a flow that reads it goes on"
+            )
+        self._waiting = ranked.read(position)
+        self._next = next(self._waiting, None)
+        self._at = position
+
+    def _due(self, entry: Entry) -> bool:
+        problem, time_us, _ = entry.content
+        if self._speed == math.inf or problem:
+            return True
+        now_s = self._monotonic_s()
+        if self._anchor is None:
+            self._anchor = (time_us, now_s)
+        first_us, began_s = self._anchor
+        return bool(time_us - first_us <= (now_s - began_s) * self._speed * 1_000_000)
+
+
+def _size(content: list[Any]) -> int:
+    """About how many bytes a row takes in memory."""
+    columns = content[2] if isinstance(content[2], list) else [content[0], content[2]]
+    return _ROW_OVERHEAD_BYTES + sum(len(part) for part in columns if isinstance(part, str | bytes))

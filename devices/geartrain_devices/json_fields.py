@@ -1,0 +1,161 @@
+"""Records out of JSON documents: which part of a document is which field, and what is its event time.
+
+Under every source that reads JSON. A path is names and indexes as in `state.readings[0].value`; a field
+without one is found by its own name at the top. Guarantees: a document that is no such record raises
+`ValueError` with one sentence that names the field; numbers are read exactly as they are written.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import time
+import typing
+from collections.abc import Mapping
+from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
+from typing import Any
+
+import msgspec
+
+from geartrain.errors import SourceError
+from geartrain.event_time import END_OF_TIME, format_time, parse_time
+from geartrain.schema import RowCodec
+from geartrain.schema.derive import field_names, is_record_type
+
+UNITS_US: Mapping[str, int] = {"s": 1_000_000, "ms": 1_000, "us": 1}
+"""Units of a numeric time, in microseconds."""
+
+DOCUMENT_BYTES_MAX = 1 << 20
+_STEP = re.compile(r"(?:^|\.)([^.\[\]]+)|\[(\d+)\]")
+
+Path = tuple[str | int, ...]
+
+
+def parse_path(text: str) -> Path:
+    """The steps of a path; raises `ValueError` with a sentence.
+
+    >>> parse_path("state.readings[0].value")
+    ('state', 'readings', 0, 'value')
+    """
+    steps: list[str | int] = []
+    at = 0
+    while at < len(text):
+        found = _STEP.match(text, at)
+        if found is None:
+            break
+        steps.append(found[1] if found[1] is not None else int(found[2]))
+        at = found.end()
+    if not steps or at < len(text):
+        raise ValueError(f"{text!r} is not a path such as temperature or state.readings[0].value")
+    return tuple(steps)
+
+
+class JsonFields:
+    """How documents become records of the type `kind`."""
+
+    def __init__(
+        self, where: str, kind: Any, time_path: str, time_unit: str, paths: Mapping[str, str]
+    ) -> None:
+        """time_path: where the event time stands, empty where a document has none; time_unit: of a time that
+        is a number; paths: by field. Raises `SourceError`, which begins with `where`.
+        """
+        if time_unit not in UNITS_US:
+            raise SourceError(f"{where}: time_unit = {time_unit!r} must be one of {', '.join(UNITS_US)}")
+        self._unit_us = UNITS_US[time_unit]
+        self._kind, self._codec = kind, RowCodec(kind)
+        names = field_names(kind) if is_record_type(kind) else ("value",)
+        hints = typing.get_type_hints(kind, include_extras=True) if is_record_type(kind) else {"value": kind}
+        unknown = sorted(set(paths) - set(names))
+        if unknown:
+            raise SourceError(f"{where}: there is no field {unknown[0]!r}; its fields: {', '.join(names)}")
+        try:
+            self._time_path = parse_path(time_path) if time_path else ()
+            self._fields = [(name, parse_path(paths.get(name, name)), hints[name]) for name in names]
+        except ValueError as error:
+            raise SourceError(f"{where}: {error}") from None
+        self._is_record = is_record_type(kind)
+        parameters = inspect.signature(kind).parameters if self._is_record else {}
+        self._defaults = {n for n, p in parameters.items() if p.default is not p.empty}
+
+    def read(self, raw: bytes, topic: str | None = None) -> tuple[int | None, Any]:
+        """(event time in microseconds or None where documents have none, the record).
+
+        topic: where the document came from; its levels are then at `$topic`, and a document that is no object
+        is at `$value`.
+        """
+        if len(raw) > DOCUMENT_BYTES_MAX:
+            raise ValueError(f"it is longer than {DOCUMENT_BYTES_MAX} bytes")
+        try:
+            document = msgspec.json.decode(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise ValueError(f"it is not JSON: {error}") from None
+        if topic is not None:
+            levels = {"$topic": topic.split("/")}
+            document = document | levels if isinstance(document, dict) else {"$value": document} | levels
+        return self.pick(document)
+
+    def pick(self, document: Any) -> tuple[int | None, Any]:
+        """The same of a document that is decoded already."""
+        time_us = self._time(document) if self._time_path else None
+        found = ((name, _at(document, path), hint) for name, path, hint in self._fields)
+        values = {
+            name: _convert(name, part, hint)
+            for name, part, hint in found
+            if part is not None or name not in self._defaults
+        }
+        record = self._kind(**values) if self._is_record else values["value"]
+        fitting, wrong = self._codec.conform([record])
+        if wrong:
+            raise ValueError(wrong[0][1])
+        return time_us, fitting[0]
+
+    def columns(self, record: Any) -> list[Any]:
+        """A record in its normal form as plain values, one a field: what can be sorted on disk."""
+        return [column[0] for column in self._codec.to_columns([record])]
+
+    def record(self, columns: list[Any]) -> Any:
+        """The record of its columns."""
+        return self._codec.from_columns([[value] for value in columns])[0]
+
+    def _time(self, document: Any) -> int:
+        found = _at(document, self._time_path)
+        if isinstance(found, str):
+            time_us = parse_time(found)
+        elif isinstance(found, int | float) and not isinstance(found, bool):
+            # The shortest text of a float is the number as it was written.
+            exact = Decimal(repr(found)) * self._unit_us
+            try:
+                time_us = int(exact.to_integral_value(ROUND_HALF_EVEN))
+            except (InvalidOperation, OverflowError, ValueError):
+                raise ValueError(f"its time {found} is no time") from None
+        else:
+            raise ValueError(f"it has no time at {_text(self._time_path)}")
+        if not -(2**62) < time_us < END_OF_TIME:
+            raise ValueError(f"its time {found} is not before {format_time(END_OF_TIME)}")
+        return time_us
+
+
+def now_us() -> int:
+    """The device's clock: the event time of documents that have none."""
+    return time.time_ns() // 1_000
+
+
+def _convert(name: str, part: Any, hint: Any) -> Any:
+    try:
+        return msgspec.convert(part, hint)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"field {name}: {error}") from None
+
+
+def _at(document: Any, path: Path) -> Any:
+    """The part of a document at `path`, None where it has none."""
+    for step in path:
+        if isinstance(step, int):
+            document = document[step] if isinstance(document, list) and step < len(document) else None
+        else:
+            document = document.get(step) if isinstance(document, dict) else None
+    return document
+
+
+def _text(path: Path) -> str:
+    return "".join(f"[{s}]" if isinstance(s, int) else f".{s}" for s in path).removeprefix(".")

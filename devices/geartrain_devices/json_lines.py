@@ -1,0 +1,99 @@
+"""Replay a file of JSON lines in event-time order: a source for recorded data.
+
+Order, positions and origins are those of `geartrain_devices.file_replay`; a line that is no record leaves as
+a dead letter with file, line and reason.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, TypeVar, cast
+
+from geartrain.errors import SourceError
+from geartrain.operators.conform import describe
+from geartrain.source import Split
+from geartrain_devices.file_replay import FileReplay, RecordedRow
+from geartrain_devices.json_fields import DOCUMENT_BYTES_MAX, JsonFields
+
+T = TypeVar("T")
+
+
+class JsonLines(FileReplay[T]):
+    """Records of type `T` from the lines of a file, one JSON document each; blank lines are passed over.
+
+    time: the path of the event time (`time`, `meta.at`), ISO 8601 text or a number in `time_unit` (s, ms or
+    us since 1970 UTC); fields: paths by field, for those that are not found by their own name. The other
+    options are those of `FileReplay`.
+    """
+
+    time: str = "time"
+    time_unit: str = "s"
+    fields: dict[str, str] = field(default_factory=dict)
+
+    def open(self, device: str, step: str, out: type[T]) -> Sequence[Split]:
+        """The one split of this device; raises `SourceError` naming the file or the option."""
+        self.check_path(step)
+        if not self.time:
+            raise SourceError(f'source {step}: set time = "PATH", where each line has its event time')
+        fields = JsonFields(f"source {step}", out, self.time, self.time_unit, self.fields)
+        reader = JsonReader(self.path, fields)
+        with reader.open():
+            pass  # a file that is not there is an error now, not at the first read
+        return [self.split(device, step, reader)]
+
+
+@dataclass(frozen=True, slots=True)
+class JsonReader:
+    """The lines of one file as rows."""
+
+    path: str
+    fields: JsonFields
+
+    def open(self) -> BinaryIO:
+        """The file; raises `SourceError`."""
+        try:
+            if self.path.endswith(".gz"):
+                return cast("BinaryIO", gzip.open(self.path, "rb"))
+            return Path(self.path).open("rb")
+        except OSError as error:
+            raise SourceError(f"file {self.path} cannot be read: {error.strerror or error}") from None
+
+    def rows(self) -> Iterator[RecordedRow | None]:
+        """One of each line that is not blank."""
+        try:
+            with self.open() as file:
+                for number, raw in _lines(file):
+                    yield self._row(number, raw)
+        except (OSError, EOFError, zlib.error) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise SourceError(f"file {self.path} cannot be read: {reason}") from None
+
+    def _row(self, line: int, raw: bytes) -> RecordedRow:
+        try:
+            time_us, record = self.fields.read(raw)
+            return RecordedRow(line, time_us, self.fields.columns(record))
+        except ValueError as error:
+            problem = str(error)
+        except Exception as error:  # noqa: BLE001 - the user's own constructor: the line is the dead letter
+            problem = describe(error)
+        return RecordedRow(line, None, [], f"{Path(self.path).name}, line {line}: {problem}", raw)
+
+    def record(self, columns: list[object]) -> object:
+        """The record of a row's columns."""
+        return self.fields.record(columns)
+
+
+def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """(number from 1, bytes) of each line that is not blank; one that is too long is cut behind the cap."""
+    number = 0
+    while raw := file.readline(DOCUMENT_BYTES_MAX + 2):
+        number += 1
+        rest = raw
+        while rest and not rest.endswith(b"\n"):
+            rest = file.readline(DOCUMENT_BYTES_MAX)
+        if raw.strip():
+            yield number, raw.rstrip(b"\r\n")

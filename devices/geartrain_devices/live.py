@@ -1,0 +1,106 @@
+"""A split that is fed from outside: what all sources that go on by themselves have in common.
+
+Between a driver and the agent. A sensor has no position to read again from, so a record is accepted when the
+agent commits it; what waits here is lost with the process. Guarantees: the buffer is bounded; what it cannot
+hold is dropped with a dead letter that says how many and why; numbers go on behind the last committed one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from geartrain.operators.conform import describe
+from geartrain.source import Poll, Reject
+
+BUFFER_MAX = 10_000
+"""Records that wait to be read, at the most."""
+BUFFER_BYTES_MAX = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    time: int | None
+    value: Any
+    problem: str
+    raw: bytes
+
+
+class Reader(Protocol):
+    """How raw bytes become a record."""
+
+    def __call__(self, raw: bytes) -> tuple[int, Any]:
+        """(event time in microseconds, record); raises `ValueError` with a sentence."""
+        ...
+
+
+class LiveBufferSplit:
+    """Records as they come: `push` on one side, the agent's `read` on the other."""
+
+    def __init__(
+        self,
+        name: str,
+        drive: Callable[[LiveBufferSplit], Awaitable[None]],
+        *,
+        out_of_orderness_us: int = 0,
+        live_clock: bool = True,
+    ) -> None:
+        """drive: a coroutine that pushes until it is cancelled; it starts with the first read."""
+        self.name, self.out_of_orderness_us, self.live_clock = name, out_of_orderness_us, live_clock
+        self._drive = drive
+        self._task: asyncio.Task[None] | None = None
+        self._waiting: deque[_Waiting] = deque()
+        self._bytes = 0
+        self._dropped = 0
+
+    def push(self, raw: bytes, read: Reader) -> None:
+        """Take one raw record."""
+        if len(self._waiting) >= BUFFER_MAX or self._bytes + len(raw) > BUFFER_BYTES_MAX:
+            self._dropped += 1
+            return
+        try:
+            time_us, value = read(raw)
+            self._waiting.append(_Waiting(time_us, value, "", raw))
+        except Exception as error:  # noqa: BLE001 - the user's own constructor: the bytes are the dead letter
+            problem = str(error) if isinstance(error, ValueError) else describe(error)
+            self._waiting.append(_Waiting(None, None, f"{self.name}: {problem}", raw))
+        self._bytes += len(raw)
+
+    async def read(self, position: int, limit: int) -> Poll:
+        """What has come since the last read, up to `limit`; raises what stopped the driver."""
+        if self._task is None:
+            self._task = asyncio.ensure_future(self._drive(self))
+        elif self._task.done():
+            self._task.result()
+        values: list[Any] = []
+        times: list[int] = []
+        numbers: list[int] = []
+        rejects: list[Reject] = []
+        at = position
+        while self._waiting and at - position < limit:
+            one = self._waiting.popleft()
+            self._bytes -= len(one.raw)
+            if one.problem or one.time is None:
+                rejects.append(Reject(at, one.problem, one.raw, one.time))
+            else:
+                values.append(one.value)
+                times.append(one.time)
+                numbers.append(at)
+            at += 1
+        if self._dropped and at - position < limit:
+            reason = f"{self.name}: {self._dropped} records were dropped here, because {BUFFER_MAX} waited"
+            rejects.append(Reject(at, reason, b""))
+            at, self._dropped = at + 1, 0
+        return Poll(values, times, numbers, at, rejects)
+
+    async def close(self) -> None:
+        """Stop the driver."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await self._task
+            self._task = None

@@ -1,0 +1,80 @@
+"""Plain sensors over MQTT: the JSON that they publish to a topic, as records.
+
+A source without positions: what was published while the agent was away is gone (the broker's own queue is not
+asked, for it loses without a word). Guarantees: a broken connection is opened again for ever, with growing
+pauses; a payload that is no such record leaves as a dead letter with its bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import field
+from functools import partial
+from typing import Any, ClassVar, TypeVar
+
+from geartrain.adapters.mqtt import AiomqttNet
+from geartrain.errors import NetError, SourceError
+from geartrain.source import Source, Split
+from geartrain_devices.json_fields import JsonFields, now_us
+from geartrain_devices.live import LiveBufferSplit
+
+T = TypeVar("T")
+_LOG = logging.getLogger("geartrain.devices")
+
+_PAUSE_S_MAX = 30.0
+
+
+class MqttTopic(Source[T]):
+    """Records of type `T` from the JSON payloads published to a topic.
+
+    topic: a filter, `+` and `#` allowed; host, port: of the sensors' broker; time: the path of the event time
+    in a payload, empty where the time of arrival is meant; time_unit: of a time that is a number (s, ms, us);
+    fields: paths by field; `$topic[1]` is the second level of the topic, `$value` a payload that is no
+    object; out_of_orderness_ms: how far a record may lie behind the newest and not be late.
+    """
+
+    pausable: ClassVar[bool] = False
+
+    topic: str = ""
+    host: str = "127.0.0.1"
+    port: int = 1883
+    time: str = ""
+    time_unit: str = "s"
+    fields: dict[str, str] = field(default_factory=dict)
+    out_of_orderness_ms: int = 0
+
+    def open(self, device: str, step: str, out: type[T]) -> Sequence[Split]:
+        """The one split of this device; raises `SourceError` naming the option."""
+        if not self.topic:
+            raise SourceError(
+                f'source {step} has no topic: set topic = "sensors/+/data" under [sources.{step}]'
+            )
+        fields = JsonFields(f"source {step}", out, self.time, self.time_unit, self.fields)
+        drive = partial(_listen, AiomqttNet(self.host, self.port), f"{device}-{step}", self.topic, fields)
+        bound_us = self.out_of_orderness_ms * 1_000
+        return [LiveBufferSplit(f"{device}/{step}", drive, out_of_orderness_us=bound_us)]
+
+
+async def _listen(
+    net: AiomqttNet, client_id: str, topic: str, fields: JsonFields, split: LiveBufferSplit
+) -> None:
+    """Push every payload of `topic` until cancelled."""
+    pause_s = 1.0
+    while True:
+        try:
+            async with net.connect(client_id) as connection:
+                await connection.subscribe(topic)
+                async for publish in connection.incoming():
+                    pause_s = 1.0
+                    split.push(publish.payload, partial(_read, fields, publish.topic))
+        except NetError as error:
+            _LOG.warning("source %s: %s; again in %.0f s", split.name, error, pause_s)
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, _PAUSE_S_MAX)
+
+
+def _read(fields: JsonFields, topic: str, raw: bytes) -> tuple[int, Any]:
+    time_us, record = fields.read(raw, topic)
+    return now_us() if time_us is None else time_us, record

@@ -1,0 +1,120 @@
+"""A simulated sensor: records made by a function of a seeded generator and the record's number.
+
+For trying a flow without a device, for demos and for load. Guarantees: a record is a pure function of (seed,
+split, number), so that the source can be read again from any position and a restart goes on exactly.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, TypeVar
+
+from geartrain.errors import SourceError
+from geartrain.event_time import parse_time
+from geartrain.operators.conform import describe
+from geartrain.source import Poll, Reject, Source, Split
+
+T = TypeVar("T")
+
+
+class SimulatedSensor(Source[T]):
+    """Records of type `T`, one every `period_ms` of event time from `start` on.
+
+    Subclasses define `make`. seed: another one gives other records; records: how many, 0 for without end;
+    start: event time of the first, ISO 8601; speed: event seconds per wall second, or `max`.
+
+    >>> from geartrain import Record
+    >>> class Reading(Record):
+    ...     celsius: float
+    >>> class Thermometer(SimulatedSensor[Reading]):
+    ...     def make(self, random, number, device):
+    ...         return Reading(round(20 + random.gauss(0, 1), 1))
+    """
+
+    replayable: ClassVar[bool] = True
+    in_order: ClassVar[bool] = True
+
+    seed: int = 1
+    records: int = 0
+    period_ms: int = 1_000
+    start: str = "2026-01-01T00:00:00Z"
+    speed: str | float = "max"
+
+    def make(self, random: random.Random, number: int, device: str) -> T:
+        """Record `number` (from 0) of a device; `random` is seeded for this very record."""
+        raise TypeError(f"{type(self).__name__} must define make(random, number, device)")
+
+    def monotonic_s(self) -> float:
+        """The seconds that `speed` is measured by; a test may have its own."""
+        return time.monotonic()
+
+    def open(self, device: str, step: str, out: type[T]) -> Sequence[Split]:
+        """The one split of this device; raises `SourceError` naming the option."""
+        try:
+            start_us = parse_time(self.start)
+        except ValueError as error:
+            raise SourceError(f"source {step}: start: {error}") from None
+        if self.period_ms < 1 or self.records < 0:
+            raise SourceError(f"source {step}: period_ms must be 1 or more and records 0 or more")
+        speed = math.inf if self.speed == "max" else float(self.speed)
+        if not speed > 0:
+            raise SourceError(f'source {step}: speed = {self.speed!r} must be a number above 0 or "max"')
+        return [_SimulatedSplit(self, f"{device}/{step}", device, start_us, speed, self.make)]
+
+
+class _SimulatedSplit:
+    """The records of one device."""
+
+    out_of_orderness_us = 0
+
+    def __init__(
+        self,
+        source: SimulatedSensor[Any],
+        name: str,
+        device: str,
+        start_us: int,
+        speed: float,
+        make: Callable[[random.Random, int, str], Any],
+    ) -> None:
+        self.name = name
+        self._source, self._device, self._make = source, device, make
+        self._start_us, self._speed = start_us, speed
+        self._began: tuple[int, float] | None = None
+
+    async def read(self, position: int, limit: int) -> Poll:
+        """Up to `limit` records from number `position` on that are due."""
+        end = min(position + limit, self._due(position))
+        if self._source.records:
+            end = min(end, self._source.records)
+        values: list[Any] = []
+        times: list[int] = []
+        numbers: list[int] = []
+        rejects: list[Reject] = []
+        for number in range(position, end):
+            time_us = self._start_us + number * self._source.period_ms * 1_000
+            chance = random.Random(f"{self._source.seed}/{self.name}/{number}")  # noqa: S311 - a simulation
+            try:
+                values.append(self._make(chance, number, self._device))
+                times.append(time_us)
+                numbers.append(number)
+            except Exception as error:  # noqa: BLE001 - the user's own make
+                rejects.append(Reject(number, describe(error), str(number).encode(), time_us))
+        end = max(position, end)
+        ended = bool(self._source.records) and end >= self._source.records
+        return Poll(values, times, numbers, end, rejects, ended=ended)
+
+    def _due(self, position: int) -> int:
+        """The number of the first record that is not due yet."""
+        if self._speed == math.inf:
+            return 2**62
+        now_s = self._source.monotonic_s()
+        if self._began is None:
+            self._began = (position, now_s)
+        first, began_s = self._began
+        return first + 1 + int((now_s - began_s) * self._speed * 1_000 / self._source.period_ms)
+
+    async def close(self) -> None:
+        """Nothing to release."""
