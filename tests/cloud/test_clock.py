@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 from geartrain.event_time import START_OF_TIME
 from geartrain.ports import EntryKind
 from geartrain_cloud.ingest.clock import ChannelClock
-from geartrain_cloud.ingest.config import FlowConfig
+from geartrain_cloud.ingest.config import IngestConfig
 from geartrain_cloud.ingest.lineage import WaitingBudget
 from geartrain_cloud.ingest.recovery import Recovered, recover
 from geartrain_cloud.log.disk import OsDisk
@@ -115,9 +114,9 @@ async def check_replay(folder: Path, moves: list[tuple[str, str, int]]) -> None:
             running_clocks = {
                 place: p.clock.value for place, p in world.ingest._started().known.partitions.items()
             }
-        known = await _recovered(folder, config.flows)
+        known = await _recovered(folder, config)
         assert {place: p.clock.value for place, p in known.partitions.items()} == running_clocks
-        for (flow, channel), partition in known.partitions.items():
+        for (flow, channel, _), partition in known.partitions.items():
             entries = LogReader(folder).entries(flow, channel, 0, partition.number)
             clocks = [entry.clock for entry in entries]
             assert clocks == sorted(clocks)
@@ -129,10 +128,10 @@ async def check_replay(folder: Path, moves: list[tuple[str, str, int]]) -> None:
             assert {e.device for e in entries if e.kind is EntryKind.ASSIGNED} == set(NAMES[:2])
 
 
-async def _recovered(folder: Path, flows: Mapping[str, FlowConfig]) -> Recovered:
+async def _recovered(folder: Path, config: IngestConfig) -> Recovered:
     ledger, disk = SqliteLedger(folder), OsDisk(folder)
     try:
-        return await recover(flows, ledger, disk, WaitingBudget(1, 1))
+        return await recover(config, ledger, disk, WaitingBudget(1, 1))
     finally:
         await ledger.close()
         disk.close()

@@ -89,7 +89,7 @@ def test_silent_device_is_excluded_and_on_contact_readmitted_with_older_records_
 
     async def second() -> None:
         async with running(live_config(tmp_path)) as world:
-            assert world.ingest._started().known.partitions[FLOW, "quotes"].clock.excluded == ["device-2"]
+            assert world.ingest._started().known.partitions[FLOW, "quotes", 0].clock.excluded == ["device-2"]
             world.net.deliver(one.topic, one.advance(60))
             await world.net.acked(one)
             assert clock(tmp_path) == 60
@@ -191,11 +191,11 @@ async def check_replay(folder: Path, moves: list[tuple[str, str, int]]) -> None:
 async def check_recovered(folder: Path, config: IngestConfig, model: Model) -> None:
     ledger, disk = SqliteLedger(folder), OsDisk(folder)
     try:
-        known = await recover(config.flows, ledger, disk, WaitingBudget(1, 1))
+        known = await recover(config, ledger, disk, WaitingBudget(1, 1))
     finally:
         await ledger.close()
         disk.close()
-    partition = known.partitions[FLOW, "quotes"]
+    partition = known.partitions[FLOW, "quotes", 0]
     assert partition.clock.value == partition.logged_clock == model.clock
     assert partition.clock.excluded == sorted(model.away)
     reader, before = LogReader(folder), START_OF_TIME

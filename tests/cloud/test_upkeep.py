@@ -58,8 +58,7 @@ class Tended:
     async def run(self, use: Callable[[Upkeep], Awaitable[None]]) -> None:
         ledger, disk = SqliteLedger(self.folder), OsDisk(self.folder)
         try:
-            flows = make_config(self.folder).flows
-            known = await recover(flows, ledger, disk, WaitingBudget(1, 1))
+            known = await recover(make_config(self.folder), ledger, disk, WaitingBudget(1, 1))
             self.counters = known.counters
             for owner, names in ((disk, ("write", "fsync", "remove")), (ledger, ("merge", "forget_files"))):
                 for name in names:

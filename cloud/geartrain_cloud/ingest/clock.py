@@ -2,7 +2,7 @@
 
 Stands beside the log: each entry holds the clock after it, so that a reader needs no device's state (I5).
 Guarantees: it is the minimum of the watermarks of the live devices, those assigned and not excluded, each at
-minus infinity until it has spoken; it never goes back, and without a live device it stands still.
+minus infinity until it has spoken; it never goes back, and without a live device it moves by `advance` only.
 """
 
 from __future__ import annotations
@@ -68,6 +68,18 @@ class ChannelClock:
         if lowest <= self.value:
             return False
         self.value = lowest
+        return True
+
+    @property
+    def has_live(self) -> bool:
+        """Whether any device is waited for."""
+        return bool(self._live)
+
+    def advance(self, value: int) -> bool:
+        """Move to `value` where no device is live and that is onward; returns whether the clock moved."""
+        if self._live or value <= self.value:
+            return False
+        self.value = value
         return True
 
     def missing(self) -> list[str]:

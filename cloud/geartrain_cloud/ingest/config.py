@@ -16,12 +16,14 @@ from typing import Any
 
 from geartrain.errors import ConfigError, WireError
 from geartrain.graph import DEAD_LETTERS, LATE
-from geartrain.wire.topics import check_name
+from geartrain.wire.topics import BUCKETS, check_name
+from geartrain_cloud.log.part import buckets_of
 from geartrain_cloud.log.retention import Retention
 
 SYSTEM_CHANNELS = (DEAD_LETTERS, LATE)
 """Channels that every flow has, and every device feeds."""
 
+_RANGE = re.compile(r"([0-9a-f]{2})(?:-([0-9a-f]{2}))?")
 _CHANNEL = re.compile(r"_?[A-Za-z][A-Za-z0-9_]{0,62}")
 
 
@@ -57,7 +59,8 @@ class IngestConfig:
     """All settings.
 
     flows: by name; log: the folder of ledger and segments; partitions: how many a channel has, fixed for the
-    log's life; retention: what may go of the log; merge: whether small segments are put together, and
+    log's life; buckets: the first and the last whose devices it serves, which make up whole partitions;
+    retention: what may go of the log; merge: whether small segments are put together, and
     merge_grace_s: how long the old files then stay; group_commit_ms: how long a batch may wait for
     others to be committed with; group_rows_max, group_bytes_max: rows and payload bytes that are committed at
     once, and beyond which nothing more is taken until they are; waiting_batches_max (of one epoch),
@@ -69,6 +72,7 @@ class IngestConfig:
     flows: Mapping[str, FlowConfig]
     log: Path = field(default=Path("log"))
     partitions: int = 1
+    buckets: tuple[int, int] = (0, BUCKETS - 1)
     retention: Retention = field(default_factory=Retention)
     merge: bool = True
     merge_grace_s: float = 60.0
@@ -85,10 +89,21 @@ class IngestConfig:
     backoff_ms_max: int = 10_000
     status_interval_ms: int = 500
 
+    @property
+    def owned(self) -> tuple[int, ...]:
+        """The partitions that its buckets make up."""
+        first, last = self.buckets
+        buckets = set(range(first, last + 1))
+        return tuple(p for p in range(self.partitions) if buckets.issuperset(buckets_of(p, self.partitions)))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it serves all buckets alone."""
+        return self.buckets == (0, BUCKETS - 1)
+
 
 _TIMES = ("idle_after_s", "join_timeout_s")
-_OTHERS = {"flows", "log", "partitions", "retention", "merge", "merge_grace_s", "broker_host", "broker_port"}
-_NUMBERS = frozenset(f.name for f in fields(IngestConfig)) - _OTHERS
+_NUMBERS = frozenset(f.name for f in fields(IngestConfig) if f.type == "int") - {"partitions", "broker_port"}
 _LOG_KEYS = ("folder", "merge", "merge_grace_s", "partitions", "retain_bytes", "retain_s")
 PARTITIONS_MAX = 64
 """A partition has at least one bucket of devices."""
@@ -113,9 +128,9 @@ def read_config(path: Path) -> IngestConfig:
 
 def _config(raw: Mapping[str, Any], folder: Path) -> IngestConfig:
     for key in raw:
-        if key not in _NUMBERS | {"log", "broker", "flows"}:
+        if key not in _NUMBERS | {"log", "broker", "buckets", "flows"}:
             raise ConfigError(
-                f"{key}: there is no such setting; there are broker, flows, log, {_listed(_NUMBERS)}"
+                f"{key}: there is no such setting; there are broker, buckets, flows, log, {_listed(_NUMBERS)}"
             )
     log, flows = _log(raw.get("log")), raw.get("flows")
     if not isinstance(flows, dict) or not flows:
@@ -126,6 +141,7 @@ def _config(raw: Mapping[str, Any], folder: Path) -> IngestConfig:
         flows={_name("flow", f"flows.{name}", name): _flow(f"flows.{name}", flows[name]) for name in flows},
         log=folder / log.pop("folder"),
         **log,
+        buckets=_buckets(raw.get("buckets", f"00-{BUCKETS - 1:02x}"), log.get("partitions", 1)),
         broker_host=host,
         broker_port=port,
         **numbers,
@@ -163,6 +179,23 @@ def _log(raw: Any) -> dict[str, Any]:
         None if retain_bytes is None else _number("log.retain_bytes", retain_bytes),
     )
     return settings
+
+
+def _buckets(raw: Any, partitions: int) -> tuple[int, int]:
+    found = _RANGE.fullmatch(raw) if isinstance(raw, str) else None
+    first, last = (int(found[1], 16), int(found[2] or found[1], 16)) if found else (1, 0)
+    if first > last or last >= BUCKETS:
+        raise ConfigError(
+            f'buckets: give the first and the last of 00 to {BUCKETS - 1:02x}, such as "00-1f", not {raw!r}'
+        )
+    runs = [buckets_of(p, partitions) for p in range(partitions)]
+    if first not in {run[0] for run in runs} or last not in {run[-1] for run in runs}:
+        whole = ", ".join(f"{run[0]:02x}-{run[-1]:02x}" for run in runs)
+        raise ConfigError(
+            f"buckets: {raw} do not make up whole partitions of this log, which are {whole}: give one of "
+            "these, or a run of them, or set log.partitions before the log is made"
+        )
+    return first, last
 
 
 def _seconds(key: str, raw: Any) -> float:

@@ -19,7 +19,7 @@ from geartrain.wire.codec import decode_gap, decode_schemas
 from geartrain.wire.envelope import BatchKind, Header
 from geartrain_cloud.ingest.config import SYSTEM_CHANNELS
 from geartrain_cloud.ingest.counters import DROPPED_PREFIX, ROWS_PREFIX, Counter, Counters
-from geartrain_cloud.ingest.group import Group, Partition
+from geartrain_cloud.ingest.group import Group, Partition, Place
 from geartrain_cloud.ingest.lineage import Arrival
 from geartrain_cloud.ingest.quarantine import Quarantine
 from geartrain_cloud.ingest.streams import DeviceStream
@@ -27,11 +27,11 @@ from geartrain_cloud.log.part import SegmentPart
 
 
 class Content:
-    """Appends batches to `group`. `partitions` and `schemas` are by (flow, channel)."""
+    """Appends batches to `group`. `partitions` are by place, `schemas` by (flow, channel)."""
 
     def __init__(
         self,
-        partitions: Mapping[tuple[str, str], Partition],
+        partitions: Mapping[Place, Partition],
         schemas: dict[tuple[str, str], Schema],
         group: Group,
         counters: Counters,
@@ -39,6 +39,7 @@ class Content:
     ) -> None:
         self._partitions, self._schemas = partitions, schemas
         self._group, self._counters, self._quarantine = group, counters, quarantine
+        self._channels = {(flow, channel) for flow, channel, _ in partitions}
 
     def note(
         self,
@@ -51,7 +52,7 @@ class Content:
     ) -> None:
         """Log an entry without rows on `channels`, or on every one that the device feeds."""
         for channel in stream.channels if channels is None else channels:
-            partition = self._partitions[stream.flow, channel]
+            partition = self._partitions[stream.flow, channel, stream.partition]
             self._group.append_note(partition, kind, (stream.device, epoch, seq), detail)
 
     def lacks_schema(self, stream: DeviceStream, arrival: Arrival) -> bool:
@@ -76,10 +77,10 @@ class Content:
             dropped = self._gap(arrival, first_seq)
         else:
             rows = self._rows(stream, arrival)
-        part = self._part(header, rows) if rows is not None and len(rows) else None
+        part = self._part(stream, header, rows) if rows is not None and len(rows) else None
         watermarks = self._move_clocks(stream, cursor, header)
         if part is not None:
-            self._log(header, part)
+            self._log(stream, header, part)
         if dropped:
             self._declare(stream, header, dropped, first_seq)
         stream.cursor = AckCursor(
@@ -123,7 +124,7 @@ class Content:
             if channel not in stream.channels:
                 continue
             self._counters.add(f"{DROPPED_PREFIX}{header.flow}/{channel}", count)
-            partition = self._partitions[header.flow, channel]
+            partition = self._partitions[header.flow, channel, stream.partition]
             detail = f"{count} records {which} were dropped by the device, whose spool was full or damaged"
             batch = (stream.device, header.epoch, header.seq)
             self._group.append_note(partition, EntryKind.DROPPED, batch, detail)
@@ -170,7 +171,7 @@ class Content:
     def _take_schema(self, place: tuple[str, str], schema: Schema) -> tuple[Counter, str] | None:
         """Store the schema of a channel; returns why not."""
         channel, known = place[1], self._schemas.get(place)
-        if place not in self._partitions:
+        if place not in self._channels:
             return Counter.UNKNOWN_CHANNEL_BATCHES, f"it announces channel {channel}, which the flow lacks"
         if known is None:
             self._schemas[place] = schema
@@ -180,20 +181,21 @@ class Content:
             return Counter.SCHEMA_CONFLICTS, reason
         return None
 
-    def _part(self, header: Header, rows: ColumnBatch) -> SegmentPart:
+    def _part(self, stream: DeviceStream, header: Header, rows: ColumnBatch) -> SegmentPart:
         is_late = header.channel == LATE
         # Late records and dead letters may lie anywhere; any other row below the clock came too late for it.
         # What readers saw is the clock of the last entry, so that decides, not what was gathered since.
-        clock = self._partitions[header.flow, header.channel].logged_clock
+        clock = self._partitions[header.flow, header.channel, stream.partition].logged_clock
         if header.channel in SYSTEM_CHANNELS or min(rows.times) >= clock:
             return SegmentPart(header.device, header.seq, rows, is_late)
         overtaken = tuple(time < clock for time in rows.times)
         self._counters.add(Counter.RECORDS_OVERTAKEN, sum(overtaken))
         return SegmentPart(header.device, header.seq, rows, is_late, overtaken)
 
-    def _log(self, header: Header, part: SegmentPart) -> None:
-        place = (header.flow, header.channel)
-        self._group.append_rows(self._partitions[place], self._schemas[place], part, header.epoch)
+    def _log(self, stream: DeviceStream, header: Header, part: SegmentPart) -> None:
+        partition = self._partitions[header.flow, header.channel, stream.partition]
+        schema = self._schemas[header.flow, header.channel]
+        self._group.append_rows(partition, schema, part, header.epoch)
         self._counters.add(Counter.RECORDS_LOGGED, len(part.rows))
         self._counters.add(f"{ROWS_PREFIX}{header.flow}/{header.channel}", len(part.rows))
 
@@ -207,7 +209,7 @@ class Content:
                 self._counters.add(Counter.WATERMARKS_BACK)
                 continue
             watermarks[channel] = now
-            partition = self._partitions[stream.flow, channel]
+            partition = self._partitions[stream.flow, channel, stream.partition]
             if partition.clock.observe(stream.device, now):
                 partition.mover = (stream.device, header.epoch, header.seq)
         return watermarks

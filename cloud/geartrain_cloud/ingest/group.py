@@ -27,15 +27,16 @@ from geartrain_cloud.log.part import SegmentPart
 SEGMENTS = "segments/"
 """Where segment files lie on the log's disk."""
 
-PARTITION = 0
-"""The only partition of a channel for now."""
+Place = tuple[str, str, int]
+"""(flow, channel, partition)."""
 
 
 @dataclass(slots=True)
 class Partition:
     """One partition of a channel as ingest sees it: its clock, and the last entry given out.
 
-    number, logged_clock: of that entry; mover: device, epoch and seq of the batch that moved the clock since.
+    number, logged_clock: of that entry; mover: device, epoch and seq of the batch that moved the clock since;
+    index: which partition of the channel it is.
     """
 
     flow: str
@@ -44,6 +45,7 @@ class Partition:
     number: int
     logged_clock: int
     mover: tuple[str, bytes, int] = ("", b"", 0)
+    index: int = 0
 
 
 @dataclass(slots=True)
@@ -61,13 +63,13 @@ class SealedGroup:
     """A group that is closed: first its segments become durable, then `change` is committed, then acks are
     due.
 
-    touched: the cursors of every epoch that moved; rows: by (flow, channel), what the segments hold.
+    touched: the cursors of every epoch that moved; rows: by place, what the segments hold.
     """
 
     segments: list[SegmentDraft]
     change: LedgerChange
     touched: list[AckCursor]
-    rows: dict[tuple[str, str], int]
+    rows: dict[Place, int]
 
 
 class Group:
@@ -79,7 +81,7 @@ class Group:
 
     def _start(self) -> None:
         self._entries: list[Entry] = []
-        self._segments: dict[tuple[str, str, str], SegmentDraft] = {}
+        self._segments: dict[tuple[Place, str], SegmentDraft] = {}
         self._cursors: dict[tuple[str, str], AckCursor] = {}
         self._closed: list[ClosedEpoch] = []
         self._schemas: list[StoredSchema] = []
@@ -95,11 +97,11 @@ class Group:
 
     def append_rows(self, partition: Partition, schema: Schema, part: SegmentPart, epoch: bytes) -> None:
         """Log the rows of one batch: one entry, whose clock is the partition's as it is now."""
-        key = (partition.flow, partition.channel, schema.schema_id)
+        key = ((partition.flow, partition.channel, partition.index), schema.schema_id)
         number = partition.number + 1
         if key not in self._segments:
             # The term in the name keeps a fenced ingest that still writes off the files of its successor.
-            place = f"{SEGMENTS}{partition.flow}/{partition.channel}/p{PARTITION}"
+            place = f"{SEGMENTS}{partition.flow}/{partition.channel}/p{partition.index}"
             self._segments[key] = SegmentDraft(f"{place}/{number:012d}-{self._term}.arrow", schema)
         draft = self._segments[key]
         count = len(part.rows)
@@ -136,7 +138,7 @@ class Group:
     ) -> Entry:
         partition.number += 1
         partition.logged_clock = partition.clock.value
-        place = (partition.flow, partition.channel, PARTITION, partition.number)
+        place = (partition.flow, partition.channel, partition.index, partition.number)
         return Entry(*place, kind, partition.logged_clock, *batch, segment, first_row, count, detail)
 
     def move(self, cursor: AckCursor, size: int) -> None:
@@ -162,16 +164,14 @@ class Group:
         self._quarantined.append(batch)
         self.bytes += len(batch.payload)
 
-    def seal(
-        self, partitions: Mapping[tuple[str, str], Partition], counters: Mapping[str, int]
-    ) -> SealedGroup:
+    def seal(self, partitions: Mapping[Place, Partition], counters: Mapping[str, int]) -> SealedGroup:
         """Close the group and begin the next; `counters`: the totals to be written with it."""
         for partition in partitions.values():
             if partition.clock.value > partition.logged_clock:
                 self.append_note(partition, EntryKind.WATERMARK, partition.mover, "")
-        rows: dict[tuple[str, str], int] = {}
-        for (flow, channel, _), draft in self._segments.items():
-            rows[flow, channel] = rows.get((flow, channel), 0) + draft.rows
+        rows: dict[Place, int] = {}
+        for (place, _), draft in self._segments.items():
+            rows[place] = rows.get(place, 0) + draft.rows
         sealed = SealedGroup(
             list(self._segments.values()),
             LedgerChange(

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from dataclasses import replace
 
 from geartrain.errors import DiskError, GeartrainError, LedgerError, NetError
 from geartrain.ports import Clock, Disk, LedgerStore, Net, Randomness, StoredSegment
 from geartrain.wire.topics import up_filter
+from geartrain_cloud.ingest.advance import INTERVAL_S, Advance
 from geartrain_cloud.ingest.alarm import Alarm
 from geartrain_cloud.ingest.config import IngestConfig
 from geartrain_cloud.ingest.content import Content
@@ -27,7 +28,7 @@ from geartrain_cloud.ingest.outbox import Outbox
 from geartrain_cloud.ingest.quarantine import Quarantine
 from geartrain_cloud.ingest.recovery import Recovered, assign, recover
 from geartrain_cloud.ingest.sequence import Sequencer
-from geartrain_cloud.ingest.status import Durable, make_status, write_status
+from geartrain_cloud.ingest.status import STATUS_FILE, Durable, make_status, write_status
 from geartrain_cloud.ingest.upkeep import SegmentMerger, Upkeep
 from geartrain_cloud.log.part import SegmentEncoder, segment_digest
 
@@ -77,7 +78,9 @@ class Ingest:
 
     def missing(self, flow: str, channel: str) -> list[str]:
         """The assigned devices that have never said how far they are: the channel's clock waits for them."""
-        return self._started().known.partitions[flow, channel].clock.missing()
+        partitions = self._started().known.partitions.values()
+        several = [p.clock.missing() for p in partitions if (p.flow, p.channel) == (flow, channel)]
+        return sorted(device for missing in several for device in missing)
 
     def counter(self, counter: Counter) -> int:
         """The total of a counter."""
@@ -101,27 +104,23 @@ class Ingest:
 
     async def _run(self) -> None:
         budget = WaitingBudget(self._config.waiting_batches_max, self._config.waiting_bytes_max)
-        known = await recover(self._config.flows, self._ledger, self._disk, budget)
+        known = await recover(self._config, self._ledger, self._disk, budget)
         core = self._core = _Core(self._config, known, budget, self._ledger, self._clock)
-        assign(self._config.flows, known.partitions, core.group)
+        assign(self._config, known.partitions, core.group)
         await self._commit(core)
         _LOG.info("ready with term %d", known.term)
         async with asyncio.TaskGroup() as tasks:
             committer = tasks.create_task(self._commit_forever(core))
             link = tasks.create_task(self._link_forever(core))
-            reporter = tasks.create_task(self._report_forever(core))
-            keeper = tasks.create_task(self._keep_forever(core))
-            watcher = tasks.create_task(self._watch_forever(core)) if core.membership.is_live else None
+            beside = [tasks.create_task(work) for work in self._beside(core)]
             await self._stopping.wait()
             self._work.set()
             self._due.set()
             await committer
             await self._farewell(core)
             link.cancel()
-            reporter.cancel()
-            keeper.cancel()
-            if watcher is not None:
-                watcher.cancel()
+            for task in beside:
+                task.cancel()
         await self._report(core)
 
     # The way in
@@ -150,8 +149,8 @@ class Ingest:
 
     async def _link(self, core: _Core, client_id: str) -> None:
         async with self._net.connect(client_id) as connection:
-            for flow in sorted(self._config.flows):
-                await connection.subscribe(_filter(flow))
+            for topic_filter in _filters(self._config):
+                await connection.subscribe(topic_filter)
             self._is_connected = True
             core.membership.listen()
             _LOG.info("connected to the broker")
@@ -199,6 +198,7 @@ class Ingest:
         self._due.set()
 
     async def _commit(self, core: _Core) -> None:
+        core.advance.apply(core.group)
         sealed = core.group.seal(core.known.partitions, core.counters.take_changed())
         segments = []
         for draft in sealed.segments:
@@ -212,6 +212,14 @@ class Ingest:
 
     # Beside the way
 
+    def _beside(self, core: _Core) -> Iterator[Coroutine[None, None, None]]:
+        yield self._report_forever(core)
+        yield self._keep_forever(core)
+        if core.membership.is_live:
+            yield self._watch_forever(core)
+        if core.advance.is_needed:
+            yield self._follow_forever(core)
+
     async def _watch_forever(self, core: _Core) -> None:
         while True:
             await self._clock.sleep(core.membership.interval_s)
@@ -219,6 +227,14 @@ class Ingest:
                 core.membership.listen()  # nobody can be heard
             core.membership.check()
             if not core.group.is_empty:
+                self._work.set()
+
+    async def _follow_forever(self, core: _Core) -> None:
+        while True:
+            await self._clock.sleep(INTERVAL_S)
+            if core.advance.has_others:
+                await core.advance.look(self._ledger)
+            if core.advance.is_due:
                 self._work.set()
 
     async def _keep_forever(self, core: _Core) -> None:
@@ -254,7 +270,7 @@ class Ingest:
             {**core.counters.totals(), **self._net_counters},
         )
         try:
-            await write_status(self._disk, status)
+            await write_status(self._disk, status, status_name(self._config))
         except DiskError as error:  # a status is a courtesy: the log goes on without it
             core.alarm.warn("status", "status.json", str(error))
 
@@ -288,6 +304,7 @@ class _Core:
         self.group = Group(known.term)
         self.outbox = Outbox(clock, self.counters, config.nack_interval_ms / 1_000)
         self.outbox.term = known.term
+        self.advance = Advance(known.partitions, config.partitions, clock)
         self.durable = Durable(known.partitions, self.counters)
         quarantine = Quarantine(config, self.group, self.counters, self.alarm)
         content = Content(known.partitions, known.schemas, self.group, self.counters, quarantine)
@@ -321,9 +338,17 @@ class _Core:
                 self.outbox.ack(cursor)
 
 
-def _filter(flow: str) -> str:
-    # Only our flows: others on the same broker have an ingest of their own.
-    return f"{up_filter().removesuffix('+/up')}{flow}/up"
+def status_name(config: IngestConfig) -> str:
+    """Where an ingest says how it is: in a file of its own, where it has a part of the buckets only."""
+    first, last = config.buckets
+    return STATUS_FILE if config.is_whole else f"status-{first:02x}-{last:02x}.json"
+
+
+def _filters(config: IngestConfig) -> list[str]:
+    # Only our flows and buckets: others on the same broker have an ingest of their own.
+    first, last = config.buckets
+    buckets = ["+"] if config.is_whole else [f"{number:02x}" for number in range(first, last + 1)]
+    return [f"{up_filter(b).removesuffix('+/up')}{flow}/up" for flow in sorted(config.flows) for b in buckets]
 
 
 def _leaves(group: BaseExceptionGroup[GeartrainError]) -> Iterator[GeartrainError]:

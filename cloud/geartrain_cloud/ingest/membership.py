@@ -15,7 +15,7 @@ from geartrain.ports import Clock, EntryKind
 from geartrain_cloud.ingest.config import FlowConfig
 from geartrain_cloud.ingest.content import Content
 from geartrain_cloud.ingest.counters import Counter, Counters
-from geartrain_cloud.ingest.group import Partition
+from geartrain_cloud.ingest.group import Partition, Place
 from geartrain_cloud.ingest.streams import DeviceStream
 
 _LOG = logging.getLogger("geartrain.ingest")
@@ -32,7 +32,7 @@ class Membership:
         self,
         flows: Mapping[str, FlowConfig],
         streams: Mapping[tuple[str, str], DeviceStream],
-        partitions: Mapping[tuple[str, str], Partition],
+        partitions: Mapping[Place, Partition],
         content: Content,
         counters: Counters,
         clock: Clock,
@@ -105,4 +105,4 @@ class Membership:
         self._content.note(stream, kind, epoch, seq, detail, channels)
 
     def _of(self, stream: DeviceStream, channel: str) -> Partition:
-        return self._partitions[stream.flow, channel]
+        return self._partitions[stream.flow, channel, stream.partition]

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from geartrain.errors import ConfigError, LedgerError
 from geartrain.event_time import START_OF_TIME
@@ -18,11 +19,12 @@ from geartrain.ports import AckCursor, Disk, Entry, EntryKind, LedgerStore
 from geartrain.schema import Schema
 from geartrain_cloud.ingest.clock import ChannelClock
 from geartrain_cloud.ingest.closed import ClosedEpochs
-from geartrain_cloud.ingest.config import FlowConfig
+from geartrain_cloud.ingest.config import FlowConfig, IngestConfig
 from geartrain_cloud.ingest.counters import Counter, Counters
-from geartrain_cloud.ingest.group import SEGMENTS, Group, Partition
+from geartrain_cloud.ingest.group import SEGMENTS, Group, Partition, Place
 from geartrain_cloud.ingest.lineage import Lineage, WaitingBudget
 from geartrain_cloud.ingest.streams import DeviceStream
+from geartrain_cloud.log.part import partition_of
 
 _LOG = logging.getLogger("geartrain.ingest")
 
@@ -33,58 +35,60 @@ _SEGMENT = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What the ledger says: partitions and schemas by (flow, channel), streams by (device, flow)."""
+    """What the ledger says: partitions by place, schemas by (flow, channel), streams by (device, flow)."""
 
     term: int
-    partitions: dict[tuple[str, str], Partition]
+    partitions: dict[Place, Partition]
     schemas: dict[tuple[str, str], Schema]
     streams: dict[tuple[str, str], DeviceStream]
     closed: ClosedEpochs
     counters: Counters
 
 
-async def recover(
-    flows: Mapping[str, FlowConfig], ledger: LedgerStore, disk: Disk, budget: WaitingBudget
-) -> Recovered:
-    """Open the ledger, take the term, remove orphans, and rebuild clocks and streams.
+async def recover(config: IngestConfig, ledger: LedgerStore, disk: Disk, budget: WaitingBudget) -> Recovered:
+    """Open the ledger, take the term, remove orphans, and rebuild clocks and streams, all of the partitions
+    that the configuration has.
 
     Raises `LedgerError` when a segment that the ledger names is missing, `ConfigError` when the configuration
     lacks a device that the log waits for, `DiskError` when the disk cannot be read.
     """
-    term = await ledger.open()
+    flows, total, owned = config.flows, config.partitions, config.owned
+    term = await ledger.open(total, owned)
     counters = Counters(await ledger.counters())
     last = await ledger.last_entries()
-    await _match_segments(ledger, disk, last, counters)
+    await _match_segments(ledger, disk, last, counters, owned)
     cursors = {(c.device, c.flow): c for c in await ledger.cursors()}
-    assigned = await ledger.devices()
+    assigned = [place for place in await ledger.devices() if partition_of(place[2], total) in owned]
     _check_assigned(flows, assigned)
     schemas: dict[tuple[str, str], Schema] = {}
     for stored in await ledger.schemas():
         schemas.setdefault((stored.flow, stored.channel), Schema.from_json(stored.text))
-    partitions = _partitions(flows, last, assigned, set(await ledger.excluded()), cursors)
+    partitions = _partitions(config, last, assigned, set(await ledger.excluded()), cursors)
     streams = {
-        (device, name): _stream(device, name, flow, cursors.get((device, name)), budget)
+        (device, name): _stream(
+            (device, name, partition_of(device, total)), flow, cursors.get((device, name)), budget
+        )
         for name, flow in sorted(flows.items())
         for device in sorted(flow.devices)
+        if partition_of(device, total) in owned
     }
     closed = ClosedEpochs(await ledger.closed_epochs())
     return Recovered(term, partitions, schemas, streams, closed, counters)
 
 
-def assign(
-    flows: Mapping[str, FlowConfig], partitions: Mapping[tuple[str, str], Partition], group: Group
-) -> None:
+def assign(config: IngestConfig, partitions: Mapping[Place, Partition], group: Group) -> None:
     """Log the devices that the log does not yet wait for."""
-    for name, flow in sorted(flows.items()):
-        for channel, devices in sorted(flow.channels.items()):
-            partition = partitions[name, channel]
-            known = set(partition.clock.devices)
-            for device in sorted(set(devices) - known):
+    for (name, channel, index), partition in sorted(partitions.items()):
+        known = set(partition.clock.devices)
+        for device in sorted(set(config.flows[name].channels[channel]) - known):
+            if partition_of(device, config.partitions) == index:
                 partition.clock.assign(device)
                 group.append_note(partition, EntryKind.ASSIGNED, (device, b"", 0), "")
 
 
-async def _match_segments(ledger: LedgerStore, disk: Disk, last: list[Entry], counters: Counters) -> None:
+async def _match_segments(
+    ledger: LedgerStore, disk: Disk, last: list[Entry], counters: Counters, owned: Sequence[int]
+) -> None:
     named, found = await ledger.segments(), set(await disk.list(SEGMENTS))
     kept = {one.name for one in await ledger.replaced_files()}
     if missing := sorted(named - found):
@@ -94,9 +98,12 @@ async def _match_segments(ledger: LedgerStore, disk: Disk, last: list[Entry], co
             + ": restore the log's folder from a copy"
         )
     for name in sorted(found - named - kept):
-        if not _SEGMENT.fullmatch(name):
+        parts = _SEGMENT.fullmatch(name)
+        if parts is None:
             _LOG.warning("%r in the log's folder is no segment; it is left alone", name)
             continue
+        if int(parts["partition"]) not in owned:
+            continue  # another ingest may be about to name it
         await disk.remove(name)
         counters.add(Counter.ORPHAN_SEGMENTS)
         _LOG.warning("removed segment %s: the ledger does not name it, so it was never acked", name)
@@ -129,30 +136,34 @@ def _check_assigned(flows: Mapping[str, FlowConfig], assigned: list[tuple[str, s
 
 
 def _partitions(
-    flows: Mapping[str, FlowConfig],
+    config: IngestConfig,
     last: list[Entry],
     assigned: list[tuple[str, str, str]],
     excluded: set[tuple[str, str, str]],
     cursors: Mapping[tuple[str, str], AckCursor],
-) -> dict[tuple[str, str], Partition]:
-    newest = {(entry.flow, entry.channel): entry for entry in last}
-    partitions: dict[tuple[str, str], Partition] = {}
-    for name, flow in sorted(flows.items()):
-        for channel in sorted(flow.channels):
-            entry = newest.get((name, channel))
-            number, clock = (0, START_OF_TIME) if entry is None else (entry.number, entry.clock)
-            partitions[name, channel] = Partition(name, channel, ChannelClock(clock), number, clock)
+) -> dict[Place, Partition]:
+    newest = {(entry.flow, entry.channel, entry.partition): entry for entry in last}
+    partitions: dict[Place, Partition] = {}
+    channels = [(name, channel) for name, f in sorted(config.flows.items()) for channel in sorted(f.channels)]
+    for (name, channel), index in product(channels, config.owned):
+        entry = newest.get((name, channel, index))
+        number, clock = (0, START_OF_TIME) if entry is None else (entry.number, entry.clock)
+        partition = Partition(name, channel, ChannelClock(clock), number, clock, index=index)
+        partitions[name, channel, index] = partition
     for name, channel, device in assigned:
-        if (name, channel) in partitions:
+        place = (name, channel, partition_of(device, config.partitions))
+        if place in partitions:
             cursor = cursors.get((device, name))
             watermark = START_OF_TIME if cursor is None else cursor.watermarks.get(channel, START_OF_TIME)
             is_excluded = (name, channel, device) in excluded
-            partitions[name, channel].clock.assign(device, watermark, excluded=is_excluded)
+            partitions[place].clock.assign(device, watermark, excluded=is_excluded)
     return partitions
 
 
 def _stream(
-    device: str, flow_name: str, flow: FlowConfig, cursor: AckCursor | None, budget: WaitingBudget
+    which: tuple[str, str, int], flow: FlowConfig, cursor: AckCursor | None, budget: WaitingBudget
 ) -> DeviceStream:
+    device, flow_name, partition = which
     current = None if cursor is None else Lineage(cursor.epoch, budget, cursor.seq, cursor.digest)
-    return DeviceStream(device, flow_name, tuple(flow.fed_by(device)), cursor, cursor, current)
+    channels = tuple(flow.fed_by(device))
+    return DeviceStream(device, flow_name, channels, cursor, cursor, current, partition=partition)

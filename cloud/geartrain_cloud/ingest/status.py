@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from geartrain.event_time import START_OF_TIME, format_time
-from geartrain.ports import Disk, Entry
+from geartrain.ports import Disk, Entry, position_key
 from geartrain_cloud.ingest.counters import ROWS_PREFIX, Counters
-from geartrain_cloud.ingest.group import Partition, SealedGroup
+from geartrain_cloud.ingest.group import Partition, Place, SealedGroup
 from geartrain_cloud.ingest.streams import DeviceStream
 
 STATUS_FILE = "status.json"
@@ -22,49 +22,39 @@ _NAMES_MAX = 20
 
 
 class Durable:
-    """What commits have made durable: of each channel rows, position and clock."""
+    """What commits have made durable: of each channel rows, of each partition position and clock."""
 
-    def __init__(self, partitions: Mapping[tuple[str, str], Partition], counters: Counters) -> None:
-        self.rows = {place: counters[f"{ROWS_PREFIX}{place[0]}/{place[1]}"] for place in partitions}
+    def __init__(self, partitions: Mapping[Place, Partition], counters: Counters) -> None:
+        channels = {place[:2] for place in partitions}
+        self.rows = {(f, c): counters[f"{ROWS_PREFIX}{f}/{c}"] for f, c in channels}
         self.positions = {place: partition.number for place, partition in partitions.items()}
         self.clocks = {place: partition.logged_clock for place, partition in partitions.items()}
 
     def take(self, sealed: SealedGroup) -> None:
         """Remember a group that was committed."""
-        for place, rows in sealed.rows.items():
-            self.rows[place] += rows
+        for (flow, channel, _), rows in sealed.rows.items():
+            self.rows[flow, channel] += rows
         entry: Entry
         for entry in sealed.change.entries:
-            self.positions[entry.flow, entry.channel] = entry.number
-            self.clocks[entry.flow, entry.channel] = entry.clock
+            place = (entry.flow, entry.channel, entry.partition)
+            self.positions[place], self.clocks[place] = entry.number, entry.clock
 
 
 def make_status(
     now_us: int,
     term: int,
     is_connected: bool,
-    partitions: Mapping[tuple[str, str], Partition],
+    partitions: Mapping[Place, Partition],
     streams: Mapping[tuple[str, str], DeviceStream],
     durable: Durable,
     counters: Mapping[str, int],
 ) -> dict[str, Any]:
     """The content of status.json; docs/data_files.md describes it."""
     flows: dict[str, Any] = {}
-    for (flow, channel), partition in sorted(partitions.items()):
-        missing, holding = partition.clock.missing(), partition.clock.holding()
-        clock = durable.clocks[flow, channel]
-        flows.setdefault(flow, {"channels": {}, "devices": {}})["channels"][channel] = {
-            "rows": durable.rows[flow, channel],
-            "position": durable.positions[flow, channel],
-            "clock": clock,
-            "clock_time": None if clock == START_OF_TIME else format_time(clock),
-            "missing": missing[:_NAMES_MAX],
-            "missing_count": len(missing),
-            "excluded": partition.clock.excluded[:_NAMES_MAX],
-            "excluded_count": len(partition.clock.excluded),
-            "holding": holding[:_NAMES_MAX],
-            "holding_count": len(holding),
-        }
+    for flow, channel in sorted(durable.rows):
+        several = {p.index: p for p in partitions.values() if (p.flow, p.channel) == (flow, channel)}
+        channels = flows.setdefault(flow, {"channels": {}, "devices": {}})["channels"]
+        channels[channel] = _channel(several, (flow, channel), durable)
     for (device, flow), stream in sorted(streams.items()):
         flows[flow]["devices"][device] = _device(stream)
     return {
@@ -76,6 +66,31 @@ def make_status(
     }
 
 
+def _channel(
+    partitions: Mapping[int, Partition], channel: tuple[str, str], durable: Durable
+) -> dict[str, Any]:
+    """All partitions of a channel together: clocks and who holds them are of the slowest."""
+    places = {index: (*channel, index) for index in sorted(partitions)}
+    clocks = {index: durable.clocks[place] for index, place in places.items()}
+    clock = min(clocks.values())
+    missing = sorted(d for p in partitions.values() for d in p.clock.missing())
+    excluded = sorted(d for p in partitions.values() for d in p.clock.excluded)
+    holding = sorted(d for i, p in partitions.items() if clocks[i] == clock for d in p.clock.holding())
+    return {
+        "rows": durable.rows[channel],
+        "position": sum(durable.positions[place] for place in places.values()),
+        "positions": {position_key(channel[1], i): durable.positions[place] for i, place in places.items()},
+        "clock": clock,
+        "clock_time": None if clock == START_OF_TIME else format_time(clock),
+        "missing": missing[:_NAMES_MAX],
+        "missing_count": len(missing),
+        "excluded": excluded[:_NAMES_MAX],
+        "excluded_count": len(excluded),
+        "holding": holding[:_NAMES_MAX],
+        "holding_count": len(holding),
+    }
+
+
 def _device(stream: DeviceStream) -> dict[str, Any]:
     cursor, contact = stream.durable, {"last_contact_us": stream.contact_us}
     if cursor is None:
@@ -83,8 +98,8 @@ def _device(stream: DeviceStream) -> dict[str, Any]:
     return {"epoch": cursor.epoch.hex(), "ordinal": cursor.ordinal, "seq": cursor.seq, **contact}
 
 
-async def write_status(disk: Disk, status: Mapping[str, Any]) -> None:
-    """Replace status.json in one step; raises `DiskError`."""
+async def write_status(disk: Disk, status: Mapping[str, Any], name: str = STATUS_FILE) -> None:
+    """Replace status.json, or the file `name`, in one step; raises `DiskError`."""
     text = json.dumps(status, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    await disk.write(f"{STATUS_FILE}.new", text.encode())
-    await disk.rename(f"{STATUS_FILE}.new", STATUS_FILE)
+    await disk.write(f"{name}.new", text.encode())
+    await disk.rename(f"{name}.new", name)

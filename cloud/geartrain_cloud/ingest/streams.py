@@ -17,7 +17,7 @@ class DeviceStream:
     last that was committed (None before the first); current: its open epoch; candidate: an epoch that has
     shown itself, but not yet by a first batch with a good digest; contact_us: when anything of the device
     last arrived, wall clock, 0 before; contact_s: the same, monotonic; greeted: an epoch whose HELLO is
-    answered once its opening is durable.
+    answered once its opening is durable; partition: which one its batches go to.
     """
 
     device: str
@@ -30,6 +30,7 @@ class DeviceStream:
     contact_us: int = 0
     contact_s: float = -math.inf
     greeted: bytes = b""
+    partition: int = 0
 
     @property
     def name(self) -> str:

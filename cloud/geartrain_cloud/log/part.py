@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from geartrain.schema import ColumnBatch, Schema
+from geartrain.wire.topics import BUCKETS, bucket
 
 SYSTEM_NAMES: tuple[str, ...] = (
     "_event_time",
@@ -23,6 +24,19 @@ SYSTEM_NAMES: tuple[str, ...] = (
     "_overtaken",
 )
 """Columns of every row of the log beside the record's own, in order. Names with _ are reserved for such."""
+
+
+def partition_of(device: str, partitions: int) -> int:
+    """Which of `partitions` the batches of a device go to: that of its bucket.
+
+    Each partition has a run of neighbouring buckets, so that whoever owns a range of buckets owns partitions.
+    """
+    return int(bucket(device), 16) * partitions // BUCKETS
+
+
+def buckets_of(partition: int, partitions: int) -> range:
+    """The buckets whose devices go to a partition."""
+    return range(-(-partition * BUCKETS // partitions), -(-(partition + 1) * BUCKETS // partitions))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ as the folder's name alone.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from threading import Lock
@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from geartrain.errors import LedgerError
 from geartrain.event_time import START_OF_TIME
-from geartrain.ports import AckCursor, Entry
+from geartrain.ports import AckCursor, Entry, position_key, split_key
 from geartrain.schema import Schema
 from geartrain_cloud.log.opening import has_tables, ledger_of
 from geartrain_cloud.log.segment import open_segment
@@ -42,9 +42,10 @@ WITH RECURSIVE found (channel) AS (
     SELECT (SELECT min(channel) FROM entries WHERE flow = :flow AND channel > found.channel)
     FROM found WHERE found.channel IS NOT NULL
 )
-SELECT channel, (
-    SELECT max(number) FROM entries WHERE flow = :flow AND channel = found.channel AND partition = 0
-) AS newest FROM found WHERE channel IS NOT NULL AND newest IS NOT NULL
+SELECT channel, fencing.partition, (
+    SELECT max(number) FROM entries
+    WHERE flow = :flow AND channel = found.channel AND partition = fencing.partition
+) AS newest FROM found, fencing WHERE channel IS NOT NULL AND newest IS NOT NULL
 """
 
 
@@ -52,13 +53,15 @@ class LogReader:
     """Reads the log in `folder`. Every method raises `LedgerError` with one sentence.
 
     A position is the number of an entry of one (flow, channel, partition), from 1; a consumer at position n
-    has seen the entries 1 to n. All methods speak of partition 0, the only one for now.
+    has seen the entries 1 to n. `key` names a partition of a channel: the channel for the first, `channel/1`
+    and so on for the others.
     """
 
     def __init__(self, folder: str | Path) -> None:
         """`folder`: what `gear-ingest` calls `log`; it need not exist yet."""
         self.folder = Path(folder)
         self._segments: OrderedDict[str, pa.Table] = OrderedDict()
+        self._partitions = 0
         self._lock = Lock()
 
     def __reduce__(self) -> tuple[type[LogReader], tuple[str]]:
@@ -74,35 +77,47 @@ class LogReader:
                 raise
             return False
 
-    def positions(self, flow: str) -> dict[str, int]:
-        """The number of the newest entry of each channel of `flow`; channels without entries are absent."""
-        with self._ledger() as ledger:
-            return dict(ledger.execute(_NEWEST, {"flow": flow}).fetchall())
+    def partitions(self) -> int:
+        """How many partitions each channel has."""
+        if not self._partitions:
+            with self._ledger() as ledger:
+                (self._partitions,) = ledger.execute("SELECT count(*) FROM fencing").fetchone()
+        return self._partitions
 
-    def clock(self, flow: str, channel: str, position: int) -> int:
-        """The channel's clock after the entry `position`, microseconds; START_OF_TIME at position 0."""
+    def keys(self, channels: Iterable[str]) -> list[str]:
+        """The keys of all partitions of `channels`."""
+        return [position_key(c, p) for c in channels for p in range(self.partitions())]
+
+    def positions(self, flow: str) -> dict[str, int]:
+        """By key, the number of the newest entry of `flow`; keys without entries are absent."""
+        with self._ledger() as ledger:
+            found = ledger.execute(_NEWEST, {"flow": flow}).fetchall()
+        return {position_key(channel, partition): newest for channel, partition, newest in found}
+
+    def clock(self, flow: str, key: str, position: int) -> int:
+        """The partition's clock after the entry `position`, microseconds; START_OF_TIME at position 0."""
         if position == 0:
             return START_OF_TIME
         query = SELECT_ENTRIES + AT_PLACE + "AND number = ?"
         with self._ledger() as ledger:
-            row = ledger.execute(query, (flow, channel, 0, position)).fetchone()
+            row = ledger.execute(query, (flow, *split_key(key), position)).fetchone()
         if row is None:
             raise LedgerError(
-                f"{flow}/{channel} has no position {position}: this log is not the one that the position "
+                f"{flow}/{key} has no position {position}: this log is not the one that the position "
                 "comes from, so use that one, or start again from nothing"
             )
         return read_entry(row).clock
 
-    def entries(self, flow: str, channel: str, after: int, upto: int) -> list[Entry]:
+    def entries(self, flow: str, key: str, after: int, upto: int) -> list[Entry]:
         """The entries with `after` < number <= `upto`, in order."""
-        return self._entries(flow, channel, 0, after, upto)
+        return self._entries(flow, *split_key(key), after, upto)
 
     def _entries(self, flow: str, channel: str, partition: int, after: int, upto: int) -> list[Entry]:
         query = SELECT_ENTRIES + AT_PLACE + "AND number > ? AND number <= ? ORDER BY number"
         with self._ledger() as ledger:
             return [read_entry(row) for row in ledger.execute(query, (flow, channel, partition, after, upto))]
 
-    def limit(self, flow: str, channel: str, after: int, rows_max: int) -> int:
+    def limit(self, flow: str, key: str, after: int, rows_max: int) -> int:
         """The largest position such that the entries after `after` up to it hold at most `rows_max` rows.
 
         At least one entry is taken if there is one; without any it is `after`.
@@ -112,7 +127,10 @@ class LogReader:
             "WHERE flow = ? AND channel = ? AND partition = ? AND number > ? ORDER BY number"
         )
         end, rows = after, 0
-        with self._ledger() as ledger, closing(ledger.execute(query, (flow, channel, 0, after))) as found:
+        with (
+            self._ledger() as ledger,
+            closing(ledger.execute(query, (flow, *split_key(key), after))) as found,
+        ):
             for number, count in found:
                 rows += count
                 if rows > rows_max and end > after:

@@ -20,7 +20,8 @@ import msgspec
 from geartrain.adapters.system import SystemClock
 from geartrain.errors import LedgerError, SchemaError, WireError
 from geartrain.event_time import END_OF_TIME
-from geartrain.ports import Entry, LedgerChange, StoredSegment
+from geartrain.graph import DEAD_LETTERS
+from geartrain.ports import Entry, LedgerChange, StoredSegment, position_key
 from geartrain.record import Record
 from geartrain.schema import ColumnBatch, FieldType, RowCodec, Schema
 from geartrain.wire.body import decode_rows
@@ -34,7 +35,7 @@ from geartrain_cloud.log.browse import LoggedLetter, all_cursors, letters, place
 from geartrain_cloud.log.disk import OsDisk
 from geartrain_cloud.log.hold import stopped_log
 from geartrain_cloud.log.ledger import SqliteLedger
-from geartrain_cloud.log.part import SegmentPart, segment_digest
+from geartrain_cloud.log.part import SegmentPart, partition_of, segment_digest
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.log.segment import encode_segment
 
@@ -92,7 +93,7 @@ def resubmit_batch(folder: Path, number: int) -> Resubmitted:
         return asyncio.run(
             _append(
                 folder,
-                _partition(folder, place, what),
+                _partition(folder, place, batch.device, what),
                 schema,
                 SegmentPart(batch.device, batch.seq, rows),
                 batch.epoch,
@@ -119,8 +120,9 @@ def resubmit_letter(folder: Path, name: str) -> Resubmitted:
             )
         schema = _schema(folder, found.flow, step, what)
         rows = _letter_rows(schema, found, what)
-        partition = _partition(folder, (found.flow, step), what)
-        entry = LogReader(folder).entries(found.flow, "_dead_letters", found.number - 1, found.number)[0]
+        partition = _partition(folder, (found.flow, step), found.device, what)
+        letters_key = position_key(DEAD_LETTERS, found.partition)
+        entry = LogReader(folder).entries(found.flow, letters_key, found.number - 1, found.number)[0]
         place = (found.flow, found.partition, found.number, found.row)
         return asyncio.run(
             _append(
@@ -149,15 +151,17 @@ def _schema(folder: Path, flow: str, channel: str, what: str) -> Schema:
     return schema
 
 
-def _partition(folder: Path, place: tuple[str, str], what: str) -> Partition:
+def _partition(folder: Path, place: tuple[str, str], device: str, what: str) -> Partition:
+    partition = partition_of(device, LogReader(folder).partitions())
     for info in places(folder):
         newest = info.newest
-        if (newest.flow, newest.channel) == place:
+        if (newest.flow, newest.channel, newest.partition) == (*place, partition):
             if newest.clock >= END_OF_TIME:
                 raise LedgerError(
                     f"{what} comes too late: flow {place[0]} has ended, and its results are final"
                 )
-            return Partition(*place, ChannelClock(newest.clock), newest.number, newest.clock)
+            clock = ChannelClock(newest.clock)
+            return Partition(*place, clock, newest.number, newest.clock, index=newest.partition)
     raise LedgerError(f"{what} belongs to channel {place[1]}, which the flow {place[0]} does not have")
 
 
@@ -197,7 +201,7 @@ async def _append(
 ) -> Resubmitted:
     ledger, disk = SqliteLedger(folder), OsDisk(folder)
     try:
-        term = await ledger.open()
+        term = await ledger.open_as_is()
         group, counters = Group(term), Counters(await ledger.counters())
         overtaken = 0
         if partition.channel not in SYSTEM_CHANNELS:

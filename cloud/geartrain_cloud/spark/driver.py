@@ -166,7 +166,7 @@ class Driver:
         try:
             for query in self._queries:
                 checkpoint = open_checkpoint(self._folder(query), query, SHARDS)
-                self._registration(checkpoint).register(query.channels)
+                self._registration(checkpoint).register(self._log.keys(query.channels))
                 running.append(RunningQuery(session, query, checkpoint, log_input, tables))
             self._starting = False
             self._status.enter("running")
@@ -197,7 +197,7 @@ class Driver:
         newest = self._log.positions(self._plan.graph.name)
         for query in self._queries:
             held = tables.positions(query.name)
-            if any(held.get(channel, 0) < newest.get(channel, 1) for channel in query.channels):
+            if any(held.get(key, 0) < newest.get(key, 1) for key in self._log.keys(query.channels)):
                 return False
             if query_clock(self._log, query, held) < END_OF_TIME:
                 return False

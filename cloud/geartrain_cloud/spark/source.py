@@ -1,15 +1,16 @@
 """Spark's reader of the log: which positions a micro-batch takes, and their rows, packed.
 
 Stands between the log and the first step of a query. One reader serves all channels of its query, so that one
-micro-batch has one end and one clock. Guarantees: offsets are {channel: position}; the rows between two
-offsets are the same at every reading; nothing between them is passed over: a segment that is missing or
-damaged stops the query, and the error names the file and the positions.
+micro-batch has one end and one clock. Guarantees: offsets are {key: position}, where a key is a channel or
+one of its further partitions; the rows between two offsets are the same at every reading; nothing between
+them is passed over: a segment that is missing or damaged stops the query, and the error names the file and
+the positions.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -24,13 +25,14 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from geartrain.errors import LedgerError
-from geartrain.ports import Entry
+from geartrain.ports import Entry, position_key, split_key
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.spark.pack import table_to_ipc
 
 SOURCE_NAME = "geartrain_log"
 SOURCE_SCHEMA = "channel string, position long, clock long, packed binary"
-"""position: of the last entry in `packed` (Arrow IPC of log rows); clock: of all channels of the query where
+"""position: how many entries of the channel there are up to the last one in `packed` (Arrow IPC of log rows),
+those of all its partitions together, so that it never goes back; clock: of all channels of the query where
 the micro-batch ends, microseconds.
 
 The first row of a micro-batch is its heartbeat: it has no channel and no rows, and brings the clock where
@@ -51,11 +53,13 @@ _ARROW_SCHEMA = pa.schema(_FIELDS)
 
 @dataclass
 class Span(InputPartition):
-    """Entries (after, upto] of each channel, read by one task; the first span of a micro-batch has the
-    heartbeat.
+    """Entries (after, upto] of each key, read by one task; the first span of a micro-batch has the heartbeat.
+
+    parts: (key, after, upto, base): base is what is added to a position for the number of entries of the
+    channel that come before it, in the order of micro-batches and, within one, of partitions.
     """
 
-    parts: tuple[tuple[str, int, int], ...]
+    parts: tuple[tuple[str, int, int, int], ...]
     clock: int
     heartbeat: bool
 
@@ -87,13 +91,13 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._log = LogReader(options["log"])
         self._flow: str = options["flow"]
-        self._channels: list[str] = json.loads(options["channels"])
+        self._keys = self._log.keys(json.loads(options["channels"]))
         self._rows_max, self._readers = int(options["rows_max"]), int(options["readers"])
         self._target: dict[str, int] | None = None
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
         """Before the first entry of every channel."""
-        return dict.fromkeys(self._channels, 0)
+        return dict.fromkeys(self._keys, 0)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """At most `rows_max` rows of each channel."""
@@ -103,19 +107,19 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the micro-batch that begins at `start` ends; `start` itself where nothing is new."""
         newest = self._log.positions(self._flow) if self._target is None else self._target
         end = dict(start)
-        for channel in self._channels:
-            after, last = start[channel], newest.get(channel, 0)
+        for key in self._keys:
+            after, last = start[key], newest.get(key, 0)
             if last < after:
                 raise LedgerError(
-                    f"{self._flow}/{channel}: the checkpoint stands at position {after}, but the log ends at "
+                    f"{self._flow}/{key}: the checkpoint stands at position {after}, but the log ends at "
                     f"{last}: it is another or an older one; bring the right one back, or begin anew with "
                     "--reset"
                 )
             if isinstance(limit, ReadMaxRows):
-                last = min(last, self._log.limit(self._flow, channel, after, limit.max_rows))
+                last = min(last, self._log.limit(self._flow, key, after, limit.max_rows))
             elif not isinstance(limit, ReadAllAvailable):
                 raise LedgerError(f"the log cannot be read by {type(limit).__name__}: use rows_max")
-            end[channel] = last
+            end[key] = last
         return end
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
@@ -124,22 +128,20 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         """One span for a small micro-batch, up to `readers` of about equal rows for a large one."""
-        clock = min(self._log.clock(self._flow, c, end[c]) for c in self._channels)
-        entries: list[Entry] = []
-        for channel in self._channels:
-            entries += self._log.entries(self._flow, channel, start[channel], end[channel])
+        clock = min(self._log.clock(self._flow, key, end[key]) for key in self._keys)
+        bases, entries = _bases(self._keys, start, end), list[Entry]()
+        for key in self._keys:
+            entries += self._log.entries(self._flow, key, start[key], end[key])
         rows = sum(e.count for e in entries)
         readers = max(1, min(self._readers, rows // PACK_ROWS))
-        parts: list[list[tuple[str, int, int]]] = [[] for _ in range(readers)]
+        parts: list[list[tuple[str, int, int, int]]] = [[] for _ in range(readers)]
         seen = 0
         for entry in entries:
             reader = min(readers - 1, seen * readers // rows) if rows else 0
             seen += entry.count
-            part = parts[reader]
-            if part and part[-1][0] == entry.channel:
-                part[-1] = (entry.channel, part[-1][1], entry.number)
-            else:
-                part.append((entry.channel, entry.number - 1, entry.number))
+            part, key = parts[reader], position_key(entry.channel, entry.partition)
+            after = part.pop()[1] if part and part[-1][0] == key else entry.number - 1
+            part.append((key, after, entry.number, bases[key]))
         return [Span(tuple(part), clock, heartbeat=number == 0) for number, part in enumerate(parts)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -147,15 +149,15 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         span = cast(Span, partition)
         if span.heartbeat:
             yield _row("", 0, span.clock, None)
-        for channel, after, upto in span.parts:
-            for run in self._runs(channel, after, upto):
-                yield _row(channel, run[-1].number, span.clock, self._packed(run))
+        for key, after, upto, base in span.parts:
+            for run in self._runs(key, after, upto):
+                yield _row(run[0].channel, base + run[-1].number, span.clock, self._packed(run))
 
-    def _runs(self, channel: str, after: int, upto: int) -> Iterator[list[Entry]]:
+    def _runs(self, key: str, after: int, upto: int) -> Iterator[list[Entry]]:
         """Consecutive entries with rows, grouped to about `PACK_ROWS`."""
         run: list[Entry] = []
         rows = 0
-        for entry in self._log.entries(self._flow, channel, after, upto):
+        for entry in self._log.entries(self._flow, key, after, upto):
             if not entry.count:
                 continue
             if run and rows + entry.count > PACK_ROWS:
@@ -172,10 +174,21 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # A damaged offset would otherwise be followed to memory that is not the table's.
             table.validate(full=True)
         except (LedgerError, pa.ArrowException) as error:
-            place = f"{self._flow}/{run[0].channel}, positions {run[0].number} to {run[-1].number}"
+            key = position_key(run[0].channel, run[0].partition)
+            place = f"{self._flow}/{key}, positions {run[0].number} to {run[-1].number}"
             files = ", ".join(dict.fromkeys(e.segment for e in run))
             raise LedgerError(f"{place} ({files}): {error}") from None
         return table_to_ipc(table)
+
+
+def _bases(keys: Sequence[str], start: Mapping[str, int], end: Mapping[str, int]) -> dict[str, int]:
+    """By key, what makes its positions in a micro-batch count the entries of the whole channel."""
+    found: dict[str, int] = {}
+    for key in keys:
+        channel, partition = split_key(key)
+        others = [(other, split_key(other)[1]) for other in keys if split_key(other)[0] == channel]
+        found[key] = sum(end[o] if p < partition else start[o] for o, p in others if p != partition)
+    return found
 
 
 def _row(channel: str, position: int, clock: int, packed: bytes | None) -> pa.RecordBatch:

@@ -73,7 +73,7 @@ def describe(log: LogReader, tables: SqliteTables, running: Sequence[RunningQuer
         newest = log.positions(one.query.graph.name)
         held = tables.progress(one.query.name)
         positions = {} if held is None else dict(held.positions)
-        clock = query_clock(log, one.query, positions)
+        clock, keys = query_clock(log, one.query, positions), log.keys(sorted(one.query.channels))
         clocks.append(clock)
         queries[one.query.name] = {
             "batch_id": -1 if held is None else held.batch_id,
@@ -81,8 +81,8 @@ def describe(log: LogReader, tables: SqliteTables, running: Sequence[RunningQuer
             "repeated": one.writer.repeated,
             "restarts": one.restarts,
             "log_rows": 0 if held is None else held.log_rows,
-            "positions": {channel: positions.get(channel, 0) for channel in sorted(one.query.channels)},
-            "log_positions": {channel: newest.get(channel, 0) for channel in sorted(one.query.channels)},
+            "positions": {key: positions.get(key, 0) for key in keys},
+            "log_positions": {key: newest.get(key, 0) for key in keys},
             "clock": clock,
             "sinks": list(one.query.sinks),
         }
@@ -97,4 +97,5 @@ def describe(log: LogReader, tables: SqliteTables, running: Sequence[RunningQuer
 
 def query_clock(log: LogReader, query: Query, positions: dict[str, int]) -> int:
     """The clock of a query that has come to `positions`: the least of its channels', microseconds."""
-    return min(log.clock(query.graph.name, channel, positions.get(channel, 0)) for channel in query.channels)
+    keys = log.keys(query.channels)
+    return min(log.clock(query.graph.name, key, positions.get(key, 0)) for key in keys)
