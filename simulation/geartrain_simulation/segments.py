@@ -51,6 +51,12 @@ def encode_plain(schema: Schema, parts: Sequence[SegmentPart]) -> bytes:
     return msgspec.msgpack.encode((schema.schema_id, rows))
 
 
+def merge_plain(segments: Sequence[bytes]) -> bytes:
+    """Several segments of one channel as one: their rows follow one another."""
+    parts = [msgspec.msgpack.decode(data, type=tuple[str, list[LoggedRow]]) for data in segments]
+    return msgspec.msgpack.encode((parts[0][0], [row for _, rows in parts for row in rows]))
+
+
 def decode_plain(data: bytes) -> list[LoggedRow]:
     """The rows of a segment; raises `msgspec.MsgspecError` for one that is not whole."""
     _, rows = msgspec.msgpack.decode(data, type=tuple[str, list[LoggedRow]])

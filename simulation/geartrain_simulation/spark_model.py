@@ -17,7 +17,7 @@ import msgspec
 
 from geartrain.errors import DiskError
 from geartrain.event_time import START_OF_TIME
-from geartrain.ports import Entry
+from geartrain.ports import Entry, QueryProgress, position_key
 from geartrain_simulation.checkers import Checkers
 from geartrain_simulation.faults import Faults
 from geartrain_simulation.platter import Platter
@@ -37,7 +37,7 @@ KILLS_MAX = 3
 
 def key_of(entry: Entry) -> str:
     """How positions name the partition of an entry."""
-    return f"{entry.channel}/{entry.partition}" if entry.partition else entry.channel
+    return position_key(entry.channel, entry.partition)
 
 
 @dataclass(slots=True)
@@ -98,6 +98,7 @@ class SparkModel:
         random = process.random("spark")
         while not self._is_done():
             if self.checkpoint.commits == len(self.checkpoint.offsets):
+                self._register(self._last())
                 planned = self._plan()
                 if planned == self._last():
                     await asyncio.sleep(random.uniform(0, POLL_S))
@@ -112,14 +113,16 @@ class SparkModel:
         number = self.checkpoint.commits
         starts = self.checkpoint.offsets[number - 1] if number else {}
         ends = self.checkpoint.offsets[number]
-        await self._effect(process, random, "spark.read")
-        rows = self._read(starts, ends)
+        entries = self._entries(starts, ends)
+        await self._effect(process, random, "spark.read")  # tasks read the files some time after the driver
+        rows = self._read(entries)
         await self._effect(process, random, "spark.write")
         self.sink.write(number, ends, rows)
         process.point("spark.write done", str(number))
         await self._effect(process, random, "spark.commit")
         self.checkpoint.commits = number + 1
         process.point("spark.commit done", str(number))
+        self._register(ends)
 
     async def _effect(self, process: Process, random: Random, what: str) -> None:
         process.point(what)
@@ -160,14 +163,27 @@ class SparkModel:
             self._checkers.breach("clock", f"a micro-batch finds the clock of {key} set back to {clock}")
         self.checkpoint.clocks[key] = clock
 
-    def _read(self, starts: Positions, ends: Positions) -> dict[str, list[LoggedRow]]:
-        found: dict[str, list[LoggedRow]] = {}
+    def _entries(self, starts: Positions, ends: Positions) -> list[Entry]:
+        """The entries between positions, which name the files as they are now."""
+        found: list[Entry] = []
         for entries in self._ledger.entries.values():
             key = key_of(entries[0])
-            for entry in entries[starts.get(key, 0) : ends.get(key, 0)]:
-                if entry.segment:
-                    found.setdefault(entry.channel, []).extend(self._rows(entry))
+            found += entries[starts.get(key, 0) : ends.get(key, 0)]
         return found
+
+    def _read(self, entries: Sequence[Entry]) -> dict[str, list[LoggedRow]]:
+        found: dict[str, list[LoggedRow]] = {}
+        for entry in entries:
+            if entry.segment:
+                found.setdefault(entry.channel, []).extend(self._rows(entry))
+        return found
+
+    def _register(self, positions: Positions) -> None:
+        """Say how far the query is done, so that the log may let go of what is behind it."""
+        flows = {key_of(entries[-1]): entries[-1].flow for entries in self._ledger.entries.values()}
+        self._ledger.queries[:] = [
+            QueryProgress("spark", flow, key, positions.get(key, 0)) for key, flow in flows.items()
+        ]
 
     def _rows(self, entry: Entry) -> list[LoggedRow]:
         try:

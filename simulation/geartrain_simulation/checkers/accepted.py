@@ -90,6 +90,11 @@ class Accepted:
             self._take(spool.epoch, batch)
         self.may_repeat = before
 
+    def begin_again(self) -> None:
+        """Note that the spool is gone, or is an old one again: what it took in may come in once more."""
+        self.may_repeat = True
+        self._watermarks.clear()
+
     def taken(self, channel: str) -> Taken:
         """The records of a channel."""
         return self.channels.setdefault(channel, Taken())

@@ -80,7 +80,7 @@ class Checkers:
 
     def repeats(self, device: str, flow: str) -> None:
         """Say that a device's spool was lost, copied or restored: its records may come in again."""
-        self._accepted[device, flow].may_repeat = True
+        self._accepted[device, flow].begin_again()
         self.delivery.doubles.add(device)
         self.clocks.excused.add(device)
 

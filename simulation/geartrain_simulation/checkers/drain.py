@@ -13,15 +13,18 @@ from geartrain_simulation.world import World
 
 TROUBLES = (
     *("start", "kill", "power loss", "stop", "exit", "crash", "cut", "silence", "forget", "take over"),
-    *("drop up", "drop down", "duplicate", "reorder", "damage", "overflow", "disk.error"),
+    *("drop up", "drop down", "duplicate", "reorder", "delay", "damage", "overflow", "disk.error"),
+    *("heal", "jump", "restore", "delete", "flip"),
 )
 """What the trace calls a trouble; a start ends one."""
-SETTLE_S = 90.0
+SETTLE_S = 60.0
 """Virtual seconds for what a trouble leaves behind: a long backoff, a resend timer, a delay of a publish."""
+DELAY_S = 150.0
+"""What a publish that is held back for minutes may hold up behind it, until its connection is given up."""
 BATCH_S = 2.0
 """Virtual seconds for each batch: one window of one batch, a slow disk, a group commit."""
-PACKETS_PER_BATCH = 6
-SETTLE_PACKETS = 150
+PACKETS_PER_BATCH = 20
+SETTLE_PACKETS = 250
 """Publishes of an agent that the settling may take: windows sent again on a timer, hellos."""
 
 
@@ -59,7 +62,8 @@ class Drain:
         self._heal()
         way = self._way(device, 0)
         took_s = self._world.loop.time() - max(self._healed_s, way.fed_s)
-        if took_s > SETTLE_S + BATCH_S * way.batches:
+        delay_s = DELAY_S if "delay" in self._world.trace.newest else 0.0
+        if took_s > SETTLE_S + delay_s + BATCH_S * way.batches:
             self._breach("drained in time", f"{device} takes {took_s:.1f} s for {way.batches} batches")
         if way.packets > SETTLE_PACKETS + PACKETS_PER_BATCH * way.batches:
             self._breach("few packets", f"{device} sends {way.packets} times for {way.batches} batches")
