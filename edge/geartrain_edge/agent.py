@@ -145,6 +145,7 @@ class Agent:
         settings, plan = self._settings, self._plan
         greeting = _FRESH if image.last_seq == 0 else image.state.get(_HELLO, b"")
         intake.restore(image.positions, hold=greeting == _FRESH)
+        intake.epoch = image.epoch
         try:
             fragment = Fragment(plan.graph, plan.edge, DictBackend(dict(image.state)))
         except GeartrainError:
@@ -193,6 +194,7 @@ class Agent:
             state = {FLIP: msgspec.json.encode(now_us), _HELLO: greeting}
             change = SpoolCommit(state=state, counters=life.uplink_counters.changes())
             tip = await life.uplink.renew(who.epoch, rewriter, change)
+            life.intake.epoch = who.epoch
             life.flip, life.greeting, life.welcome = Flip(now_us), greeting, None
             life.sealer.stand_at(tip.last_seq, tip.digest)
             for channel, count in rewriter.damaged.items():

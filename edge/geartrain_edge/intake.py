@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from geartrain.batch import DeadLetter
 from geartrain.errors import ConfigError, SourceError
 from geartrain.event_time import END_OF_TIME
 from geartrain.operators.source import SourceOperator
@@ -36,6 +37,11 @@ class _Feed:
     live: bool = False
     idle_after_us: int = 0
     heard_s: float = 0.0
+
+    def tracker_at(self, positions: Mapping[tuple[str, str], SplitProgress]) -> SplitTracker:
+        """A tracker that stands where `positions` says."""
+        step, name = self.tracker.step, self.tracker.name
+        return SplitTracker(step, name, self.split.out_of_orderness_us, positions.get((step, name)))
 
 
 class Intake:
@@ -65,6 +71,8 @@ class Intake:
         self._feeds: list[_Feed] = []
         self._positions: dict[tuple[str, str], SplitProgress] = {}
         self._moved: set[tuple[str, str]] = set()
+        self.epoch = b""
+        """Stands in the origins of what cannot be read again: a fresh spool counts from 0 once more."""
 
     def restore(self, positions: Mapping[tuple[str, str], SplitProgress], *, hold: bool = False) -> None:
         """Stand where a former life was; before the first read. hold: splits that can be read again wait for
@@ -104,7 +112,7 @@ class Intake:
                 await self._replay(feed, at, fragment)
             moved[feed.tracker.step, feed.tracker.name] = feed.tracker.progress = at
         if stateful:
-            self._advance(fragment)  # what fires up to there was sent in a former life, too
+            self._advance(fragment, positions)  # what fires up to there was sent in a former life, too
             fragment.take()
         for feed in self._feeds:
             feed.held = False
@@ -135,17 +143,28 @@ class Intake:
             if rows >= limit or feed.held or feed.tracker.progress.ended:
                 continue
             rows += await self._read_split(feed, fragment, counters, min(limit - rows, self._read_max))
-        self._advance(fragment)
+        if not self.holds:  # else what fires by rows of this life could not be told from a former one's
+            self._advance(fragment)
         return rows
 
-    def _advance(self, fragment: Fragment) -> None:
-        """Tell the fragment how far each source is."""
+    def _advance(
+        self, fragment: Fragment, former: Mapping[tuple[str, str], SplitProgress] | None = None
+    ) -> None:
+        """Tell the fragment how far each source is, or was in a former life."""
         for step in self._plan.graph.sources():
-            fragment.advance(step.id, self._watermark(frozenset((step.id,))))
+            fragment.advance(step.id, self._watermark(frozenset((step.id,)), former))
 
-    def _watermark(self, sources: frozenset[str]) -> int:
-        """The min over the splits of `sources`, microseconds."""
-        marks = (feed.tracker.watermark for feed in self._feeds if feed.tracker.step in sources)
+    def _watermark(
+        self,
+        sources: frozenset[str],
+        former: Mapping[tuple[str, str], SplitProgress] | None = None,
+    ) -> int:
+        """The min over the splits of `sources`, microseconds; that of a former life, if it is given."""
+        marks = (
+            (feed.tracker if former is None else feed.tracker_at(former)).watermark
+            for feed in self._feeds
+            if feed.tracker.step in sources
+        )
         return min(marks, default=END_OF_TIME)
 
     async def _read_split(self, feed: _Feed, fragment: Fragment, counters: Counters, limit: int) -> int:
@@ -155,6 +174,9 @@ class Intake:
         quarantined = tracker.quarantined
         batch, late, rejected = tracker.observe(poll, now_us)
         counters.add("records_quarantined", tracker.quarantined - quarantined)
+        if not feed.replayable:
+            batch.paths = [self.epoch] * len(batch)
+            late, rejected = [self._born(one) for one in late], [self._born(one) for one in rejected]
         rows = len(poll.values) + len(poll.rejects)
         if now_us is not None:
             now_s = self._clock.monotonic_s()
@@ -173,6 +195,9 @@ class Intake:
             self._moved.add((tracker.step, tracker.name))
         counters.add("records_read", rows)
         return rows
+
+    def _born(self, letter: DeadLetter) -> DeadLetter:
+        return replace(letter, origin=replace(letter.origin, path=self.epoch))
 
     def progress(self) -> Progress:
         """The watermark of each channel, the min over the splits of its sources, and all positions."""

@@ -44,27 +44,33 @@ class Window:
     async def next(self) -> SpooledBatch | None:
         """The next batch to send, None while there is none or no room for one."""
         async with self._lock:
-            if not self._batches or self._batches[-1].seq <= self.sent:
-                await self._load()
+            # More than once, where what was read had to be forgotten: it is less than what was sent.
+            while not self._batches or self._batches[-1].seq <= self.sent:
+                if not await self._load():
+                    break
             for batch in self._batches:  # a NACK may have set `sent` back meanwhile
                 if batch.seq > self.sent:
                     return batch
             return None
 
-    async def _load(self) -> None:
+    async def _load(self) -> bool:
+        """Read a few more from the spool; False where there is no more, or no room."""
         end = self._batches[-1].seq if self._batches else self.acked
         room = self._batches_max - len(self._batches)
         if end >= self._backlog.last_seq or room <= 0 or self._full():
-            return
+            return False
+        loaded = False
         for batch in await self._store.read(end, min(room, _READ_MAX)):
             if self._full() or batch.seq > self._backlog.last_seq:
-                return  # the reading side has yet to note its commit: an ack for it would look false
+                break  # the reading side has yet to note its commit: an ack for it would look false
             before = self._batches[-1].digest if self._batches else self._backlog.acked_digest
             if not is_intact(before, batch):
                 self.damaged_seq = batch.seq
-                return
+                return False
             self._batches.append(batch)
             self._bytes += batch.size
+            loaded = True
+        return loaded
 
     async def forget(self) -> None:
         """Let go of what was read, because the spool holds something else now: it is read again."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import sys
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -311,3 +312,52 @@ def test_bytes_that_are_no_mqtt_end_the_connection() -> None:
                 await first_of(connection)
 
     run(test)
+
+
+SLOW_CONNECT = """
+import asyncio, gc, logging, socket, sys, time
+from geartrain.adapters.mqtt import AiomqttNet
+
+logging.basicConfig(level=logging.INFO)
+before_s, after_s, stop_s, then_s, port = map(float, sys.argv[1:])
+connect = socket.create_connection
+
+def slow(*given, **named):
+    time.sleep(before_s)
+    made = connect(*given, **named)
+    time.sleep(after_s)
+    return made
+
+async def story():
+    async def work():
+        async with AiomqttNet("127.0.0.1", int(port)).connect("agent"):
+            await asyncio.sleep(60)
+
+    task = asyncio.create_task(work())
+    await asyncio.sleep(stop_s)
+    task.cancel()
+    await asyncio.wait([task])
+    await asyncio.sleep(then_s)
+
+socket.create_connection = slow
+asyncio.run(story())
+gc.collect()
+"""
+
+
+@pytest.mark.parametrize(
+    "pauses", ["0.2 0 0.05 0", "0 0.2 0.05 0", "0.1 0.1 0.05 0.1", "0 0.2 0.05 0.4", "0 0 0.002 0"]
+)
+@pytest.mark.parametrize("connack", [0, None])
+def test_a_stop_while_connecting_leaves_nothing_behind(pauses: str, connack: int | None) -> None:
+    """In a process that ends then, because that is when its loop closes under what was left."""
+
+    async def test(broker: ScriptedBroker) -> None:
+        command = [sys.executable, "-c", SLOW_CONNECT, *pauses.split(), str(broker.port)]
+        process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
+        _, said = await process.communicate()
+        assert process.returncode == 0
+        lines = said.decode().splitlines()
+        assert [line for line in lines if not line.startswith("INFO:geartrain.mqtt:")] == []
+
+    run(test, connack=connack)

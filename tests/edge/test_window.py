@@ -76,6 +76,21 @@ def test_acks_and_rewinds_move_it(tmp_path: Path) -> None:
     assert (tmp_path / "s.sqlite").exists()
 
 
+def test_what_was_forgotten_does_not_delay_what_comes_next(tmp_path: Path) -> None:
+    async def story() -> list[int | None]:
+        spool, backlog = await opened(tmp_path, 30)
+        backlog.committed(batches(1, 30))
+        window = Window(spool, backlog, 40, 1_000_000)
+        for _ in range(20):
+            await next_seq(window)
+        await window.forget()
+        found = [await next_seq(window) for _ in range(11)]
+        await spool.close()
+        return found
+
+    assert run(story()) == [*range(21, 31), None]
+
+
 def test_bytes_bound_it_but_for_one_batch(tmp_path: Path) -> None:
     async def story() -> list[int | None]:
         spool, backlog = await opened(tmp_path, 9)

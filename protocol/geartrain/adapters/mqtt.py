@@ -13,6 +13,7 @@ import logging
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import aiomqtt
 
@@ -116,6 +117,7 @@ class AiomqttNet:
         try:
             await asyncio.shield(opening)
         except asyncio.CancelledError:
+            client.give_up()
             self._leftover.add(opening)
             opening.add_done_callback(self._leftover.discard)
             opening.add_done_callback(lambda task: _close_late(client, task))
@@ -215,7 +217,29 @@ class MqttConnection:
 
 
 class _Client(aiomqtt.Client):
-    """aiomqtt's client with two things it keeps to itself: when it was cut off, and how to hang up."""
+    """aiomqtt's client with what it keeps to itself: when it was cut off, how to hang up, how to give up a
+    connect that is under way.
+    """
+
+    _is_given_up = False
+
+    def give_up(self) -> None:
+        """Nobody waits for the connect any more: hang up as soon as there is a socket."""
+        self._is_given_up = True
+
+    def _on_socket_open(self, client: Any, userdata: Any, sock: Any) -> None:
+        if not self._is_given_up:
+            super()._on_socket_open(client, userdata, sock)
+            return
+        # This is the thread of the connect. The loop may be about to end: a task or a reader that is made now
+        # would outlive it, and be complained about with a trace.
+        self._loop.call_soon_threadsafe(self._hang_up_early)
+
+    def _hang_up_early(self) -> None:
+        self.hang_up()
+        if not self._connected.done():
+            self._connected.set_exception(aiomqtt.MqttError("it was given up"))
+            self._connected.exception()  # whoever waited may be gone: it is no error that nobody hears of it
 
     @property
     def lost(self) -> asyncio.Future[None]:

@@ -1,0 +1,163 @@
+"""One agent with a source that can be read again and one that cannot: each is treated as it needs."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from geartrain import Flow, Table
+from geartrain.event_time import END_OF_TIME, SECOND_US
+from geartrain.placement import Plan, make_plan
+from geartrain.source import Poll, Reject, Source, Split
+from geartrain.testing import TestingSource
+from geartrain.wire.envelope import Control
+from geartrain_edge.settings import Policy
+from tests.edge.agents import SETTINGS, KilledError, MortalSpool, agent_of, run, until
+from tests.edge.flows import Reading, items
+from tests.edge.network import MemoryNet, NaiveIngest, Troubles
+from tests.edge.test_policies import stored
+
+DROPS = replace(SETTINGS, policy=Policy.DROP_NEWEST)
+KNOCKS = 60
+
+
+class Door(Source[Reading]):
+    """Knocks on its own account: what is read is gone. Every knock has a level that no other has."""
+
+    pausable: ClassVar[bool] = False
+    bounded: ClassVar[bool] = True
+    serial: ClassVar[Any] = itertools.count()
+
+    def open(self, device: str, step: str, out: Any) -> Sequence[Split]:
+        return [_Knocking(f"{device}/door")]
+
+
+class _Knocking:
+    out_of_orderness_us = 0
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    async def read(self, position: int, limit: int) -> Poll:
+        await asyncio.sleep(0)
+        knock = next(Door.serial)
+        if knock % 7 == 5:
+            return Poll([], [], [], position + 1, [Reject(position, "a bad knock", b"%d" % knock)])
+        time = (knock if knock % 7 != 3 else knock - 2) * SECOND_US
+        return Poll([Reading("door", knock)], [time], [position], position + 1, ended=knock >= KNOCKS)
+
+    async def close(self) -> None:
+        """Nothing to release."""
+
+
+@pytest.fixture(autouse=True)
+def _afresh() -> None:
+    Door.serial = itertools.count()
+
+
+def mixed(count: int = 60) -> Plan:
+    flow = Flow("fleet")
+    readings = flow.source(
+        "readings", TestingSource(items=items(count)), out=Reading, partitioned_by="sensor"
+    )
+    readings.sink("levels", Table("levels"))
+    flow.source("door", Door(), out=Reading).sink("knocks", Table("knocks"))
+    return make_plan(flow.graph())
+
+
+def knocks(ingest: NaiveIngest) -> list[float]:
+    """The knocks that arrived, on whatever channel, each by its own level."""
+    found = [row[0].level for row in ingest.rows["door"]]
+    refused = [row for row in (*ingest.rows["_late"], *ingest.rows["_dead_letters"]) if row[0].step == "door"]
+    return found + [
+        float(row[0].raw) if row[0].reason == "a bad knock" else row[1] / SECOND_US + 2 for row in refused
+    ]
+
+
+def origins(ingest: NaiveIngest, name: str) -> list[tuple[Any, ...]]:
+    return [row[2:] for rows in ingest.rows.values() for row in rows if row[2] == name]
+
+
+def readings_of(ingest: NaiveIngest) -> list[Any]:
+    return sorted(origins(ingest, "d1/readings"))
+
+
+def test_the_one_waits_for_the_welcome_and_the_other_does_not(tmp_path: Path) -> None:
+    plan = mixed()
+    ingest = NaiveIngest(plan)
+    net = MemoryNet(ingest)
+    answer, heard = net.answers, False
+
+    def deaf(payload: bytes) -> list[Control]:
+        return answer(payload) if heard else []
+
+    net.answers = deaf  # type: ignore[method-assign]
+    agent = agent_of(plan, tmp_path / "spool.sqlite", net, DROPS)
+
+    async def story() -> bool:
+        nonlocal heard
+        task = asyncio.create_task(agent.run())
+        await until(lambda: agent.status().counters.get("rows.door", 0) > 20)
+        assert agent.status().state == "greeting"
+        assert agent.status().counters.get("rows.readings", 0) == 0
+        assert net.published == []
+        heard = True
+        return await task
+
+    assert run(story())
+    assert len(readings_of(ingest)) == 60
+    assert sorted(knocks(ingest)) == list(range(KNOCKS + 1))
+    assert {origin[2] for origin in origins(ingest, "d1/door")} == {ingest.epoch}
+    assert {origin[2] for origin in origins(ingest, "d1/readings")} == {b""}
+    assert set(ingest.watermarks.values()) == {END_OF_TIME}
+
+
+def test_origins_stay_unique_when_a_spool_is_lost_and_counts_anew(tmp_path: Path) -> None:
+    """Three spools one after the other; what cannot be read again says of which one it is."""
+    plan = mixed()
+    ingest = NaiveIngest(plan)
+    for life in range(3):
+        agent = agent_of(plan, tmp_path / f"{life}.sqlite", MemoryNet(ingest), DROPS, seed=life)
+
+        async def story(agent: Any = agent, life: int = life) -> None:
+            task = asyncio.create_task(agent.run())
+            if life < 2:
+                await until(lambda: len(origins(ingest, "d1/door")) >= 15 * (life + 1))
+                agent.stop()
+            await task
+
+        run(story())
+    came = origins(ingest, "d1/door")
+    assert len(set(came)) == len(came)
+    assert len({(name, number) for name, number, _ in came}) < len(came)  # the counter alone is not enough
+    assert {path for _, _, path in came} == {*ingest.closed, ingest.epoch}
+    assert len(set(knocks(ingest))) == len(knocks(ingest))
+    assert len(set(readings_of(ingest))) == 60
+
+
+@pytest.mark.parametrize("policy", [Policy.DROP_NEWEST, Policy.DROP_OLDEST])
+@pytest.mark.parametrize("after", [False, True])
+def test_kills_lose_only_what_was_not_accepted(tmp_path: Path, policy: Policy, after: bool) -> None:
+    plan = mixed()
+    for writes in (1, 2, 3, 5, 8):
+        Door.serial = itertools.count()
+        ingest, path = NaiveIngest(plan), tmp_path / f"{writes}.sqlite"
+        settings = replace(SETTINGS, policy=policy, spool_bytes_max=3_000)
+        for life in range(1, 4):
+            store = MortalSpool(path, writes * life if life < 3 else None, after=after)
+            net = MemoryNet(ingest, Troubles(lose=0.1, double=0.2, seed=writes))
+            with suppress(KilledError):
+                assert run(agent_of(plan, store, net, settings, life).run()) or life < 3
+        counters = stored(path)
+        for channel, rows in ingest.rows.items():
+            assert counters.get(f"rows.{channel}", 0) == len(rows) + ingest.dropped[channel], channel
+        assert counters["rows.readings"] == sum(number % 17 not in (5, 9) for number in range(60))
+        assert len(set(knocks(ingest))) == len(knocks(ingest))
+        assert ingest.closed == []
