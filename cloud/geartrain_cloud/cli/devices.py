@@ -6,7 +6,7 @@ state folder. Guarantees: epoch, seq and watermarks are durable ones; what nobod
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,13 +51,13 @@ def describe_devices(state: Path) -> list[dict[str, Any]]:
     for flow, device, channel in assigned_devices(folder):
         fed.setdefault((flow, device), []).append(channel)
     marks = _watermarks(cursors, fed)
-    status = read_status(folder / "status.json").get("flows", {})
+    reports = [read_status(path).get("flows", {}) for path in sorted(folder.glob("status*.json"))]
     found, out = [], excluded_devices(folder)
     for flow, device in sorted(cursors.keys() | fed.keys()):
         cursor, channels = cursors.get((flow, device)), fed.get((flow, device), [])
         away = [c for c in channels if (flow, device, c) in out]
         own = {channel: marks[flow, channel][device] for channel in channels}
-        reported = status.get(flow, {}).get("devices", {}).get(device, {})
+        reported = _newest(report.get(flow, {}).get("devices", {}).get(device, {}) for report in reports)
         found.append(
             {
                 "flow": flow,
@@ -79,6 +79,11 @@ def describe_devices(state: Path) -> list[dict[str, Any]]:
             }
         )
     return found
+
+
+def _newest(reported: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """What was said of a device by the ingest that last heard of it: several may share the fleet."""
+    return max(reported, key=lambda one: int(one.get("last_contact_us", -1)), default={})
 
 
 def _watermarks(

@@ -2,7 +2,8 @@
 
 Puts the production ports under ingest and turns its end into an exit code. Guarantees: a mistake in the
 configuration is one sentence on stderr and code 2; a log that cannot be kept is one sentence and code 1, and
-nothing is acked that is not in it; SIGTERM and SIGINT commit and ack what was taken and end with code 0.
+nothing is acked that is not in it; one to which a newer ingest has put an end says so and ends with code 3;
+SIGTERM and SIGINT commit and ack what was taken and end with code 0.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 
 from geartrain.adapters.mqtt import AiomqttNet
 from geartrain.adapters.system import SystemClock, SystemRandomness
-from geartrain.errors import ConfigError, GeartrainError
+from geartrain.errors import ConfigError, FencedError, GeartrainError
 from geartrain_cloud.ingest.alarm import plain
 from geartrain_cloud.ingest.config import IngestConfig, read_config
 from geartrain_cloud.ingest.ingest import Ingest
@@ -32,6 +33,8 @@ EXIT_FAILED = 1
 """The log cannot be kept."""
 EXIT_CONFIG = 2
 """The configuration is wrong: a new start does not help."""
+EXIT_FENCED = 3
+"""Another ingest has taken the log, or a part of it: a new start would take it back from that one."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -49,6 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         asyncio.run(_run(read_config(options.config)))
     except ConfigError as error:
         return _said(error, EXIT_CONFIG)
+    except FencedError as error:
+        return _said(error, EXIT_FENCED)
     except GeartrainError as error:
         return _said(error, EXIT_FAILED)
     return EXIT_OK
