@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
 from contextlib import suppress
 from dataclasses import replace
@@ -18,7 +19,7 @@ from geartrain.wire.envelope import BatchKind, Header
 from geartrain_edge.admission import check_policy
 from geartrain_edge.settings import AgentSettings, Policy
 from tests.edge.agents import SETTINGS, KilledError, MortalSpool, agent_of, run, until
-from tests.edge.flows import Reading, expected, items, plan_of
+from tests.edge.flows import Reading, Row, expected, items, plan_of
 from tests.edge.network import MemoryNet, NaiveIngest, Troubles
 
 DROPPING = [Policy.DROP_NEWEST, Policy.DROP_OLDEST, Policy.DOWNSAMPLE]
@@ -31,9 +32,9 @@ def settings_of(policy: Policy) -> AgentSettings:
     return replace(SETTINGS, policy=policy, spool_bytes_max=CAP, downsample_keep=3)
 
 
-def balance(ingest: NaiveIngest, counters: dict[str, int]) -> int:
+def balance(ingest: NaiveIngest, counters: dict[str, int], whole: dict[str, list[Row]] = WHOLE) -> int:
     """Check that accepted = delivered + declared as dropped, for each channel; returns what was dropped."""
-    for channel, rows in WHOLE.items():
+    for channel, rows in whole.items():
         came = ingest.rows[channel]
         assert len(set(map(repr, came))) == len(came), "doubled"
         assert all(row in rows for row in came), "foreign"
@@ -120,6 +121,97 @@ def test_the_cap_holds_while_nobody_acks(tmp_path: Path, policy: Policy) -> None
     assert run(story(), 60)
     assert balance(ingest, agent.status().counters) > 0
     assert CAP // 2 < highest < CAP + 4_096 + 1_000  # the reserve, and the one batch that overflows it
+
+
+LONG = plan_of(items(3_000))
+LONG_WHOLE = expected(LONG)
+
+
+@pytest.mark.parametrize("policy", [Policy.DROP_NEWEST, Policy.DOWNSAMPLE])
+def test_the_reserve_is_used_up_and_what_was_dropped_meanwhile_is_still_declared(
+    tmp_path: Path, policy: Policy
+) -> None:
+    """Not even a batch without rows has room for most of the run, and kills come in that time: what is not
+    declared yet waits in the spool, and the first batch that has room says it.
+    """
+    ingest, path = NaiveIngest(LONG), tmp_path / "spool.sqlite"
+    blocked, sizes = True, list[int]()
+    settings = settings_of(policy)
+
+    async def until_full(store: MortalSpool) -> None:
+        agent = agent_of(LONG, store, MemoryNet(ingest, swallow=lambda header: blocked), settings)
+        task = asyncio.create_task(agent.run())
+        while not task.done():
+            await asyncio.sleep(0.001)
+            sizes.append(agent.status().spool_bytes)
+        await task
+
+    with pytest.raises(KilledError):
+        run(until_full(MortalSpool(path, 100)), 60)
+    before = declared_later(path)
+    assert sum(before.values()) > 0
+    with pytest.raises(KilledError):
+        run(until_full(MortalSpool(path, 100, after=True)), 60)
+    assert sum(declared_later(path).values()) > sum(before.values())
+    assert sum(stored(path)[f"dropped.{channel}"] for channel in before) > sum(before.values())
+    assert max(sizes) < CAP + 4_096 + 1_000
+    last = sizes[-1]
+    assert sizes.count(last) > 50  # it is full to the brim, and stays so
+
+    async def to_the_end() -> None:
+        nonlocal blocked
+        agent = agent_of(LONG, path, MemoryNet(ingest, swallow=lambda header: blocked), settings, 3)
+        task = asyncio.create_task(agent.run())
+        await until(lambda: agent.status().ended)
+        blocked = False
+        assert await task
+
+    run(to_the_end(), 60)
+    assert declared_later(path) == {}
+    assert balance(ingest, stored(path), LONG_WHOLE) > len(LONG_WHOLE["readings"]) // 2
+
+
+def declared_later(path: Path) -> dict[str, int]:
+    """What a closed spool has dropped and not declared yet."""
+    database = sqlite3.connect(path)
+    try:
+        found = database.execute("SELECT value FROM state WHERE step = '_agent'").fetchall()
+    finally:
+        database.close()
+    texts = [value for (value,) in found if value.startswith(b'{"') and b"steps" not in value]
+    return json.loads(texts[0]) if texts else {}
+
+
+@pytest.mark.parametrize("policy", DROPPING)
+@pytest.mark.parametrize("dies", [None, 1, 2, 3])
+def test_a_new_epoch_takes_over_gaps_and_declared_drops(
+    tmp_path: Path, policy: Policy, dies: int | None
+) -> None:
+    """A full spool, with gaps and rows that it has declared as dropped, turns out to be a copy of another."""
+    path, settings = tmp_path / "spool.sqlite", settings_of(policy)
+    nobody = agent_of(PLAN, path, MemoryNet(NaiveIngest(PLAN), swallow=lambda header: True), settings)
+
+    async def fill() -> None:
+        task = asyncio.create_task(nobody.run())
+        await until(lambda: nobody.status().ended)
+        nobody.stop()
+        await task
+
+    run(fill())
+    dropped_before = sum(count for name, count in stored(path).items() if name.startswith(("drop", "shed")))
+    assert dropped_before > 0
+    ingest = NaiveIngest(PLAN)
+    ingest.epoch, ingest.ordinal = bytes.fromhex(nobody.status().epoch), 1
+    ingest.seq, ingest.digest = 10_000, b"another history."
+    if dies is not None:
+        with pytest.raises(KilledError):
+            run(agent_of(PLAN, MortalSpool(path, dies), MemoryNet(ingest), settings, 2).run(), 60)
+    troubles = Troubles(lose=0.1, double=0.1, seed=3)
+    agent = agent_of(PLAN, path, MemoryNet(ingest, troubles), settings, 3)
+    assert run(agent.run(), 60)
+    assert (len(ingest.closed), ingest.ordinal) == (1, 2)
+    assert stored(path)["epochs_minted"] == 1
+    assert balance(ingest, stored(path)) > 0
 
 
 def test_oldest_go_and_newest_stay(tmp_path: Path) -> None:
