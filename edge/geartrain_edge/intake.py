@@ -24,6 +24,9 @@ from geartrain_edge.backlog import Counters
 from geartrain_edge.sealing import Progress
 
 _REASON_CHARS_MAX = 2_000
+_EMPTY_READS_MAX = 100
+"""Reads in a row that may give nothing while rows of a former life are read again."""
+_PAUSE_S_MIN, _PAUSE_S_MAX = 0.001, 0.1
 
 
 @dataclass(slots=True)
@@ -120,9 +123,14 @@ class Intake:
         return moved
 
     async def _replay(self, feed: _Feed, upto: SplitProgress, fragment: Fragment) -> None:
-        tracker = feed.tracker
+        tracker, empty = feed.tracker, 0
         while (at := tracker.progress.position) < upto.position:
             poll = await feed.split.read(at, min(self._read_max, upto.position - at))
+            if poll.position == at and not poll.ended and empty < _EMPTY_READS_MAX:
+                empty += 1  # a source may have nothing there yet
+                await self._clock.sleep(min(_PAUSE_S_MIN * 2**empty, _PAUSE_S_MAX))
+                continue
+            empty = 0
             if not at < poll.position <= upto.position:
                 raise SourceError(
                     f"split {tracker.name} was read up to {upto.position} in a former life, but cannot be "
