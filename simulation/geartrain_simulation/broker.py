@@ -87,7 +87,8 @@ class SimBroker:
         self._sessions: dict[str, Session] = {}
         self._down_until_s = 0.0
         self._cut_until_s: dict[str, float] = {}
-        self._silent_until_s: dict[str, float] = {}
+        self._silent_until_s: dict[tuple[str, str], float] = {}
+        self.inbox_max = INBOX_MAX
         self._life = 0
 
     # What happens to it
@@ -104,14 +105,31 @@ class SimBroker:
         """Break the node's connections, and refuse it for `for_s`."""
         self._note("cut", f"{node} {for_s:.3f}")
         self._cut_until_s[node] = self.world.loop.time() + for_s
-        for session in list(self._sessions.values()):
-            if session.process.node.name == node:
-                self._drop_session(session, "the network was cut")
+        for session in self._sessions_of(node):
+            self._drop_session(session, "the network was cut")
 
-    def silence(self, node: str, for_s: float) -> None:
-        """Lose all that the node publishes or should receive for `for_s`, and let nobody notice."""
-        self._note("silence", f"{node} {for_s:.3f}")
-        self._silent_until_s[node] = self.world.loop.time() + for_s
+    def silence(self, node: str, for_s: float, ways: tuple[str, ...] = ("up", "down")) -> None:
+        """Lose all that the node publishes (up) or should receive (down) for `for_s`, and let nobody
+        notice.
+        """
+        self._note("silence", f"{node} {for_s:.3f} {' '.join(ways)}")
+        for way in ways:
+            self._silent_until_s[node, way] = self.world.loop.time() + for_s
+
+    def forget(self, node: str) -> None:
+        """Forget what the node has subscribed to, and keep its connections: it is not told."""
+        for session in self._sessions_of(node):
+            self._note("forget", session.client_id)
+            session.filters.clear()
+
+    def take_over(self, node: str) -> None:
+        """Let another client come with the node's id: its connections are broken."""
+        for session in self._sessions_of(node):
+            self._note("take over", session.client_id)
+            self._drop_session(session, f"another client took the id {session.client_id}")
+
+    def _sessions_of(self, node: str) -> list[Session]:
+        return [session for session in self._sessions.values() if session.process.node.name == node]
 
     # What clients do
 
@@ -138,9 +156,8 @@ class SimBroker:
         if self._lost(session, "drop up", topic, payload):
             return
         for _ in range(self._copies(topic)):
-            self.world.later(
-                self._random.uniform(0, self.faults.latency_s_max), self._route, self._life, topic, payload
-            )
+            leg_s = self._delay_s() or self._random.uniform(0, self.faults.latency_s_max)
+            self.world.later(leg_s, self._route, self._life, topic, payload)
 
     def _route(self, life: int, topic: str, payload: bytes) -> None:
         if life != self._life:
@@ -158,6 +175,8 @@ class SimBroker:
     def _arrival_in_s(self, session: Session, topic: str) -> float:
         """In order with what was sent to the session before, unless the seed says otherwise."""
         now = self.world.loop.time()
+        if delay_s := self._delay_s():
+            return delay_s
         arrival_s = max(session.newest_arrival_s, now + self._random.uniform(0, self.faults.latency_s_max))
         if self._random.random() < self.faults.reorder:
             self._count("reorder", topic)
@@ -165,10 +184,20 @@ class SimBroker:
         session.newest_arrival_s = arrival_s
         return arrival_s - now
 
+    def _delay_s(self) -> float:
+        """How long one publish is held back, while others pass it: minutes at times, 0 as a rule."""
+        faults = self.faults
+        if not faults.delay or self._random.random() >= faults.delay:
+            return 0.0
+        delay_s = self._random.uniform(0, faults.delay_s_max)
+        self._count("delay", f"{delay_s:.3f}")
+        self.world.later(delay_s, self._note, "delay", "it arrives now")
+        return delay_s
+
     def _deliver(self, session: Session, topic: str, payload: bytes) -> None:
         if session.broken:
             self._count("undelivered", topic)
-        elif len(session.inbox) >= INBOX_MAX:
+        elif len(session.inbox) >= self.inbox_max:
             self._count("overflow", topic)
         else:
             payload = self._as_it_arrives(topic, payload)
@@ -186,7 +215,8 @@ class SimBroker:
         return bytes(damaged)
 
     def _lost(self, session: Session, what: str, topic: str, payload: bytes) -> bool:
-        silent = self.world.loop.time() < self._silent_until_s.get(session.process.node.name, 0.0)
+        way = (session.process.node.name, what.removeprefix("drop "))
+        silent = self.world.loop.time() < self._silent_until_s.get(way, 0.0)
         lost = silent or self._random.random() < self.faults.drop
         if lost:
             self._count(what, f"{topic} {short_digest(payload)}")

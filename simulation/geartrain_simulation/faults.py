@@ -1,6 +1,7 @@
-"""Which faults a run may meet, and how often: drawn from its seed, so that seeds press different sides.
+"""What effects meet at a time: how long they take, and how often each kind of them fails.
 
-Read by the simulated disk, network and stores. The defaults are a world in which nothing goes wrong.
+Read by the simulated disk, network and stores. The defaults are a world in which nothing goes wrong; what
+goes wrong when in a run is drawn by `geartrain_simulation.troubles`.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ class Faults:
 
     drop, duplicate, reorder: of each leg of a publish; latency_s_max: of a leg; late_s_max: how far a
     reordered one is held back; damage: that a bit flips in a delivery on a topic that `damage_filter` matches
-    (never drawn: TCP has checksums); disk_error: of a disk call; torn: whether power loss may leave a part of
-    a write; write_error, no_space: that a write fails; sync_error: that a sync does; slow_sync,
+    (never drawn: TCP has checksums); delay, delay_s_max: of a leg that takes minutes; disk_error: of a disk
+    call; write_error, no_space: that a write fails; sync_error: that a sync does; slow_sync,
     slow_sync_s_max: of one that takes far longer; pause_s_max: how long an effect takes; slow, slow_s_max: of
     one that takes far longer; read_s_max: how long a read of a source takes.
     """
@@ -26,10 +27,11 @@ class Faults:
     reorder: float = 0.0
     latency_s_max: float = 0.005
     late_s_max: float = 2.0
+    delay: float = 0.0
+    delay_s_max: float = 120.0
     damage: float = 0.0
     damage_filter: str = "#"
     disk_error: float = 0.0
-    torn: bool = True
     pause_s_max: float = 0.002
     slow: float = 0.0
     slow_s_max: float = 0.5
@@ -41,15 +43,10 @@ class Faults:
     slow_sync_s_max: float = 2.0
 
     @staticmethod
-    def drawn(random: Random) -> Faults:
-        """A mixture in which each kind of fault is absent in some runs and frequent in others."""
+    def climate(random: Random) -> Faults:
+        """A world in which nothing fails, fast in some runs and slow in others."""
         return Faults(
-            drop=random.choice((0.0, 0.02, 0.1, 0.3)),
-            duplicate=random.choice((0.0, 0.05, 0.3)),
-            reorder=random.choice((0.0, 0.05, 0.3)),
             latency_s_max=random.choice((0.001, 0.02, 0.2)),
-            late_s_max=random.choice((0.05, 1.0, 5.0)),
-            torn=random.random() < 0.7,
             pause_s_max=random.choice((0.0, 0.001, 0.02)),
             slow=random.choice((0.0, 0.02, 0.1)),
             slow_s_max=random.choice((0.1, 1.0)),

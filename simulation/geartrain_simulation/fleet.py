@@ -1,36 +1,48 @@
 """A fleet in a world: real agents and a real ingest over simulated ports, with troubles and checkers.
 
-The whole path from the source to the log. Guarantees: the run is a function of its seed; it ends when every
-agent has finished and, after one more loss of power, the log holds just what the devices should have sent.
+The whole path from the source to the log. Guarantees: the run is a function of its seed, its devices and its
+faults; it ends when every agent has finished and, after one more loss of power, the log holds just what the
+spools have taken in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from geartrain.placement import make_plan
-from geartrain.ports import Disk, LedgerStore
-from geartrain_cloud.ingest.config import FlowConfig, IngestConfig
+from geartrain.ports import Disk
 from geartrain_cloud.ingest.ingest import Ingest
 from geartrain_edge.agent import Agent
 from geartrain_edge.errors import AlarmError
-from geartrain_edge.settings import AgentSettings, UplinkSettings
 from geartrain_simulation.broker import SimBroker
 from geartrain_simulation.checkers import Checkers
-from geartrain_simulation.clock import Offset, SimClock
+from geartrain_simulation.clock import SimClock
+from geartrain_simulation.devices import (
+    Device,
+    agent_settings,
+    draw_devices,
+    ingest_config,
+    recorded_devices,
+)
 from geartrain_simulation.disk import SimDisk
 from geartrain_simulation.faults import Faults
 from geartrain_simulation.ledgers import LedgerBook, SimLedgerStore
 from geartrain_simulation.net import SimNet
-from geartrain_simulation.platter import LOSSES, Platter
+from geartrain_simulation.platter import Platter
 from geartrain_simulation.randomness import SimRandomness
-from geartrain_simulation.readings import expected_rows, make_graph
-from geartrain_simulation.segments import encode_plain
+from geartrain_simulation.readings import Sensor, expected_rows, make_graph
+from geartrain_simulation.segments import Row, encode_plain
 from geartrain_simulation.spark_model import SparkModel
 from geartrain_simulation.spools import SimSpoolStore, SpoolBook
-from geartrain_simulation.troubles import Troubles, arrange
+from geartrain_simulation.strikes import Targets, arrange
+from geartrain_simulation.troubles import Fault, draw_faults
 from geartrain_simulation.world import Node, Process, StoppedError, World
+
+SECTOR_BYTES = 64
+"""Of simulated disks: so small that the short records of a small world are torn, too."""
+_LOOK_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,21 +51,18 @@ class Programs:
 
     agent: type[Agent] = Agent
     ingest: type[Ingest] = Ingest
-    disk: Callable[[Process, Platter, Faults], Disk] = SimDisk
-
-
-SECTOR_BYTES = 64
-"""Of simulated disks: so small that the short records of a small world are torn, too."""
+    disk: Callable[[Process, Platter], Disk] = SimDisk
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much there is of everything; limit_s: virtual seconds after which a run counts as stuck."""
+    """How much there is of everything, where it is not drawn: devices that replay, and rows of each; limit_s:
+    virtual seconds after which a run counts as stuck.
+    """
 
     devices: int = 2
     records: int = 24
-    limit_s: float = 300.0
-    troubles: Troubles = field(default_factory=Troubles)
+    limit_s: float = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +81,6 @@ Plot = Callable[["Fleet"], None]
 """Arranges what goes wrong, when all nodes are there and none has started."""
 
 
-def _draw_troubles(fleet: Fleet) -> None:
-    arrange(fleet.world, fleet.broker, fleet.size.troubles)
-    fleet.spark.doom()
-
-
 class Fleet:
     """One run."""
 
@@ -88,37 +92,49 @@ class Fleet:
         size: Size | None = None,
         plot: Plot | None = None,
         every_step: bool = True,
+        devices: Sequence[Device] | None = None,
+        faults: Sequence[Fault] | None = None,
     ) -> None:
-        """`plot`: what goes wrong, in place of the faults and troubles drawn from the seed.
+        """`devices`, `faults`: in place of those that are drawn from the seed, a part of them for instance;
+        `plot`: in place of all faults, in a fleet of `size`.
 
         every_step: check the rules at every step, else only what the log holds in the end.
         """
         self.world = World(seed)
         self._programs = programs if programs is not None else Programs()
         self.size = size if size is not None else Size()
-        self._plot = plot if plot is not None else _draw_troubles
-        self._faults = Faults() if plot is not None else Faults.drawn(self.world.random("faults"))
-        self._plan = make_plan(make_graph(seed, self.size.records, self._faults.read_s_max))
-        self._devices = tuple(f"device-{number}" for number in range(1, self.size.devices + 1))
-        self.broker = SimBroker(self.world, self._faults)
-        self.platters = {node: self._platter(node) for node in (*self._devices, "ingest")}
+        self._plot, self._retired = plot, set[str]()
+        if devices is None and (size is not None or plot is not None):
+            devices = recorded_devices(self.size.devices, self.size.records, seed)
+        self.devices = tuple(draw_devices(seed) if devices is None else devices)
+        if faults is None:
+            faults = () if plot is not None else draw_faults(seed, self.devices)
+        self.faults = tuple(faults)
+        self.climate = Faults() if plot is not None else Faults.climate(self.world.random("climate"))
+        names = [device.name for device in self.devices]
+        self.sensors = {d.name: Sensor(seed, d.name, d.readings) for d in self.devices if d.readings}
+        records = {device.name: device.records for device in self.devices if device.records}
+        self._plan = make_plan(make_graph(seed, records, self.climate.read_s_max, self.sensors))
+        self.flow = self._plan.graph.name
+        self.broker = SimBroker(self.world, self.climate)
+        self.platters = {node: self._platter(node) for node in (*names, "ingest")}
         self.platter = self.platters["ingest"]
         self.ledger = LedgerBook(self.platter)
-        self.spools = {device: SpoolBook(self.platters[device]) for device in self._devices}
+        self.spools = {name: SpoolBook(self.platters[name]) for name in names}
         self.checkers = Checkers(self.world, self.broker, self.platter, self.ledger, every_step=every_step)
-        self.spark = SparkModel(self.world, self.ledger, self.platter, self.checkers, self._faults)
-        self._settings = {device: self._drawn_settings(device) for device in self._devices}
-        self._config = self._drawn_config()
+        self.spark = SparkModel(self.world, self.ledger, self.platter, self.checkers, self.climate)
+        self._settings = {device.name: agent_settings(seed, device) for device in self.devices}
+        channels = [channel.id for channel in self._plan.channels]
+        self._config = ingest_config(seed, self.flow, channels, self.devices)
 
     def _platter(self, node: str) -> Platter:
-        losses = LOSSES if self._faults.torn else ("lost",)
-        return Platter(self.world.random(f"{node}/platter"), losses=losses, sector_bytes=SECTOR_BYTES)
+        return Platter(self.world.random(f"{node}/platter"), sector_bytes=SECTOR_BYTES)
 
     def run(self) -> Outcome:
         """Run to the end; raises the first breach of a rule, or any other failure."""
         try:
             self.world.run(self._story(), self.size.limit_s)
-            self.checkers.check_log({device: expected_rows(self._plan, device) for device in self._devices})
+            self.checkers.check_log(self._expected(), bounded=not self.sensors)
             self.spark.check()
             return Outcome(
                 self.world.trace.digest,
@@ -131,78 +147,98 @@ class Fleet:
         finally:
             self.world.close()
 
+    def _expected(self) -> dict[str, dict[str, list[Row]]]:
+        """What is known beforehand: the rows of devices that only replay, and keep their spools."""
+        lost = {fault.node for fault in self.faults if fault.kind in ("restore", "delete")}
+        names = [device.name for device in self.devices if device.name not in lost | self.sensors.keys()]
+        return {name: expected_rows(self._plan, name) for name in names}
+
     async def _story(self) -> None:
-        agents = [self._agent_node(device) for device in self._devices]
+        agents = [self._agent_node(device) for device in self.devices]
         ingest = self.world.node("ingest", self._ingest)
         for node in (*agents, ingest):
             node.on_power_loss(self.platters[node.name].power_loss)
-        self._plot(self)
+            node.faults = self.climate
+        if self._plot is not None:
+            self._plot(self)
+        else:
+            self._arrange()
         random = self.world.random("starts")
         for node in (*agents, ingest, self.spark.node):
             self.world.later(random.uniform(0, 2), node.start)
         for agent in agents:
+            if agent.name in self.sensors:
+                await self._retire(agent)
             await agent.finished
+        await self._end(ingest)
+        self.platter.power_loss()
         await self.spark.drained()
-        ingest.crash(power=True)
 
-    def _agent_node(self, device: str) -> Node:
-        book, offset = self.spools[device], Offset(self.world.random(device).randint(-(10**12), 10**12))
-        self.checkers.watch(device, self._plan.graph.name, book, self._settings[device])
+    def _arrange(self) -> None:
+        arrange(
+            Targets(
+                self.world,
+                self.flow,
+                self.broker,
+                self.platters,
+                self.spools,
+                self.checkers,
+                self.climate,
+            ),
+            self.faults,
+        )
+        self.spark.doom()
+
+    async def _end(self, node: Node) -> None:
+        """Stop a program for good, in whichever of its lives it can."""
+        self._retired.add(node.name)
+        while not node.finished.done():
+            node.stop()
+            await asyncio.sleep(_LOOK_S)
+
+    async def _retire(self, agent: Node) -> None:
+        """Stop a live device for good, when its sensor has given all and its spool nothing more to say."""
+        book, sensor = self.spools[agent.name], self.sensors[agent.name]
+        while not agent.finished.done():
+            await asyncio.sleep(_LOOK_S)
+            replayed = all(at.ended for (step, _), at in book.positions.items() if step == "readings")
+            held = any(batch.rows for batch in book.batches.values())
+            if not sensor.left and replayed and book.last_seq and not held:
+                await self._end(agent)
+
+    def _agent_node(self, device: Device) -> Node:
+        name, settings, book = device.name, self._settings[device.name], self.spools[device.name]
+        self.checkers.watch(name, self.flow, book, settings)
 
         async def main(process: Process) -> None:
             agent = self._programs.agent(
-                self._settings[device],
+                settings,
                 self._plan,
-                SimSpoolStore(process, book, self._faults),
+                SimSpoolStore(process, book),
                 SimNet(process, self.broker),
-                SimClock(process, offset),
+                SimClock(process),
                 SimRandomness(process),
             )
             process.on_stop = agent.stop
-            self.checkers.watch_agent(agent, self._settings[device])
+            self.checkers.watch_agent(agent, settings)
             try:
                 if not await agent.run():
-                    raise StoppedError(device)
+                    if name in self._retired and not any(batch.rows for batch in book.batches.values()):
+                        return
+                    raise StoppedError(name)
             except AlarmError as error:
-                raise AssertionError(f"{device} was stopped for good: {error}") from error
+                raise AssertionError(f"{name} was stopped for good: {error}") from error
             self.checkers.check_end(agent.status(), book)
 
-        return self.world.node(device, main)
+        return self.world.node(name, main)
 
     async def _ingest(self, process: Process) -> None:
-        ledger: LedgerStore = SimLedgerStore(process, self.ledger, self._faults)
-        disk = self._programs.disk(process, self.platter, self._faults)
+        ledger = SimLedgerStore(process, self.ledger)
+        disk = self._programs.disk(process, self.platter)
         net, clock, randomness = SimNet(process, self.broker), SimClock(process), SimRandomness(process)
         ingest = self._programs.ingest(self._config, ledger, disk, net, clock, encode_plain, randomness)
         process.on_stop = ingest.stop
         self.checkers.watch_ingest("ingest", ingest, self._config)
         await ingest.run()
-        raise StoppedError("ingest")
-
-    def _drawn_settings(self, device: str) -> AgentSettings:
-        random = self.world.random(f"{device}/settings")
-        uplink = UplinkSettings(
-            window=random.choice((1, 3, 16, 64)),
-            resend_ms=random.choice((200, 1_000, 2_000)),
-            resend_ms_max=random.choice((2_000, 10_000)),
-            backoff_ms_max=random.choice((500, 10_000)),
-        )
-        return AgentSettings(
-            device,
-            spool_bytes_max=random.choice((2_000, 10_000, 1 << 20)),
-            records_max=random.choice((1, 5, 50)),
-            interval_ms=random.choice((10, 200)),
-            uplink=uplink,
-        )
-
-    def _drawn_config(self) -> IngestConfig:
-        random = self.world.random("ingest/config")
-        channels = {channel.id: self._devices for channel in self._plan.channels}
-        return IngestConfig(
-            {self._plan.graph.name: FlowConfig.of(self._devices, channels)},
-            group_commit_ms=random.choice((1, 20, 100)),
-            group_rows_max=random.choice((1, 20, 50_000)),
-            waiting_batches_max=random.choice((2, 16, 256)),
-            nack_interval_ms=random.choice((10, 100)),
-            status_interval_ms=5_000,
-        )
+        if process.node.name not in self._retired:
+            raise StoppedError("ingest")

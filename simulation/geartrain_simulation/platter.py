@@ -8,6 +8,7 @@ until then it survives power loss or not, each by itself.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
 
@@ -149,7 +150,7 @@ class Platter:
         """A copy of all files, as a backup takes it."""
         return {name: file.content for name, file in self._seen.items()}
 
-    def restore(self, files: dict[str, bytes]) -> None:
+    def restore(self, files: Mapping[str, bytes]) -> None:
         """Put these files in the place of all others, durably."""
         self._seen = {name: _File(data, data) for name, data in files.items()}
         self._durable, self._pending = dict(self._seen), []

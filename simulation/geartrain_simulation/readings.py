@@ -7,7 +7,8 @@ name alone, however often, in whatever pieces and after whatever pauses they are
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import field
 from random import Random
 from typing import ClassVar
 
@@ -22,8 +23,11 @@ from geartrain.runtime.splits import SplitTracker
 from geartrain.schema import RowCodec
 from geartrain.source import Poll, Reject, Split
 from geartrain_simulation.segments import Row
+from geartrain_simulation.world import current_node
 
 SENSORS = 3
+BEAT_BOUND_US = SECOND_US // 2
+"""How far a live reading may lie below the highest before it and not be late."""
 
 
 class Reading(Record):
@@ -63,18 +67,21 @@ class Running(Task[Reading, Total]):
 
 
 class Readings(Source[Reading]):
-    """A bounded source of `records` rows a device, some of them bad; a read takes up to `pause_s_max`."""
+    """A bounded source of so many rows by device, some of them bad; a read takes up to `pause_s_max`."""
 
     bounded: ClassVar[bool] = True
     replayable: ClassVar[bool] = True
     in_order: ClassVar[bool] = True
     seed: int = 0
-    records: int = 50
+    records: Mapping[str, int] = field(default_factory=dict)
     pause_s_max: float = 0.05
 
     def open(self, device: str, step: str, out: type[Reading]) -> Sequence[Split]:
-        """One split a device."""
-        return [_Recorded(f"{device}/{step}", _rows(self.seed, device, self.records), self.pause_s_max)]
+        """One split of a device that has rows."""
+        if device not in self.records:
+            return []
+        rows = _rows(self.seed, device, self.records[device])
+        return [_Recorded(f"{device}/{step}", rows, self.pause_s_max)]
 
 
 def _rows(seed: int, device: str, records: int) -> list[tuple[int, Reading | None]]:
@@ -113,13 +120,85 @@ class _Recorded:
         """Nothing to release."""
 
 
-def make_graph(seed: int, records: int, pause_s_max: float = 0.05) -> Graph:
-    """Readings to a table as they are, and to another as running totals by sensor."""
+class Beats(Source[Reading]):
+    """A live source: sensors that speak by their device's clock, and of which nothing can be read twice."""
+
+    bounded: ClassVar[bool] = False
+    replayable: ClassVar[bool] = False
+    pausable: ClassVar[bool] = False
+    sensors: Mapping[str, Sensor] = field(default_factory=dict)
+    pause_s_max: float = 0.05
+
+    def open(self, device: str, step: str, out: type[Reading]) -> Sequence[Split]:
+        """One split of a device that has a sensor."""
+        if device not in self.sensors:
+            return []
+        return [_Live(f"{device}/{step}", self.sensors[device], self.pause_s_max)]
+
+
+class Sensor:
+    """A sensor in the world outside: it goes on while its device is down, and `left` readings are to come."""
+
+    def __init__(self, seed: int, device: str, readings: int) -> None:
+        self.device, self.left = device, readings
+        self.random = Random(f"{seed}/{device}/sensor")
+
+    def speak(self) -> tuple[int, Reading]:
+        """How far its event time is from its device's clock, microseconds, and the reading: most of them are
+        a little late, some are beyond the bound, and some come from the future.
+        """
+        self.left -= 1
+        random = self.random
+        off_us = -random.randrange(2 * BEAT_BOUND_US) if random.random() < 0.3 else 0
+        if random.random() < 0.03:
+            off_us = 400 * SECOND_US
+        return off_us, Reading(f"{self.device}-{random.randrange(SENSORS)}", random.randrange(40))
+
+
+class _Live:
+    out_of_orderness_us = BEAT_BOUND_US
+    live_clock = True
+
+    def __init__(self, name: str, sensor: Sensor, pause_s_max: float) -> None:
+        self.name, self._sensor, self._pause_s_max = name, sensor, pause_s_max
+
+    async def read(self, position: int, limit: int) -> Poll:
+        """What the sensor says now, often nothing; its number is the time, so that none comes twice."""
+        sensor, node = self._sensor, current_node()
+        await asyncio.sleep(sensor.random.uniform(0, self._pause_s_max))
+        now_s = node.world.loop.time()
+        values, times, numbers = list[Reading](), list[int](), list[int]()
+        for _ in range(min(sensor.random.choice((0, 0, 1, 3)), sensor.left, limit)):
+            off_us, reading = sensor.speak()
+            values.append(reading)
+            times.append(node.offset.wall_us(now_s) + off_us)
+            position = max(position, round(now_s * 1e6)) + 1
+            numbers.append(position)
+        return Poll(values, times, numbers, position)
+
+    async def close(self) -> None:
+        """Nothing to release."""
+
+
+def make_graph(
+    seed: int,
+    records: Mapping[str, int],
+    pause_s_max: float = 0.05,
+    sensors: Mapping[str, Sensor] | None = None,
+) -> Graph:
+    """Readings to a table as they are, and to another as running totals by sensor; recorded ones of the
+    devices in `records`, and live ones of those in `sensors`.
+    """
     flow = Flow("fleet")
     source = Readings(seed=seed, records=records, pause_s_max=pause_s_max)
     readings = flow.source("readings", source, out=Reading, partitioned_by="sensor")
     readings.sink("levels", Table("levels"))
     readings.key_by("sensor").process("totals", Running()).sink("sums", Table("sums"))
+    if sensors:
+        live = Beats(sensors=sensors, pause_s_max=pause_s_max)
+        beats = flow.source("beats", live, out=Reading, partitioned_by="sensor")
+        beats.sink("beat_levels", Table("beat_levels"))
+        beats.key_by("sensor").process("beat_totals", Running()).sink("beat_sums", Table("beat_sums"))
     return flow.graph()
 
 
@@ -130,7 +209,7 @@ def expected_rows(plan: Plan, device: str) -> dict[str, list[Row]]:
         if isinstance(step.operator, SourceOperator) and isinstance(step.operator.source, Readings):
             source = step.operator.source
             for split in source.open(device, step.id, step.out):
-                rows = _rows(source.seed, device, source.records)
+                rows = _rows(source.seed, device, source.records[device])
                 tracker = SplitTracker(step.id, split.name, 0, None)
                 for number in range(len(rows)):  # one by one, as the most patient agent would
                     batch, _, letters = tracker.observe(_poll(rows, number, number + 1))

@@ -7,7 +7,8 @@ midst of its write, and after it before its caller hears. It refuses what the SQ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -24,7 +25,7 @@ from geartrain.ports import (
 )
 from geartrain.wire.envelope import DIGEST_BYTES
 from geartrain_simulation.faults import Faults
-from geartrain_simulation.journal import Journal, Tail, Transactions
+from geartrain_simulation.journal import Journal, Tail, Transactions, framed, records_in
 from geartrain_simulation.platter import Platter
 from geartrain_simulation.world import Process
 
@@ -32,6 +33,7 @@ _DECODERS: dict[str, msgspec.msgpack.Decoder[Any]] = {
     "create": msgspec.msgpack.Decoder(tuple[str, str, bytes]),
     "commit": msgspec.msgpack.Decoder(SpoolCommit),
     "trim": msgspec.msgpack.Decoder(int),
+    "flip": msgspec.msgpack.Decoder(SpooledBatch),
     "renew": msgspec.msgpack.Decoder(tuple[bytes, list[SpooledBatch], SpoolCommit]),
 }
 _encode = msgspec.msgpack.Encoder().encode
@@ -82,6 +84,8 @@ class SpoolBook:
             self._commit(what)
             if hooks:
                 self.on_commit(what)
+        elif name == "flip":
+            self.batches[what.seq] = what
         elif name == "trim":
             if hooks:
                 self.on_trim(self.epoch, what)
@@ -91,6 +95,29 @@ class SpoolBook:
             if hooks:
                 self.on_renew(what[1])
         self.told = max(self.told, self._done)
+
+    def put_back(self, files: Mapping[str, bytes]) -> None:
+        """Put files in the place of all that the disk holds, durably: a backup, or nothing."""
+        self.platter.restore(files)
+        self.load(records_in(files.get("spool.journal", b"")))
+
+    def flip(self, random: Random) -> int:
+        """Flip a bit of the rows of a batch where it lies, which no checksum below the batch's own digest
+        finds; returns its seq, 0 where there is none.
+        """
+        held = [batch for _, batch in sorted(self.batches.items()) if batch.count and batch.body]
+        if not held:
+            return 0
+        batch = random.choice(held)
+        bit, body = random.randrange(8 * len(batch.body)), bytearray(batch.body)
+        body[bit // 8] ^= 1 << bit % 8
+        flipped = replace(batch, body=bytes(body))
+        record = framed(b"flip:" + _encode(flipped))
+        self.platter.put_at("spool.journal", self.tail.at, record)
+        self.platter.sync("spool.journal")
+        self.tail.at += len(record)
+        self.do("flip", flipped)
+        return batch.seq
 
     def image(self) -> SpoolImage:
         """What a store gives when it is opened."""

@@ -15,6 +15,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from geartrain.errors import GeartrainError
+from geartrain_simulation.clock import Offset
 from geartrain_simulation.faults import Faults
 from geartrain_simulation.loop import NumberedTask, VirtualLoop
 from geartrain_simulation.trace import Trace
@@ -84,6 +85,8 @@ class Node:
         self._on_power_loss: list[Callable[[], None]] = []
         self.faults = Faults()
         """What its disk and stores meet at this time."""
+        self.offset = Offset()
+        """How far its wall clock is off."""
         self.process: Process | None = None
         self.generation = 0
         self.points = 0
@@ -104,6 +107,10 @@ class Node:
     def kill_at_point(self, number: int, what: str = "", *, power: bool = False) -> None:
         """Crash at the `number`-th point of the trace (from 1), or of those called `what`, over all lives."""
         self._doomed[what, number] = power
+
+    def spare(self) -> None:
+        """Take back all crashes that were planned."""
+        self._doomed.clear()
 
     def reached_point(self, what: str) -> None:
         """Count a point, and die there if that was planned."""
@@ -187,6 +194,14 @@ class Node:
             self._start_later()
         else:
             self.world.fail(error)
+
+
+def current_node() -> Node:
+    """The node whose program calls."""
+    process = _process.get()
+    if process is None:
+        raise RuntimeError("no node's program runs")
+    return process.node
 
 
 class World:

@@ -81,7 +81,8 @@ class Balance:
         for place, order in accepted.order.items():
             if place[0] != channel:
                 continue
-            ranks = {name: rank for rank, name in enumerate(order)}
+            # Backwards: of one that came in again, by a spool that was restored, the first time counts.
+            ranks = {order[rank]: rank for rank in reversed(range(len(order)))}
             came = [
                 ranks[identity(logged.row)]
                 for one in self._of(accepted.device, channel)
