@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 
 from geartrain import Flow, Table
 from geartrain.errors import PlacementError
 from geartrain.graph import Graph, Input, Step
-from geartrain.placement import Cut, Plan, legal_cuts, make_plan
+from geartrain.operators.filter import Filter
+from geartrain.operators.log import Log
+from geartrain.operators.merge import Merge
+from geartrain.operators.operator import Keyed, Services, Transform
+from geartrain.operators.order import Order
+from geartrain.operators.sink import SinkOperator
+from geartrain.operators.window_join import WindowJoin
+from geartrain.placement import Channel, Cut, Plan, legal_cuts, make_plan
 from geartrain.testing import TestingSource
-from geartrain_cloud.spark.compile import Query, compile_queries
-from tests.spark.flows import Adding, Reading, sums_flow
+from geartrain_cloud.spark.compile import KEYED, Query, compile_queries, engine
+from tests.spark.flows import Adding, Reading, Sum, sums_flow
 
 
 def test_cloud_cut_has_two_queries() -> None:
@@ -25,10 +32,12 @@ def test_cloud_cut_has_two_queries() -> None:
     assert set(keyed.channels) == {"readings"}
     assert keyed.prefix == {"positive", "by_sensor"}
     assert keyed.keyed == {"adding", "each", "last"}
-    assert keyed.sinks == ("each", "last", "_dead_letters")
-    assert keyed.boundaries == ("by_sensor",)
-    assert stateless.owned == {"kept"}
-    assert keyed.owned == {"positive", "by_sensor", "adding", "each", "last"}
+    assert keyed.sinks == ("each", "last", "_dead_letters", "_late")
+    assert [(b.stream, b.entry, b.dealing) for b in keyed.stages[1].inputs] == [
+        ("by_sensor", "by_sensor", "key")
+    ]
+    assert stateless.owned == {"kept", "_dead_letters", "_late"}
+    assert keyed.owned == {"readings", "positive", "by_sensor", "adding", "each", "last"}
 
 
 def test_edge_cut_needs_no_state_in_the_cloud() -> None:
@@ -45,10 +54,10 @@ def test_each_sink_and_stateful_step_and_letter_has_one_query(number: int) -> No
     plan = make_plan(graph, sorted(cut.edge))
     queries = compile_queries(plan)
     assert plan.cut == cut
-    sinks = [sink for query in queries for sink in query.sinks if sink != "_dead_letters"]
-    assert sorted(sinks) == ["_late", "each", "kept", "last"]
+    sinks = [sink for query in queries for sink in query.sinks if not sink.startswith("_")]
+    assert sorted(sinks) == ["each", "kept", "last"]
     owned = [step for query in queries for step in query.owned]
-    assert sorted(owned) == sorted(plan.cloud)
+    assert sorted(owned) == sorted([*plan.cloud, *(channel.id for channel in plan.channels)])
     stateful = [s for query in queries for s in query.keyed if graph[s].operator.stateful]
     assert stateful == (["adding"] if "adding" in plan.cloud else [])
     for query in queries:
@@ -68,27 +77,114 @@ def _runs_whole(query: Query, plan: Plan) -> bool:
     return needed <= query.prefix | query.keyed
 
 
-def _by_hand(*steps: Step) -> Plan:
+def hand_made(*steps: Step) -> Plan:
+    """The flow of the sums with further steps, all but its source in the cloud."""
     graph = sums_flow().graph()
-    ids = {s.id for s in steps}
-    every = Graph("sums", (*(s for s in graph.steps if s.id not in ids), *steps))
-    return Plan(every, Cut(frozenset({"readings"})), ())
+    every = Graph("sums", (*graph.steps, *steps))
+    return Plan(every, Cut(frozenset({"readings"})), (Channel("readings", Reading, frozenset({"readings"})),))
 
 
-def test_state_below_state_is_refused() -> None:
+def keyed_of(plan: Plan) -> Query:
+    return next(query for query in compile_queries(plan) if query.name == KEYED)
+
+
+def stages_of(query: Query) -> list[set[str]]:
+    return [set(stage.steps) for stage in query.stages]
+
+
+def deals_of(query: Query) -> set[tuple[str, int, str]]:
+    return {(b.stream, b.stage, b.dealing) for stage in query.stages for b in stage.inputs}
+
+
+@dataclass(frozen=True)
+class Lookup(Keyed):
+    """Stands for an operator with a small second input."""
+
+    kind = "lookup"
+    broadcast_ports = (1,)
+
+    def open(self, services: Services) -> Transform:
+        return lambda batch: batch
+
+
+def a_sink(step: str, reads: str) -> Step:
+    return Step(step, SinkOperator(Table(f"table_{step}")), (Input(reads),))
+
+
+def test_each_key_below_a_state_is_a_stage_of_its_own() -> None:
     graph = sums_flow().graph()
-    again = replace(graph["by_sensor"], id="again", inputs=(Input("adding"),))
-    second = replace(graph["adding"], id="second", inputs=(Input("again"),))
-    with pytest.raises(PlacementError, match="'second' keeps state below 'adding'"):
-        compile_queries(_by_hand(again, second))
+    again = replace(graph["by_sensor"], id="again", inputs=(Input("adding"),), out=Sum)
+    second = replace(graph["adding"], id="second", inputs=(Input("again"),), out=Sum)
+    third = replace(second, id="third")
+    query = keyed_of(hand_made(again, second, third, a_sink("seconds", "second"), a_sink("thirds", "third")))
+    first = {"adding", "each", "last", "again"}
+    below = {"second", "third", "seconds", "thirds"}
+    assert stages_of(query) == [{"positive", "by_sensor"}, first, below]
+    assert deals_of(query) == {("by_sensor", 1, "key"), ("again", 2, "key")}
 
 
-def test_state_must_follow_its_key_by() -> None:
+def test_a_task_stays_where_its_records_were_put_in_order() -> None:
     graph = sums_flow().graph()
-    between = replace(graph["positive"], id="between", inputs=(Input("by_sensor"),))
-    late = replace(graph["adding"], id="late_adding", inputs=(Input("between"),))
-    with pytest.raises(PlacementError, match="read a key_by directly, not 'between'"):
-        compile_queries(_by_hand(between, late))
+    order = Step("adding_order", Order(), (Input("by_sensor"),), Reading)
+    second = replace(graph["adding"], id="second", inputs=(Input("adding_order"),))
+    logged = replace(order, id="logged", operator=Log(), inputs=(Input("adding_order"),))
+    third = replace(graph["adding"], id="third", inputs=(Input("logged"),))
+    query = keyed_of(hand_made(order, second, logged, third, a_sink("seconds", "second")))
+    together = {"adding", "each", "last", "adding_order", "second", "seconds", "logged", "third"}
+    assert stages_of(query)[1:] == [together]
+    assert deals_of(query) == {("by_sensor", 1, "key")}
+
+
+def test_streams_of_several_stages_meet_below_the_last_of_them() -> None:
+    graph = sums_flow().graph()
+    again = replace(graph["by_sensor"], id="again", inputs=(Input("adding"),), out=Sum)
+    meeting = Step("meeting", WindowJoin(None, "inner", max), (Input("again"), Input("by_sensor")), Sum)  # type: ignore[arg-type]
+    merged = Step("merged", Merge(), (Input("meeting"), Input("adding")), Sum)
+    query = keyed_of(hand_made(again, meeting, merged, a_sink("both", "merged")))
+    assert stages_of(query)[2] == {"meeting", "merged", "both"}
+    assert deals_of(query) == {
+        ("by_sensor", 1, "key"),
+        ("by_sensor", 2, "key"),
+        ("again", 2, "key"),
+        ("adding", 2, "origin"),
+    }
+
+
+def test_a_stream_may_be_both_sides_of_a_broadcast() -> None:
+    look = Step("look", Lookup(), (Input("positive"), Input("positive")), Reading)
+    merged = Step("merged", Merge(), (Input("look"), Input("positive")), Reading)
+    query = keyed_of(hand_made(look, merged, a_sink("looked", "merged")))
+    stage = query.stages[1]
+    entries = {b.dealing: b.entry for b in stage.inputs if b.stream == "positive"}
+    assert entries == {"origin": "positive", "all": "positive_all"}
+    assert [i.step for i in stage.graph["look"].inputs] == ["positive", "positive_all"]
+    assert [i.step for i in stage.graph["merged"].inputs] == ["look", "positive"]
+    assert query.stages[0].graph is query.graph
+
+
+def test_state_without_a_key_is_refused() -> None:
+    graph = sums_flow().graph()
+    late = replace(graph["adding"], id="late_adding", inputs=(Input("positive"),))
+    with pytest.raises(PlacementError, match="the records of 'positive' have no key: put a key_by between"):
+        compile_queries(hand_made(late))
+
+
+def test_a_step_that_must_not_run_twice_takes_the_sinks_below_it_along() -> None:
+    plan = make_plan(sums_flow().graph(), "cloud")
+    steps = [
+        replace(s, operator=Dice(s.operator.predicate)) if isinstance(s.operator, Filter) else s  # type: ignore[arg-type]
+        for s in plan.graph.steps
+    ]
+    stateless, keyed = compile_queries(replace(plan, graph=Graph("sums", tuple(steps))))
+    assert stateless.sinks == ("_dead_letters", "_late")
+    assert keyed.sinks == ("kept", "each", "last", "_dead_letters", "_late")
+    assert keyed.prefix == {"positive", "by_sensor", "kept"}
+
+
+class Dice(Filter):
+    """Not replayable."""
+
+    replayable = False
 
 
 def test_two_keys_over_one_stream_share_the_query() -> None:
@@ -100,4 +196,10 @@ def test_two_keys_over_one_stream_share_the_query() -> None:
     stateless, keyed = compile_queries(make_plan(flow.graph(), "cloud"))
     assert stateless.sinks == ("_dead_letters", "_late")
     assert set(stateless.channels) == {"_dead_letters", "_late"}
-    assert keyed.boundaries == ("by_one", "by_two")
+    assert [b.stream for stage in keyed.stages for b in stage.inputs if b.dealing == "key"][:1]
+    assert deals_of(keyed) >= {("by_one", 1, "key"), ("by_two", 1, "key")}
+    assert len(keyed.stages) == 2
+
+
+def test_every_kind_of_step_has_its_engine() -> None:
+    assert (engine("map", stateful=False), engine("process", stateful=True)) == ("chain", "embedded")

@@ -1,9 +1,9 @@
-"""The stateless steps of a query inside Spark: packed rows of the log in, packed rows for sinks or shards
-out.
+"""Stage 0 of a query inside Spark: the steps without state, from packed rows of the log to packed rows for
+sinks or shards.
 
 Stands where the log is read, as the function of a `mapInArrow`. The same fused chains run here as on a
 device. Guarantees: no state is kept from row to row, so any task may be run again; rows of one stream and
-position stay together and in order.
+position stay together and in order; a row of the log that cannot be read is a dead letter of its channel.
 """
 
 from __future__ import annotations
@@ -12,190 +12,140 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from geartrain.batch import Batch
+from geartrain.batch import DeadLetter
 from geartrain.errors import LedgerError
-from geartrain.graph import DEAD_LETTERS, LATE
-from geartrain.letters import Letter
-from geartrain.operators.operator import Services
+from geartrain.operators.conform import raw_form
+from geartrain.placement.properties import derive_properties
 from geartrain.runtime.fragment import Fragment
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain_cloud.log.arrow import arrow_schema, from_table
 from geartrain_cloud.spark.compile import Query
 from geartrain_cloud.spark.pack import ipc_to_table, pack, take
-from geartrain_cloud.spark.shards import shard_of
-
-SINK_ROWS = "sink string, packed binary"
-"""What leaves a query: records of one sink."""
-
-SHARD_ROWS = "shard int, stream string, position long, packed binary"
-"""What goes into the shuffle: records of one stream whose keys live in one shard, as of one position of the
-log.
-
-Rows of the stream `_dead_letters` have no key; they only pass through.
-"""
+from geartrain_cloud.spark.rows import CLOCK, Routed, Router, decoded
 
 RecordBatches = Iterator[pa.RecordBatch]
 
+_OVERTAKEN = "overtaken: the clock had passed it when it came into the log"
+
+_FIELDS: list[pa.Field[Any]] = [
+    pa.field("shard", pa.int32()),
+    pa.field("stage", pa.int32()),
+    pa.field("stream", pa.string()),
+    pa.field("sender", pa.string()),
+    pa.field("position", pa.int64()),
+    pa.field("sequence", pa.int64()),
+    pa.field("packed", pa.binary()),
+]
+_ROUTED = pa.schema(_FIELDS)
+
 
 def stateless_rows(query: Query) -> Callable[[RecordBatches], RecordBatches]:
-    """The whole of a query without state: `SOURCE_SCHEMA` to `SINK_ROWS`."""
+    """The whole of a query of one stage: `SOURCE_SCHEMA` to `SINK_ROWS`."""
 
     def run(batches: RecordBatches) -> RecordBatches:
-        chains = Chains(query)
-        for channel, _, table in _packed_rows(batches):
-            outputs = chains.run(channel, table)
+        chains = Chains(query, 1)
+        for channel, _, _, packed in _rows(batches):
+            outputs = [] if packed is None else chains.run(_stream(channel), ipc_to_table(packed))
             if outputs:
                 yield pa.record_batch(
                     {
-                        "sink": pa.array([sink for sink, _ in outputs], pa.string()),
-                        "packed": pa.array([pack(rows) for _, rows in outputs], pa.binary()),
+                        "sink": pa.array([row.stream for row in outputs], pa.string()),
+                        "packed": pa.array([row.packed for row in outputs], pa.binary()),
                     }
                 )
 
     return run
 
 
-def sharded_rows(query: Query, labels: Sequence[int]) -> Callable[[RecordBatches], RecordBatches]:
-    """The part of a query above its state: `SOURCE_SCHEMA` to `SHARD_ROWS`; labels: what each shard is
-    called.
-    """
+def routed_rows(query: Query, labels: Sequence[int]) -> Callable[[RecordBatches], RecordBatches]:
+    """Stage 0 of a query with several: `SOURCE_SCHEMA` to `ROUTED_ROWS`; labels: what each shard is
+    called."""
 
     def run(batches: RecordBatches) -> RecordBatches:
-        chains = Chains(query)
-        for channel, position, table in _packed_rows(batches):
-            parts = chains.shards(channel, table, len(labels))
-            if parts:
-                yield pa.record_batch(
-                    {
-                        "shard": pa.array([labels[shard] for shard, _, _ in parts], pa.int32()),
-                        "stream": pa.array([stream for _, stream, _ in parts], pa.string()),
-                        "position": pa.array([position] * len(parts), pa.int64()),
-                        "packed": pa.array([pack(rows) for _, _, rows in parts], pa.binary()),
-                    }
+        chains = Chains(query, len(labels))
+        for channel, position, clock, packed in _rows(batches):
+            if packed is None:
+                stages = [stage.number for stage in query.stages[1:]]
+                ticks = [(label, stage, CLOCK, "", clock, 0, None) for stage in stages for label in labels]
+                yield _record_batch(ticks)
+            elif rows := chains.run(_stream(channel), ipc_to_table(packed)):
+                yield _record_batch(
+                    [
+                        (labels[row.shard], row.stage, row.stream, channel, position, sequence, row.packed)
+                        for sequence, row in enumerate(rows)
+                    ]
                 )
 
     return run
 
 
-def _packed_rows(batches: RecordBatches) -> Iterator[tuple[str, int, pa.Table]]:
-    """(channel, position, log rows) of each row but the heartbeat."""
+def _rows(batches: RecordBatches) -> Iterator[tuple[str, int, int, bytes | None]]:
+    """(channel, position, clock, packed log rows or None for the heartbeat) of each row."""
     for batch in batches:
-        columns = (batch.column(name).to_pylist() for name in ("channel", "position", "packed"))
-        for channel, position, packed in zip(*columns, strict=True):
-            if packed is not None:
-                yield channel, position, ipc_to_table(packed)
+        names = ("channel", "position", "clock", "packed")
+        yield from zip(*(batch.column(name).to_pylist() for name in names), strict=True)
+
+
+def _stream(part: str) -> str:
+    """The channel of a part of the log: `channel` or `channel/partition`."""
+    return part.partition("/")[0]
+
+
+def _record_batch(rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
+    columns = zip(*rows, strict=True)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, _ROUTED, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=_ROUTED)
 
 
 class Chains:
-    """The opened stateless steps of one query, in one task."""
+    """The opened stage 0 of one query, in one task."""
 
-    def __init__(self, query: Query) -> None:
+    def __init__(self, query: Query, shards: int) -> None:
         self._query = query
         self._codecs = {channel: RowCodec(kind) for channel, kind in query.channels.items()}
         self._layouts = {channel: arrow_schema(codec.schema) for channel, codec in self._codecs.items()}
         self._fragment = Fragment(query.graph, query.prefix)
-        self._outputs = Outputs(query)
-        self._key_bys = {
-            stream: query.graph[stream].operator.open(
-                Services(stream, query.graph[stream].out, self._fragment.reject, self._fragment.state)
-            )
-            for stream in query.boundaries
-            if stream in query.channels
-        }
+        self._router = Router(query, 0, shards, self._fragment.reject)
+        timely = derive_properties(query.graph)
+        self._timely = frozenset(c for c in query.channels if c in timely and timely[c].timely)
+        self._fed = frozenset(i.step for s in query.graph.steps if s.id in query.prefix for i in s.inputs)
 
-    def run(self, channel: str, table: pa.Table) -> list[tuple[str, ColumnBatch]]:
-        """The records for each sink that the log rows `table` of `channel` give."""
-        rows = self._rows(channel, table)
-        direct = [(sink, rows) for sink in self._query.direct[channel]]
-        self._feed(channel, rows)
-        return direct + self._outputs.take(self._fragment)
+    def run(self, channel: str, table: pa.Table) -> list[Routed]:
+        """What the log rows `table` of `channel` become; raises `LedgerError` for rows of another flow."""
+        rows = self._columns(channel, table)
+        direct = pack(rows) if self._query.direct[channel] and len(rows) else b""
+        found = [Routed(0, 0, sink, direct) for sink in self._query.direct[channel] if direct]
+        if channel in self._fed or self._router.reads(channel):
+            batch = decoded(self._codecs[channel], rows, channel, self._fragment.reject)
+            found += self._router.route(channel, batch)
+            if channel in self._fed:
+                self._fragment.feed(channel, batch)
+        found += self._router.drain(self._fragment)
+        return found
 
-    def shards(self, channel: str, table: pa.Table, shards: int) -> list[tuple[int, str, ColumnBatch]]:
-        """The records for each (shard, stream) that the log rows `table` of `channel` give."""
-        rows = self._rows(channel, table)
-        parts: list[tuple[int, str, ColumnBatch]] = []
-        if channel in self._key_bys:
-            batch = self._key_bys[channel](self._batch(channel, rows))
-            parts += self._divided(channel, batch, shards)
-        self._feed(channel, rows)
-        for stream, batches in self._fragment.take().batches.items():
-            for batch in batches:
-                if stream == DEAD_LETTERS:
-                    letters = self._outputs.letters(batch)
-                    parts += [(0, stream, letters)] if len(letters) else []
-                elif stream in self._query.boundaries:  # what else leaves is for the other query
-                    parts += self._divided(stream, batch, shards)
-        return parts
-
-    def _rows(self, channel: str, table: pa.Table) -> ColumnBatch:
-        layout = self._layouts[channel]
+    def _columns(self, channel: str, table: pa.Table) -> ColumnBatch:
+        layout, schema = self._layouts[channel], self._codecs[channel].schema
         if table.schema.names != layout.names or table.schema.types != layout.types:
             raise LedgerError(
                 f"channel {channel!r}: the log holds {_columns(table.schema)}, but this flow reads "
                 f"{_columns(layout)}: run the flow that the devices run, or begin with a new log"
             )
-        return from_table(self._codecs[channel].schema, table)
+        rows = from_table(schema, table)
+        if channel not in self._timely or not pc.any(table.column("_overtaken")).as_py():
+            return rows
+        return self._on_time(channel, rows, [bool(flag) for flag in table.column("_overtaken").to_pylist()])
 
-    def _batch(self, channel: str, rows: ColumnBatch) -> Batch:
-        values = self._codecs[channel].from_columns(rows.fields)
-        return Batch(values, rows.times, rows.names, rows.numbers, rows.paths)
-
-    def _feed(self, channel: str, rows: ColumnBatch) -> None:
-        if any(s.id in self._query.prefix for s in self._consumers(channel)):
-            self._fragment.feed(channel, self._batch(channel, rows))
-
-    def _consumers(self, channel: str) -> tuple[Any, ...]:
-        return () if channel in {DEAD_LETTERS, LATE} else self._query.graph.consumers(channel)
-
-    def _divided(self, stream: str, batch: Batch, shards: int) -> list[tuple[int, str, ColumnBatch]]:
-        """A keyed batch by shard, rows in their order."""
-        keys = batch.keys or []
-        of_key = {key: shard_of(key, shards) for key in set(keys)}
-        indexes: dict[int, list[int]] = {}
-        for index, key in enumerate(keys):
-            indexes.setdefault(of_key[key], []).append(index)
-        rows = self._outputs.columns(stream, batch)
-        if len(indexes) == 1:
-            return [(shard, stream, rows) for shard in indexes]
-        return [(shard, stream, take(rows, chosen)) for shard, chosen in sorted(indexes.items())]
-
-
-class Outputs:
-    """Turns what a fragment hands out into columns for the sinks of a query."""
-
-    def __init__(self, query: Query) -> None:
-        self._query = query
-        self._codecs: dict[str, RowCodec] = {}
-        self._letters = RowCodec(Letter)
-
-    def take(self, fragment: Fragment) -> list[tuple[str, ColumnBatch]]:
-        """(sink, records) for all that left `fragment` since it was last asked."""
-        found: list[tuple[str, ColumnBatch]] = []
-        for sink, batches in fragment.take().batches.items():
-            if sink not in self._query.sinks:
-                continue  # a stream that the other query takes further
-            for batch in batches:
-                rows = self.letters(batch) if sink == DEAD_LETTERS else self.columns(sink, batch)
-                if len(rows):
-                    found.append((sink, rows))
-        return found
-
-    def columns(self, step: str, batch: Batch) -> ColumnBatch:
-        """Records of the output of `step`, or of the input of the sink `step`."""
-        if step not in self._codecs:
-            graph = self._query.graph
-            made_by = graph[step] if graph[step].out is not None else graph[graph[step].inputs[0].step]
-            self._codecs[step] = RowCodec(made_by.out)
-        columns = self._codecs[step].to_columns(batch.values)
-        return ColumnBatch(columns, batch.times, batch.names, batch.numbers, batch.paths)
-
-    def letters(self, batch: Batch) -> ColumnBatch:
-        """Dead letters of the steps that this query owns; the other query hands out the others."""
-        columns = self._letters.to_columns(batch.values)
-        rows = ColumnBatch(columns, batch.times, batch.names, batch.numbers, batch.paths)
-        ours = [index for index, step in enumerate(columns[0]) if step in self._query.owned]
-        return rows if len(ours) == len(rows) else take(rows, ours)
+    def _on_time(self, channel: str, rows: ColumnBatch, overtaken: list[bool]) -> ColumnBatch:
+        """The rows that the clock had not passed when they came; the others are late records from here on."""
+        passed = [row for row, flag in enumerate(overtaken) if flag]
+        if channel in self._query.owned:
+            batch = decoded(self._codecs[channel], take(rows, passed), channel, self._fragment.reject)
+            for row, value in enumerate(batch.values):
+                place, time = batch.origin(row), batch.times[row]
+                self._fragment.divert_late(DeadLetter(channel, place, time, _OVERTAKEN, raw_form(value)))
+        return take(rows, [row for row, flag in enumerate(overtaken) if not flag])
 
 
 def _columns(schema: pa.Schema) -> str:

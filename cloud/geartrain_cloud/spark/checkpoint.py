@@ -17,11 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from geartrain_cloud.files import write_private
+from geartrain_cloud.spark.buckets import BUCKETS
 from geartrain_cloud.spark.compile import Query
-from geartrain_cloud.spark.embedded import BUCKETS
 from geartrain_cloud.spark.errors import QueryError
 
 _OFFSETS_VERSION = "v1"
+_FORM = {"buckets": BUCKETS, "layout": 2}
+# Of the state that Spark keeps; layout 2: cells with due times, the shard's place with its clock.
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +84,12 @@ def open_checkpoint(folder: Path, query: Query, shards: int) -> Checkpoint:
                 "file back, or begin anew with --reset"
             )
         checkpoint = Checkpoint(query.name, folder, secrets.token_hex(16), shards)
-        content = wanted | {"identity": checkpoint.identity, "shards": shards, "buckets": BUCKETS}
+        content = wanted | {"identity": checkpoint.identity, "shards": shards} | _FORM
         write_private(path, json.dumps(content, indent=1) + "\n")
         return checkpoint
     held = _read(path, query.name)
+    if {what: held.get(what) for what in _FORM} != _FORM:
+        raise QueryError(f"query {query.name!r}: {path} is of another release: begin anew with --reset")
     for what, value in wanted.items():
         if held.get(what) != value:
             raise QueryError(
@@ -93,8 +97,6 @@ def open_checkpoint(folder: Path, query: Query, shards: int) -> Checkpoint:
                 f"{_shown(held.get(what))}, this run has {_shown(value)}: run it as before, use another "
                 "state folder, or begin anew with --reset"
             )
-    if held.get("buckets") != BUCKETS:
-        raise QueryError(f"query {query.name!r}: {path} is of another release: begin anew with --reset")
     return Checkpoint(query.name, folder, str(held["identity"]), int(held["shards"]))
 
 
@@ -111,7 +113,7 @@ def _made_for(query: Query) -> dict[str, Any]:
     return {
         "flow": query.graph.name,
         "channels": sorted(query.channels),
-        "steps": sorted(query.prefix | query.keyed),
+        "stages": [" ".join(sorted(stage.steps)) for stage in query.stages],
         "sinks": sorted(query.sinks),
     }
 

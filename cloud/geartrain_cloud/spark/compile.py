@@ -1,23 +1,36 @@
 """What a plan's cloud part becomes in Spark: one query of the steps without state, one of the others.
 
 Stands before the record's path: it decides which channels, steps and sinks each query has. Guarantees: every
-sink belongs to exactly one query; a step that keeps state runs in exactly one query; a dead letter is handed
-out by exactly one query, even where a stateless step above it runs in both.
+sink belongs to exactly one query; a step that keeps state, or whose output depends on more than its input,
+runs in exactly one query; a dead letter is handed out by exactly one query, even where a stateless step above
+it runs in both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from geartrain.errors import PlacementError
-from geartrain.graph import DEAD_LETTERS, LATE, Graph, Step
-from geartrain.operators.key_by import KeyBy
-from geartrain.operators.sink import SinkOperator
+from geartrain.graph import DEAD_LETTERS, LATE, Graph
 from geartrain.placement import Plan
+from geartrain_cloud.spark.stages import Stage, make_stages, stage_numbers
 
 STATELESS, KEYED = "stateless", "keyed"
+
+ENGINES: Mapping[str, str] = {}
+"""By kind of operator, the engine of its steps where it is not the usual one: `native`, a plan of Spark's
+own.
+
+The usual ones are `chain` for a step without state (one fused loop over packed rows) and `embedded` for a
+step with state (the runtime of the devices behind a shuffle). No kind has a native plan: docs/decisions/0007
+says why, and what one would have to prove.
+"""
+
+
+def engine(kind: str, *, stateful: bool) -> str:
+    """What runs the steps of an operator in the cloud: `native`, `embedded` or `chain`."""
+    return ENGINES.get(kind, "embedded" if stateful else "chain")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,104 +38,104 @@ class Query:
     """One streaming query.
 
     channels: what it reads, and the Python type of each one's records; direct: sinks that take a channel as
-    it is; prefix: steps that run where the log is read; keyed: steps that run behind the shuffle, state and
-    all below; owned: steps whose dead letters it hands out; sinks: where its rows go, system sinks included.
+    it is; stages: its steps; owned: steps whose dead letters it hands out, and channels whose unreadable rows
+    it reports; sinks: where its rows go, system sinks included.
     """
 
     name: str
     graph: Graph
     channels: Mapping[str, Any]
     direct: Mapping[str, tuple[str, ...]]
-    prefix: frozenset[str]
-    keyed: frozenset[str]
+    stages: tuple[Stage, ...]
     owned: frozenset[str]
     sinks: tuple[str, ...]
-    boundaries: tuple[str, ...] = field(default=())
-    """Streams that `keyed` reads from outside: each is the output of a key_by."""
+
+    @property
+    def prefix(self) -> frozenset[str]:
+        """Steps that run where the log is read."""
+        return self.stages[0].steps
+
+    @property
+    def keyed(self) -> frozenset[str]:
+        """Steps that run behind a shuffle."""
+        return frozenset().union(*(stage.steps for stage in self.stages[1:]))
 
 
 def compile_queries(plan: Plan) -> tuple[Query, ...]:
-    """The queries of a plan; raises `PlacementError` for a graph that cannot run in the cloud yet."""
+    """The queries of a plan; raises `PlacementError` for a graph that cannot run in the cloud."""
     graph, cloud = plan.graph, frozenset(plan.cloud)
-    below = _below_state(graph, cloud)
-    _check(graph, below)
-    tables = [s for s in graph.steps if isinstance(s.operator, SinkOperator)]
-    stateful = [s.id for s in tables if s.id in below]
-    plain = [s.id for s in tables if s.id not in below]
-    keyed_needs = _above(graph, below, cloud)
-    queries = [_stateless(plan, plain, _above(graph, plain, cloud), owned=cloud - keyed_needs)]
-    if below:
-        queries.append(_keyed(plan, stateful, below, keyed_needs - below))
-    return tuple(queries)
-
-
-def _stateless(plan: Plan, sinks: list[str], steps: frozenset[str], owned: frozenset[str]) -> Query:
-    graph = plan.graph
-    channels = {
-        c.id: c.kind for c in plan.channels if c.id in (DEAD_LETTERS, LATE) or _feeds(graph, c.id, steps)
+    numbers = stage_numbers(graph, cloud)
+    sinks = [s.id for s in graph.sinks() if s.id in cloud]
+    keyed_steps = _keyed_steps(graph, cloud, numbers, sinks)
+    plain = [s for s in sinks if s not in keyed_steps]
+    stateless_steps = _above(graph, plain, cloud)
+    keyed_channels = _channels(plan, keyed_steps)
+    stateless_channels = _channels(plan, stateless_steps) | {
+        c.id: c.kind for c in plan.channels if c.id in (DEAD_LETTERS, LATE)
     }
-    direct = {
-        c: tuple(s.id for s in graph.consumers(c) if s.id in sinks)
-        for c in channels
-        if c not in (DEAD_LETTERS, LATE)
+    direct = _direct(graph, stateless_channels, plain) | {
+        DEAD_LETTERS: (DEAD_LETTERS,),
+        LATE: (LATE,),
     }
-    direct |= {DEAD_LETTERS: (DEAD_LETTERS,), LATE: (LATE,)}
-    taken = frozenset(s for several in direct.values() for s in several)
-    every = (*sinks, DEAD_LETTERS, LATE)
-    return Query(STATELESS, graph, channels, direct, steps - taken, frozenset(), owned, every)
-
-
-def _keyed(plan: Plan, sinks: list[str], keyed: frozenset[str], prefix: frozenset[str]) -> Query:
-    graph = plan.graph
-    channels = {c.id: c.kind for c in plan.channels if _feeds(graph, c.id, prefix | keyed)}
-    boundaries = {i.step for s in graph.steps if s.id in keyed for i in s.inputs if i.step not in keyed}
-    return Query(
-        KEYED,
+    stateless = Query(
+        STATELESS,
         graph,
-        channels,
-        {},
-        prefix,
-        keyed,
-        prefix | keyed,
-        (*sinks, DEAD_LETTERS),
-        tuple(sorted(boundaries)),
+        stateless_channels,
+        direct,
+        make_stages(graph, stateless_steps - _taken(direct), numbers),
+        (cloud | stateless_channels.keys()) - keyed_steps - keyed_channels.keys(),
+        (*plain, DEAD_LETTERS, LATE),
     )
+    if not keyed_steps:
+        return (stateless,)
+    tables = [s for s in sinks if s in keyed_steps]
+    direct = _direct(graph, keyed_channels, tables)
+    stages = make_stages(graph, keyed_steps - _taken(direct), numbers)
+    owned = keyed_steps | keyed_channels.keys()
+    keyed = Query(KEYED, graph, keyed_channels, direct, stages, owned, (*tables, DEAD_LETTERS, LATE))
+    return stateless, keyed
 
 
-def _below_state(graph: Graph, cloud: frozenset[str]) -> frozenset[str]:
-    """Cloud steps that keep state, and all below them."""
-    found: set[str] = set()
-    for step in graph.steps:
-        if step.id in cloud and (step.operator.stateful or any(i.step in found for i in step.inputs)):
-            found.add(step.id)
-    return frozenset(found)
+def _keyed_steps(
+    graph: Graph, cloud: frozenset[str], numbers: Mapping[str, int], sinks: Iterable[str]
+) -> frozenset[str]:
+    """Steps behind a shuffle, all cloud steps above them, and the sinks that share a step with these which
+    must not run twice.
+    """
+    found = _above(graph, (s for s in cloud if numbers[s]), cloud)
+    grown = True
+    while grown:
+        once = {s for s in found if not graph[s].operator.replayable}
+        grown = False
+        for sink in sinks:
+            above = _above(graph, [sink], cloud)
+            if sink not in found and above & once:
+                found, grown = found | above, True
+    return found
 
 
-def _above(graph: Graph, steps: frozenset[str] | list[str], cloud: frozenset[str]) -> frozenset[str]:
+def _above(graph: Graph, steps: Iterable[str], cloud: frozenset[str]) -> frozenset[str]:
     """`steps` and the cloud steps above them."""
     return frozenset().union(*(graph.ancestors(s) for s in steps)) & cloud
 
 
-def _feeds(graph: Graph, channel: str, steps: frozenset[str]) -> bool:
-    return channel not in (DEAD_LETTERS, LATE) and any(s.id in steps for s in graph.consumers(channel))
+def _channels(plan: Plan, steps: frozenset[str]) -> dict[str, Any]:
+    """The channels that `steps` read, with the types of their records."""
+    return {
+        c.id: c.kind
+        for c in plan.channels
+        if c.id not in (DEAD_LETTERS, LATE) and any(s.id in steps for s in plan.graph.consumers(c.id))
+    }
 
 
-def _check(graph: Graph, below: frozenset[str]) -> None:
-    for step in graph.steps:
-        if step.id not in below or not step.operator.stateful:
-            continue
-        above = graph[step.inputs[0].step]
-        if not isinstance(above.operator, KeyBy):
-            raise PlacementError(
-                f"step {step.id!r} keeps state and runs in the cloud, so it must read a key_by directly, "
-                f"not {above.id!r}: put the key_by after {above.id!r}"
-            )
-        if above.id in below:
-            raise PlacementError(
-                f"step {step.id!r} keeps state below {_stateful_above(graph, above)!r}, which does too, and "
-                "the cloud runs one of them at most for now: pin the upper one to the edge"
-            )
+def _direct(graph: Graph, channels: Iterable[str], sinks: list[str]) -> dict[str, tuple[str, ...]]:
+    """The sinks among `sinks` that read a channel itself."""
+    system = (DEAD_LETTERS, LATE)
+    return {
+        c: tuple(s.id for s in graph.consumers(c) if s.id in sinks) if c not in system else ()
+        for c in channels
+    }
 
 
-def _stateful_above(graph: Graph, step: Step) -> str:
-    return next(s for s in sorted(graph.ancestors(step.id)) if graph[s].operator.stateful)
+def _taken(direct: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
+    return frozenset(sink for several in direct.values() for sink in several)

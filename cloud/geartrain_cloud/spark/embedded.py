@@ -1,105 +1,41 @@
-"""The keyed steps of a query inside Spark's transformWithState: one call for each shard of a micro-batch.
+"""A stage with state inside Spark's transformWithState: one call for each shard of a micro-batch.
 
-Stands behind the shuffle. The same fragment runs here as on a device; Spark keeps its state in checkpoints.
-Guarantees: the rows of a shard are run in the order of the log, each once; a shard whose positions would go
-back stops the query. Spark hands over all rows of a shard in one call, in any order, and writes the state of
-a micro-batch wholly or not at all.
+Stands behind a shuffle. The same fragment runs here as on a device; Spark keeps its state in checkpoints.
+Each call feeds the shard's rows of this micro-batch and then moves every stream to the clock of its end,
+which comes to every shard of every stage with every micro-batch: so timers fire, windows close and held
+records go on for keys that got no row, before 1970 too, without a watermark or a timer of Spark's.
 
-State of a shard: 64 buckets, a user key in bucket `crc32(key) // shards % 64`, each a msgpack value `{step:
-{encoded key: state}}`, because one Spark value for each user key costs ten times more. Bucket -1 holds
-`{stream: last position}`.
+Guarantees: the rows of one stream and sender are run in their order, each once. Spark hands over all rows of
+a shard in one call, in any order, so they are sorted first; and it writes the state of a micro-batch, of all
+stages and shards, wholly or not at all. For rows of the log the shard keeps the position it has come to, and
+one that would go back stops the query. Rows of later stages need none: a micro-batch that is run again reads
+the same rows of the log (its end positions are in the checkpoint) and starts from the same state, so every
+stage puts out the same rows under the same sequence numbers, whatever the last attempt had got to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Protocol
-from zlib import crc32
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-import msgspec
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from geartrain.batch import Batch
 from geartrain.errors import LedgerError
-from geartrain.graph import DEAD_LETTERS
 from geartrain.runtime.fragment import Fragment
 from geartrain.schema import RowCodec
-from geartrain_cloud.spark.chains import Outputs
+from geartrain_cloud.spark.buckets import BucketState, StateMap
 from geartrain_cloud.spark.compile import Query
-from geartrain_cloud.spark.pack import pack, unpack
-
-BUCKETS = 64
-"""Buckets of one shard; fixed for the life of a checkpoint."""
-
-_POSITIONS = -1
-_encode = msgspec.msgpack.Encoder().encode
-_decode_bucket = msgspec.msgpack.Decoder(dict[str, dict[bytes, bytes]]).decode
-_decode_positions = msgspec.msgpack.Decoder(dict[str, int]).decode
-
-
-class StateMap(Protocol):
-    """What is used of Spark's MapState."""
-
-    def getValue(self, key: tuple[int]) -> tuple[Any, ...] | None:  # noqa: N802
-        """The value of `key`, None where there is none."""
-        ...
-
-    def updateValue(self, key: tuple[int], value: tuple[bytes]) -> None:  # noqa: N802
-        """Set the value of `key`."""
-        ...
-
-
-class BucketState:
-    """Saved state of one shard, for one call: buckets are read when they are first touched (a
-    `StateBackend`).
-    """
-
-    def __init__(self, state: StateMap, shards: int) -> None:
-        self._state, self._shards = state, shards
-        self._buckets: dict[int, dict[str, dict[bytes, bytes]]] = {}
-        raw = self._raw(_POSITIONS)
-        self.positions = {} if raw is None else _decode_positions(raw)
-
-    def load(self, step: str, key: bytes) -> bytes | None:
-        """The saved msgpack of (step, encoded key), None where there is none."""
-        return self._bucket(self._number(key)).get(step, {}).get(key)
-
-    def save(self, changes: dict[tuple[str, bytes], bytes | None]) -> None:
-        """Write what changed, and the positions."""
-        touched: set[int] = set()
-        for (step, key), value in changes.items():
-            number = self._number(key)
-            touched.add(number)
-            states = self._bucket(number).setdefault(step, {})
-            if value is None:
-                states.pop(key, None)
-            else:
-                states[key] = value
-        for number in sorted(touched):
-            self._state.updateValue((number,), (_encode(self._buckets[number]),))
-        self._state.updateValue((_POSITIONS,), (_encode(self.positions),))
-
-    def _bucket(self, number: int) -> dict[str, dict[bytes, bytes]]:
-        if number not in self._buckets:
-            raw = self._raw(number)
-            self._buckets[number] = {} if raw is None else _decode_bucket(raw)
-        return self._buckets[number]
-
-    def _raw(self, number: int) -> bytes | None:
-        found = self._state.getValue((number,))
-        return None if found is None else bytes(found[0])
-
-    def _number(self, key: bytes) -> int:
-        # The shard is the remainder of the same checksum, so the bucket takes the quotient.
-        return crc32(key) // self._shards % BUCKETS
+from geartrain_cloud.spark.pack import unpack
+from geartrain_cloud.spark.rows import CLOCK, Router, decoded
 
 
 class EmbeddedFragment(StatefulProcessor):
-    """The steps `query.keyed`, one fragment a call, over packed rows grouped by shard."""
+    """Stage `stage` of a query, one fragment a call, over packed rows grouped by shard."""
 
-    def __init__(self, query: Query, shards: int) -> None:
-        self._query, self._shards = query, shards
+    def __init__(self, query: Query, stage: int, labels: Sequence[int]) -> None:
+        """`labels`: what each shard is called."""
+        self._query, self._stage, self._labels = query, query.stages[stage], tuple(labels)
         self._state: Any = None
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -107,34 +43,81 @@ class EmbeddedFragment(StatefulProcessor):
         self._state = handle.getMapState("buckets", "bucket int", "packed binary")
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
-        """Run a shard's rows of this micro-batch, `SHARD_ROWS` to `SINK_ROWS`."""
-        return self.run(self._state, list(rows))
+        """Run a shard's rows of this micro-batch, `ROUTED_ROWS` to `ROUTED_ROWS`."""
+        return self.run(self._state, rows)
 
-    def run(self, state: StateMap, rows: list[Row]) -> Iterator[Row]:
-        """As `handleInputRows`, over any map of buckets; raises `LedgerError` where positions go back."""
-        query = self._query
-        saved = BucketState(state, self._shards)
-        fragment = Fragment(query.graph, query.keyed, saved)
-        codecs = {stream: RowCodec(query.graph[stream].out) for stream in query.boundaries}
-        outputs = Outputs(query)
-        for row in sorted(rows, key=lambda r: (r.stream, r.position)):
-            if row.stream == DEAD_LETTERS:
-                yield Row(sink=DEAD_LETTERS, packed=bytes(row.packed))
-                continue
-            last = saved.positions.get(row.stream, 0)
-            if row.position <= last:
-                raise LedgerError(
-                    f"stream {row.stream!r}, shard {row.shard}: position {row.position} came after {last}, "
-                    "so records would be run twice or out of order: keep log and checkpoint and report this"
-                )
-            saved.positions[row.stream] = row.position
-            held = unpack(bytes(row.packed))
-            values = codecs[row.stream].from_columns(held.fields)
-            fragment.feed(row.stream, Batch(values, held.times, held.names, held.numbers, held.paths))
-            for sink, records in outputs.take(fragment):
-                yield Row(sink=sink, packed=pack(records))
+    def run(self, state: StateMap, rows: Iterator[Row]) -> Iterator[Row]:
+        """As `handleInputRows`, over any map of buckets.
+
+        Raises `LedgerError` where positions or the clock go back or the clock is missing.
+        """
+        number, label = self._stage.number, None
+        clock: int | None = None
+        ours: list[Row] = []
+        for row in rows:
+            label = row.shard
+            if row.stage != number:
+                yield row  # for a sink or a later stage
+            elif row.stream == CLOCK:
+                clock = row.position
+            else:
+                ours.append(row)
+        if label is not None:
+            yield from self._run(state, label, clock, ours)
+
+    def _run(self, state: StateMap, label: int, clock: int | None, rows: list[Row]) -> Iterator[Row]:
+        saved = BucketState(state, len(self._labels))
+        if clock is None or clock < saved.clock:
+            raise LedgerError(
+                f"stage {self._stage.number}, shard {label}: its clock stands at {saved.clock} and the "
+                f"micro-batch brings {clock}: keep log and checkpoint and report this"
+            )
+        number, shard, sequence = self._stage.number, self._labels.index(label), 0
+        fragment = Fragment(self._stage.graph, self._stage.steps, saved)
+        router = Router(self._query, number, len(self._labels), fragment.reject, shard)
+        for _ in self._steps(fragment, saved, rows, clock):
+            for out in router.drain(fragment):
+                sender = f"{number}/{shard}"
+                place = {"shard": self._labels[out.shard], "stage": out.stage, "stream": out.stream}
+                yield Row(**place, sender=sender, position=0, sequence=sequence, packed=out.packed)
+                sequence += 1
+        saved.clock = clock
         saved.save(fragment.changes())
         fragment.close()
 
+    def _steps(self, fragment: Fragment, saved: BucketState, rows: list[Row], clock: int) -> Iterator[None]:
+        """Feed the rows and move to the clock; yields whenever something may have left the fragment."""
+        streams = {boundary.entry: boundary.stream for boundary in self._stage.inputs}
+        codecs = {entry: RowCodec(self._query.graph[stream].out) for entry, stream in streams.items()}
+        before: tuple[Any, ...] = ()
+        for row in sorted(rows, key=_place):
+            _check_place(saved, row, before)
+            before = _place(row)
+            packed = unpack(bytes(row.packed))
+            fragment.feed(
+                row.stream, decoded(codecs[row.stream], packed, streams[row.stream], fragment.reject)
+            )
+            yield
+        for row in rows:
+            if row.position:
+                positions = saved.positions(row.stream)
+                positions[row.sender] = max(positions.get(row.sender, 0), row.position)
+        for entry in streams:
+            fragment.advance(entry, clock)
+        yield
+
     def close(self) -> None:
         """Nothing is held between calls."""
+
+
+def _place(row: Row) -> tuple[str, str, int, int]:
+    return row.stream, row.sender, row.position, row.sequence
+
+
+def _check_place(saved: BucketState, row: Row, before: tuple[Any, ...]) -> None:
+    last = saved.positions(row.stream).get(row.sender, 0)
+    if _place(row) == before or (row.position and row.position <= last):
+        raise LedgerError(
+            f"stream {row.stream!r}, shard {row.shard}: position {row.position} of {row.sender} came after "
+            f"{last}, so records would be run twice or out of order: keep log and checkpoint and report this"
+        )

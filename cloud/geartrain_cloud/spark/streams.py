@@ -1,8 +1,9 @@
-"""A query as Spark runs it: reader, stateless chains, shuffle, keyed steps, and the writer of its
-micro-batches.
+"""A query as Spark runs it: reader, stage 0, for each further stage a shuffle and its fragments, and the
+writer of its micro-batches.
 
-Stands between the compiled queries and Spark's engine. Guarantees: the clock of the log becomes Spark's
-watermark and Spark drops no row for it; a query's shards and checkpoint are those that it began with.
+Stands between the compiled queries and Spark's engine. Guarantees: the clock of the log reaches every stage
+as a row like any other, so Spark has no watermark to drop rows by, and none is dropped; a query's shards and
+checkpoint are those that it began with.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.sinks.sqlite import SqliteTables
-from geartrain_cloud.spark.chains import SHARD_ROWS, SINK_ROWS, sharded_rows, stateless_rows
+from geartrain_cloud.spark.chains import routed_rows, stateless_rows
 from geartrain_cloud.spark.checkpoint import Checkpoint
 from geartrain_cloud.spark.compile import Query
 from geartrain_cloud.spark.embedded import EmbeddedFragment
 from geartrain_cloud.spark.errors import QueryError
 from geartrain_cloud.spark.micro_batch import MicroBatchWriter
+from geartrain_cloud.spark.rows import ROUTED_ROWS, SINK_ROWS
 from geartrain_cloud.spark.shards import shard_labels
 from geartrain_cloud.spark.source import SOURCE_NAME
 
@@ -56,12 +58,14 @@ def query_frame(session: SparkSession, query: Query, log: LogInput, shards: int)
         .option("readers", partitions)
         .load()
     )
-    if not query.keyed:
-        return source.drop("clock").mapInArrow(stateless_rows(query), SINK_ROWS)
+    if len(query.stages) == 1:
+        return source.mapInArrow(stateless_rows(query), SINK_ROWS)
     labels = shard_labels(shards, partitions)
-    sharded = source.drop("clock").mapInArrow(sharded_rows(query, labels), SHARD_ROWS)
-    fragment = EmbeddedFragment(query, shards)
-    return sharded.groupBy("shard").transformWithState(fragment, SINK_ROWS, "Append", "None")
+    rows = source.mapInArrow(routed_rows(query, labels), ROUTED_ROWS)
+    for stage in query.stages[1:]:
+        fragment = EmbeddedFragment(query, stage.number, labels)
+        rows = rows.groupBy("shard").transformWithState(fragment, ROUTED_ROWS, "Append", "None")
+    return rows.selectExpr("stream AS sink", "packed")
 
 
 class RunningQuery:
@@ -98,7 +102,7 @@ class RunningQuery:
                 self._handle = self._start()
                 return
             raise QueryError(f"query {self.query.name!r} stopped: {why}") from self.writer.failure
-        if self.query.keyed:
+        if len(self.query.stages) > 1:
             self._watch()
 
     def _watch(self) -> None:

@@ -1,0 +1,136 @@
+"""The saved state of one shard of a stage: many user keys in few values of Spark's, because one Spark value
+for each user key costs ten times more.
+
+Stands between a fragment's keyed state and Spark's MapState. Guarantees: only buckets that hold a touched key
+or a cell whose time has come are read, and only those that changed are written; Spark keeps what is written
+for a micro-batch wholly or not at all.
+
+A shard has 64 buckets, a user key in bucket `crc32(key) // shards % 64`, each a msgpack value `{step:
+{encoded key: cell}}`. Bucket -1 holds the shard's `_Place`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+from zlib import crc32
+
+import msgspec
+
+from geartrain.event_time import START_OF_TIME
+from geartrain.runtime.state import NEVER, due_of
+
+BUCKETS = 64
+"""Buckets of one shard; fixed for the life of a checkpoint."""
+
+_PLACE = -1
+
+
+class _Place(msgspec.Struct, array_like=True):
+    """clock: up to which the shard has come, microseconds; positions: of the last row by (entry stream, part
+    of the log); due: by step and bucket the least due time of its cells, where one has any.
+    """
+
+    clock: int = START_OF_TIME
+    positions: dict[str, dict[str, int]] = {}
+    due: dict[str, dict[int, int]] = {}
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_bucket = msgspec.msgpack.Decoder(dict[str, dict[bytes, bytes]]).decode
+_decode_place = msgspec.msgpack.Decoder(_Place).decode
+
+
+class StateMap(Protocol):
+    """What is used of Spark's MapState."""
+
+    def getValue(self, key: tuple[int]) -> tuple[Any, ...] | None:  # noqa: N802
+        """The value of `key`, None where there is none."""
+        ...
+
+    def updateValue(self, key: tuple[int], value: tuple[bytes]) -> None:  # noqa: N802
+        """Set the value of `key`."""
+        ...
+
+
+class BucketState:
+    """Saved state of one shard, for one call: buckets are read when they are first touched (a
+    `StateBackend`).
+    """
+
+    def __init__(self, state: StateMap, shards: int) -> None:
+        self._state, self._shards = state, shards
+        self._buckets: dict[int, dict[str, dict[bytes, bytes]]] = {}
+        raw = self._raw(_PLACE)
+        self._place = _Place() if raw is None else _decode_place(raw)
+
+    @property
+    def clock(self) -> int:
+        """Up to which the shard has come, microseconds."""
+        return self._place.clock
+
+    @clock.setter
+    def clock(self, clock: int) -> None:
+        self._place.clock = clock
+
+    def positions(self, entry: str) -> dict[str, int]:
+        """The last position of each part of the log that came by the stream `entry`; may be changed."""
+        return self._place.positions.setdefault(entry, {})
+
+    def load(self, step: str, key: bytes) -> bytes | None:
+        """The saved cell of (step, encoded key), None where there is none."""
+        return self._bucket(self._number(key)).get(step, {}).get(key)
+
+    def due(self, step: str, watermark: int) -> Iterator[bytes]:
+        """The keys of the saved cells of a step that are due at `watermark` or before."""
+        for number, least in sorted(self._place.due.get(step, {}).items()):
+            if least <= watermark:
+                cells = self._bucket(number).get(step, {})
+                yield from [key for key, cell in cells.items() if due_of(cell) <= watermark]
+
+    def drop(self, step: str, key: bytes) -> None:
+        """Forget the saved cell of (step, encoded key); it must be among the changes of `save`."""
+        self._bucket(self._number(key)).get(step, {}).pop(key, None)
+
+    def save(self, changes: dict[tuple[str, bytes], bytes | None]) -> None:
+        """Write what changed, and the shard's place."""
+        touched: set[tuple[int, str]] = set()
+        for (step, key), cell in changes.items():
+            number = self._number(key)
+            touched.add((number, step))
+            cells = self._bucket(number).setdefault(step, {})
+            if cell is None:
+                cells.pop(key, None)
+            else:
+                cells[key] = cell
+        for number, step in touched:
+            self._note_due(number, step)
+        for number in sorted({number for number, _ in touched}):
+            self._state.updateValue((number,), (_encode(self._buckets[number]),))
+        self._state.updateValue((_PLACE,), (_encode(self._place),))
+
+    def _note_due(self, number: int, step: str) -> None:
+        cells = self._buckets[number][step]
+        if not cells:
+            del self._buckets[number][step]
+        # The first bytes of a cell sort as the due times do: no need to read them one by one.
+        least = due_of(min(cells.values())) if cells else NEVER
+        of_step = self._place.due.setdefault(step, {})
+        if least == NEVER:
+            of_step.pop(number, None)
+        else:
+            of_step[number] = least
+
+    def _bucket(self, number: int) -> dict[str, dict[bytes, bytes]]:
+        if number not in self._buckets:
+            raw = self._raw(number)
+            self._buckets[number] = {} if raw is None else _decode_bucket(raw)
+        return self._buckets[number]
+
+    def _raw(self, number: int) -> bytes | None:
+        found = self._state.getValue((number,))
+        return None if found is None else bytes(found[0])
+
+    def _number(self, key: bytes) -> int:
+        # The shard is the remainder of the same checksum, so the bucket takes the quotient.
+        return crc32(key) // self._shards % BUCKETS

@@ -1,0 +1,161 @@
+"""Stages: how the steps of a query lie between its shuffles, and what is dealt from one stage to the next.
+
+Stands between the compiled queries and the chains and fragments that run them. Stage 0 holds the steps
+without state where the log is read; each further stage is one shuffle, dealt by shard, and the fragment
+behind it. Guarantees: a step stands in exactly one stage; every stream that a stage reads comes from stages
+above it, and is dealt so that all records of a key meet in one shard, whichever streams they come by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from geartrain.errors import PlacementError
+from geartrain.graph import Graph, Input, Step, key_step
+from geartrain.operators.operator import Plain, Services, StreamProperties, Transform
+
+Dealing = Literal["key", "origin", "all"]
+"""Where a record of a stream goes: to the shard of its key; to that of its origin; to every shard."""
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """A stream that enters a stage.
+
+    stream: the step whose output it is; entry: the name under which the stage is fed with it, which differs
+    where one stream is dealt in two ways to one stage.
+    """
+
+    stream: str
+    stage: int
+    entry: str
+    dealing: Dealing
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """The steps of one stage. graph: that of the flow, as this stage is fed; inputs: none for stage 0."""
+
+    number: int
+    graph: Graph
+    steps: frozenset[str]
+    inputs: tuple[Boundary, ...] = ()
+
+
+@dataclass(frozen=True)
+class Relay(Plain):
+    """Stands in a stage's graph for a stream that is dealt to it in a second way; it never runs."""
+
+    kind = "relay"
+    keeps_key = True
+
+    def derive(self, inputs: Sequence[StreamProperties]) -> StreamProperties:
+        """All is kept."""
+        return inputs[0]
+
+    def open(self, services: Services) -> Transform:
+        """The batch itself."""
+        return lambda batch: batch
+
+
+def broadcast_ports(step: Step) -> frozenset[int]:
+    """The inputs of a step that go to every shard: small streams that its other inputs look things up in."""
+    return frozenset(getattr(step.operator, "broadcast_ports", ()))
+
+
+def stage_numbers(graph: Graph, cloud: frozenset[str]) -> dict[str, int]:
+    """The stage of every step: how many shuffles lie above it; 0 for the steps on devices.
+
+    A step with state reads on without a shuffle where its records lie in the shard of their key already (a
+    task behind its `order`). Raises `PlacementError` for one that reads a stream without keys.
+    """
+    numbers: dict[str, int] = {}
+    in_place: set[str] = set()  # streams whose records lie in the shard of their key
+    for step in graph.steps:
+        above = [i.step for i in step.inputs]
+        number = max((numbers[a] for a in above), default=0) if step.id in cloud else 0
+        numbers[step.id] = number
+        if step.id not in cloud:
+            continue
+        if broadcast_ports(step):
+            numbers[step.id] = number + 1
+        elif step.operator.stateful:
+            _check_keys(graph, step)
+            numbers[step.id] = max(numbers[a] + (a not in in_place) for a in above)
+        lies_so = step.operator.stateful or (above[0] in in_place and numbers[above[0]] == number)
+        if step.operator.keeps_key and lies_so:
+            in_place.add(step.id)
+    return numbers
+
+
+def _check_keys(graph: Graph, step: Step) -> None:
+    for source in step.inputs:
+        if key_step(graph, source.step) is None:
+            raise PlacementError(
+                f"step {step.id!r} keeps state and runs in the cloud, but the records of {source.step!r} "
+                f"have no key: put a key_by between {source.step!r} and {step.id!r}"
+            )
+
+
+def make_stages(graph: Graph, steps: frozenset[str], numbers: Mapping[str, int]) -> tuple[Stage, ...]:
+    """The stages of the query that runs `steps`, from 0 up; a stage may have no steps."""
+    last = max((numbers[s] for s in steps), default=0)
+    chosen = [frozenset(s for s in steps if numbers[s] == number) for number in range(last + 1)]
+    return (
+        Stage(0, graph, chosen[0]),
+        *(_stage(graph, number, chosen[number]) for number in range(1, last + 1)),
+    )
+
+
+def _stage(graph: Graph, number: int, steps: frozenset[str]) -> Stage:
+    wanted: dict[str, dict[tuple[str, int], Dealing | None]] = {}
+    for step in graph.steps:
+        for port, source in enumerate(step.inputs) if step.id in steps else ():
+            if source.step not in steps:
+                wanted.setdefault(source.step, {})[step.id, port] = _dealing(step, port)
+    boundaries: list[Boundary] = []
+    entries: dict[tuple[str, int], str] = {}
+    taken = {step.id for step in graph.steps}
+    for stream, readers in wanted.items():
+        ways: list[Dealing] = [way for way in ("key", "origin", "all") if way in readers.values()]
+        plain = next((way for way in ways if way != "all"), None)
+        if plain is None and None in readers.values():
+            plain = "origin"
+            ways.insert(0, plain)
+        for way in ways:
+            entry = stream if way == ways[0] else _free_name(f"{stream[:48]}_{way}", taken)
+            boundaries.append(Boundary(stream, number, entry, way))
+            entries |= {at: entry for at, dealing in readers.items() if (dealing or plain) == way}
+    relays = {b.entry: b.stream for b in boundaries if b.entry != b.stream}
+    return Stage(number, _relayed(graph, relays, entries), steps, tuple(boundaries))
+
+
+def _dealing(step: Step, port: int) -> Dealing | None:
+    """How an input of a step must be dealt; None where the step does not mind."""
+    small = broadcast_ports(step)
+    if small:
+        return "all" if port in small else "origin"
+    return "key" if step.operator.stateful else None
+
+
+def _free_name(name: str, taken: set[str]) -> str:
+    free, number = name, 2
+    while free in taken:
+        free, number = f"{name}{number}", number + 1
+    taken.add(free)
+    return free
+
+
+def _relayed(graph: Graph, relays: Mapping[str, str], entries: Mapping[tuple[str, int], str]) -> Graph:
+    """`graph` with the relays (by name, the stream of each), whose readers read them."""
+    if not relays:
+        return graph
+    steps: list[Step] = []
+    for step in graph.steps:
+        inputs = tuple(replace(i, step=entries.get((step.id, p), i.step)) for p, i in enumerate(step.inputs))
+        steps.append(replace(step, inputs=inputs))
+        relaying = [name for name, stream in relays.items() if stream == step.id]
+        steps += [Step(name, Relay(), (Input(step.id),), step.out) for name in relaying]
+    return Graph(graph.name, tuple(steps))

@@ -1,0 +1,106 @@
+"""A query run stage by stage without Spark: shuffles as dictionaries, rows dealt and shuffled as Spark may."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Row
+
+from geartrain.schema import ColumnBatch, RowCodec
+from geartrain_cloud.log.arrow import to_table
+from geartrain_cloud.spark.chains import routed_rows, stateless_rows
+from geartrain_cloud.spark.compile import Query
+from geartrain_cloud.spark.embedded import EmbeddedFragment
+from geartrain_cloud.spark.pack import table_to_ipc, unpack
+
+LABELS = (10, 11, 12)
+LogRow = tuple[str, int, pa.Table]
+"""Channel, position and rows."""
+
+
+class StateMap:
+    """Spark's MapState as a dictionary, with a count of the calls."""
+
+    def __init__(self) -> None:
+        self.values: dict[int, bytes] = {}
+        self.reads: list[int] = []
+        self.writes: list[int] = []
+
+    def getValue(self, key: tuple[int]) -> tuple[bytes] | None:  # noqa: N802
+        self.reads.append(key[0])
+        found = self.values.get(key[0])
+        return None if found is None else (found,)
+
+    def updateValue(self, key: tuple[int], value: tuple[bytes]) -> None:  # noqa: N802
+        self.writes.append(key[0])
+        self.values[key[0]] = value[0]
+
+
+def log_table(
+    records: Sequence[tuple[Any, int, str, int]], kind: Any, overtaken: Sequence[bool] | None = None
+) -> pa.Table:
+    """(record, time, split, number) as rows of the log."""
+    values, times, names, numbers = (list(c) for c in zip(*records, strict=True))
+    return columns_table(
+        ColumnBatch(RowCodec(kind).to_columns(values), times, names, numbers), kind, overtaken
+    )
+
+
+def columns_table(rows: ColumnBatch, kind: Any, overtaken: Sequence[bool] | None = None) -> pa.Table:
+    count = len(rows)
+    flags = [False] * count if overtaken is None else overtaken
+    return to_table(RowCodec(kind).schema, rows, ["d"] * count, [1] * count, [False] * count, flags)
+
+
+def source_rows(rows: Iterable[LogRow], clock: int = 0) -> Iterator[pa.RecordBatch]:
+    """What the reader of the log yields for a micro-batch."""
+    yield _source_row("", 0, clock, None)
+    for channel, position, table in rows:
+        yield _source_row(channel, position, clock, table_to_ipc(table))
+
+
+def _source_row(channel: str, position: int, clock: int, packed: bytes | None) -> pa.RecordBatch:
+    columns = {"channel": [channel], "position": [position], "clock": pa.array([clock], pa.int64())}
+    return pa.record_batch(columns | {"packed": pa.array([packed], pa.binary())})
+
+
+class StageRun:
+    """One query, its state kept from micro-batch to micro-batch."""
+
+    def __init__(self, query: Query, rng: random.Random) -> None:
+        self.query, self._rng = query, rng
+        self.states = {(s.number, label): StateMap() for s in query.stages[1:] for label in LABELS}
+
+    def micro_batch(self, rows: Iterable[LogRow], clock: int) -> dict[str, list[ColumnBatch]]:
+        """What the micro-batch gives to each sink."""
+        found: dict[str, list[ColumnBatch]] = {}
+        for sink, packed in self._packed(list(rows), clock):
+            found.setdefault(sink, []).append(unpack(packed))
+        return found
+
+    def _packed(self, rows: list[LogRow], clock: int) -> Iterator[tuple[str, bytes]]:
+        if len(self.query.stages) == 1:
+            for batch in stateless_rows(self.query)(source_rows(rows, clock)):
+                for row in batch.to_pylist():
+                    yield row["sink"], row["packed"]
+            return
+        routed = routed_rows(self.query, LABELS)(source_rows(rows, clock))
+        waiting = [Row(**row) for batch in routed for row in batch.to_pylist()]
+        for stage in self.query.stages[1:]:
+            fragment = EmbeddedFragment(self.query, stage.number, LABELS)
+            self._rng.shuffle(waiting)
+            dealt = {label: [row for row in waiting if row.shard == label] for label in LABELS}
+            assert sum(map(len, dealt.values())) == len(waiting)
+            waiting = []
+            for label in self._rng.sample(LABELS, len(LABELS)):
+                waiting += fragment.run(self.states[stage.number, label], iter(dealt[label]))
+        assert {row.stage for row in waiting} <= {0}
+        yield from ((row.stream, row.packed) for row in waiting)
+
+
+def records_of(batches: Iterable[ColumnBatch]) -> list[tuple[Any, ...]]:
+    """The records of several batches as tuples of their columns."""
+    return [row for batch in batches for row in zip(*batch.fields, strict=True)]

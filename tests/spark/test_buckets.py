@@ -1,0 +1,70 @@
+"""Buckets of a shard: only what is touched or due is read and written."""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+from geartrain.keys import encode_key
+from geartrain.runtime.state import NEVER
+from geartrain_cloud.spark.buckets import BUCKETS, BucketState
+from tests.spark.stage_run import StateMap
+
+
+def cell(due: int, value: bytes) -> bytes:
+    return (due + 2**63).to_bytes(8, "big") + value
+
+
+def number(key: bytes) -> int:
+    return crc32(key) // 3 % BUCKETS
+
+
+def test_only_touched_buckets_are_read_and_written() -> None:
+    state = StateMap()
+    one, two = encode_key("one"), encode_key("two")
+    assert number(one) != number(two)
+    first = BucketState(state, 3)
+    first.positions("s")["channel"] = 4
+    first.clock = -7
+    cells = [cell(NEVER, text) for text in (b"1", b"2", b"3")]
+    first.save({("step", one): cells[0], ("step", two): cells[1], ("other", one): cells[2]})
+    state.reads, state.writes = [], []
+    again = BucketState(state, 3)
+    assert (again.positions("s"), again.clock) == ({"channel": 4}, -7)
+    found = [again.load("step", one), again.load("other", one), again.load("nothing", one)]
+    assert found == [cells[0], cells[2], None]
+    again.save({("step", one): None})
+    assert state.reads == [-1, number(one)]
+    assert state.writes == [number(one), -1]
+    assert BucketState(state, 3).load("step", one) is None
+    assert BucketState(state, 3).load("step", two) == cells[1]
+
+
+def test_cells_that_are_due_are_found_without_reading_the_other_buckets() -> None:
+    state = StateMap()
+    keys = {encode_key(f"key{n}"): n * 10 - 100 for n in range(200)}
+    BucketState(state, 3).save({("step", key): cell(due, b"x") for key, due in keys.items()})
+    state.reads = []
+    saved = BucketState(state, 3)
+    early = [key for key, due in keys.items() if due <= -70]
+    assert sorted(saved.due("step", -70)) == sorted(early)
+    assert list(saved.due("other", 10**6)) == []
+    assert set(state.reads) == {-1, *map(number, early)}
+    assert len(early) == 4
+    # One is dropped and one put off: their buckets know the next due time.
+    saved.drop("step", early[0])
+    assert saved.load("step", early[0]) is None
+    saved.save({("step", early[0]): None, ("step", early[1]): cell(5_000, b"y")})
+    again = BucketState(state, 3)
+    assert sorted(again.due("step", -70)) == sorted(early[2:])
+    assert early[1] in set(again.due("step", 5_000))
+    assert early[0] not in set(again.due("step", NEVER))
+
+
+def test_a_step_without_cells_leaves_nothing_behind() -> None:
+    state, key = StateMap(), encode_key("one")
+    BucketState(state, 3).save({("step", key): cell(9, b"x")})
+    before = len(state.values[-1])
+    BucketState(state, 3).save({("step", key): None})
+    assert list(BucketState(state, 3).due("step", NEVER)) == []
+    assert state.values[number(key)] == b"\x80"
+    assert len(state.values[-1]) < before
