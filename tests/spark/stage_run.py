@@ -1,4 +1,4 @@
-"""A query run stage by stage without Spark: shuffles as dictionaries, rows dealt and shuffled as Spark may."""
+"""A query run stage by stage without Spark: shuffles as dictionaries, rows dealt as Spark may."""
 
 from __future__ import annotations
 
