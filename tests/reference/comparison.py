@@ -1,0 +1,52 @@
+"""A case under its legal cuts against the reference, bit for bit: what the property tests assert."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from geartrain.placement import legal_cuts
+from tests.reference.flows import Case
+from tests.reference.interpreter import interpret
+from tests.reference.rows import Answer, Letter, same_bits
+from tests.reference.two_tiers import run_cut
+
+CUTS_MAX = 24
+
+
+def check_case(case: Case, cuts_max: int = CUTS_MAX) -> None:
+    """Assert that the legal cuts of `case` (drawn, when there are more than `cuts_max`) all give what the
+    reference gives.
+    """
+    graph, rng = case.graph, case.rng()
+    want = interpret(graph, case.world.inputs(), case.world.bounds_us)
+    cuts = legal_cuts(graph)
+    for cut in cuts if len(cuts) <= cuts_max else rng.sample(cuts, cuts_max):
+        found = run_cut(graph, cut, case.world, rng)
+        try:
+            check_equal(found, want)
+        except AssertionError as error:
+            raise AssertionError(f"with {sorted(cut.edge)} on the edge: {error}") from error
+
+
+def check_equal(found: Answer, want: Answer) -> None:
+    """Assert that two answers are the same to the last bit, with times and origins."""
+    assert found.sinks.keys() == want.sinks.keys()
+    for sink, rows in want.sinks.items():
+        got = found.sinks[sink]
+        lost = Counter(r.order for r in rows) - Counter(r.order for r in got)
+        more = Counter(r.order for r in got) - Counter(r.order for r in rows)
+        assert not lost, f"{sink} lacks {_some(lost)}, and has {_some(more)} instead"
+        assert not more, f"{sink} has {_some(more)}, too"
+        for left, right in zip(got, rows, strict=True):
+            assert same_bits(left.value, right.value), f"{sink} has {left}, and should have {right}"
+    _check_letters("dead letters", found.dead, want.dead)
+    _check_letters("late records", found.late, want.late)
+
+
+def _check_letters(what: str, found: Counter[Letter], want: Counter[Letter]) -> None:
+    assert found == want, f"{what}: lacking {_some(want - found)}, too many {_some(found - want)}"
+
+
+def _some(places: Counter[object] | Counter[Letter] | Counter[tuple[int, str, int, bytes]]) -> str:
+    listed = [str(place) for place in list(places.elements())[:5]]
+    return ", ".join(listed) or "none"

@@ -1,0 +1,358 @@
+"""A model of the two tiers in one process: devices, the link between, and the cloud, with all that chance
+does to them.
+
+Each device runs its part of the flow in batches of random size from splits read in random turns; what it
+sends passes the wire's codec and reaches the cloud in a random interleaving with that of the others. The
+cloud works in micro-batches at a clock that lags at random, in one fragment, or with every step dealt to
+shards by its keys. Every fragment is saved and opened again at random points.
+"""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from geartrain.batch import Batch
+from geartrain.event_time import END_OF_TIME, START_OF_TIME
+from geartrain.graph import DEAD_LETTERS, LATE, Graph, Step, key_step
+from geartrain.keys import encode_key
+from geartrain.placement import Cut, Plan, make_plan
+from geartrain.runtime.fragment import Fragment
+from geartrain.runtime.splits import SplitTracker
+from geartrain.runtime.state import DictBackend
+from geartrain.schema import ColumnBatch, RowCodec
+from geartrain.source import Poll, Reject
+from geartrain.wire.body import decode_rows, encode_rows
+from geartrain.wire.envelope import BatchKind, Header
+from tests.reference.rows import Answer, Row, in_order
+
+RESTARTS_MAX = 3
+"""Of one fragment in one run."""
+
+Parts = list[tuple[str, Batch]]
+Splits = Mapping[str, Mapping[str, Sequence[Any]]]
+"""By source step, by split name, items of (time, value) or Reject."""
+
+
+@dataclass(frozen=True)
+class World:
+    """What a flow meets: the devices with their splits, and each source's bound of disorder, microseconds."""
+
+    devices: Mapping[str, Splits]
+    bounds_us: Mapping[str, int]
+
+    def inputs(self) -> dict[str, dict[str, Sequence[Any]]]:
+        """All splits of all devices, by source."""
+        merged: dict[str, dict[str, Sequence[Any]]] = {step: {} for step in self.bounds_us}
+        for sources in self.devices.values():
+            for step, splits in sources.items():
+                merged[step] |= splits
+        return merged
+
+
+class _Node:
+    """A fragment that is saved and opened again from its saved state now and then."""
+
+    def __init__(self, graph: Graph, steps: Iterable[str], rng: random.Random, restarts: float) -> None:
+        self._graph, self._steps, self._rng, self._restarts = graph, tuple(steps), rng, restarts
+        self._left = RESTARTS_MAX
+        self._saved: dict[tuple[str, bytes], bytes] = {}
+        self.marks: dict[str, int] = {}
+        self._open()
+
+    def _open(self) -> None:
+        self._fragment = Fragment(self._graph, self._steps, DictBackend(dict(self._saved)))
+        for stream, watermark in self.marks.items():
+            self._fragment.advance(stream, watermark)
+
+    def fragment(self) -> Fragment:
+        """The fragment; nothing that it put out may wait in it."""
+        if self._left and self._rng.random() < self._restarts:
+            self._left -= 1
+            for at, cell in self._fragment.changes().items():
+                if cell is None:
+                    self._saved.pop(at, None)
+                else:
+                    self._saved[at] = cell
+            self._open()
+        return self._fragment
+
+    def advance(self, stream: str, watermark: int) -> Parts:
+        """Tell it of a watermark; returns what left."""
+        fragment = self.fragment()
+        self.marks[stream] = max(watermark, self.marks.get(stream, START_OF_TIME))
+        fragment.advance(stream, watermark)
+        return _parts(fragment)
+
+    def feed(self, stream: str, batch: Batch) -> Parts:
+        """Feed it a batch; returns what left."""
+        fragment = self.fragment()
+        fragment.feed(stream, batch)
+        return _parts(fragment)
+
+
+def _parts(fragment: Fragment) -> Parts:
+    return [(stream, batch) for stream, batches in fragment.take().batches.items() for batch in batches]
+
+
+@dataclass
+class _Sent:
+    """What a device sends: rows of a channel as they travel, or (rows None) a channel's watermark."""
+
+    channel: str
+    rows: Batch | None = None
+    watermark: int = START_OF_TIME
+
+
+class _Device:
+    """A device from its splits to what it sends."""
+
+    def __init__(self, plan: Plan, splits: Splits, bounds_us: Mapping[str, int], rng: random.Random) -> None:
+        self._plan, self._rng = plan, rng
+        self._node = _Node(plan.graph, plan.edge, rng, rng.choice([0.0, 0.1, 0.5]))
+        self._sizes = rng.choice([(1,), (1, 2, 7), (256,), (3, 256)])
+        self._patience = rng.choice([0.0, 0.3, 0.9])
+        self._readers = [
+            (SplitTracker(step, name, bounds_us[step], None), items)
+            for step, by_name in splits.items()
+            for name, items in by_name.items()
+        ]
+        self._sent: list[_Sent] = []
+
+    def run(self) -> list[_Sent]:
+        """Read all splits to their ends."""
+        open_ones = list(self._readers)
+        while open_ones:
+            tracker, items = reader = self._rng.choice(open_ones)
+            self._read(tracker, items)
+            if tracker.progress.ended:
+                open_ones.remove(reader)
+            if self._rng.random() >= self._patience:
+                self._tell()
+        self._tell()
+        return self._sent
+
+    def _read(self, tracker: SplitTracker, items: Sequence[Any]) -> None:
+        at = tracker.progress.position
+        taken = items[at : at + self._rng.choice(self._sizes)]
+        timed = [(at + i, *x) for i, x in enumerate(taken) if not isinstance(x, Reject)]
+        end = at + len(taken)
+        poll = Poll(
+            [value for _, _, value in timed],
+            [time for _, time, _ in timed],
+            [number for number, _, _ in timed],
+            end,
+            [x for x in taken if isinstance(x, Reject)],
+            ended=end == len(items),
+        )
+        batch, late, rejected = tracker.observe(poll)
+        fragment = self._node.fragment()
+        for letter in rejected:
+            fragment.reject(letter)
+        for letter in late:
+            fragment.divert_late(letter)
+        fragment.feed(tracker.step, batch)
+        self._send(_parts(fragment))
+
+    def _tell(self) -> None:
+        """Let the fragment and the cloud know how far each source is."""
+        marks = {step.id: END_OF_TIME for step in self._plan.graph.sources()}
+        for tracker, _ in self._readers:
+            marks[tracker.step] = min(marks[tracker.step], tracker.watermark)
+        for source, mark in marks.items():
+            self._send(self._node.advance(source, mark))
+        for channel in self._plan.channels:
+            self._sent.append(_Sent(channel.id, None, min(marks[s] for s in channel.sources)))
+
+    def _send(self, parts: Parts) -> None:
+        for channel, batch in parts:
+            self._sent += [
+                _Sent(channel, over_the_link(self._plan, channel, part)) for part in batch.slices(256)
+            ]
+
+
+def over_the_link(plan: Plan, channel: str, batch: Batch) -> Batch:
+    """The batch as it comes out of the wire's codec."""
+    codec = RowCodec(plan.channel(channel).kind)
+    columns = ColumnBatch(
+        codec.to_columns(batch.values), batch.times, batch.names, batch.numbers, batch.paths
+    )
+    encoded = encode_rows(codec.schema, columns)
+    header = Header(
+        BatchKind.DATA,
+        plan.graph.name,
+        "device",
+        b"12345678",
+        1,
+        channel,
+        codec.schema.schema_id,
+        len(batch),
+        encoded.first_number,
+        flags=encoded.flags,
+    )
+    rows = decode_rows(codec.schema, header, encoded.body)
+    return Batch(codec.from_columns(rows.fields), rows.times, rows.names, rows.numbers, rows.paths)
+
+
+class _Unit:
+    """Some of the cloud's steps, run by one fragment, or by several that share the keys."""
+
+    def __init__(self, graph: Graph, steps: Sequence[Step], shards: int, rng: random.Random) -> None:
+        ids = {step.id for step in steps}
+        self.streams = [
+            stream for stream in dict.fromkeys(i.step for s in steps for i in s.inputs) if stream not in ids
+        ]
+        self._to_all = {
+            s.inputs[port].step for s in steps for port in getattr(s.operator, "broadcast_ports", ())
+        }
+        self._rng = rng
+        restarts = rng.choice([0.0, 0.1, 0.5])
+        keyed = any(step.operator.stateful for step in steps)  # what is not keeps its order, in one place
+        self._nodes = [_Node(graph, ids, rng, restarts) for _ in range(shards if keyed else 1)]
+        self._keyed = {stream: key_step(graph, stream) for stream in self.streams}
+
+    def feed(self, stream: str, batch: Batch) -> Parts:
+        """Deal a batch to the shards."""
+        if len(self._nodes) == 1:
+            return self._nodes[0].feed(stream, batch)
+        dealt: dict[int, list[int]] = {}
+        for row, value in enumerate(batch.values):
+            for shard in self._shards(stream, value):
+                dealt.setdefault(shard, []).append(row)
+        return [p for shard, rows in dealt.items() for p in self._nodes[shard].feed(stream, batch.take(rows))]
+
+    def _shards(self, stream: str, value: Any) -> Iterable[int]:
+        """Where a record goes: by its key, where it has one."""
+        if stream in self._to_all:
+            return range(len(self._nodes))
+        keyed_by: Any = self._keyed[stream]
+        if keyed_by is None:
+            return [self._rng.randrange(len(self._nodes))]
+        return [zlib.crc32(encode_key(keyed_by.operator.function(value))) % len(self._nodes)]
+
+    def advance(self, stream: str, watermark: int) -> Parts:
+        """Tell every shard."""
+        return [part for node in self._nodes for part in node.advance(stream, watermark)]
+
+
+class _Cloud:
+    """The cloud's steps, fed in micro-batches at a clock."""
+
+    def __init__(self, plan: Plan, devices: int, rng: random.Random) -> None:
+        self._plan, self._rng, self._devices = plan, rng, devices
+        steps = [plan.graph[s] for s in plan.cloud]
+        self._shared_clock = rng.random() < 0.5
+        self._lag = rng.choice([0.0, 0.5])
+        self._floor_us = rng.choice([1, 1, 1_000])
+        shards = rng.choice([1, 1, 1, 2, 3])
+        groups = [steps] if shards == 1 else _groups(steps)
+        self._units = [_Unit(plan.graph, group, shards, rng) for group in groups if group]
+        self._waiting: Parts = []
+        self._marks: dict[tuple[str, int], int] = {}
+        self.results: Parts = []
+
+    def receive(self, device: int, sent: _Sent) -> None:
+        """Take what a device sent into the log."""
+        if sent.rows is None:
+            at = (sent.channel, device)
+            self._marks[at] = max(sent.watermark, self._marks.get(at, START_OF_TIME))
+        elif sent.channel in (DEAD_LETTERS, LATE):
+            self.results.append((sent.channel, sent.rows))
+        else:
+            self._waiting.append((sent.channel, sent.rows))
+
+    def micro_batch(self) -> None:
+        """Work off what came, then let time pass."""
+        streams: dict[str, list[Batch]] = {}
+        for channel, batch in self._waiting:
+            streams.setdefault(channel, []).append(batch)
+        self._waiting = []
+        marks = self._clocks()
+        for unit in self._units:
+            for stream in unit.streams:
+                for batch in streams.get(stream, []):
+                    self._keep(unit.feed(stream, batch), streams)
+            for stream in unit.streams:
+                self._keep(unit.advance(stream, self._mark(stream, marks)), streams)
+
+    def _clocks(self) -> dict[str, int]:
+        """The watermark of each channel: the min over the devices, never ahead, often behind."""
+        marks = {
+            c.id: min(self._marks.get((c.id, d), START_OF_TIME) for d in range(self._devices))
+            for c in self._plan.channels
+        }
+        if self._shared_clock and marks:
+            marks = dict.fromkeys(marks, min(marks.values()))
+        if any(m != END_OF_TIME for m in marks.values()):
+            if self._rng.random() < self._lag:
+                return dict.fromkeys(marks, START_OF_TIME)
+            marks = {c: m if m in (START_OF_TIME, END_OF_TIME) else self._floor(m) for c, m in marks.items()}
+        return marks
+
+    def _floor(self, mark: int) -> int:
+        return mark // self._floor_us * self._floor_us
+
+    def _mark(self, stream: str, marks: Mapping[str, int]) -> int:
+        if stream in marks:
+            return marks[stream]
+        return min(self._mark(i.step, marks) for i in self._plan.graph[stream].inputs)
+
+    def _keep(self, parts: Parts, streams: dict[str, list[Batch]]) -> None:
+        for stream, batch in parts:
+            known = stream in (DEAD_LETTERS, LATE) or self._plan.graph[stream].out is None
+            if known:
+                self.results.append((stream, batch))
+            else:
+                streams.setdefault(stream, []).append(batch)
+
+
+def _groups(steps: Sequence[Step]) -> list[list[Step]]:
+    """Each step with state by itself, with the `order` steps before it; between them the others together."""
+    groups: list[list[Step]] = [[]]
+    for step in steps:
+        alone = step.operator.stateful and not any(s.operator.kind == "order" for s in groups[-1])
+        if alone and groups[-1]:
+            groups.append([])
+        groups[-1].append(step)
+        if step.operator.stateful and step.operator.kind != "order":
+            groups.append([])
+    return groups
+
+
+def run_cut(graph: Graph, cut: Cut, world: World, rng: random.Random) -> Answer:
+    """What the two tiers answer under one cut."""
+    plan = make_plan(graph, sorted(cut.edge))
+    assert plan.cut == cut
+    waiting = [_Device(plan, splits, world.bounds_us, rng).run() for splits in world.devices.values()]
+    cloud = _Cloud(plan, len(waiting), rng)
+    patience = rng.choice([0.0, 0.5, 0.95, 1.0])
+    live = [(device, iter(sent)) for device, sent in enumerate(waiting)]
+    while live:
+        device, sent = pick = rng.choice(live)
+        try:
+            cloud.receive(device, next(sent))
+        except StopIteration:
+            live.remove(pick)
+        if rng.random() >= patience:
+            cloud.micro_batch()
+    cloud.micro_batch()
+    return answer_of(graph, cloud.results)
+
+
+def answer_of(graph: Graph, parts: Parts) -> Answer:
+    """Results in the form in which the reference gives its own."""
+    found = Answer({step.id: [] for step in graph.sinks()}, Counter(), Counter())
+    for stream, batch in parts:
+        for i, value in enumerate(batch.values):
+            origin = batch.origin(i)
+            row = Row(batch.times[i], origin.name, origin.number, origin.path, value)
+            if stream in (DEAD_LETTERS, LATE):
+                (found.dead if stream == DEAD_LETTERS else found.late)[value.step, *row.order] += 1
+            else:
+                found.sinks[stream].append(row)
+    found.sinks = {sink: in_order(rows) for sink, rows in found.sinks.items()}
+    return found
