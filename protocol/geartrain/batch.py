@@ -81,7 +81,8 @@ class DeadLetter:
     """An input that could not be processed: where, why, and the raw value; travels on `_dead_letters`.
 
     step: the id of the step that refused it; event_time: microseconds, or None where it has none; reason: one
-    sentence; raw: the input's bytes (the raw row of a source, else the JSON form of the record).
+    sentence; raw: the input's bytes (the raw row of a source, else the JSON form of the record); value: the
+    record itself, of a late one.
     """
 
     step: str
@@ -89,3 +90,4 @@ class DeadLetter:
     event_time: int | None
     reason: str
     raw: bytes = field(default=b"")
+    value: Any = field(default=None, compare=False)

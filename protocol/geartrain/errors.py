@@ -23,6 +23,10 @@ class PlacementError(GeartrainError):
     """A cut that breaks a rule: names the step, the rule and the fix."""
 
 
+class StepError(GeartrainError):
+    """A step that cannot go on, though no single record is to blame: names the step; stops the run."""
+
+
 class WireError(GeartrainError):
     """Bytes that are not a batch of ours, or that exceed a cap; decoding arbitrary bytes raises nothing
     else.

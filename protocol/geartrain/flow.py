@@ -15,7 +15,7 @@ from geartrain.operators.source import SourceOperator
 from geartrain.placement.properties import with_order
 from geartrain.schema import derive
 from geartrain.source import Source
-from geartrain.stream import Stream
+from geartrain.stream import SourceStream
 
 T = TypeVar("T")
 
@@ -31,12 +31,13 @@ class Flow:
 
     def source(
         self, step: str, source: Source[T], *, out: type[T], partitioned_by: str | None = None
-    ) -> Stream[T]:
+    ) -> SourceStream[T]:
         """A stream of records of type `out` from `source`.
 
         `partitioned_by` promises that each value of that field is seen on one device only.
         """
-        stream = Stream[T](self, self.add_step(step, SourceOperator(source, partitioned_by), (), out), out)
+        added = self.add_step(step, SourceOperator(source, partitioned_by), (), out)
+        stream = SourceStream[T](self, added, out)
         self.check_field(step, out, partitioned_by)
         return stream
 
@@ -65,7 +66,7 @@ class Flow:
                 derive(out)
             except GeartrainError as error:
                 raise FlowError(f"flow {self.name}, step {step_id!r}: {error}") from None
-        self._steps[step_id] = Step(step_id, operator, inputs, out)
+        self._steps[step_id] = Step(step_id, operator, inputs, out, operator.only_tier)
         return step_id
 
     def check_field(self, step: str, out: Any, field: str | None) -> None:
@@ -78,10 +79,17 @@ class Flow:
             )
 
     def pin(self, step_id: str, tier: Tier) -> None:
-        """Pin a step to a tier; raises `FlowError` for another word than `edge` and `cloud`."""
+        """Pin a step to a tier; raises `FlowError` for another word than `edge` and `cloud`, or where the
+        step can only stand on the other one.
+        """
         if tier not in ("edge", "cloud"):
             raise FlowError(
                 f"flow {self.name}, step {step_id!r}: at({tier!r}) must be at('edge') or at('cloud')"
             )
         old = self._steps[step_id]
+        if old.operator.only_tier not in (None, tier):
+            raise FlowError(
+                f"flow {self.name}, step {step_id!r}: a {old.operator.kind} always stands on the "
+                f"{old.operator.only_tier} tier: leave .at({tier!r}) out"
+            )
         self._steps[step_id] = Step(old.id, old.operator, old.inputs, old.out, tier, old.parallelism)

@@ -29,6 +29,7 @@ class Grouping(Enum):
 
     FORWARD = "forward"
     HASH = "hash"
+    BROADCAST = "broadcast"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,25 +6,34 @@ Guarantees: a wrong name, type or key field is an error at once, in one sentence
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar
 
 from geartrain.errors import FlowError
 from geartrain.graph import Grouping, Input, Tier
+from geartrain.operators.branch import Branch
+from geartrain.operators.broadcast import Broadcast
 from geartrain.operators.filter import Filter
 from geartrain.operators.flat_map import FlatMap
+from geartrain.operators.iterate import Iterate
 from geartrain.operators.key_by import KeyBy
+from geartrain.operators.late import Late
+from geartrain.operators.log import Log
 from geartrain.operators.map import Map
-from geartrain.operators.process import Process
+from geartrain.operators.merge import Merge
 from geartrain.operators.sink import SinkOperator
-from geartrain.sink import Table
+from geartrain.sink import Sink
 from geartrain.task import Task
+from geartrain.verbs import join_of, process_of
 
 if TYPE_CHECKING:
     from geartrain.flow import Flow
+    from geartrain.windows import Global, Sliding, Tumbling
 
 T = TypeVar("T")
 U = TypeVar("U")
+V = TypeVar("V")
 K = TypeVar("K")
 
 
@@ -33,6 +42,16 @@ class Stream(Generic[T]):
 
     def __init__(self, flow: Flow, step: str, out: Any) -> None:
         self._flow, self._step, self._out = flow, step, out
+
+    @property
+    def step(self) -> str:
+        """The id of the step that puts it out."""
+        return self._step
+
+    @property
+    def kind(self) -> Any:
+        """The Python type of its records."""
+        return self._out
 
     def map(
         self,
@@ -90,7 +109,76 @@ class Stream(Generic[T]):
             self._flow, self._flow.add_step(step, operator, self._input(), self._out), self._out
         )
 
-    def sink(self, step: str, table: Table) -> None:
+    def merge(self, step: str, *others: Stream[T]) -> Stream[T]:
+        """The records of this stream and of `others`, which have the same type."""
+        for other in others:
+            if other.kind is not self._out:
+                raise self._mistake(
+                    step,
+                    f"merge takes streams of one type: {self._step!r} has {_name(self._out)}, "
+                    f"{other.step!r} has {_name(other.kind)}; map one of them first",
+                )
+        inputs = tuple(Input(stream.step) for stream in (self, *others))
+        return Stream(self._flow, self._flow.add_step(step, Merge(), inputs, self._out), self._out)
+
+    def split(self, step: str, function: Callable[[T], str], branches: Sequence[str]) -> dict[str, Stream[T]]:
+        """A stream for each of `branches`, with the records for which `function` returns its name.
+
+        A record for which it raises or returns another name is a dead letter of the first branch's step.
+        """
+        names = tuple(branches)
+        if isinstance(branches, str) or not names or len(set(names)) < len(names):
+            raise self._mistake(step, 'split takes the names of its branches, each once: ("hot", "cold")')
+        return {
+            name: Stream(
+                self._flow,
+                self._flow.add_step(
+                    f"{step}_{name}", Branch(function, name, names), self._input(), self._out
+                ),
+                self._out,
+            )
+            for name in names
+        }
+
+    def iterate(
+        self,
+        step: str,
+        body: Callable[[T], T],
+        *,
+        until: Callable[[T], bool] | None = None,
+        rounds_max: int,
+    ) -> Stream[T]:
+        """`value = body(value)` until `until(value)` is true, at most `rounds_max` times; one record out."""
+        if rounds_max < 1:
+            raise self._mistake(step, f"rounds_max={rounds_max}: the body runs at least once")
+        operator = Iterate(body, until, rounds_max)
+        return Stream(self._flow, self._flow.add_step(step, operator, self._input(), self._out), self._out)
+
+    def log(self, step: str, *, every: int = 1) -> Self:
+        """The same stream; one record of `every` is written to the program's log."""
+        if every < 1:
+            raise self._mistake(step, f"every={every}: write 1 to log each record")
+        logged = self._flow.add_step(step, Log(every), self._input(), self._out)
+        return type(self)(self._flow, logged, self._out)
+
+    def broadcast(
+        self,
+        step: str,
+        small: Stream[V],
+        function: Callable[[T, Mapping[Any, V]], U],
+        *,
+        key: str | Callable[[V], Any],
+        out: type[U] | None = None,
+    ) -> Stream[U]:
+        """`function(value, table)` for each record; `table` maps `key` (a field or a function) of the records
+        of `small` to the last of them at the record's own time. It runs in the cloud.
+        """
+        kind = self._result(step, function, out, of_iterable=False)
+        keyed = small.key_by(key, name=f"{step}_key")
+        inputs = (Input(self._step), Input(keyed.step, Grouping.BROADCAST))
+        return Stream(self._flow, self._flow.add_step(step, Broadcast(key, function), inputs, kind), kind)
+
+    def sink(self, step: str, table: Sink) -> None:
         """End the stream in a table; raises `FlowError` when a key of the table is not a field of the
         records.
         """
@@ -105,6 +193,9 @@ class Stream(Generic[T]):
 
     def _input(self, grouping: Grouping = Grouping.FORWARD) -> tuple[Input, ...]:
         return (Input(self._step, grouping),)
+
+    def _mistake(self, step: str, what: str) -> FlowError:
+        return FlowError(f"flow {self._flow.name}, step {step!r}: {what}")
 
     def _named(self, function: Callable[..., Any], name: str | None, verb: str) -> str:
         step = name or str(getattr(function, "__name__", "<lambda>"))
@@ -132,22 +223,63 @@ class Stream(Generic[T]):
         return found
 
 
+class SourceStream(Stream[T]):
+    """The records of a source that are not late."""
+
+    def late(self) -> Stream[T]:
+        """The records that were late at their birth, instead of in the table of late records.
+
+        They obey no watermark: only map, flat_map, filter, split, merge and sinks may read them.
+        """
+        step = f"{self._step}_late"
+        return Stream(self._flow, self._flow.add_step(step, Late(), self._input(), self._out), self._out)
+
+
 class KeyedStream(Stream[T], Generic[K, T]):
     """A stream whose records have a key; only here can a step keep state."""
 
-    def process(self, step: str, task: Task[T, U], *, out: type[U] | None = None) -> Stream[U]:
+    def process(
+        self,
+        step: str,
+        task: Task[T, U],
+        *,
+        out: type[U] | None = None,
+        ttl: timedelta | None = None,
+        initial: Mapping[Any, Any] | None = None,
+        order: Literal["canonical", "arrival"] = "canonical",
+    ) -> Stream[U]:
         """Run `task` with one state per key. `out` defaults to the second type argument of the task's
         `Task[In, Out]`.
+
+        ttl: a key's state and timers are forgotten so long after its last call, in event time; initial: the
+        states that keys begin with; order: `"arrival"` gives up canonical order, and with it equal results.
         """
         kind = out or _task_output(task)
         if kind is None:
-            raise FlowError(
-                f"flow {self._flow.name}, step {step!r}: declare class {type(task).__name__}(Task[In, "
-                "Out]) or pass out=..."
-            )
-        return Stream(
-            self._flow, self._flow.add_step(step, Process(task), self._input(Grouping.HASH), kind), kind
-        )
+            raise self._mistake(step, f"declare class {type(task).__name__}(Task[In, Out]) or pass out=...")
+        operator = process_of(f"flow {self._flow.name}, step {step!r}", task, ttl, initial, order)
+        return Stream(self._flow, self._flow.add_step(step, operator, self._input(Grouping.HASH), kind), kind)
+
+    def join(
+        self,
+        step: str,
+        right: KeyedStream[K, V],
+        function: Callable[[T, V], U] | Callable[[T, V | None], U],
+        *,
+        within: Tumbling | Sliding | Global | None = None,
+        between: tuple[timedelta, timedelta] | None = None,
+        how: Literal["inner", "left"] = "inner",
+        out: type[U] | None = None,
+    ) -> Stream[U]:
+        """`function(left, right)` for every pair of records of one key that lie in a window together
+        (`within`), or where left.time + between[0] <= right.time <= left.time + between[1].
+
+        how: with `"left"`, a record without any such `right` leaves as `function(left, None)`.
+        """
+        kind = self._result(step, function, out, of_iterable=False)
+        operator = join_of(f"flow {self._flow.name}, step {step!r}", function, within, between, how)
+        inputs = (Input(self._step, Grouping.HASH), Input(right.step, Grouping.HASH))
+        return Stream(self._flow, self._flow.add_step(step, operator, inputs, kind), kind)
 
 
 def _task_output(task: Task[Any, Any]) -> Any:
@@ -161,3 +293,7 @@ def _task_output(task: Task[Any, Any]) -> Any:
             ):
                 return arguments[1]
     return None
+
+
+def _name(kind: Any) -> str:
+    return str(getattr(kind, "__name__", kind))

@@ -1,4 +1,5 @@
-"""The outputs of steps that may emit several records for one: same time, each with a place below its origin.
+"""The outputs of steps that may emit several records for one: same time, each with a place below its origin;
+and of those that emit for none.
 
 Used by flat_map and process while they build their output batch.
 """
@@ -38,6 +39,22 @@ class Children:
         self._names += [batch.names[row]] * count
         self._numbers += [batch.numbers[row]] * count
         self._paths += [child_path(path, index) for index in range(count)]
+
+    def add_result(self, value: Any, time: int, step: str, path: bytes) -> None:
+        """Append a record that is no child of one: its place is (step, 0, path)."""
+        self._values.append(value)
+        self._times.append(time)
+        self._names.append(step)
+        self._numbers.append(0)
+        self._paths.append(path)
+
+    def extend(self, other: Children) -> None:
+        """Append all of another."""
+        self._values += other._values
+        self._times += other._times
+        self._names += other._names
+        self._numbers += other._numbers
+        self._paths += other._paths
 
     def batch(self) -> Batch:
         """What was added."""

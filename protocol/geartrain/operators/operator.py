@@ -9,11 +9,12 @@ adding its file.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from geartrain.batch import Batch, DeadLetter
 from geartrain.errors import ConfigError
+from geartrain.ports import Clock, Randomness
 from geartrain.runtime.state import KeyedState
 
 Transform = Callable[[Batch], Batch]
@@ -31,6 +32,15 @@ class Running(Protocol):
         """No later record of any input has an event time below `watermark` (microseconds): returns what
         leaves for it.
         """
+        ...
+
+
+@runtime_checkable
+class Stoppable(Protocol):
+    """An operator at work that wants to be told when its process ends cleanly."""
+
+    def stop(self) -> None:
+        """Called once, after the last batch."""
         ...
 
 
@@ -56,7 +66,8 @@ class Services:
     """What the runtime lends to an opened operator.
 
     step: its id; out: the Python type of its output; reject: hands over a dead letter; state: the keyed
-    state; inputs: the Python types of its input streams.
+    state; inputs: the Python types of its input streams; counters: those of the fragment; clock, randomness:
+    lent to tasks that are not replayable, None where the runtime has none.
     """
 
     step: str
@@ -64,6 +75,9 @@ class Services:
     reject: Callable[[DeadLetter], None]
     state: KeyedState
     inputs: tuple[Any, ...] = ()
+    counters: dict[str, int] = field(default_factory=dict)
+    clock: Clock | None = None
+    randomness: Randomness | None = None
 
 
 class Operator(Protocol):
@@ -71,7 +85,8 @@ class Operator(Protocol):
 
     kind: the operator's name; stateful: it keeps state for each key; ordered: it must see the records of each
     key in canonical order; replayable: its output depends on nothing but its input; keeps_key: its output is
-    keyed as its first input is.
+    keyed as its first input is; broadcast_ports: the inputs of which each of its instances needs all records;
+    only_tier: the tier that it cannot leave, None where it may stand on both.
     """
 
     @property
@@ -99,6 +114,16 @@ class Operator(Protocol):
         """Whether its output is keyed as its first input is."""
         ...
 
+    @property
+    def broadcast_ports(self) -> tuple[int, ...]:
+        """The inputs of which each of its instances needs all records."""
+        ...
+
+    @property
+    def only_tier(self) -> Literal["edge", "cloud"] | None:
+        """The tier that it cannot leave."""
+        ...
+
     def derive(self, inputs: Sequence[StreamProperties]) -> StreamProperties:
         """The properties of its output, from those of its inputs."""
         ...
@@ -123,6 +148,8 @@ class Plain:
     ordered: bool = False
     replayable: bool = True
     keeps_key: ClassVar[bool] = False
+    broadcast_ports: ClassVar[tuple[int, ...]] = ()
+    only_tier: ClassVar[Literal["edge", "cloud"] | None] = None
 
     def derive(self, inputs: Sequence[StreamProperties]) -> StreamProperties:
         """Nothing is known of the output, except whether it obeys its watermark."""

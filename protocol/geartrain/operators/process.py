@@ -1,118 +1,159 @@
-"""process: a task with one state per key, called for each record in canonical order.
+"""process: a task with one state per key, called for each record in canonical order, and for its timers.
 
 Guarantees the undo rule of the programming model: a call that raises leaves no trace but a dead letter. A
-batch is
-first run straight through; only when a call raises, or a state cannot be saved, is it rolled back and run
-again record by record, each saved by itself, so that undoing costs nothing while all goes well.
+batch is first run straight through; only when a call raises, or a state cannot be saved, is it rolled back
+and run again call by call, each saved by itself, so that undoing costs nothing while all goes well.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol
 
 from geartrain.batch import Batch
-from geartrain.keys import decode_key
+from geartrain.errors import StepError
 from geartrain.operators.children import Children
-from geartrain.operators.conform import checker, dead_letter, describe
-from geartrain.operators.operator import Keyed, Services, Transform
-from geartrain.runtime.state import StepState
+from geartrain.operators.conform import checker, describe
+from geartrain.operators.operator import Keyed, Running, Services
+from geartrain.operators.task_calls import PlainCalls
+from geartrain.operators.task_context import KeylessContext
+from geartrain.operators.timed_calls import TimedCalls
 from geartrain.task import Task
 
 
 @dataclass(frozen=True)
 class Process(Keyed):
-    """Run `task` on a keyed stream."""
+    """Run `task` on a keyed stream.
+
+    ttl_us: how long the state of a key outlives its last call, in event time, None for ever; initial: states
+    of keys before their first call; order: `"arrival"` gives the task its records as they come, which makes
+    the step not replayable.
+    """
 
     task: Task[Any, Any]
+    ttl_us: int | None = None
+    initial: Mapping[Any, Any] | None = field(default=None, hash=False)
+    order: Literal["canonical", "arrival"] = "canonical"
     kind = "process"
-    ordered = True
 
-    def open(self, services: Services) -> Transform:
-        """A function from a keyed batch to the batch of what the task emitted."""
-        task, check = self.task, checker(services)
-        task.on_start()
-        store = None if task.state is None else services.state.of_step(services.step, task.state)
-        calls = _Calls(task, store)
+    def __post_init__(self) -> None:
+        canonical = self.order == "canonical"
+        object.__setattr__(self, "ordered", canonical)
+        object.__setattr__(self, "replayable", canonical and self.task.replayable)
 
-        def run(batch: Batch) -> Batch:
-            try:
-                return check(calls.straight(batch))
-            except Exception:  # found again, record by record: a task is replayable
-                calls.undo()
-                return check(calls.one_by_one(batch, services))
+    @property
+    def timed(self) -> bool:
+        """Whether its keys have more to keep than a state: timers, or when they were last touched."""
+        return self.ttl_us is not None or type(self.task).on_notify is not Task.on_notify
 
-        return run
-
-    def close(self) -> None:
-        """Stop the task."""
-        self.task.on_stop()
+    def open(self, services: Services) -> Running:
+        """The task at work."""
+        calls: Calls
+        if self.timed:
+            calls = TimedCalls(
+                self.task, services, self.initial, self.ttl_us, arrival=self.order == "arrival"
+            )
+        else:
+            calls = PlainCalls(self.task, services, self.initial)
+        return Processing(self.task, services, calls)
 
     def with_options(self, values: Mapping[str, Any], where: str) -> Process:
         """A copy whose task has other options."""
-        return Process(self.task.with_options(values, where))
+        return replace(self, task=self.task.with_options(values, where))
 
 
-class _Calls:
-    """The context of one opened task, moved from record to record, and the two ways to run a batch."""
+class Calls(Protocol):
+    """The two ways to run a batch, or a watermark, through a task."""
 
-    def __init__(self, task: Task[Any, Any], store: StepState | None) -> None:
-        self._task, self._store = task, store
-        self._key = b""
-        self._emitted: list[Any] = []
-        self.event_time = 0
-        self.state: Any = None
-
-    @property
-    def key(self) -> Any:
-        """The key as `key_by` gave it."""
-        return decode_key(self._key)
-
-    def emit(self, value: Any) -> None:
-        self._emitted.append(value)
-
-    def straight(self, batch: Batch) -> Batch:
+    def straight(self, batch: Batch, out: Children) -> None:
         """Run all records and save the states once; raises what the task raises."""
-        out = Children()
-        for row in range(len(batch)):
-            out.add(batch, row, self._call(batch, row))
-        self._save()
-        return out.batch()
+        ...
 
-    def one_by_one(self, batch: Batch, services: Services) -> Batch:
-        """Run record by record; one whose call raises, or whose state cannot be saved, is a dead letter."""
-        out = Children()
-        for row in range(len(batch)):
-            try:
-                emitted = self._call(batch, row)
-                self._save()
-            except Exception as error:
-                self.undo()
-                services.reject(dead_letter(services, batch, row, describe(error)))
-            else:
-                out.add(batch, row, emitted)
-        return out.batch()
+    def one_by_one(self, batch: Batch, out: Children) -> None:
+        """Run call by call; one that raises, or whose state cannot be saved, is a dead letter."""
+        ...
+
+    def wake_straight(self, watermark: int, out: Children) -> None:
+        """Fire what is due and save the states once; raises what the task raises."""
+        ...
+
+    def wake_one_by_one(self, watermark: int, out: Children) -> None:
+        """Fire what is due, call by call."""
+        ...
 
     def undo(self) -> None:
         """Forget what the calls since the last save changed and emitted."""
-        self._emitted = []
-        if self._store is not None:
-            self._store.roll_back()
+        ...
 
-    def _call(self, batch: Batch, row: int) -> list[Any]:
-        keys, store = batch.keys, self._store
-        self._key = b"" if keys is None else keys[row]
-        self.event_time = batch.times[row]
-        if store is None:
-            self._task.on_next(batch.values[row], self)
-        else:
-            self.state = store.get(self._key)
-            self._task.on_next(batch.values[row], self)
-            store.put(self._key, self.state)
-        emitted, self._emitted = self._emitted, []
-        return emitted
 
-    def _save(self) -> None:
-        if self._store is not None:
-            self._store.save()
+class Processing:
+    """A task at work: which way a batch is run, and the calls that belong to no key."""
+
+    def __init__(self, task: Task[Any, Any], services: Services, calls: Calls) -> None:
+        self._task, self._services, self._calls = task, services, calls
+        self._check = checker(services)
+        self._keyless = KeylessContext(task, services)
+        self._watches = type(task).on_watermark is not Task.on_watermark
+        with _Blame(services.step, task, "on_start"):
+            task.on_start(self._keyless)
+
+    def feed(self, batch: Batch, port: int) -> Batch:
+        """Call the task for each record; returns what it emitted."""
+        if self._task.replayable:
+            out = Children()
+            try:
+                self._calls.straight(batch, out)
+                return self._check(out.batch())
+            except StepError:
+                raise
+            except Exception:  # found again, call by call: the task is replayable
+                self._calls.undo()
+        out = Children()
+        self._calls.one_by_one(batch, out)
+        return self._check(out.batch())
+
+    def advance(self, watermark: int) -> Batch:
+        """Call the task for each timer that is due; returns what it emitted."""
+        out = self._wake(watermark)
+        if self._watches:
+            self._keyless.begin(watermark, out)
+            with _Blame(self._services.step, self._task, "on_watermark"):
+                self._task.on_watermark(watermark, self._keyless)
+            self._keyless.end()
+        return self._check(out.batch())
+
+    def _wake(self, watermark: int) -> Children:
+        if self._task.replayable:
+            out = Children()
+            try:
+                self._calls.wake_straight(watermark, out)
+                return out
+            except StepError:
+                raise
+            except Exception:
+                self._calls.undo()
+        out = Children()
+        self._calls.wake_one_by_one(watermark, out)
+        return out
+
+    def stop(self) -> None:
+        """Stop the task."""
+        with _Blame(self._services.step, self._task, "on_stop"):
+            self._task.on_stop(self._keyless)
+
+
+class _Blame:
+    """Turns what a call without an input raises into a `StepError`: there is no record to blame."""
+
+    def __init__(self, step: str, task: Task[Any, Any], call: str) -> None:
+        self._where = f"step {step!r}: {type(task).__name__}.{call}"
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, Exception) and not isinstance(error, StepError):
+            raise StepError(
+                f"{self._where} raised {describe(error)}: no record is to blame, mend it"
+            ) from error

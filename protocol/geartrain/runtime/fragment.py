@@ -18,7 +18,8 @@ from geartrain.event_time import START_OF_TIME
 from geartrain.graph import DEAD_LETTERS, LATE, Graph, Step, key_step
 from geartrain.letters import to_batch
 from geartrain.operators.conform import checker
-from geartrain.operators.operator import Running, Services, Transform
+from geartrain.operators.operator import Running, Services, Stoppable, Transform
+from geartrain.ports import Clock, Randomness
 from geartrain.runtime.state import DictBackend, KeyedState, StateBackend
 
 
@@ -42,8 +43,19 @@ class Fragment:
     Output leaves at each sink in `steps`, and at each step whose output is read by a step outside of `steps`.
     """
 
-    def __init__(self, graph: Graph, steps: Iterable[str], backend: StateBackend | None = None) -> None:
-        """`backend`: where saved keyed state is loaded from; default none is saved."""
+    def __init__(
+        self,
+        graph: Graph,
+        steps: Iterable[str],
+        backend: StateBackend | None = None,
+        *,
+        clock: Clock | None = None,
+        randomness: Randomness | None = None,
+    ) -> None:
+        """`backend`: where saved keyed state is loaded from; default none is saved; `clock`, `randomness`:
+        for tasks that say they are not replayable.
+        """
+        self._clock, self._randomness = clock, randomness
         self.graph = graph
         self.steps = frozenset(steps)
         self.state = KeyedState(backend if backend is not None else DictBackend())
@@ -71,7 +83,9 @@ class Fragment:
 
     def _services(self, step: Step) -> Services:
         inputs = tuple(self.graph[i.step].out for i in step.inputs)
-        return Services(step.id, step.out, self.reject, self.state, inputs)
+        return Services(
+            step.id, step.out, self.reject, self.state, inputs, self.counters, self._clock, self._randomness
+        )
 
     def _route(self, step: Step) -> tuple[bool, tuple[tuple[str, Transform], ...]]:
         """(whether the output leaves here, the consumers inside and how each is fed)."""
@@ -150,8 +164,17 @@ class Fragment:
         self._letters.append(letter)
 
     def divert_late(self, letter: DeadLetter) -> None:
-        """Take a record that was late at its birth."""
-        self._late.append(letter)
+        """Take a record that was late at its birth: to the late stream of its source where the flow has one,
+        else to the table of late records.
+        """
+        below = next((c.id for c in self.graph.consumers(letter.step) if c.operator.kind == "late"), None)
+        if below is None:
+            self._late.append(letter)
+            return
+        origin, entry = letter.origin, self._entries[letter.step]
+        time = START_OF_TIME if letter.event_time is None else letter.event_time
+        batch = Batch([letter.value], [time], [origin.name], [origin.number])
+        self._run(below, entry(batch))
 
     def take(self) -> Output:
         """Everything that left since the last call, dead letters and late records included."""
@@ -173,6 +196,6 @@ class Fragment:
 
     def close(self) -> None:
         """Stop the tasks."""
-        for step in self.graph.steps:
-            if step.id in self.steps:
-                step.operator.close()
+        for running in self._running.values():
+            if isinstance(running, Stoppable):
+                running.stop()

@@ -76,10 +76,8 @@ class SplitTracker:
             return batch, [], rejected
         rejected += [self._letter(batch, row, _beyond(batch.times[row])) for row in beyond]
         self.quarantined += sum(batch.times[row] < END_OF_TIME for row in beyond)
-        letters = [
-            self._letter(batch, row, "late: its event time is below the watermark of its split")
-            for row in late
-        ]
+        below = "late: its event time is below the watermark of its split"
+        letters = [replace(self._letter(batch, row, below), value=batch.values[row]) for row in late]
         out = {*late, *beyond}
         return batch.take([row for row in range(len(batch)) if row not in out]), letters, rejected
 

@@ -1,0 +1,179 @@
+"""The work of both joins: pairs of records of one key, of which each left one reaches some right times.
+
+A pair leaves as soon as both its records are there; a left record without any leaves once the watermark says
+that none will come. Guarantees: the same pairs in whatever order the two sides arrive; a record is held no
+longer than the watermark allows for a match.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
+
+from geartrain.batch import Batch, DeadLetter, Origin
+from geartrain.event_time import END_OF_TIME
+from geartrain.keys import encode_key
+from geartrain.operators.conform import checker, describe, raw_form
+from geartrain.operators.held import HeldRow
+from geartrain.operators.operator import Services
+
+L = TypeVar("L")
+R = TypeVar("R")
+
+LEFT, RIGHT = 0, 1
+
+
+class Reach(Protocol):
+    """Which times of one side a record of the other side can be joined with."""
+
+    def of(self, side: int, time: int) -> tuple[int, int] | None:
+        """The first and the last time of the other side for a record of `side` at `time` (microseconds, both
+        ends in); None where it can be joined with nothing.
+        """
+        ...
+
+    def unmatched_time(self, time: int) -> int:
+        """The event time at which a left record without a match leaves."""
+        ...
+
+
+class Waiting(msgspec.Struct, Generic[L, R], array_like=True):
+    """The records of one key that may still be joined, each side sorted by time; matched: for each left one,
+    whether it was.
+    """
+
+    left: list[HeldRow[L]] = []
+    right: list[HeldRow[R]] = []
+    matched: list[bool] = []
+
+
+@lru_cache(maxsize=256)
+def waiting_type(left: Any, right: Any) -> Any:
+    """The state type of a key for the Python types of both sides."""
+    return Waiting[left, right]
+
+
+@dataclass(frozen=True, slots=True)
+class _Fate:
+    """One result on its way: its event time, origin path, and what the function is given."""
+
+    time: int
+    path: bytes
+    left: Any
+    right: Any
+
+
+class Joining:
+    """A join at work; `outer`: left records without a match leave too."""
+
+    def __init__(
+        self, services: Services, reach: Reach, function: Callable[[Any, Any], Any], *, outer: bool
+    ) -> None:
+        kind = waiting_type(services.inputs[LEFT], services.inputs[RIGHT])
+        self._cells = services.state.of_step(services.step, kind, own=True)
+        self._services, self._reach, self._function, self._outer = services, reach, function, outer
+        self._check = checker(services)
+
+    def feed(self, batch: Batch, port: int) -> Batch:
+        """Take records of a side; returns their pairs with what the other side holds."""
+        out: list[_Fate] = []
+        rows: dict[bytes, list[HeldRow[Any]]] = {}
+        for row, key in enumerate(batch.keys or []):
+            rows.setdefault(key, []).append(HeldRow.of(batch, row))
+        for key, fresh in rows.items():
+            waiting = self._cells.get(key)
+            for held in fresh:
+                self._take(waiting, held, port, out)
+            self._keep(key, waiting)
+        self._cells.save()
+        return self._results(out)
+
+    def advance(self, watermark: int) -> Batch:
+        """Let go of what can have no more matches; returns the left records that never had one."""
+        out: list[_Fate] = []
+        for key in self._cells.due(watermark):
+            waiting = self._cells.get(key)
+            kept = [self._last(LEFT, row.time) >= watermark for row in waiting.left]
+            for row, stays, matched in zip(waiting.left, kept, waiting.matched, strict=True):
+                if not stays and not matched and self._outer:
+                    out.append(self._alone(row))
+            waiting.left = [row for row, stays in zip(waiting.left, kept, strict=True) if stays]
+            waiting.matched = [hit for hit, stays in zip(waiting.matched, kept, strict=True) if stays]
+            waiting.right = [row for row in waiting.right if self._last(RIGHT, row.time) >= watermark]
+            self._keep(key, waiting)
+        self._cells.save()
+        return self._results(out)
+
+    def _take(self, waiting: Any, row: HeldRow[Any], side: int, out: list[_Fate]) -> None:
+        reach = self._reach.of(side, row.time)
+        if reach is None and (side == RIGHT or not self._outer):
+            return
+        others = waiting.right if side == LEFT else waiting.left
+        first, last = reach if reach is not None else (0, -1)
+        start = bisect_left(others, first, key=_time)
+        stop = bisect_right(others, last, key=_time)
+        for at in range(start, stop):
+            left, right = (row, others[at]) if side == LEFT else (others[at], row)
+            out.append(_pair(left, right))
+            if side == RIGHT:
+                waiting.matched[at] = True
+        if side == LEFT:
+            at = bisect_right(waiting.left, row.time, key=_time)
+            waiting.left.insert(at, row)
+            waiting.matched.insert(at, stop > start)
+        else:
+            insort(waiting.right, row, key=_time)
+
+    def _last(self, side: int, time: int) -> int:
+        """The last time of the other side that a record may still be joined with; never beyond the end of
+        time, when all is known.
+        """
+        reach = self._reach.of(side, time)
+        return min(time if reach is None else reach[1], END_OF_TIME - 1)
+
+    def _keep(self, key: bytes, waiting: Any) -> None:
+        ends = [self._last(LEFT, row.time) for row in waiting.left]
+        ends += [self._last(RIGHT, row.time) for row in waiting.right]
+        if ends:
+            self._cells.put(key, waiting, min(ends) + 1)
+        else:
+            self._cells.drop(key)
+
+    def _alone(self, row: HeldRow[Any]) -> _Fate:
+        time = min(self._reach.unmatched_time(row.time), END_OF_TIME - 1)
+        return _Fate(time, encode_key((row.name, row.number, row.path)), row.value, None)
+
+    def _results(self, fates: list[_Fate]) -> Batch:
+        out = Batch([], [], [], [], [])
+        paths: list[bytes] = []
+        for fate in fates:
+            try:
+                value = self._function(fate.left, fate.right)
+            except Exception as error:
+                self._services.reject(self._refused(fate, describe(error)))
+                continue
+            out.values.append(value)
+            out.times.append(fate.time)
+            paths.append(fate.path)
+        count = len(paths)
+        step = self._services.step
+        return self._check(Batch(out.values, out.times, [step] * count, [0] * count, paths))
+
+    def _refused(self, fate: _Fate, reason: str) -> DeadLetter:
+        step = self._services.step
+        raw = raw_form({"left": fate.left, "right": fate.right})
+        return DeadLetter(step, Origin(step, 0, fate.path), fate.time, reason, raw)
+
+
+def _time(row: HeldRow[Any]) -> int:
+    return row.time
+
+
+def _pair(left: HeldRow[Any], right: HeldRow[Any]) -> _Fate:
+    path = encode_key((left.name, left.number, left.path, right.name, right.number, right.path))
+    return _Fate(max(left.time, right.time), path, left.value, right.value)

@@ -1,0 +1,49 @@
+"""window join: pairs of records of one key that lie in a window together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from geartrain.event_time import END_OF_TIME, START_OF_TIME
+from geartrain.operators.joined import Joining
+from geartrain.operators.operator import Keyed, Running, Services
+
+if TYPE_CHECKING:
+    from geartrain.windows import Global, Sliding, Tumbling
+
+
+@dataclass(frozen=True)
+class WindowJoin(Keyed):
+    """Join what shares a window; where windows overlap, a pair still leaves once.
+
+    A pair's event time is the later of its two. With `how="left"` (tumbling windows only) a left record
+    without any right one in its window leaves as `function(left, None)` when the window ends.
+    """
+
+    window: Tumbling | Sliding | Global
+    how: Literal["inner", "left"]
+    function: Callable[[Any, Any], Any]
+    kind = "window_join"
+
+    def open(self, services: Services) -> Running:
+        """The operator at work; its cells hold what may still be joined."""
+        return Joining(services, self, self.function, outer=self.how == "left")
+
+    def of(self, side: int, time: int) -> tuple[int, int] | None:
+        """The times that share a window with `time`, both ends in; None in a gap between windows."""
+        size = getattr(self.window, "size_us", None)
+        if size is None:
+            return START_OF_TIME, END_OF_TIME
+        every, offset = getattr(self.window, "every_us", size), getattr(self.window, "offset_us", 0)
+        last = (time - offset) // every * every + offset
+        if last + size <= time:
+            return None
+        first = last - (size - 1 - (time - last)) // every * every
+        return first, last + size - 1
+
+    def unmatched_time(self, time: int) -> int:
+        """When a left record without a match leaves: the last microsecond of its window."""
+        reach = self.of(0, time)
+        return time if reach is None else reach[1]

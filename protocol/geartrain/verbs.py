@@ -1,0 +1,73 @@
+"""What the verbs of the fluent face check before they declare an operator: durations, choices, states.
+
+Guarantees: a mistake is a `FlowError` of one sentence that names the step and what to write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any, Literal
+
+from geartrain.errors import FlowError, SchemaError
+from geartrain.operators.interval_join import IntervalJoin
+from geartrain.operators.process import Process
+from geartrain.operators.task_calls import initial_states
+from geartrain.operators.window_join import WindowJoin
+from geartrain.task import Task
+
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def microseconds(where: str, name: str, length: object) -> int:
+    """A duration in microseconds; raises `FlowError` for what is no timedelta."""
+    if not isinstance(length, timedelta):
+        raise FlowError(f"{where}: {name}={length!r} must be a datetime.timedelta")
+    return length // _MICROSECOND
+
+
+def process_of(
+    where: str,
+    task: Task[Any, Any],
+    ttl: timedelta | None,
+    initial: Mapping[Any, Any] | None,
+    order: Literal["canonical", "arrival"],
+) -> Process:
+    """A checked process operator."""
+    if order not in ("canonical", "arrival"):
+        raise FlowError(f"{where}: order={order!r} must be 'canonical' or 'arrival'")
+    ttl_us = None if ttl is None else microseconds(where, "ttl", ttl)
+    if ttl_us is not None and ttl_us < 1:
+        raise FlowError(f"{where}: ttl={ttl} must be longer than nothing")
+    try:
+        initial_states(where, task.state, initial)
+    except SchemaError as error:
+        raise FlowError(str(error)) from None
+    return Process(task, ttl_us, None if initial is None else dict(initial), order)
+
+
+def join_of(
+    where: str,
+    function: Callable[[Any, Any], Any],
+    within: Any,
+    between: tuple[timedelta, timedelta] | None,
+    how: Literal["inner", "left"],
+) -> WindowJoin | IntervalJoin:
+    """A checked join operator."""
+    if how not in ("inner", "left"):
+        raise FlowError(f"{where}: how={how!r} must be 'inner' or 'left'")
+    if (within is None) == (between is None):
+        raise FlowError(
+            f"{where}: say when two records meet: within=tumbling(...) or between=(timedelta, timedelta)"
+        )
+    if between is not None:
+        after_us, before_us = (microseconds(where, "between", length) for length in between)
+        if after_us > before_us:
+            raise FlowError(f"{where}: between={between!r} is empty: write the earlier end first")
+        return IntervalJoin(after_us, before_us, how, function)
+    kind = type(within).__name__
+    if kind not in ("Tumbling", "Sliding", "Global"):
+        raise FlowError(f"{where}: within={within!r} must be a tumbling, sliding or global window")
+    if how == "left" and kind != "Tumbling":
+        raise FlowError(f"{where}: how='left' needs a tumbling window or between=...")
+    return WindowJoin(within, how, function)
