@@ -65,10 +65,12 @@ def compile_queries(plan: Plan) -> tuple[Query, ...]:
     """The queries of a plan; raises `PlacementError` for a graph that cannot run in the cloud."""
     graph, cloud = plan.graph, frozenset(plan.cloud)
     numbers = stage_numbers(graph, cloud)
+    # A step whose output nobody reads runs as well: on a device it would, and its dead letters count.
+    ends = [s.id for s in graph.steps if s.id in cloud and not graph.consumers(s.id)]
+    keyed_steps = _keyed_steps(graph, cloud, numbers, ends)
+    stateless_steps = _above(graph, (s for s in ends if s not in keyed_steps), cloud)
     sinks = [s.id for s in graph.sinks() if s.id in cloud]
-    keyed_steps = _keyed_steps(graph, cloud, numbers, sinks)
     plain = [s for s in sinks if s not in keyed_steps]
-    stateless_steps = _above(graph, plain, cloud)
     keyed_channels = _channels(plan, keyed_steps)
     stateless_channels = _channels(plan, stateless_steps) | {
         c.id: c.kind for c in plan.channels if c.id in (DEAD_LETTERS, LATE)
@@ -97,19 +99,19 @@ def compile_queries(plan: Plan) -> tuple[Query, ...]:
 
 
 def _keyed_steps(
-    graph: Graph, cloud: frozenset[str], numbers: Mapping[str, int], sinks: Iterable[str]
+    graph: Graph, cloud: frozenset[str], numbers: Mapping[str, int], ends: Iterable[str]
 ) -> frozenset[str]:
-    """Steps behind a shuffle, all cloud steps above them, and the sinks that share a step with these which
-    must not run twice.
+    """Steps behind a shuffle, all cloud steps above them, and those of `ends` (and all above) that share a
+    step with these which must not run twice.
     """
     found = _above(graph, (s for s in cloud if numbers[s]), cloud)
     grown = True
     while grown:
         once = {s for s in found if not graph[s].operator.replayable}
         grown = False
-        for sink in sinks:
-            above = _above(graph, [sink], cloud)
-            if sink not in found and above & once:
+        for end in ends:
+            above = _above(graph, [end], cloud)
+            if end not in found and above & once:
                 found, grown = found | above, True
     return found
 

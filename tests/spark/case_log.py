@@ -1,0 +1,84 @@
+"""A random case as a log: what its devices send under one cut, interleaved by chance, with the clocks that
+follow, and the way back from the rows of sinks to an answer that compares with the reference's.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from geartrain.batch import Batch
+from geartrain.event_time import START_OF_TIME
+from geartrain.graph import DEAD_LETTERS, LATE, Graph
+from geartrain.letters import Letter
+from geartrain.placement import Plan
+from geartrain.schema import ColumnBatch, RowCodec
+from tests.reference import two_tiers
+from tests.reference.rows import Answer, Row, in_order
+from tests.reference.two_tiers import World
+
+
+@dataclass(frozen=True)
+class Logged:
+    """An entry of the log: rows of a channel, or none, and the channel's clock after it."""
+
+    channel: str
+    rows: ColumnBatch | None
+    clock: int
+
+
+def log_of(plan: Plan, world: World, rng: random.Random) -> Iterator[Logged]:
+    """The entries of the log of one run, devices interleaved at random."""
+    codecs = {channel.id: RowCodec(channel.kind) for channel in plan.channels}
+    devices = [
+        two_tiers._Device(plan, splits, world.bounds_us, rng).run() for splits in world.devices.values()
+    ]
+    marks = {(c, d): START_OF_TIME for c in codecs for d in range(len(devices))}
+    live = [(number, iter(sent)) for number, sent in enumerate(devices)]
+    while live:
+        pick = rng.choice(live)
+        device, sent = pick[0], next(pick[1], None)
+        if sent is None:
+            live.remove(pick)
+            continue
+        if sent.rows is None:
+            before = _clock(marks, sent.channel)
+            marks[sent.channel, device] = max(marks[sent.channel, device], sent.watermark)
+            if _clock(marks, sent.channel) > before:
+                yield Logged(sent.channel, None, _clock(marks, sent.channel))
+        else:
+            rows = columns_of(codecs[sent.channel], sent.rows)
+            yield Logged(sent.channel, rows, _clock(marks, sent.channel))
+
+
+def _clock(marks: Mapping[tuple[str, int], int], channel: str) -> int:
+    return min(mark for (name, _), mark in marks.items() if name == channel)
+
+
+def columns_of(codec: RowCodec, batch: Batch) -> ColumnBatch:
+    """A batch as columns."""
+    columns = codec.to_columns(batch.values)
+    return ColumnBatch(columns, batch.times, batch.names, batch.numbers, batch.paths)
+
+
+def answer_of(graph: Graph, sinks: Mapping[str, Sequence[ColumnBatch]]) -> Answer:
+    """What reached the sinks, in the form in which the reference gives its own."""
+    answer = Answer({step.id: [] for step in graph.sinks()}, Counter(), Counter())
+    for sink, batches in sinks.items():
+        letters = {DEAD_LETTERS: answer.dead, LATE: answer.late}.get(sink)
+        codec = RowCodec(Letter if letters is not None else graph[graph[sink].inputs[0].step].out)
+        rows = [row for batch in batches for row in _rows(codec, batch)]
+        if letters is None:
+            answer.sinks[sink] = in_order(rows)
+        else:
+            letters.update((row.value.step, *row.order) for row in rows)
+    return answer
+
+
+def _rows(codec: RowCodec, batch: ColumnBatch) -> Iterator[Row]:
+    paths = [b""] * len(batch) if batch.paths is None else batch.paths
+    values = codec.from_columns(batch.fields)
+    for place in zip(batch.times, batch.names, batch.numbers, paths, values, strict=True):
+        yield Row(*place)
