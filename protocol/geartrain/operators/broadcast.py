@@ -114,7 +114,9 @@ class _Broadcasting:
         seen, at = MappingProxyType(table), 0
         for row in ready:
             while at < len(versions) and versions[at].order() <= row.order():
-                table[self._key(versions[at].value)] = versions[at].value
+                key = self._key(versions[at].value)
+                table.pop(key, None)  # what is read one by one comes in canonical order
+                table[key] = versions[at].value
                 at += 1
             try:
                 value = self._function(row.value, seen)
