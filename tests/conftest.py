@@ -1,7 +1,8 @@
 """What all tests share: the programs that the machine has, and the rule that nothing is left out in silence.
 
-Under CI=true a skipped test makes the run fail, and so does a missing browser. Elsewhere the browser's tests
-are left out with a sentence at the end of the run. The broker's tests run on amqtt if there is no mosquitto.
+Under CI=true a skipped test makes the run fail, and so does a missing browser or database. Elsewhere their
+tests are left out with a sentence at the end of the run. The broker's tests run on amqtt if there is no
+mosquitto.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Generator
+from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -39,6 +41,14 @@ def chromium_path() -> str:
     return path
 
 
+def find_postgres() -> Path | None:
+    """The folder of PostgreSQL's programs, if the machine has them (Debian puts them off PATH)."""
+    on_path = shutil.which("initdb")
+    if on_path is not None:
+        return Path(on_path).resolve().parent
+    return max((p.parent for p in Path("/usr/lib/postgresql").glob("*/bin/initdb")), default=None)
+
+
 @pytest.fixture(scope="session")
 def broker_kind(request: pytest.FixtureRequest) -> Literal["mosquitto", "amqtt"]:
     """The broker that the end-to-end tests run on."""
@@ -60,11 +70,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("spark")
         if "chromium_path" in getattr(item, "fixturenames", ()):
             item.add_marker("chromium")
-    left_out = [item for item in items if item.get_closest_marker("chromium")]
-    if left_out and not IN_CI and not find_chromium():
+        if "postgres" in getattr(item, "fixturenames", ()):
+            item.add_marker("postgres")
+    if not IN_CI:
+        _leave_out(config, items, "chromium", find_chromium() is not None, "chromium", "the pages")
+        _leave_out(config, items, "postgres", find_postgres() is not None, "PostgreSQL", "its tables")
+
+
+def _leave_out(
+    config: pytest.Config, items: list[pytest.Item], marker: str, found: bool, program: str, what: str
+) -> None:
+    """Leave out the tests that drive a program which is not there, and say so."""
+    left_out = [item for item in items if item.get_closest_marker(marker)]
+    if left_out and not found:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
-        note = f"chromium is not installed: the tests of the pages ({len(left_out)}) were left out."
+        note = f"{program} is not installed: the tests of {what} ({len(left_out)}) were left out."
         config.stash[notes_key].append(note)
 
 

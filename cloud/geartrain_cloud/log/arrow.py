@@ -44,6 +44,11 @@ SYSTEM_FIELDS: tuple[pa.Field[Any], ...] = tuple(
 """Columns that follow the record's own in every row of the log; _event_time: microseconds since 1970 UTC."""
 
 
+def arrow_type(kind: FieldType) -> pa.DataType:
+    """The Arrow type of a column."""
+    return _TYPES[kind]
+
+
 def arrow_schema(schema: Schema) -> pa.Schema:
     """The columns of the log for a channel of `schema`: its fields in order, then `SYSTEM_FIELDS`."""
     own = [pa.field(field.name, _TYPES[field.type], nullable=field.optional) for field in schema.fields]

@@ -18,7 +18,7 @@ from geartrain.errors import GeartrainError
 from geartrain.graph import DEAD_LETTERS, LATE
 from geartrain.letters import Letter
 from geartrain.schema import ColumnBatch, FieldType, Schema, derive
-from geartrain.sink import Table
+from geartrain.sink import Sink, Table
 
 ORDER_COLUMNS = ("_event_time", "_origin_name", "_origin_number", "_origin_path")
 """Hidden columns of every table: the record's place in canonical order."""
@@ -50,7 +50,7 @@ class Layout:
     """One sink's table: `sink` is the id of its step, `schema` that of its records."""
 
     sink: str
-    table: Table
+    table: Sink
     schema: Schema
 
     def check(self) -> None:

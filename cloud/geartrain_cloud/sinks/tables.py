@@ -58,10 +58,9 @@ def rows(
         statement = f"SELECT {_list(names)} FROM {quoted(table)} {chosen}"  # noqa: S608
         statement += f"ORDER BY {_list(ORDER_COLUMNS if canonical else (*names, *ORDER_COLUMNS))}"
         held = _fetch(db, path, statement, tuple((where or {}).values()))
-    readers = [(f.name, _reader(f)) for f in schema.fields]
+    readers = [(f.name, value_reader(f)) for f in schema.fields]
     return [
-        {n: v if v is None or read is None else read(v) for (n, read), v in zip(readers, row, strict=True)}
-        for row in held
+        {n: None if v is None else read(v) for (n, read), v in zip(readers, row, strict=True)} for row in held
     ]
 
 
@@ -79,14 +78,14 @@ def write_json(rows: Iterable[Mapping[str, Any]], path: str | Path) -> None:
         raise TableError(f"{path} cannot be written ({error.strerror or error})") from error
 
 
-def _reader(field: Field) -> Callable[[Any], Any] | None:
-    """How a value of a column becomes one of JSON, None where it is one."""
+def value_reader(field: Field) -> Callable[[Any], Any]:
+    """How a value of a column, not None, becomes one of JSON."""
     if field.logical.startswith("decimal("):
         scale = int(field.logical[len("decimal(") : -1].split(",")[1])
         return lambda unscaled: str(Decimal(unscaled).scaleb(-scale))
     if field.logical.startswith("nested("):
         return lambda packed: _plain(msgspec.msgpack.decode(packed))
-    return _READERS.get(field.type)
+    return _READERS.get(field.type, lambda value: value)
 
 
 def _plain(value: Any) -> Any:

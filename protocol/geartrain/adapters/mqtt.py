@@ -158,6 +158,12 @@ class MqttConnection:
         self._inflight.add(task)
         task.add_done_callback(self._settle)
 
+    async def drain(self) -> None:
+        """Wait for the pubacks of all that was published; raises `NetError` when the connection breaks."""
+        while self._inflight:
+            await asyncio.wait(self._inflight)
+        self._check()
+
     async def subscribe(self, topic_filter: str) -> None:
         """Subscribe with QoS 1; raises `NetError` when the broker refuses."""
         self._check()

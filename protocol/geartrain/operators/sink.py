@@ -1,20 +1,26 @@
-"""sink: where a stream comes to rest. The tier that holds it hands its batches to the table's writer."""
+"""sink: where a stream comes to rest. The tier that holds it hands its batches to the writer of its table."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from geartrain.operators.operator import Plain, Services, Transform
-from geartrain.sink import Table
+from geartrain.sink import Sink
 
 
 @dataclass(frozen=True)
 class SinkOperator(Plain):
     """A declared sink."""
 
-    table: Table
+    table: Sink
     kind = "sink"
 
     def open(self, services: Services) -> Transform:
         """A sink transforms nothing: its input is what the fragment hands out."""
         return lambda batch: batch
+
+    def with_options(self, values: Mapping[str, Any], where: str) -> SinkOperator:
+        """A copy whose sink has other options."""
+        return replace(self, table=self.table.with_options(dict(values), where))

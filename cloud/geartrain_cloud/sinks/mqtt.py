@@ -1,0 +1,118 @@
+"""Records as messages to an MQTT topic, for what listens outside.
+
+A store beside the flow's own tables. Guarantees at least once: a micro-batch is published before the flow's
+own file says that it is done, and again after a crash between; each message has its record's `_id`, which is
+the same in every repetition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from geartrain.adapters.mqtt import AiomqttNet
+from geartrain.errors import NetError
+from geartrain.event_time import format_time
+from geartrain.schema import ColumnBatch, Schema
+from geartrain.sink import MqttSink, Sink
+from geartrain_cloud.sinks.layout import TableError
+from geartrain_cloud.sinks.rows import plain_rows, row_id
+from geartrain_cloud.sinks.store import Rows
+
+_LOG = logging.getLogger("geartrain.sinks")
+_ATTEMPTS = 20
+_PAUSE_S = 1.0
+_FIELD = re.compile(r"\{(\w+)\}")
+_UNSAFE = re.compile(r"[/+#\x00-\x1f\x7f]")
+
+
+class MqttTopics:
+    """The MQTT sinks of one flow."""
+
+    def __init__(self, flow: str) -> None:
+        self._flow = flow
+        self._sinks: dict[str, tuple[MqttSink, Schema]] = {}
+
+    def declare(self, sink_id: str, sink: Sink, schema: Schema) -> None:
+        """Say what comes; raises `TableError` for a topic that cannot be."""
+        if not isinstance(sink, MqttSink):
+            return
+        names = [f.name for f in schema.fields]
+        wrong = [name for name in _FIELD.findall(sink.topic) if name not in names]
+        if wrong:
+            raise TableError(
+                f"sink {sink_id!r}: its topic {sink.topic!r} names {wrong[0]!r}, which is not a field; "
+                f"its fields: {', '.join(names)}"
+            )
+        if not sink.topic or set(_FIELD.sub("", sink.topic)) & set("+#{}\0"):
+            raise TableError(
+                f"sink {sink_id!r}: topic = {sink.topic!r} must be a topic such as alerts/{{street}}, "
+                "without + and #"
+            )
+        self._sinks[sink_id] = (sink, schema)
+
+    def attach(self, query: str, checkpoint: str, *, has_run: bool) -> None:
+        """Nothing is kept here."""
+
+    def refused(self, sink_id: str, rows: ColumnBatch) -> Mapping[int, str]:
+        """Every record can be published."""
+        return {}
+
+    def write(self, query: str, batch_id: int, positions: Mapping[str, int], rows: Rows) -> None:
+        """Publish a micro-batch; raises `TableError` where the broker stays away."""
+        by_broker: dict[tuple[str, int], list[tuple[str, bytes]]] = {}
+        for sink_id, batches in rows.items():
+            sink, schema = self._sinks[sink_id]
+            for batch in batches:
+                by_broker.setdefault((sink.host, sink.port), []).extend(_messages(sink, schema, batch))
+        for (host, port), messages in by_broker.items():
+            asyncio.run(self._publish(host, port, query, messages))
+
+    async def _publish(self, host: str, port: int, query: str, messages: list[tuple[str, bytes]]) -> None:
+        net, sent = AiomqttNet(host, port), 0
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                async with net.connect(f"geartrain-{self._flow}-{query}") as connection:
+                    while sent < len(messages):
+                        await connection.publish(*messages[sent])
+                        sent += 1
+                    await connection.drain()
+                return
+            except NetError as error:
+                # What the broker has not acknowledged may be gone with the connection: all of it once more.
+                sent = 0
+                if attempt == _ATTEMPTS:
+                    raise TableError(f"the broker {host}:{port} of a sink stays away: {error}") from error
+                _LOG.warning("the broker %s:%d of a sink is away: %s", host, port, error)
+            await asyncio.sleep(_PAUSE_S)
+
+    def reset(self) -> None:
+        """Nothing is kept here."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def _messages(sink: MqttSink, schema: Schema, rows: ColumnBatch) -> list[tuple[str, bytes]]:
+    found = []
+    for number, row in enumerate(plain_rows(schema, rows)):
+        message: dict[str, Any] = row | {
+            "_id": row_id(rows, number),
+            "_time": format_time(rows.times[number]),
+        }
+        found.append((_topic(sink.topic, row), msgspec.json.encode(message)))
+    return found
+
+
+def _topic(template: str, row: Mapping[str, Any]) -> str:
+    return _FIELD.sub(lambda name: _level(row[name[1]]), template)
+
+
+def _level(value: Any) -> str:
+    """A value as one level of a topic: what would change its levels or its meaning becomes `_`."""
+    return _UNSAFE.sub("_", str(value)) or "_"

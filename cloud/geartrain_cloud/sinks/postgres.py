@@ -1,0 +1,289 @@
+"""Tables in PostgreSQL: each micro-batch is one transaction of its rows and its number.
+
+A store beside the flow's own tables. Guarantees: the database holds a micro-batch wholly or not at all, and
+one that it holds is not written again, whichever side of the commit a connection broke at; of two records of
+one key the canonically later one stays. A database that is away is waited for, for a while.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, TypeVar
+
+import msgspec
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.types.json import Jsonb
+
+from geartrain.event_time import to_datetime
+from geartrain.schema import ColumnBatch, Field, FieldType, Schema
+from geartrain.sink import PostgresTable, Sink
+from geartrain_cloud.sinks.layout import ORDER_COLUMNS, Layout, TableError
+from geartrain_cloud.sinks.store import Rows
+from geartrain_cloud.sinks.tables import value_reader
+
+_LOG = logging.getLogger("geartrain.sinks")
+T = TypeVar("T")
+
+MARKS = "_geartrain_queries"
+"""The table that says how far each query of each flow is in this database."""
+
+_AWAY_S_MAX = 60.0
+_PAUSE_S = 0.5
+_TYPES = {
+    FieldType.BOOL: "boolean",
+    FieldType.INT64: "bigint",
+    FieldType.FLOAT64: "double precision",
+    FieldType.STR: 'text COLLATE "C"',
+    FieldType.BYTES: "bytea",
+    FieldType.DATETIME: "timestamptz",
+}
+_ORDER_TYPES = ("bigint", 'text COLLATE "C"', "bigint", "bytea")
+
+
+class PostgresTables:
+    """The tables of one flow in one database, named by a `dsn`."""
+
+    def __init__(self, flow: str) -> None:
+        self._flow = flow
+        self._layouts: dict[str, tuple[str, Layout]] = {}
+        self._connections: dict[str, psycopg.Connection[Any]] = {}
+
+    def declare(self, sink_id: str, sink: Sink, schema: Schema) -> None:
+        """Make the table if there is none yet; raises `TableError` where there is another of its name."""
+        dsn = sink.dsn if isinstance(sink, PostgresTable) else ""
+        if "password" in _parts(sink_id, dsn):
+            raise TableError(
+                f"sink {sink_id!r}: its dsn holds a password, which does not belong into a flow or a "
+                "configuration: use PGPASSWORD or ~/.pgpass"
+            )
+        layout = Layout(sink_id, sink, schema)
+        layout.check()
+        self._layouts[sink_id] = (dsn, layout)
+        self._run(dsn, lambda db: self._create(db, layout))
+
+    def _create(self, db: psycopg.Connection[Any], layout: Layout) -> None:
+        name = layout.table.name
+        found = db.execute(
+            "SELECT column_name FROM information_schema.columns "
+            "WHERE table_schema = current_schema() AND table_name = %s ORDER BY ordinal_position",
+            (name,),
+        ).fetchall()
+        wanted = [*layout.columns, *ORDER_COLUMNS]
+        if found and [column for (column,) in found] != wanted:
+            raise TableError(
+                f"sink {layout.sink!r}: the database has a table {name!r} with other columns "
+                f"({', '.join(column for (column,) in found)}): rename the sink, or drop that table"
+            )
+        parts = [sql.SQL("{} {}").format(sql.Identifier(f.name), _type(f)) for f in layout.schema.fields]
+        parts += [
+            sql.SQL("{} {} NOT NULL").format(sql.Identifier(c), sql.SQL(t))
+            for c, t in zip(ORDER_COLUMNS, _ORDER_TYPES, strict=True)
+        ]
+        if layout.primary_key:
+            parts.append(sql.SQL("PRIMARY KEY ({})").format(_names(layout.primary_key)))
+        db.execute(
+            sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(
+                sql.Identifier(name), sql.SQL(", ").join(parts)
+            )
+        )
+        db.execute(
+            f"CREATE TABLE IF NOT EXISTS {MARKS} (flow text, query text, checkpoint text NOT NULL, "
+            "batch_id bigint NOT NULL, positions text NOT NULL, PRIMARY KEY (flow, query))"
+        )
+
+    def attach(self, query: str, checkpoint: str, *, has_run: bool) -> None:
+        """Bind a query to its checkpoint in every database; raises `TableError` where they differ."""
+        for dsn in self._databases():
+            self._run(dsn, lambda db: self._attach(db, query, checkpoint, has_run))
+
+    def _attach(self, db: psycopg.Connection[Any], query: str, checkpoint: str, has_run: bool) -> None:
+        held = self._mark(db, query)
+        where = f"the database {db.info.dbname}"
+        if held is not None and held[1] >= 0 and held[0] != checkpoint:
+            raise TableError(
+                f"{where} holds what query {query!r} of flow {self._flow} wrote up to micro-batch {held[1]}, "
+                "but its checkpoint is not there: bring the checkpoint back, or empty both with --reset"
+            )
+        if has_run and (held is None or held[0] != checkpoint):
+            raise TableError(
+                f"the checkpoint of query {query!r} goes on from an earlier run, but {where} holds nothing "
+                "of it: bring the database back, or empty both with --reset"
+            )
+        if held is None or held[0] != checkpoint:
+            self._set_mark(db, query, checkpoint, -1, {})
+
+    def _mark(self, db: psycopg.Connection[Any], query: str) -> tuple[str, int] | None:
+        found = db.execute(
+            f"SELECT checkpoint, batch_id FROM {MARKS} WHERE flow = %s AND query = %s FOR UPDATE",  # noqa: S608
+            (self._flow, query),
+        ).fetchone()
+        return None if found is None else (str(found[0]), int(found[1]))
+
+    def _set_mark(
+        self,
+        db: psycopg.Connection[Any],
+        query: str,
+        checkpoint: str,
+        batch_id: int,
+        positions: Mapping[str, int],
+    ) -> None:
+        db.execute(
+            f"INSERT INTO {MARKS} VALUES (%s, %s, %s, %s, %s) ON CONFLICT (flow, query) DO UPDATE SET "  # noqa: S608
+            "checkpoint = excluded.checkpoint, batch_id = excluded.batch_id, positions = excluded.positions",
+            (self._flow, query, checkpoint, batch_id, json.dumps(dict(positions), sort_keys=True)),
+        )
+
+    def refused(self, sink_id: str, rows: ColumnBatch) -> Mapping[int, str]:
+        """Rows with a text that PostgreSQL cannot hold."""
+        found: dict[int, str] = {}
+        for field, column in zip(self._layouts[sink_id][1].schema.fields, rows.fields, strict=True):
+            if field.type is FieldType.STR:
+                for row, value in enumerate(column):
+                    if value is not None and "\0" in value:
+                        found[row] = f"PostgreSQL cannot hold the NUL character in field {field.name}"
+        return found
+
+    def write(self, query: str, batch_id: int, positions: Mapping[str, int], rows: Rows) -> None:
+        """Write a micro-batch, in one transaction a database; raises `TableError`."""
+        for dsn in self._databases():
+            mine = {sink: batches for sink, batches in rows.items() if self._layouts[sink][0] == dsn}
+            self._run(dsn, lambda db, mine=mine: self._write(db, query, batch_id, positions, mine))  # type: ignore[misc]
+
+    def _write(
+        self, db: psycopg.Connection[Any], query: str, batch_id: int, positions: Mapping[str, int], rows: Rows
+    ) -> None:
+        checkpoint, held = self._mark(db, query) or ("", -1)
+        if batch_id <= held:
+            return
+        with db.cursor() as cursor:
+            for sink, batches in rows.items():
+                layout = self._layouts[sink][1]
+                converters = [_converter(field) for field in layout.schema.fields]
+                width = len(converters)
+                cursor.executemany(
+                    _insert(layout),
+                    [
+                        (*(c(v) for c, v in zip(converters, row[:width], strict=True)), *row[width:])
+                        for row in layout.rows(batches)
+                    ],
+                )
+        self._set_mark(db, query, checkpoint, batch_id, positions)
+
+    def reset(self) -> None:
+        """Empty the tables and forget the queries of this flow."""
+        for dsn in self._databases():
+            names = [layout.table.name for where, layout in self._layouts.values() if where == dsn]
+            self._run(dsn, lambda db, names=names: self._empty(db, names))  # type: ignore[misc]
+
+    def _empty(self, db: psycopg.Connection[Any], names: list[str]) -> None:
+        for name in names:
+            db.execute(sql.SQL("DELETE FROM {}").format(sql.Identifier(name)))
+        db.execute(f"DELETE FROM {MARKS} WHERE flow = %s", (self._flow,))  # noqa: S608
+
+    def _databases(self) -> list[str]:
+        return list(dict.fromkeys(dsn for dsn, _ in self._layouts.values()))
+
+    def _run(self, dsn: str, work: Callable[[psycopg.Connection[Any]], T]) -> T:
+        """Do `work` in one transaction; again, from its start, while the database is away."""
+        began = time.monotonic()
+        while True:
+            try:
+                with self._transaction(dsn) as db:
+                    return work(db)
+            except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+                self._drop(dsn)
+                said = " ".join(str(error).split())
+                if time.monotonic() - began > _AWAY_S_MAX or not _comes_back(error):
+                    raise TableError(
+                        f"the database ({dsn or 'of the environment'}) cannot be used: {said}"
+                    ) from error
+                _LOG.warning("the database is away, trying again: %s", said)
+                time.sleep(_PAUSE_S)
+            except psycopg.Error as error:
+                raise TableError(f"the database refused: {' '.join(str(error).split())}") from error
+
+    @contextmanager
+    def _transaction(self, dsn: str) -> Iterator[psycopg.Connection[Any]]:
+        db = self._connections.get(dsn)
+        if db is None or db.closed:
+            db = self._connections[dsn] = psycopg.connect(
+                dsn, connect_timeout=10, application_name="geartrain"
+            )
+        with db.transaction():
+            yield db
+
+    def _drop(self, dsn: str) -> None:
+        db = self._connections.pop(dsn, None)
+        if db is not None:
+            db.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        for dsn in list(self._connections):
+            self._drop(dsn)
+
+
+def _parts(sink_id: str, dsn: str) -> Mapping[str, Any]:
+    try:
+        return conninfo_to_dict(dsn)
+    except psycopg.Error as error:
+        raise TableError(
+            f"sink {sink_id!r}: its dsn cannot be read: {' '.join(str(error).split())}"
+        ) from None
+
+
+def _comes_back(error: psycopg.Error) -> bool:
+    """Whether waiting may help: a wrong password, user or database is wrong for ever."""
+    return error.sqlstate is None or not error.sqlstate.startswith(("28", "3D"))
+
+
+def _type(field: Field) -> sql.Composable:
+    if field.logical.startswith("decimal("):
+        return sql.SQL(f"numeric{field.logical[len('decimal') :]}")
+    return sql.SQL("jsonb" if field.logical.startswith("nested(") else _TYPES[field.type])
+
+
+def _converter(field: Field) -> Callable[[Any], Any]:
+    """How a value of a column goes to the database."""
+    if field.logical.startswith("decimal("):
+        scale = int(field.logical[len("decimal(") : -1].split(",")[1])
+        return lambda v: None if v is None else Decimal(v).scaleb(-scale)
+    if field.logical.startswith("nested("):
+        read = value_reader(field)
+        return lambda v: None if v is None else Jsonb(read(v), dumps=msgspec.json.encode)
+    if field.type is FieldType.DATETIME:
+        return _moment
+    return lambda v: v
+
+
+def _moment(time_us: int | None) -> datetime | None:
+    return None if time_us is None else to_datetime(time_us)
+
+
+def _names(names: tuple[str, ...]) -> sql.Composable:
+    return sql.SQL(", ").join(map(sql.Identifier, names))
+
+
+def _insert(layout: Layout) -> sql.Composed:
+    """The statement that writes one row, unless the table holds a canonically later one of its key."""
+    every = (*layout.columns, *ORDER_COLUMNS)
+    name = sql.Identifier(layout.table.name)
+    values = sql.SQL(", ").join([sql.Placeholder()] * len(every))
+    statement = sql.SQL("INSERT INTO {} AS held ({}) VALUES ({})").format(name, _names(every), values)
+    if not layout.primary_key:
+        return statement
+    changes = sql.SQL(", ").join(
+        sql.SQL("{} = excluded.{}").format(sql.Identifier(c), sql.Identifier(c)) for c in every
+    )
+    new = sql.SQL(", ").join(sql.SQL("excluded.{}").format(sql.Identifier(c)) for c in ORDER_COLUMNS)
+    old = sql.SQL(", ").join(sql.SQL("held.{}").format(sql.Identifier(c)) for c in ORDER_COLUMNS)
+    tail = sql.SQL(" ON CONFLICT ({}) DO UPDATE SET {} WHERE ({}) > ({})")
+    return statement + tail.format(_names(layout.primary_key), changes, new, old)

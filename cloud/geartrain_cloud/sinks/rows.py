@@ -1,0 +1,47 @@
+"""Rows of a micro-batch as other stores take them: chosen ones, and as values of JSON.
+
+Between the columns that leave Spark and the stores beside the flow's own file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from geartrain.schema import ColumnBatch, Schema
+from geartrain_cloud.sinks.tables import value_reader
+
+
+def take_rows(rows: ColumnBatch, indexes: Sequence[int]) -> ColumnBatch:
+    """The rows at `indexes`, in that order."""
+    return ColumnBatch(
+        [[column[i] for i in indexes] for column in rows.fields],
+        [rows.times[i] for i in indexes],
+        [rows.names[i] for i in indexes],
+        [rows.numbers[i] for i in indexes],
+        None if rows.paths is None else [rows.paths[i] for i in indexes],
+    )
+
+
+def plain_rows(schema: Schema, rows: ColumnBatch) -> Iterator[dict[str, Any]]:
+    """Each row as values of JSON, as the flow's tables show them: field by field in schema order."""
+    readers: list[Callable[[Any], Any]] = [value_reader(field) for field in schema.fields]
+    names = [field.name for field in schema.fields]
+    for values in zip(*rows.fields, strict=True):
+        yield {
+            name: None if value is None else read(value)
+            for name, read, value in zip(names, readers, values, strict=True)
+        }
+
+
+def json_row(schema: Schema, rows: ColumnBatch, row: int) -> bytes:
+    """One row as JSON."""
+    return msgspec.json.encode(next(plain_rows(schema, take_rows(rows, [row]))))
+
+
+def row_id(rows: ColumnBatch, row: int) -> str:
+    """A record's origin as one text: split/number, and /path in hexadecimal where it has one."""
+    path = rows.paths[row].hex() if rows.paths is not None else ""
+    return f"{rows.names[row]}/{rows.numbers[row]}" + (f"/{path}" if path else "")

@@ -1,0 +1,139 @@
+"""What every store of a flow's records must do, and the set of all that one flow has.
+
+Last on a record's path. The flow's own SQLite file always has a part: it holds dead letters, late records and
+how far each query is. Guarantees: a micro-batch reaches the other stores before that file says that it is
+done, and a store skips one that it holds, so that each record is in each store once (where the store can
+promise that); a record that a store cannot take is a dead letter, not the end of the query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from geartrain.graph import DEAD_LETTERS
+from geartrain.letters import RAW_BYTES_MAX
+from geartrain.schema import ColumnBatch, Schema
+from geartrain.sink import Sink, Table
+from geartrain_cloud.sinks.layout import TableError
+from geartrain_cloud.sinks.rows import json_row, take_rows
+from geartrain_cloud.sinks.sqlite import QueryProgress, SqliteTables
+
+Rows = Mapping[str, Sequence[ColumnBatch]]
+
+
+class Store(Protocol):
+    """One place beside the flow's own tables."""
+
+    def declare(self, sink_id: str, sink: Sink, schema: Schema) -> None:
+        """Say what comes; raises `TableError` where it cannot be kept."""
+        ...
+
+    def attach(self, query: str, checkpoint: str, *, has_run: bool) -> None:
+        """Bind a query to its checkpoint; raises `TableError` where they do not belong together."""
+        ...
+
+    def refused(self, sink_id: str, rows: ColumnBatch) -> Mapping[int, str]:
+        """The rows that it cannot take, and why."""
+        ...
+
+    def write(self, query: str, batch_id: int, positions: Mapping[str, int], rows: Rows) -> None:
+        """Write a micro-batch, unless it is held; raises `TableError`."""
+        ...
+
+    def reset(self) -> None:
+        """Empty all that was declared."""
+        ...
+
+    def close(self) -> None:
+        """Let go of it."""
+        ...
+
+
+class Tables:
+    """All stores of one flow, with the face of its own file. Used from one thread at a time."""
+
+    def __init__(self, path: Path, stores: Mapping[type[Sink], Callable[[], Store]]) -> None:
+        """path: of the flow's own file; stores: how the store of each kind of sink is opened, on first use.
+
+        Raises `TableError`.
+        """
+        self.own = SqliteTables(path)
+        self._open = stores
+        self._opened: dict[type[Sink], Store] = {}
+        self._store_of: dict[str, Store] = {}
+        self._schemas: dict[str, Schema] = {}
+
+    def declare(self, sink_id: str, sink: Sink, schema: Schema) -> None:
+        """Say where the records of `sink_id` come to rest; raises `TableError`."""
+        if isinstance(sink, Table):
+            self.own.declare(sink_id, sink, schema)
+            return
+        kind = type(sink)
+        if kind not in self._open:
+            raise TableError(f"sink {sink_id!r}: nothing here writes a {kind.__name__}")
+        if kind not in self._opened:
+            self._opened[kind] = self._open[kind]()
+        self._opened[kind].declare(sink_id, sink, schema)
+        self._store_of[sink_id], self._schemas[sink_id] = self._opened[kind], schema
+
+    def attach(self, query: str, checkpoint: str, *, has_run: bool) -> None:
+        """Bind a query to its checkpoint in every store; raises `TableError`."""
+        for store in self._opened.values():
+            store.attach(query, checkpoint, has_run=has_run)
+        self.own.attach(query, checkpoint, has_run=has_run)
+
+    def write(
+        self, query: str, batch_id: int, positions: Mapping[str, int], rows: Rows, log_rows: int = 0
+    ) -> bool:
+        """Write a micro-batch to every store, the flow's own file last; False where that holds it already.
+
+        Raises `TableError`.
+        """
+        own = {sink: list(batches) for sink, batches in rows.items() if sink not in self._store_of}
+        others: dict[Store, dict[str, list[ColumnBatch]]] = {store: {} for store in self._opened.values()}
+        for sink, batches in rows.items():
+            store = self._store_of.get(sink)
+            if store is None:
+                continue
+            for batch in batches:
+                refused = store.refused(sink, batch)
+                if refused:
+                    own.setdefault(DEAD_LETTERS, []).append(self._letters(sink, batch, refused))
+                kept = [row for row in range(len(batch)) if row not in refused]
+                others[store].setdefault(sink, []).append(take_rows(batch, kept) if refused else batch)
+        for store, several in others.items():
+            store.write(query, batch_id, positions, several)
+        return self.own.write(query, batch_id, positions, own, log_rows)
+
+    def _letters(self, sink: str, batch: ColumnBatch, refused: Mapping[int, str]) -> ColumnBatch:
+        rows = list(refused)
+        found = take_rows(batch, rows)
+        raws = [json_row(self._schemas[sink], found, row)[:RAW_BYTES_MAX] for row in range(len(found))]
+        fields: list[list[Any]] = [[sink] * len(rows), [refused[row] for row in rows], raws]
+        return ColumnBatch(fields, found.times, found.names, found.numbers, found.paths)
+
+    def positions(self, query: str) -> dict[str, int]:
+        """Up to which position of each channel all stores hold what `query` made of it."""
+        return self.own.positions(query)
+
+    def progress(self, query: str) -> QueryProgress | None:
+        """Where `query` stands, None where it was never attached."""
+        return self.own.progress(query)
+
+    def records(self) -> dict[str, int]:
+        """Records written so far to the flow's own file, by sink."""
+        return self.own.records()
+
+    def reset(self) -> None:
+        """Empty all stores and forget all queries."""
+        for store in self._opened.values():
+            store.reset()
+        self.own.reset()
+
+    def close(self) -> None:
+        """Let go of every store."""
+        for store in self._opened.values():
+            store.close()
+        self.own.close()

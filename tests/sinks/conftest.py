@@ -1,0 +1,65 @@
+"""A PostgreSQL of its own for the tests that need one: started once, on a socket in a temporary folder."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import find_postgres
+
+
+@dataclass
+class Postgres:
+    """A server that tests may stop, kill and start again."""
+
+    programs: Path
+    folder: Path
+    user: str | None
+
+    @property
+    def dsn(self) -> str:
+        return f"host={self.folder} user=geartrain dbname=postgres"
+
+    def _call(self, *command: str) -> None:
+        subprocess.run(
+            [self.programs / command[0], *command[1:]],
+            check=True, user=self.user, cwd=self.folder, stdout=subprocess.DEVNULL, env={"LC_ALL": "C"},
+            timeout=60,
+        )  # fmt: skip
+
+    def create(self) -> None:
+        self._call("initdb", "-D", f"{self.folder}/data", "-U", "geartrain", "-A", "trust", "-E", "UTF8")
+
+    def start(self) -> None:
+        options = f"-k {self.folder} -c listen_addresses='' -c max_prepared_transactions=0"
+        self._call(
+            "pg_ctl", "-D", f"{self.folder}/data", "-w", "-l", f"{self.folder}/log", "-o", options, "start"
+        )
+
+    def stop(self, mode: str = "fast") -> None:
+        self._call("pg_ctl", "-D", f"{self.folder}/data", "-w", "-m", mode, "stop")
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    programs = find_postgres()
+    assert programs is not None, "PostgreSQL was not found: install it (apt-get install postgresql)"
+    folder = Path(tempfile.mkdtemp(prefix="geartrain-pg-"))  # short, because a socket's name must be
+    user = None
+    if os.geteuid() == 0:  # PostgreSQL refuses to run as root
+        user = "postgres" if any(p.pw_name == "postgres" for p in pwd.getpwall()) else "nobody"
+        shutil.chown(folder, user)
+    server = Postgres(programs, folder, user)
+    server.create()
+    server.start()
+    yield server
+    server.stop("immediate")
+    shutil.rmtree(folder)
