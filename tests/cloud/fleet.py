@@ -120,9 +120,9 @@ class TestDevice:
             positions={("quotes", self.name): SplitProgress(self.number, time)} if moved else {},
         )
 
-    def hello(self) -> bytes:
-        """The question where the device stands."""
-        header = replace(self.header(BatchKind.HELLO), seq=0)
+    def hello(self, ordinal: int = 1) -> bytes:
+        """The question where the device stands, of an epoch that takes itself for the `ordinal`-th."""
+        header = replace(self.header(BatchKind.HELLO), seq=0, ordinal=ordinal)
         return self.unsequenced(header, b"")
 
     def answer_schemas(self, schemas: Mapping[str, Schema]) -> bytes:

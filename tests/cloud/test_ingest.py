@@ -245,7 +245,7 @@ def test_new_epoch_closes_the_old_one(tmp_path: Path) -> None:
         await world.net.acked(device)
         second = TestDevice(epoch=b"epoch--2")
         second.time = device.time
-        world.net.deliver(device.topic, second.schemas(), second.quotes(2.0))
+        world.net.deliver(device.topic, second.hello(2), second.schemas(), second.quotes(2.0))
         await world.net.acked(second)
         world.net.deliver(device.topic, device.quotes(3.0))
         await world.net.until(lambda: bool(world.net.nacks(device)))
@@ -263,13 +263,15 @@ def test_new_epoch_closes_the_old_one(tmp_path: Path) -> None:
     assert counters["quarantined_batches"] == 1
 
 
-def test_epoch_is_not_taken_over_by_a_spoilt_or_late_batch(tmp_path: Path) -> None:
+def test_epoch_is_not_taken_over_by_a_batch(tmp_path: Path) -> None:
     async def scenario(world: Running, device: TestDevice) -> None:
         other = TestDevice(epoch=b"epoch--2")
         other.schemas()
-        world.net.deliver(device.topic, other.payload(1, body=b"spoilt"), other.quotes(9.0))
-        await world.net.until(lambda: len(world.net.nacks(device)) == 2)
-        assert {nack.reason for nack in world.net.nacks(device)} == {NackReason.DIGEST, NackReason.GAP}
+        late = [other.payload(1), other.payload(1, body=b"spoilt"), other.quotes(9.0)]
+        world.net.deliver(device.topic, *late)
+        await world.counted(Counter.UNOPENED_BATCHES, 3)
+        await world.net.until(lambda: bool(world.net.nacks(device)))
+        assert {(n.reason, n.epoch) for n in world.net.nacks(device)} == {(NackReason.CLOSED, other.epoch)}
         world.net.deliver(device.topic, device.quotes(1.0))
         await world.net.acked(device)
 
@@ -303,7 +305,7 @@ def test_epoch_of_which_the_beginning_is_gone_opens_with_a_loss(tmp_path: Path) 
         second.schemas()
         second.quotes(1.0)
         second.trim(1)
-        world.net.deliver(device.topic, second.payload(2), second.payload(2))
+        world.net.deliver(device.topic, second.hello(2), second.payload(2), second.payload(2))
         await world.net.acked(second)
 
     reader = play(tmp_path, scenario)

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from geartrain.ports import SplitProgress
-from geartrain.wire.envelope import BatchKind, Offer
+from geartrain.wire.envelope import Offer
 from tests.cloud.fleet import FLOW, Running, TestDevice, prices
 from tests.cloud.test_protocol import play
-
-
-def hello(device: TestDevice, ordinal: int) -> bytes:
-    """The HELLO of an epoch that takes itself for the `ordinal`-th of its device."""
-    header = replace(device.header(BatchKind.HELLO), seq=0, ordinal=ordinal)
-    return device.unsequenced(header, b"")
 
 
 def offers(world: Running, device: TestDevice) -> list[Offer]:
@@ -25,9 +18,9 @@ def offers(world: Running, device: TestDevice) -> list[Offer]:
 def test_a_late_hello_opens_nothing(tmp_path: Path) -> None:
     async def scenario(world: Running, device: TestDevice) -> None:
         never = TestDevice(epoch=b"never---")
-        world.net.deliver(device.topic, hello(device, 1), device.schemas(), device.quotes(1.0))
+        world.net.deliver(device.topic, device.hello(1), device.schemas(), device.quotes(1.0))
         await world.net.acked(device)
-        world.net.deliver(device.topic, hello(never, 1))
+        world.net.deliver(device.topic, never.hello(1))
         await world.net.until(lambda: bool(offers(world, never)))
         assert offers(world, never) == [Offer(FLOW, never.epoch, 2, 1)]
         world.net.deliver(device.topic, device.quotes(2.0))
@@ -44,16 +37,16 @@ def test_who_takes_the_offer_is_welcomed_and_who_took_it_before_is_not_closed_by
     tmp_path: Path,
 ) -> None:
     async def scenario(world: Running, device: TestDevice) -> None:
-        world.net.deliver(device.topic, hello(device, 1), device.schemas(), device.quotes(1.0))
+        world.net.deliver(device.topic, device.hello(1), device.schemas(), device.quotes(1.0))
         await world.net.acked(device)
         lost, fresh = TestDevice(epoch=b"epoch--2"), TestDevice(epoch=b"epoch--3")
-        world.net.deliver(fresh.topic, hello(fresh, 1))
+        world.net.deliver(fresh.topic, fresh.hello(1))
         await world.net.until(lambda: bool(offers(world, fresh)))
-        world.net.deliver(fresh.topic, hello(fresh, 2), hello(fresh, 2))
+        world.net.deliver(fresh.topic, fresh.hello(2), fresh.hello(2))
         await world.net.until(lambda: bool(world.net.welcomes(fresh)))
         assert world.net.welcomes(fresh)[0].positions == {("quotes", "device-1"): SplitProgress(1, 10)}
         # The spool that was offered the same ordinal, and never heard so, is gone; its hello was slow.
-        world.net.deliver(lost.topic, hello(lost, 2))
+        world.net.deliver(lost.topic, lost.hello(2))
         await world.net.until(lambda: bool(offers(world, lost)))
         assert offers(world, lost)[0].ordinal == 3
         fresh.time, fresh.number = 10, 1

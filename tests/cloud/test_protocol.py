@@ -176,7 +176,7 @@ def test_fresh_epoch_is_told_where_its_device_stands_and_the_old_one_is_over(tmp
         world.net.deliver(device.topic, device.schemas(), device.quotes(1.0, 2.0))
         fresh = TestDevice(epoch=b"epoch--2")
         # All in one group: the answer waits until the old epoch's last batch is durable.
-        world.net.deliver(device.topic, fresh.hello(), device.quotes(3.0))
+        world.net.deliver(device.topic, fresh.hello(2), device.quotes(3.0))
         await world.net.until(lambda: bool(world.net.welcomes(fresh)))
         said = world.net.welcomes(fresh)[0]
         assert said.epoch == fresh.epoch
@@ -202,13 +202,13 @@ def test_hello_is_answered_after_a_restart_and_a_damaged_one_is_not(tmp_path: Pa
     async def first(world: Running, device: TestDevice) -> None:
         world.net.deliver(device.topic, device.schemas(), device.quotes(1.0))
         await world.net.acked(device)
-        damaged = bytearray(fresh.hello())
+        damaged = bytearray(fresh.hello(2))
         damaged[-10] ^= 1
-        world.net.deliver(device.topic, bytes(damaged), fresh.hello())
+        world.net.deliver(device.topic, bytes(damaged), fresh.hello(2))
         await world.net.until(lambda: bool(world.net.welcomes(fresh)))
 
     async def second(world: Running, device: TestDevice) -> None:
-        world.net.deliver(device.topic, fresh.hello())
+        world.net.deliver(device.topic, fresh.hello(2))
         await world.net.until(lambda: bool(world.net.welcomes(fresh)))
         assert world.net.welcomes(fresh)[0].positions == {("quotes", "device-1"): SplitProgress(1, 10)}
         world.net.deliver(device.topic, fresh.schemas())

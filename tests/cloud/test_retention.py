@@ -99,7 +99,7 @@ def test_ingest_goes_on_while_and_after_rows_go(tmp_path: Path, capsys: pytest.C
             await asyncio.to_thread(retain, tmp_path, OLD, FAR_US)
             fresh = TestDevice(epoch=b"epoch--2")
             fresh.time = 30
-            world.net.deliver(fresh.topic, fresh.schemas(), fresh.quotes(4.0))
+            world.net.deliver(fresh.topic, fresh.hello(2), fresh.schemas(), fresh.quotes(4.0))
             await world.net.acked(fresh)
 
     asyncio.run(run())

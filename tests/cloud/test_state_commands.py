@@ -110,7 +110,7 @@ def play_more(folder: Path) -> None:
     async def run() -> None:
         async with running(make_config(folder, ("device-1", "device-2"))) as world:
             device = TestDevice("device-2", b"epoch--2")
-            world.net.deliver(device.topic, device.schemas(), device.quotes(9.0))
+            world.net.deliver(device.topic, device.hello(2), device.schemas(), device.quotes(9.0))
             await world.net.acked(device)
 
     asyncio.run(run())

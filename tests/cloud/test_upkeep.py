@@ -248,7 +248,7 @@ def test_running_ingest_merges_and_notices_that_it_is_fenced(
             await world.counted(Counter.SEGMENTS_MERGED, SEGMENTS)
             device = TestDevice(epoch=b"epoch--2")
             device.time = 1_000
-            world.net.deliver(device.topic, device.schemas(), device.quotes(77.0))
+            world.net.deliver(device.topic, device.hello(2), device.schemas(), device.quotes(77.0))
             await world.net.acked(device)
             successor = SqliteLedger(tmp_path)
             await successor.open()

@@ -39,6 +39,8 @@ class Counter(StrEnum):
     """Batches whose digest is not that of their bytes: refused, asked for again."""
     CLOSED_EPOCH_BATCHES = "closed_epoch_batches"
     """Batches of an epoch that a later one has replaced: refused, quarantined if they were never appended."""
+    UNOPENED_BATCHES = "unopened_batches"
+    """Batches of an epoch that no hello has opened, while another is open: refused, with an alarm."""
     REORDERED_BATCHES = "reordered_batches"
     """Batches that came before one they follow on, and waited for it."""
     WAITING_DROPPED = "waiting_dropped"

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from geartrain.errors import DiskError, GeartrainError, LedgerError, NetError
 from geartrain.ports import Clock, Disk, LedgerStore, Net, Randomness, StoredSegment
+from geartrain.ports.buggify import buggify
 from geartrain.wire.topics import up_filter
 from geartrain_cloud.ingest.advance import INTERVAL_S, Advance
 from geartrain_cloud.ingest.alarm import Alarm
@@ -188,6 +189,8 @@ class Ingest:
 
     async def _gather(self) -> None:
         """Wait for more to commit at once, until the time is up or the group is full."""
+        if buggify("tiny group commit", 0.3):
+            return
         async with asyncio.TaskGroup() as tasks:
             timer = tasks.create_task(self._ring())
             await self._due.wait()

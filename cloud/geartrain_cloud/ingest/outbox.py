@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from geartrain.ports import AckCursor, Clock, ClosedEpoch, Connection
+from geartrain.ports.buggify import buggify
 from geartrain.wire.control import encode_control
 from geartrain.wire.envelope import Ack, Nack, NackReason, Offer, Welcome
 from geartrain.wire.topics import ack_topic
@@ -76,6 +77,8 @@ class Outbox:
         """Publish what is here and what comes, until the connection breaks with `NetError`."""
         while True:
             await self._filled.wait()
+            if buggify("slow ack", 0.1):
+                await self._clock.sleep(0.5)
             # What is taken here is lost if the connection breaks: the devices send again, and are answered.
             last_acks, self._last_acks = self._last_acks, {}
             acks, self._acks = self._acks, {}

@@ -1,8 +1,8 @@
 """The order of batches: which epoch and seq a batch is, whether its turn has come, and what to answer if not.
 
 Stands between a checked header and the content. Guarantees: of each epoch, batches are appended strictly in
-seq order and each once; an epoch takes over only by a batch whose digest proves it, and the one before is
-then closed for good; a gap is passed only when the device has said twice that it cannot fill it.
+seq order and each once; an epoch takes over only by a hello that knows how many came before it, and the one
+before is then closed for good; a gap is passed only when the device has said twice that it cannot fill it.
 """
 
 from __future__ import annotations
@@ -62,10 +62,13 @@ class Sequencer:
         if not arrival.header.seq:
             self._take_unsequenced(stream, arrival)
             return
-        if stream.current is not None and epoch == stream.current.epoch:
+        if stream.current is None:
+            lineage = self._candidate(stream, epoch)
+        elif epoch == stream.current.epoch:
             lineage = stream.current
         else:
-            lineage = self._candidate(stream, epoch)
+            self._refuse_unopened(stream, arrival)
+            return
         place = lineage.place(arrival)
         if place is Place.PAST:
             await self._answer_past(stream, lineage, arrival)
@@ -100,12 +103,18 @@ class Sequencer:
 
     def _greet(self, stream: DeviceStream, epoch: bytes, ordinal: int) -> None:
         """Open the epoch, so that nothing of the one before is appended behind the answer, and answer once
-        that is durable. A hello that says it is the how manieth, and comes after that one, opens nothing: it
-        may have been on its way while a later epoch began.
+        that is durable.
+
+        Which of two epochs is the later one, their random names do not say, nor does the order in which they
+        are first heard of: the network may have held one up. So it is the ledger that numbers them. A hello
+        says which ordinal it takes itself for, and opens its epoch only if that is beyond the one that is
+        open; else it is offered the next, which only an agent that still lives can answer. Of an older epoch
+        that was never opened nobody does: its spool was gone before the newer one was made. Of two that were
+        offered the same ordinal the first to answer has it, and the other, if it lives, is offered one more.
         """
         if stream.current is None or stream.current.epoch != epoch:
             known = 0 if stream.cursor is None else stream.cursor.ordinal
-            if 0 < ordinal <= known:
+            if known and ordinal <= known:
                 self._outbox.offer(stream.device, stream.flow, epoch, known + 1)
                 return
             self._group.open_epoch(self._open_epoch(stream, self._candidate(stream, epoch)))
@@ -113,6 +122,18 @@ class Sequencer:
             self._outbox.welcome(stream.durable)
         else:
             stream.greeted = epoch
+
+    def _refuse_unopened(self, stream: DeviceStream, arrival: Arrival) -> None:
+        """Refuse a batch of an epoch that is not open while another is.
+
+        An agent sends batches only once its epoch was opened, so the ledger knew this one and forgot it, or
+        was exchanged for an older one. A living agent then begins a new epoch, and says hello.
+        """
+        header = arrival.header
+        self._counters.add(Counter.UNOPENED_BATCHES)
+        reason = f"batch {header.seq} is of epoch {header.epoch.hex()}, which no hello has opened"
+        self._alarm.warn(Counter.UNOPENED_BATCHES, stream.name, reason)
+        self._outbox.nack(stream.device, stream.flow, header.epoch, max(header.seq, 1), NackReason.CLOSED)
 
     def _refuse_closed(self, stream: DeviceStream, closed: ClosedEpoch, arrival: Arrival) -> None:
         if stream.durable is None or stream.durable.ordinal <= closed.ordinal:

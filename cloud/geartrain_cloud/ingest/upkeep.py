@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from geartrain.errors import DiskError, LedgerError
 from geartrain.ports import Clock, Disk, HeldSegment, LedgerStore, ReplacedFile, StoredSegment, position_key
+from geartrain.ports.buggify import buggify
 from geartrain_cloud.ingest.alarm import Alarm
 from geartrain_cloud.ingest.counters import Counter, Counters
 from geartrain_cloud.log.part import segment_digest
@@ -192,7 +193,8 @@ def _run(several: Sequence[HeldSegment], limit: int, but: set[str]) -> list[Held
             len(run) == MERGE_MAX or sum(r.segment.size for r in run) + one.segment.size > MERGED_BYTES_MAX
         )
         if not is_small or is_full:
-            if len(run) >= MERGE_MIN and _is_balanced(run):
+            at_once = len(run) > 1 and buggify("merge at once", 0.5)
+            if at_once or (len(run) >= MERGE_MIN and _is_balanced(run)):
                 return run
             run = []
         if one is not None and is_small:
