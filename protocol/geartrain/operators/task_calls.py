@@ -21,10 +21,10 @@ from geartrain.runtime.state import StepState
 from geartrain.task import Task
 
 
-def initial_states(step: str, kind: Any, initial: Mapping[Any, Any] | None) -> dict[bytes, bytes]:
+def initial_states(where: str, kind: Any, initial: Mapping[Any, Any] | None) -> dict[bytes, bytes]:
     """The saved form of states by encoded key; raises `SchemaError` for what cannot be a key or a state."""
     if initial is not None and kind is None:
-        raise SchemaError(f"step {step!r}: its task keeps no state, so there is none to begin with")
+        raise SchemaError(f"{where}: its task keeps no state, so there is none to begin with")
     found = {}
     for key, value in (initial or {}).items():
         try:
@@ -32,13 +32,13 @@ def initial_states(step: str, kind: Any, initial: Mapping[Any, Any] | None) -> d
             msgspec.msgpack.decode(raw, type=kind)
             found[encode_key(key)] = raw
         except (TypeError, ValueError, OverflowError, msgspec.MsgspecError, SchemaError) as error:
-            raise SchemaError(f"step {step!r}: the initial state of key {key!r}: {error}") from None
+            raise SchemaError(f"{where}: the initial state of key {key!r}: {error}") from None
     return found
 
 
 def fresh_states(step: str, kind: Any, initial: Mapping[Any, Any] | None) -> Callable[[bytes], Any]:
     """A function that makes the first state of an encoded key."""
-    saved = initial_states(step, kind, initial)
+    saved = initial_states(f"step {step!r}", kind, initial)
     if kind is None:
         return lambda key: None
     decode = msgspec.msgpack.Decoder(kind).decode

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from geartrain.event_time import END_OF_TIME
 from geartrain.graph import Graph
 from geartrain.operators.source import SourceOperator
+from geartrain.ports import Clock, Randomness
 from geartrain.ports.spool import SplitProgress
 from geartrain.runtime.fragment import Fragment, Output
 from geartrain.runtime.splits import SplitTracker
@@ -39,11 +40,14 @@ class LocalRun:
         device: str = "local",
         backend: StateBackend | None = None,
         positions: Mapping[tuple[str, str], SplitProgress] | None = None,
+        clock: Clock | None = None,
+        randomness: Randomness | None = None,
     ) -> None:
-        """`backend` and `positions`: where a former run got to; raises `SourceError` when a source cannot
-        open.
+        """`backend` and `positions`: where a former run got to; `clock` and `randomness`: for tasks that are
+        not replayable. Raises `SourceError` when a source cannot open.
         """
-        self.fragment = Fragment(graph, [s.id for s in graph.steps], backend)
+        steps = [s.id for s in graph.steps]
+        self.fragment = Fragment(graph, steps, backend, clock=clock, randomness=randomness)
         self.progress = Progress(positions=dict(positions or {}))
         self._splits: list[tuple[SplitTracker, Split]] = []
         self._sources = [step.id for step in graph.sources()]

@@ -59,7 +59,9 @@ async def _run(graph: Graph, saved: Saved, rows_max: int) -> None:
     run = LocalRun(graph, backend=DictBackend(dict(saved.state)), positions=saved.positions)
     async for output in run.outputs(rows_max):
         for at, value in run.fragment.changes().items():
-            if value is not None:
+            if value is None:
+                saved.state.pop(at, None)
+            else:
                 saved.state[at] = value
         saved.positions.update(run.progress.positions)
         _keep(graph, saved.results, output)
