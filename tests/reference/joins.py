@@ -50,9 +50,9 @@ def _join(
     for lefts in by_key(inputs[0]):
         for left in lefts:
             found = [r for r in rights.get(encode_key(left.key), []) if reaches(left, r)]
-            at = (left.name, left.number, left.path)
+            at = (left.time, left.name, left.number, left.path)
             results: list[tuple[int, tuple[Any, ...], Any]] = [
-                (max(left.time, r.time), (*at, r.name, r.number, r.path), r.value) for r in found
+                (max(left.time, r.time), (*at, r.time, r.name, r.number, r.path), r.value) for r in found
             ]
             if not found and operator.how == "left":
                 results.append((min(alone(left), END_OF_TIME - 1), at, None))

@@ -77,7 +77,7 @@ class _Broadcasting:
             self._keep_table(self._cells.get(_TABLE).small + rows)
         elif rows:
             first = min(rows, key=HeldRow.order)
-            self._keep_main(_MAIN + encode_key((first.name, first.number, first.path)), rows)
+            self._keep_main(_MAIN + encode_key(first.order()), rows)
         self._cells.save()
         return Batch([], [], [], [])
 

@@ -146,7 +146,7 @@ class Joining:
 
     def _alone(self, row: HeldRow[Any]) -> _Fate:
         time = min(self._reach.unmatched_time(row.time), END_OF_TIME - 1)
-        return _Fate(time, encode_key((row.name, row.number, row.path)), row.value, None)
+        return _Fate(time, encode_key(row.order()), row.value, None)
 
     def _results(self, fates: list[_Fate]) -> Batch:
         out = Batch([], [], [], [], [])
@@ -175,5 +175,5 @@ def _time(row: HeldRow[Any]) -> int:
 
 
 def _pair(left: HeldRow[Any], right: HeldRow[Any]) -> _Fate:
-    path = encode_key((left.name, left.number, left.path, right.name, right.number, right.path))
+    path = encode_key((*left.order(), *right.order()))
     return _Fate(max(left.time, right.time), path, left.value, right.value)
