@@ -227,6 +227,7 @@ class Agent:
             if is_it:
                 life.welcome = None
         if is_fresh:
+            life.intake.advance(life.fragment)
             await self._commit(life)  # those that have ended before move the watermarks now
 
     async def _greet(self, life: _Life) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from geartrain.batch import DeadLetter
 from geartrain.errors import ConfigError, SourceError
-from geartrain.event_time import END_OF_TIME
+from geartrain.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.operators.source import SourceOperator
 from geartrain.placement import Plan
 from geartrain.ports import Clock
@@ -74,6 +74,7 @@ class Intake:
         self._feeds: list[_Feed] = []
         self._positions: dict[tuple[str, str], SplitProgress] = {}
         self._moved: set[tuple[str, str]] = set()
+        self._told: dict[str, int] = {}
         self.epoch = b""
         """Stands in the origins of what cannot be read again: a fresh spool counts from 0 once more."""
 
@@ -91,6 +92,8 @@ class Intake:
             feed.live = bool(getattr(split, "live_clock", False))  # of a `LiveSplit`
             feed.idle_after_us, feed.heard_s = self._idle_after_us[step], self._clock.monotonic_s()
             self._feeds.append(feed)
+        sources = [step.id for step in self._plan.graph.sources()]
+        self._told = {s: START_OF_TIME if self.holds else self._watermark(frozenset((s,))) for s in sources}
 
     @property
     def holds(self) -> bool:
@@ -115,7 +118,7 @@ class Intake:
                 await self._replay(feed, at, fragment)
             moved[feed.tracker.step, feed.tracker.name] = feed.tracker.progress = at
         if stateful:
-            self._advance(fragment, positions)  # what fires up to there was sent in a former life, too
+            self.advance(fragment, positions)  # what fires up to there was sent in a former life, too
             fragment.take()
         for feed in self._feeds:
             feed.held = False
@@ -152,15 +155,18 @@ class Intake:
                 continue
             rows += await self._read_split(feed, fragment, counters, min(limit - rows, self._read_max))
         if not self.holds:  # else what fires by rows of this life could not be told from a former one's
-            self._advance(fragment)
+            self.advance(fragment)
         return rows
 
-    def _advance(
+    def advance(
         self, fragment: Fragment, former: Mapping[tuple[str, str], SplitProgress] | None = None
     ) -> None:
         """Tell the fragment how far each source is, or was in a former life."""
         for step in self._plan.graph.sources():
-            fragment.advance(step.id, self._watermark(frozenset((step.id,)), former))
+            watermark = self._watermark(frozenset((step.id,)), former)
+            fragment.advance(step.id, watermark)
+            if former is None:
+                self._told[step.id] = watermark
 
     def _watermark(
         self,
@@ -208,8 +214,14 @@ class Intake:
         return replace(letter, origin=replace(letter.origin, path=self.epoch))
 
     def progress(self) -> Progress:
-        """The watermark of each channel, the min over the splits of its sources, and all positions."""
-        watermarks = {channel.id: self._watermark(channel.sources) for channel in self._plan.channels}
+        """The watermark of each channel, the min over its sources, and all positions.
+
+        Of each source it is the one that the fragment was told: beyond that it may still hold rows.
+        """
+        watermarks = {
+            channel.id: min((self._told[source] for source in channel.sources), default=END_OF_TIME)
+            for channel in self._plan.channels
+        }
         trackers = [feed.tracker for feed in self._feeds if not feed.held]
         return Progress(watermarks, self._positions | {(t.step, t.name): t.progress for t in trackers})
 
