@@ -40,6 +40,13 @@ class LogWriter:
         codec = self._codecs[channel]
         values, times, names, numbers = (list(c) for c in zip(*records, strict=True))
         rows = ColumnBatch(codec.to_columns(values), times, names, numbers)
+        return self.append_rows(channel, rows, rows_per_entry=rows_per_entry, clock=clock)
+
+    def append_rows(
+        self, channel: str, rows: ColumnBatch, *, rows_per_entry: int = 1_000, clock: int | None = None
+    ) -> str:
+        """As `append`, of rows as columns."""
+        codec = self._codecs[channel]
         self._segments += 1
         name = f"segments/{channel}-{self._segments}.arrow"
         path = self.folder / name

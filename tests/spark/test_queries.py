@@ -20,11 +20,12 @@ from geartrain.letters import Letter
 from geartrain.placement import make_plan
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.sinks.layout import TableError
+from geartrain_cloud.sinks.opening import open_tables
 from geartrain_cloud.sinks.sqlite import SqliteTables
+from geartrain_cloud.sinks.store import Tables
 from geartrain_cloud.sinks.tables import rows
 from geartrain_cloud.spark.checkpoint import open_checkpoint, remove_checkpoint
 from geartrain_cloud.spark.compile import KEYED, STATELESS, compile_queries
-from geartrain_cloud.spark.driver import declare_tables
 from geartrain_cloud.spark.errors import QueryError
 from geartrain_cloud.spark.shards import SHARDS
 from geartrain_cloud.spark.status import query_clock
@@ -58,8 +59,7 @@ class Cloud:
         """Run the queries until they stand at the end of the log (and `again`: have run something), then
         stop.
         """
-        tables = SqliteTables(self.tables_file)
-        declare_tables(tables, self.plan)
+        tables = open_tables(self.plan.graph, self.tables_file)
         running: list[RunningQuery] = []
         try:
             for query in compile_queries(self.plan):
@@ -73,7 +73,7 @@ class Cloud:
             tables.close()
         return {one.query.name: one for one in running}
 
-    def _wait(self, tables: SqliteTables, running: Sequence[RunningQuery], again: bool) -> None:
+    def _wait(self, tables: Tables, running: Sequence[RunningQuery], again: bool) -> None:
         newest = self.reader.positions("sums")
         deadline = time.monotonic() + WAIT_S
         while time.monotonic() < deadline:

@@ -14,11 +14,11 @@ from geartrain.placement import make_plan
 from geartrain.ports import QueryProgress
 from geartrain_cloud.log.queries import registered
 from geartrain_cloud.log.reader import LogReader
-from geartrain_cloud.sinks.sqlite import SqliteTables
+from geartrain_cloud.sinks.opening import open_tables
 from geartrain_cloud.spark.checkpoint import Checkpoint, open_checkpoint
 from geartrain_cloud.spark.compile import Query, compile_queries
 from geartrain_cloud.spark.config import read_config
-from geartrain_cloud.spark.driver import Driver, declare_tables
+from geartrain_cloud.spark.driver import Driver
 from geartrain_cloud.spark.micro_batch import MicroBatchWriter
 from geartrain_cloud.spark.shards import SHARDS
 from tests.spark.flows import sums_flow
@@ -55,8 +55,7 @@ def test_log_is_let_go_one_micro_batch_behind(tmp_path: Path, caplog: pytest.Log
     plan = make_plan(sums_flow().graph(), "cloud")
     query = compile_queries(plan)[-1]
     checkpoint = open_checkpoint(tmp_path / "checkpoint", query, SHARDS)
-    tables = SqliteTables(tmp_path / "tables.sqlite")
-    declare_tables(tables, plan)
+    tables = open_tables(plan.graph, tmp_path / "tables.sqlite")
     tables.attach(query.name, checkpoint.identity, has_run=False)
     writer = MicroBatchWriter(checkpoint, tables, LogReader(log.folder), "sums")
     for batch_id, position in ((0, 10), (1, 25), (2, 40)):

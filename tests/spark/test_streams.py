@@ -21,11 +21,11 @@ from geartrain.event_time import END_OF_TIME
 from geartrain.letters import Letter
 from geartrain.placement import make_plan
 from geartrain_cloud.log.reader import LogReader
-from geartrain_cloud.sinks.sqlite import SqliteTables
+from geartrain_cloud.sinks.opening import open_tables
+from geartrain_cloud.sinks.store import Tables
 from geartrain_cloud.sinks.tables import rows
 from geartrain_cloud.spark.checkpoint import Checkpoint, open_checkpoint
 from geartrain_cloud.spark.compile import Query, compile_queries
-from geartrain_cloud.spark.driver import declare_tables
 from geartrain_cloud.spark.shards import shard_labels
 from geartrain_cloud.spark.status import describe
 from geartrain_cloud.spark.streams import LogInput, RunningQuery, dropped_rows
@@ -53,7 +53,7 @@ class Place:
     spark: SparkSession
     folder: Path
     log: LogWriter
-    tables: SqliteTables
+    tables: Tables
     queries: tuple[Query, ...]
 
     def checkpoint(self, query: Query) -> Checkpoint:
@@ -70,8 +70,7 @@ class Place:
 @pytest.fixture
 def place(spark: SparkSession, tmp_path: Path) -> Place:
     plan = make_plan(sums_flow().graph(), "cloud")
-    tables = SqliteTables(tmp_path / "tables.sqlite")
-    declare_tables(tables, plan)
+    tables = open_tables(plan.graph, tmp_path / "tables.sqlite")
     log = LogWriter(tmp_path / "log", "sums", {"readings": Reading, "_dead_letters": Letter, "_late": Letter})
     return Place(spark, tmp_path, log, tables, compile_queries(plan))
 

@@ -1,0 +1,70 @@
+"""I1 on real Spark, in the small: a few random flows in one run, stopped in the middle and gone on."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from pyspark.sql import SparkSession
+
+from tests.reference.comparison import check_equal
+from tests.reference.flows import Case, cases
+from tests.spark.case_log import answer_of, log_of
+from tests.spark.many_flows import kinds, many
+from tests.spark.spark_run import SparkRun
+
+FLOWS = 8
+
+
+def drawn(number: int, *, examples: int, start: int) -> list[Case]:
+    """`number` of `examples` random flows: first those that bring most kinds of operators not seen twice."""
+    found: list[Case] = []
+
+    @seed(start)
+    @settings(
+        max_examples=examples,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(cases())
+    def draw(case: Case) -> None:
+        found.append(case)
+
+    draw()
+    chosen: list[Case] = []
+    seen: dict[str, int] = {}
+    while len(chosen) < number:
+        best = max(found, key=lambda case: (sum(seen.get(k, 0) < 2 for k in kinds(case)), len(case.code)))
+        found.remove(best)
+        chosen.append(best)
+        for kind in kinds(best):
+            seen[kind] = seen.get(kind, 0) + 1
+    return chosen
+
+
+def check_flows(spark: SparkSession, folder: Path, flows: list[Case], number: int, *, restart: bool) -> None:
+    """One run of several flows, each under one of its cuts; restart: stopped in mid-run and gone on."""
+    together, rng = many(flows), random.Random(number)
+    plan = together.plan(rng)
+    log = list(log_of(plan, together.world, rng))
+    rows = sum(len(entry.rows) for entry in log if entry.rows is not None)
+    run = SparkRun(spark, folder, plan, rows_max=max(1, rows // len(plan.channels) // 2))
+    half = len(log) // 2
+    run.append(log[:half])
+    run.run(batches=1 if restart else None)
+    run.append(log[half:])
+    run.run()
+    run.log.close()
+    try:
+        check_equal(answer_of(together.graph, run.store.sinks), together.answer())
+    except AssertionError as error:
+        raise AssertionError(
+            "\n".join([str(error), f"cut: {sorted(plan.cut.edge)}", *map(repr, flows)])
+        ) from error
+
+
+def test_random_flows_on_spark_equal_the_reference(spark: SparkSession, tmp_path: Path) -> None:
+    check_flows(spark, tmp_path, drawn(FLOWS, examples=60, start=1), 1, restart=True)
