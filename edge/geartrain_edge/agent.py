@@ -19,6 +19,7 @@ from geartrain.event_time import START_OF_TIME
 from geartrain.operators.conform import describe
 from geartrain.placement import Plan
 from geartrain.ports import Clock, Net, Randomness, SpoolCommit, SpooledBatch, SpoolImage, SpoolStore
+from geartrain.ports.buggify import buggify
 from geartrain.runtime.fragment import Fragment
 from geartrain.runtime.state import DictBackend
 from geartrain.wire.envelope import EPOCH_BYTES, Welcome
@@ -292,7 +293,7 @@ class Agent:
         while rows < settings.records_max and not self._stopping:
             came = await life.intake.read(life.fragment, life.counters, settings.records_max - rows)
             rows += came
-            if not came or clock.monotonic_s() >= due_s:
+            if not came or clock.monotonic_s() >= due_s or buggify("early flush", 0.3):
                 break
         return rows
 

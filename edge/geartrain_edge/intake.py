@@ -16,6 +16,7 @@ from geartrain.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.operators.source import SourceOperator
 from geartrain.placement import Plan
 from geartrain.ports import Clock
+from geartrain.ports.buggify import buggify
 from geartrain.ports.spool import SplitProgress
 from geartrain.runtime.fragment import Fragment
 from geartrain.runtime.splits import SplitTracker
@@ -153,7 +154,8 @@ class Intake:
         for feed in self._feeds:
             if rows >= limit or feed.held or feed.tracker.progress.ended:
                 continue
-            rows += await self._read_split(feed, fragment, counters, min(limit - rows, self._read_max))
+            most = 1 if buggify("poll of one row", 0.3) else min(limit - rows, self._read_max)
+            rows += await self._read_split(feed, fragment, counters, most)
         if not self.holds:  # else what fires by rows of this life could not be told from a former one's
             self.advance(fragment)
         return rows

@@ -25,6 +25,7 @@ from geartrain.ports import (
     SpoolStore,
     SpoolTip,
 )
+from geartrain.ports.buggify import buggify
 from geartrain.wire.codec import decode_control, encode_envelope
 from geartrain.wire.envelope import Ack, Control, Envelope, Nack, NackReason, Offer, Welcome
 from geartrain.wire.topics import ack_topic, up_topic
@@ -148,6 +149,8 @@ class Uplink:
             if self._schemas_due and self.hooks is not None:
                 self._schemas_due = False
                 await connection.publish(self._up, encode_envelope(self.hooks.schemas()))
+            if buggify("read again from the spool", 0.05):
+                await window.forget()
             batch = await window.next()
             if self.asks:  # a new epoch has begun meanwhile
                 continue
@@ -381,7 +384,9 @@ class Uplink:
                 raise NetError(
                     f"ingest has said nothing for {settings.silence_ms / 1_000:g} s: connecting anew"
                 )
-            elif self._window.waiting and now_s - self._progress_s >= self._resend_s:
+            elif self._window.waiting and (
+                now_s - self._progress_s >= self._resend_s or buggify("resend at once", 0.1)
+            ):
                 self._counters.add("resends")
                 self._progress_s = now_s
                 self._resend_s = min(self._resend_s * 2, settings.resend_ms_max / 1_000)
@@ -393,6 +398,8 @@ class Uplink:
         while True:
             await self._acked.wait()
             self._acked.clear()
+            if buggify("late trim", 0.1):
+                await self._effects.clock.sleep(1)
             async with self._backlog.lock:
                 seq, freed_bytes = self._window.acked, self._freed_bytes
                 self._freed_bytes = 0

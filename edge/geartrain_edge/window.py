@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from geartrain.errors import SpoolError
+from geartrain.ports.buggify import buggify
 from geartrain.ports.spool import SpooledBatch, SpoolStore
 from geartrain_edge.backlog import Backlog
 from geartrain_edge.gaps import is_intact
@@ -58,6 +59,8 @@ class Window:
         end = self._batches[-1].seq if self._batches else self.acked
         room = self._batches_max - len(self._batches)
         if end >= self._backlog.last_seq or room <= 0 or self._full():
+            return False
+        if self._batches and buggify("window of one", 0.5):
             return False
         loaded = False
         for batch in await self._store.read(end, min(room, _READ_MAX)):

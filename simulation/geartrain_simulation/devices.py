@@ -97,6 +97,7 @@ def ingest_config(seed: int, flow: str, channels: Sequence[str], devices: Sequen
         group_commit_ms=random.choice((1, 20, 100)),
         group_rows_max=random.choice((1, 20, 50_000)),
         waiting_batches_max=random.choice((2, 16, 256)),
+        merge_grace_s=random.choice((0.5, 60.0)),
         nack_interval_ms=random.choice((10, 100)),
         status_interval_ms=5_000,
     )

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from geartrain.placement import make_plan
 from geartrain.ports import Disk
+from geartrain.ports.buggify import let_points_strike
 from geartrain_cloud.ingest.ingest import Ingest
 from geartrain_edge.agent import Agent
 from geartrain_edge.errors import AlarmError
@@ -33,7 +34,7 @@ from geartrain_simulation.net import SimNet
 from geartrain_simulation.platter import Platter
 from geartrain_simulation.randomness import SimRandomness
 from geartrain_simulation.readings import Sensor, expected_rows, make_graph
-from geartrain_simulation.segments import Row, encode_plain
+from geartrain_simulation.segments import Row, encode_plain, merge_plain
 from geartrain_simulation.spark_model import SparkModel
 from geartrain_simulation.spools import SimSpoolStore, SpoolBook
 from geartrain_simulation.strikes import Targets, arrange
@@ -103,7 +104,8 @@ class Fleet:
         self.world = World(seed)
         self._programs = programs if programs is not None else Programs()
         self.size = size if size is not None else Size()
-        self._plot, self._retired = plot, set[str]()
+        self._plot, self._retired, self._points = plot, set[str](), set[str]()
+        self._rare = self.world.random("buggify")
         if devices is None and (size is not None or plot is not None):
             devices = recorded_devices(self.size.devices, self.size.records, seed)
         self.devices = tuple(draw_devices(seed) if devices is None else devices)
@@ -132,6 +134,7 @@ class Fleet:
 
     def run(self) -> Outcome:
         """Run to the end; raises the first breach of a rule, or any other failure."""
+        let_points_strike(self._strikes)
         try:
             self.world.run(self._story(), self.size.limit_s)
             self.checkers.check_log(self._expected(), bounded=not self.sensors)
@@ -145,7 +148,14 @@ class Fleet:
                 dict(self.ledger.counters),
             )
         finally:
+            let_points_strike(None)
             self.world.close()
+
+    def _strikes(self, name: str, p: float) -> bool:
+        if name not in self._points or self._rare.random() >= p:
+            return False
+        self.world.note("world", "buggify", name)
+        return True
 
     def _expected(self) -> dict[str, dict[str, list[Row]]]:
         """What is known beforehand: the rows of devices that only replay, and keep their spools."""
@@ -184,6 +194,7 @@ class Fleet:
                 self.spools,
                 self.checkers,
                 self.climate,
+                self._points,
             ),
             self.faults,
         )
@@ -236,7 +247,9 @@ class Fleet:
         ledger = SimLedgerStore(process, self.ledger)
         disk = self._programs.disk(process, self.platter)
         net, clock, randomness = SimNet(process, self.broker), SimClock(process), SimRandomness(process)
-        ingest = self._programs.ingest(self._config, ledger, disk, net, clock, encode_plain, randomness)
+        ingest = self._programs.ingest(
+            self._config, ledger, disk, net, clock, encode_plain, randomness, merge_plain
+        )
         process.on_stop = ingest.stop
         self.checkers.watch_ingest("ingest", ingest, self._config)
         await ingest.run()

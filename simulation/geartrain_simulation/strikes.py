@@ -30,7 +30,9 @@ FLAP_S = 0.15
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """What there is to strike. `spools`: by device; `climate`: what effects meet without any fault."""
+    """What there is to strike. `spools`: by device; `climate`: what effects meet without any fault;
+    `points`: those of `buggify` that may strike now.
+    """
 
     world: World
     flow: str
@@ -39,6 +41,7 @@ class Targets:
     spools: Mapping[str, SpoolBook]
     checkers: Checkers
     climate: Faults
+    points: set[str]
 
 
 def arrange(targets: Targets, faults: Sequence[Fault]) -> None:
@@ -56,6 +59,7 @@ def heal(targets: Targets) -> None:
     targets.world.note("world", "heal")
     targets.broker.faults = targets.climate
     targets.broker.inbox_max = INBOX_MAX
+    targets.points.clear()
     for node in targets.world.nodes.values():
         node.faults = targets.climate
         node.offset.drift_ppm = 0.0
@@ -192,6 +196,7 @@ _ARRANGERS: dict[str, Callable[[Targets, Fault], None]] = {
     "drift": _drift,
     "jump": _at(_jump),
     "1970": _without_battery,
+    "buggify": lambda targets, fault: targets.points.add(fault.point),
     "restore": _at(_restore),
     "delete": _at(_delete),
     "flip": _at(_flip),

@@ -38,7 +38,7 @@ class Fault:
 
     kind: one of `KINDS`; node: whom it strikes, empty for the broker and the net; at_s, for_s: from when and
     for how long, virtual seconds; rate: of each effect; reach: how far, in the kind's own unit; point, nth:
-    where a kill strikes.
+    where a kill strikes, or which point of `buggify` does.
     """
 
     kind: str
@@ -78,9 +78,14 @@ LOSSES = ("lost", "torn", "reordered")
 TIMED = ("stop", "cut", "silence", "one way up", "one way down", "flap", "forget", "take over")
 CLOCKS = ("offset", "drift", "jump", "1970")
 SPOOLS = ("restore", "delete", "flip")
+POINTS = (
+    *("early flush", "poll of one row", "window of one", "resend at once", "read again from the spool"),
+    *("late trim", "slow ack", "tiny group commit", "merge at once"),
+)
+"""The points of `geartrain.ports.buggify` in agent and ingest."""
 KINDS = (
     *(*NET_RATES, *DISK_RATES, *LOSSES, *TIMED, *CLOCKS, *SPOOLS),
-    *("kill", "power loss", "broker crash", "queue limit"),
+    *("kill", "power loss", "broker crash", "queue limit", "buggify"),
 )
 """Every kind of fault, by the name that leaves it out."""
 
@@ -89,6 +94,8 @@ def draw_faults(seed: int, devices: Sequence[Device]) -> list[Fault]:
     """The faults of a run: of each kind none in some runs, and much in others."""
     names = [device.name for device in devices]
     faults = _net_faults(Random(f"{seed}/net faults"))
+    random = Random(f"{seed}/buggify")
+    faults += [Fault("buggify", point=point) for point in POINTS if random.random() < 0.3]
     for name in (*names, "ingest"):
         random = Random(f"{seed}/{name}/faults")
         faults += _crashes(random, name)

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
+import geartrain_cloud.ingest
+import geartrain_edge
+from geartrain.ports.buggify import buggify
 from geartrain_edge.settings import Policy
 from geartrain_simulation.devices import draw_devices
 from geartrain_simulation.faults import Faults
 from geartrain_simulation.fleet import Fleet, Outcome
-from geartrain_simulation.troubles import KINDS, Fault, draw_faults
+from geartrain_simulation.troubles import KINDS, POINTS, Fault, draw_faults
 
 SEEDS = 50
 PIECES = 5
@@ -64,6 +69,32 @@ def test_taking_out_a_fault_or_a_device_leaves_the_others_as_they_are() -> None:
         assert outcome.counters["records_logged"] > 0
     assert Fleet(4, devices=devices[:1]).run().counters["records_logged"] > 0
     assert Fleet(4, faults=[]).run().faults == {}
+
+
+def test_the_points_of_production_code_are_those_that_are_drawn() -> None:
+    roots = [Path(str(module.__file__)).parent for module in (geartrain_edge, geartrain_cloud.ingest)]
+    found = [
+        name
+        for root in roots
+        for file in root.rglob("*.py")
+        for name in re.findall(r'buggify\(\s*"([^"]+)"', file.read_text())
+    ]
+    assert sorted(found) == sorted(POINTS)
+
+
+def test_no_point_strikes_outside_of_a_run() -> None:
+    struck: list[str] = []
+    fleet = Fleet(1, faults=[Fault("buggify", point=point) for point in POINTS])
+    strikes = fleet._strikes
+
+    def noted(name: str, p: float) -> bool:
+        struck.append(name)
+        return strikes(name, p)
+
+    fleet._strikes = noted  # type: ignore[method-assign]
+    fleet.run()
+    assert set(struck) >= set(POINTS) - {"merge at once"}
+    assert not buggify("early flush", 1.0)
 
 
 def test_a_fault_says_what_it_does_in_one_line() -> None:

@@ -106,8 +106,8 @@ class Delivery:
         if self._term == self._ledger.term:
             return
         self._term = self._ledger.term
-        named = {entry.segment for entry in self._ledger.all_entries()}
+        named = {entry.segment for entry in self._ledger.all_entries()} | self._ledger.replaced.keys()
         for name in self._platter.matching(SEGMENTS):
-            term = int(name.rpartition("-")[2].partition(".")[0])
+            term = int(name.rpartition("-")[2].partition(".")[0].partition("m")[0])
             if term < self._term and name not in named:
                 self._breach("no orphans", f"ingest begins its term {self._term}, and {name} is still there")
