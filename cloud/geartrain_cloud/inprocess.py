@@ -23,6 +23,7 @@ from geartrain.operators.source import SourceOperator
 from geartrain.runtime.fragment import Output
 from geartrain.runtime.local import LocalRun
 from geartrain.schema import ColumnBatch, RowCodec
+from geartrain.sink import Table
 from geartrain_cloud.sinks.sqlite import SqliteTables
 from geartrain_cloud.sinks.tables import rows, table_names, write_json
 
@@ -100,7 +101,8 @@ def _declare(graph: Graph, tables: SqliteTables) -> dict[str, RowCodec]:
     for step in graph.sinks():
         if isinstance(step.operator, SinkOperator):
             codecs[step.id] = RowCodec(graph[step.inputs[0].step].out)
-            tables.declare(step.id, step.operator.table, codecs[step.id].schema)
+            sink = step.operator.table  # of whatever kind: here it is a table of its name
+            tables.declare(step.id, Table(sink.name, sink.key), codecs[step.id].schema)
     return codecs
 
 

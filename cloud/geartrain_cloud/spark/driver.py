@@ -25,11 +25,11 @@ from pyspark.sql import SparkSession
 from geartrain.errors import ConfigError, GeartrainError
 from geartrain.event_time import END_OF_TIME
 from geartrain.placement import Plan
-from geartrain.schema import derive
 from geartrain_cloud.ingest.alarm import plain
 from geartrain_cloud.log.queries import Registration
 from geartrain_cloud.log.reader import LogReader
-from geartrain_cloud.sinks.sqlite import SqliteTables
+from geartrain_cloud.sinks.opening import open_tables
+from geartrain_cloud.sinks.store import Tables
 from geartrain_cloud.spark.checkpoint import Checkpoint, open_checkpoint, remove_checkpoint
 from geartrain_cloud.spark.compile import Query, compile_queries
 from geartrain_cloud.spark.config import DriverConfig, read_config
@@ -120,13 +120,12 @@ class Driver:
                 _log.info("waiting for ingest to make its log in %s", self._config.log)
             time.sleep(_POLL_S)
 
-    def open_tables(self) -> SqliteTables:
+    def open_tables(self) -> Tables:
         """The flow's tables, declared, and emptied with all checkpoints where that was asked for.
 
         Raises `TableError` or `QueryError`.
         """
-        tables = SqliteTables(self._config.tables)
-        declare_tables(tables, self._plan)
+        tables = open_tables(self._plan.graph, self._config.tables)
         if self._reset:
             for query in self._queries:
                 self._unregister(query)
@@ -160,7 +159,7 @@ class Driver:
         _log.info("Spark started in %.1f s", time.monotonic() - began)
         return session
 
-    def _run_queries(self, session: SparkSession, tables: SqliteTables) -> None:
+    def _run_queries(self, session: SparkSession, tables: Tables) -> None:
         running: list[RunningQuery] = []
         log_input = LogInput(self._config.log, self._config.rows_max)
         try:
@@ -178,7 +177,7 @@ class Driver:
         self._status.show_last(describe(self._log, tables, running))
         self._status.enter("stopped" if self._stopping.is_set() else "finished")
 
-    def _watch(self, tables: SqliteTables, running: Sequence[RunningQuery]) -> None:
+    def _watch(self, tables: Tables, running: Sequence[RunningQuery]) -> None:
         while not self._stopping.is_set():
             for one in running:
                 one.check()
@@ -193,7 +192,7 @@ class Driver:
             self._status.show(lambda: describe(self._log, tables, running))
             self._stopping.wait(_POLL_S)
 
-    def _has_ended(self, tables: SqliteTables) -> bool:
+    def _has_ended(self, tables: Tables) -> bool:
         newest = self._log.positions(self._plan.graph.name)
         for query in self._queries:
             held = tables.positions(query.name)
@@ -202,14 +201,6 @@ class Driver:
             if query_clock(self._log, query, held) < END_OF_TIME:
                 return False
         return True
-
-
-def declare_tables(tables: SqliteTables, plan: Plan) -> None:
-    """Declare every sink of the flow; raises `TableError`."""
-    for step in plan.graph.sinks():
-        table = getattr(step.operator, "table", None)
-        if table is not None:
-            tables.declare(step.id, table, derive(plan.graph[step.inputs[0].step].out))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

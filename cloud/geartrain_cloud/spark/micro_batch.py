@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from geartrain.schema import ColumnBatch
 from geartrain_cloud.log.queries import Registration
 from geartrain_cloud.log.reader import LogReader
-from geartrain_cloud.sinks.sqlite import SqliteTables
+from geartrain_cloud.sinks.store import Tables
 from geartrain_cloud.spark.checkpoint import Checkpoint
 from geartrain_cloud.spark.pack import unpack
 
@@ -31,7 +31,7 @@ class Written:
 class MicroBatchWriter:
     """Called by Spark for each micro-batch of one query, from a thread of its own."""
 
-    def __init__(self, checkpoint: Checkpoint, tables: SqliteTables, log: LogReader, flow: str) -> None:
+    def __init__(self, checkpoint: Checkpoint, tables: Tables, log: LogReader, flow: str) -> None:
         self._checkpoint, self._tables, self._log, self._flow = checkpoint, tables, log, flow
         self._registration = Registration(log.folder, checkpoint.query, checkpoint.identity, flow)
         self.last = Written()

@@ -16,7 +16,7 @@ from typing import Any
 from geartrain.event_time import START_OF_TIME, format_time
 from geartrain_cloud.files import write_private
 from geartrain_cloud.log.reader import LogReader
-from geartrain_cloud.sinks.sqlite import SqliteTables
+from geartrain_cloud.sinks.store import Tables
 from geartrain_cloud.spark.compile import Query
 from geartrain_cloud.spark.streams import RunningQuery
 
@@ -65,7 +65,7 @@ class StatusFile:
         self._written_at = self._monotonic()
 
 
-def describe(log: LogReader, tables: SqliteTables, running: Sequence[RunningQuery]) -> dict[str, Any]:
+def describe(log: LogReader, tables: Tables, running: Sequence[RunningQuery]) -> dict[str, Any]:
     """How far the queries are; docs/data_files.md describes it. Raises `LedgerError` or `TableError`."""
     queries: dict[str, Any] = {}
     clocks: list[int] = []

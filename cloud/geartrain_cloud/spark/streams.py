@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from geartrain_cloud.log.reader import LogReader
-from geartrain_cloud.sinks.sqlite import SqliteTables
+from geartrain_cloud.sinks.store import Tables
 from geartrain_cloud.spark.chains import routed_rows, stateless_rows
 from geartrain_cloud.spark.checkpoint import Checkpoint
 from geartrain_cloud.spark.compile import Query
@@ -72,7 +72,7 @@ class RunningQuery:
     """A query that was started."""
 
     def __init__(
-        self, session: SparkSession, query: Query, checkpoint: Checkpoint, log: LogInput, tables: SqliteTables
+        self, session: SparkSession, query: Query, checkpoint: Checkpoint, log: LogInput, tables: Tables
     ) -> None:
         """Start it; raises `TableError` where checkpoint and tables do not belong together."""
         self.query = query
