@@ -15,6 +15,7 @@ from geartrain.operators.process import Process
 from geartrain.operators.task_calls import initial_states
 from geartrain.operators.window_join import WindowJoin
 from geartrain.task import Task
+from geartrain.windows import Global, Sliding, Tumbling
 
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -49,7 +50,7 @@ def process_of(
 def join_of(
     where: str,
     function: Callable[[Any, Any], Any],
-    within: Any,
+    within: object,
     between: tuple[timedelta, timedelta] | None,
     how: Literal["inner", "left"],
 ) -> WindowJoin | IntervalJoin:
@@ -65,9 +66,8 @@ def join_of(
         if after_us > before_us:
             raise FlowError(f"{where}: between={between!r} is empty: write the earlier end first")
         return IntervalJoin(after_us, before_us, how, function)
-    kind = type(within).__name__
-    if kind not in ("Tumbling", "Sliding", "Global"):
+    if not isinstance(within, Tumbling | Sliding | Global):
         raise FlowError(f"{where}: within={within!r} must be a tumbling, sliding or global window")
-    if how == "left" and kind != "Tumbling":
+    if how == "left" and not isinstance(within, Tumbling):
         raise FlowError(f"{where}: how='left' needs a tumbling window or between=...")
     return WindowJoin(within, how, function)

@@ -451,7 +451,7 @@ def test_records_out_of_order_are_put_in_order_unless_arrival_is_asked_for() -> 
         flow = Flow("bells")
         source: TestingSource[Ring] = Unordered(items=items, out_of_orderness_us=5)
         keyed = flow.source("rings", source, out=Ring).key_by("door")
-        keyed.process("waits", Waits(), order=order).sink("out", out := TestingSink("out"))  # type: ignore[arg-type]
+        keyed.process("waits", Waits(), order=order).sink("out", out := TestingSink("out"))
         assert ("waits_order" in [s.id for s in flow.graph().steps]) == (order == "canonical")
         assert flow.graph()["waits"].operator.replayable == (order == "canonical")
         run_flow(flow)

@@ -33,7 +33,7 @@ class Reach(Protocol):
 
     def of(self, side: int, time: int) -> tuple[int, int] | None:
         """The first and the last time of the other side for a record of `side` at `time` (microseconds, both
-        ends in); None where it can be joined with nothing.
+        ends in), neither ever falling as `time` rises; None where it can be joined with nothing.
         """
         ...
 
@@ -98,13 +98,12 @@ class Joining:
         out: list[_Fate] = []
         for key in self._cells.due(watermark):
             waiting = self._cells.get(key)
-            kept = [self._last(LEFT, row.time) >= watermark for row in waiting.left]
-            for row, stays, matched in zip(waiting.left, kept, waiting.matched, strict=True):
-                if not stays and not matched and self._outer:
-                    out.append(self._alone(row))
-            waiting.left = [row for row, stays in zip(waiting.left, kept, strict=True) if stays]
-            waiting.matched = [hit for hit, stays in zip(waiting.matched, kept, strict=True) if stays]
-            waiting.right = [row for row in waiting.right if self._last(RIGHT, row.time) >= watermark]
+            gone = self._done(LEFT, waiting.left, watermark)
+            if self._outer:
+                lone = zip(waiting.left[:gone], waiting.matched[:gone], strict=True)
+                out += [self._alone(row) for row, matched in lone if not matched]
+            del waiting.left[:gone], waiting.matched[:gone]
+            del waiting.right[: self._done(RIGHT, waiting.right, watermark)]
             self._keep(key, waiting)
         self._cells.save()
         return self._results(out)
@@ -129,6 +128,13 @@ class Joining:
         else:
             insort(waiting.right, row, key=_time)
 
+    def _done(self, side: int, rows: list[HeldRow[Any]], watermark: int) -> int:
+        """How many of a side's records can have no more matches: the later a record, the later its last."""
+        count = 0
+        while count < len(rows) and self._last(side, rows[count].time) < watermark:
+            count += 1
+        return count
+
     def _last(self, side: int, time: int) -> int:
         """The last time of the other side that a record may still be joined with; never beyond the end of
         time, when all is known.
@@ -137,8 +143,8 @@ class Joining:
         return min(time if reach is None else reach[1], END_OF_TIME - 1)
 
     def _keep(self, key: bytes, waiting: Any) -> None:
-        ends = [self._last(LEFT, row.time) for row in waiting.left]
-        ends += [self._last(RIGHT, row.time) for row in waiting.right]
+        ends = [self._last(LEFT, row.time) for row in waiting.left[:1]]
+        ends += [self._last(RIGHT, row.time) for row in waiting.right[:1]]
         if ends:
             self._cells.put(key, waiting, min(ends) + 1)
         else:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from geartrain.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.operators.joined import Joining
 from geartrain.operators.operator import Keyed, Running, Services
-
-if TYPE_CHECKING:
-    from geartrain.windows import Global, Sliding, Tumbling
+from geartrain.windows import Global, Sliding, Tumbling
 
 
 @dataclass(frozen=True)
@@ -33,15 +30,8 @@ class WindowJoin(Keyed):
 
     def of(self, side: int, time: int) -> tuple[int, int] | None:
         """The times that share a window with `time`, both ends in; None in a gap between windows."""
-        size = getattr(self.window, "size_us", None)
-        if size is None:
-            return START_OF_TIME, END_OF_TIME
-        every, offset = getattr(self.window, "every_us", size), getattr(self.window, "offset_us", 0)
-        last = (time - offset) // every * every + offset
-        if last + size <= time:
-            return None
-        first = last - (size - 1 - (time - last)) // every * every
-        return first, last + size - 1
+        windows = self.window.assign(time)
+        return (windows[0][0], windows[-1][1] - 1) if windows else None
 
     def unmatched_time(self, time: int) -> int:
         """When a left record without a match leaves: the last microsecond of its window."""
