@@ -24,7 +24,7 @@ ORDER_COLUMNS = ("_event_time", "_origin_name", "_origin_number", "_origin_path"
 """Hidden columns of every table: the record's place in canonical order."""
 
 SYSTEM_TABLES = {DEAD_LETTERS: Table("dead_letters"), LATE: Table("late")}
-"""The tables that every flow has, by system sink; a row is one per (step, origin)."""
+"""The tables that every flow has, by system sink; a row is one per (step, event time, origin)."""
 
 _TYPES = {
     FieldType.BOOL: "INTEGER",
@@ -84,7 +84,7 @@ class Layout:
     @property
     def primary_key(self) -> tuple[str, ...]:
         """What names a row; empty where every record is a row of its own."""
-        return ("step", *ORDER_COLUMNS[1:]) if self.sink in SYSTEM_TABLES else self.table.key
+        return ("step", *ORDER_COLUMNS) if self.sink in SYSTEM_TABLES else self.table.key
 
     @cached_property
     def create(self) -> str:

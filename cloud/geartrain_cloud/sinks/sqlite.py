@@ -22,7 +22,7 @@ from geartrain.schema import ColumnBatch, Schema
 from geartrain.sink import Table
 from geartrain_cloud.sinks.layout import Layout, TableError, quoted, system_layouts
 
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 """Of the file's own tables; kept in SQLite's `user_version`."""
 
 _BUSY_TIMEOUT_S = 30.0
