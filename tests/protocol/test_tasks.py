@@ -457,3 +457,18 @@ def test_records_out_of_order_are_put_in_order_unless_arrival_is_asked_for() -> 
         run_flow(flow)
         found[order] = [wait for _, wait in out.records]
     assert found == {"canonical": [2, 3, 1, 4], "arrival": [1, 2, 3, 4]}
+
+
+@ALL_SIZES
+def test_a_state_that_cannot_be_saved_is_found_even_when_it_is_forgotten_at_once(rows_max: int) -> None:
+    class Spoils(Count):
+        def on_next(self, value: Ring, ctx: Context[str, int]) -> None:
+            ctx.state = "spoilt" if value.wait else ctx.state + 1  # type: ignore[assignment]
+            ctx.emit(f"{ctx.key} {ctx.state}")
+
+    flow, keyed = rings((0, Ring("a")), (1, Ring("a", 1)), (99, Ring("a")), (100, Ring("b", 1)))
+    spoils = keyed.process("spoils", Spoils(), ttl=timedelta(microseconds=5))
+    spoils.sink("out", out := TestingSink("out"))
+    letters = run_flow(flow, rows_max=rows_max).dead_letters
+    assert out.records == [(0, "a 1"), (99, "a 1")]
+    assert len(letters) == 2

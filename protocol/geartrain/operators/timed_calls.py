@@ -205,6 +205,7 @@ class TimedCalls(TaskContext):
         if cell is None:
             cell = self._kind(self._fresh(key))
         elif self._expired(cell, time):
+            self._store.check(key)
             cell.state, cell.timers = self._fresh(key), []
         self._begin(key, cell, time)
         self._task.on_next(batch.values[row], self)
@@ -256,6 +257,7 @@ class TimedCalls(TaskContext):
             return
         done = self._empty(cell) and (cell.placed_time is None or cell.placed_time < watermark)
         if done or self._expired(cell, watermark):
+            self._store.check(key)
             self._store.drop(key)
 
 

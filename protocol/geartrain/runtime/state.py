@@ -156,6 +156,13 @@ class StepState:
         self._values.pop(key, None)
         self._touched[key] = None
 
+    def check(self, key: bytes) -> None:
+        """Raise `SchemaError` if what was put for a key since the last `save` cannot be saved: before it is
+        replaced or dropped, when nobody would ask any more.
+        """
+        if self._touched.get(key) is not None:
+            self._type.save(self._values[key])
+
     def save(self) -> None:
         """Keep all that was put or dropped since the last call; raises `SchemaError`, and keeps nothing, if
         one cannot be.
