@@ -158,9 +158,8 @@ class Fleet:
         return True
 
     def _expected(self) -> dict[str, dict[str, list[Row]]]:
-        """What is known beforehand: the rows of devices that only replay, and keep their spools."""
-        lost = {fault.node for fault in self.faults if fault.kind in ("restore", "delete")}
-        names = [device.name for device in self.devices if device.name not in lost | self.sensors.keys()]
+        """What is known beforehand: the rows of devices that only replay."""
+        names = [device.name for device in self.devices if device.name not in self.sensors]
         return {name: expected_rows(self._plan, name) for name in names}
 
     async def _story(self) -> None:

@@ -161,7 +161,7 @@ def _put_back(targets: Targets, fault: Fault, files: Mapping[str, bytes]) -> Non
         return
     targets.world.note("world", fault.kind, fault.node)
     node.crash()
-    targets.checkers.repeats(fault.node, targets.flow)
+    targets.checkers.repeats(fault.node, targets.flow, is_lost=not files)
     book.put_back(files)
 
 

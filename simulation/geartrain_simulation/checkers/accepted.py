@@ -6,13 +6,13 @@ once, from the commit that took it in, whatever becomes of the batch that carrie
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
 from geartrain.event_time import END_OF_TIME
-from geartrain.ports import SpoolCommit, SpooledBatch
+from geartrain.ports import SplitProgress, SpoolCommit, SpooledBatch
 from geartrain.schema import ColumnBatch, Schema
 from geartrain.wire.body import decode_rows
 from geartrain.wire.codec import decode_header, decode_schemas
@@ -74,6 +74,8 @@ class Accepted:
         self._schemas: dict[str, Schema] = {}
         self._oldest: dict[tuple[bytes, int], tuple[str, int]] = {}
         self._watermarks: dict[bytes, dict[str, int]] = {}
+        self._is_lost = False
+        self._starts: dict[bytes, dict[str, int]] = {}
 
     def committed(self, spool: SpoolBook, change: SpoolCommit) -> None:
         """Take in what a commit has put into the spool."""
@@ -90,10 +92,16 @@ class Accepted:
             self._take(spool.epoch, batch)
         self.may_repeat = before
 
-    def begin_again(self) -> None:
+    def begin_again(self, *, is_lost: bool) -> None:
         """Note that the spool is gone, or is an old one again: what it took in may come in once more."""
-        self.may_repeat = True
+        self.may_repeat, self._is_lost = True, is_lost
         self._watermarks.clear()
+
+    def opened(self, epoch: bytes, positions: Mapping[tuple[str, str], SplitProgress]) -> None:
+        """Note where the device stood when ingest opened an epoch: after a loss it goes on from there."""
+        if self._is_lost:
+            starts = {split: at.position for (_, split), at in positions.items()}
+            self._starts.setdefault(epoch, starts)
 
     def taken(self, channel: str) -> Taken:
         """The records of a channel."""
@@ -119,8 +127,11 @@ class Accepted:
         self._oldest[epoch, batch.seq] = header.channel, min(row.time for row in rows)
         self.rows_in_batch_max = max(self.rows_in_batch_max, len(rows))
         taken, order = self.taken(header.channel), self.order.setdefault((header.channel, epoch), [])
+        starts = self._starts.get(epoch, {})
         for row in rows:
             one = identity(row)
+            if row.number < starts.get(row.name, row.number):
+                self._breach("goes on", f"{self.device} has lost its spool, and takes in {row} of before")
             if one in taken.rows and not self.may_repeat:
                 self._breach("one birth", f"{self.device} takes {row} into {header.channel} twice")
             taken.rows[one] = row

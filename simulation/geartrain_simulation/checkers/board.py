@@ -66,7 +66,7 @@ class Checkers:
         """Take a device's spool into the rules; a further call says that the device lost its former one."""
         place = (device, flow)
         if place in self._spools:
-            self.repeats(device, flow)
+            self.repeats(device, flow, is_lost=True)
         self._spools[place] = spool
         self._accepted.setdefault(place, Accepted(device, flow, self.breach))
         if settings is not None:
@@ -78,9 +78,9 @@ class Checkers:
                 (device, flow, epoch), through_seq
             )
 
-    def repeats(self, device: str, flow: str) -> None:
-        """Say that a device's spool was lost, copied or restored: its records may come in again."""
-        self._accepted[device, flow].begin_again()
+    def repeats(self, device: str, flow: str, *, is_lost: bool = False) -> None:
+        """Say that a device's spool was copied or restored, or lost: its records may come in again."""
+        self._accepted[device, flow].begin_again(is_lost=is_lost)
         self.delivery.doubles.add(device)
         self.clocks.excused.add(device)
 
@@ -119,6 +119,9 @@ class Checkers:
     def _committed(self, change: LedgerChange) -> None:
         self.delivery.committed(change)
         self.clocks.committed(change)
+        for cursor in change.cursors:
+            if not cursor.seq and (accepted := self._accepted.get((cursor.device, cursor.flow))):
+                accepted.opened(cursor.epoch, cursor.positions)
         self.caps.check()
 
     # At the end
@@ -161,6 +164,9 @@ class Checkers:
         places = wanted.keys() | {place for place in found if place[0] in expected}
         for device, channel in sorted(places):
             came = found.get((device, channel), [])
+            if any(one.may_repeat for place, one in self._accepted.items() if place[0] == device):
+                self._arrived(device, channel, wanted.get((device, channel), ()), came)
+                continue
             self._compare_place(device, channel, wanted.get((device, channel), ()), came)
             if device not in self.clocks.excused and any(row.overtaken for row in came):
                 self.breach("in time", f"{device} {channel} has rows that count as overtaken")
@@ -168,6 +174,12 @@ class Checkers:
                 self.breach(
                     "in time", f"{device} {channel} has rows that count as late, or late ones that do not"
                 )
+
+    def _arrived(self, device: str, channel: str, wanted: Sequence[Row], found: Sequence[LoggedRow]) -> None:
+        """Of a device that lost its spool or had an old one, each row is there, or declared as dropped."""
+        lost = _without(wanted, [one.row for one in found])
+        if lost and not dropped_by(self._ledger.all_entries(), device, channel):
+            self.breach("at least once", f"{device} {channel}: {len(lost)} rows lost, first {lost[:1]}")
 
     def _compare_place(
         self, device: str, channel: str, wanted: Sequence[Row], found: Sequence[LoggedRow]

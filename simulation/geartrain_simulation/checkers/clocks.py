@@ -58,6 +58,9 @@ class Clocks:
 
     def _join(self, place: Place, entry: Entry) -> None:
         live = self._live.setdefault(place, set())
+        if entry.kind is EntryKind.ROWS and entry.device not in live:
+            detail = f"entry {entry.number} of {place} has rows of {entry.device}, which is excluded"
+            self._breach("readmitted", detail)
         if entry.kind in (EntryKind.ASSIGNED, EntryKind.READMITTED):
             live.add(entry.device)
         elif entry.kind is EntryKind.EXCLUDED:

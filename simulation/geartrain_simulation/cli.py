@@ -1,0 +1,253 @@
+"""`gear-sim`: simulated worlds from the command line, by the thousand or one at a time.
+
+Results go to stdout, progress to stderr and only to a terminal. Ends with 0 where every rule held, with 1
+where one was broken or a planted fault survived, with 2 for a wrong option.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+
+import msgspec
+
+from geartrain_cloud.supervisor.child import printable
+from geartrain_simulation.campaign import Report, run_seeds
+from geartrain_simulation.mutants import MUTANTS, Kill, first_kill
+from geartrain_simulation.regressions import Case, drawn, keep, load, shrunk
+from geartrain_simulation.runs import Key, Result, current_key
+from geartrain_simulation.trace import LINES_KEPT
+
+GOOD, BROKEN, WRONG = 0, 1, 2
+SEED_MAX = 2**63 - 1
+SHRUNK_MAX = 3
+"""Of the broken seeds so many are shrunk: the others mostly have the same cause."""
+REGRESSIONS = Path("tests/simulation/regressions.json")
+
+EXAMPLES = """examples:
+  gear-sim --seeds 1000                 a thousand worlds on all cores
+  gear-sim --seeds 500 --from 10000     other ones
+  gear-sim --seed 4711 --trace          one of them, with all that happens in it
+  gear-sim --mutants                    whether planted faults are found, and by which seed
+  gear-sim --regressions                what was found once, run again
+
+A run depends on its seed, the commit and the minor version of Python, and on nothing else: the same three
+give the same trace. One seed in a hundred is run twice, in another process, to see that this holds."""
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run what the words of the command line ask for; returns the exit status."""
+    options = _parser().parse_args(words)
+    try:
+        return _run(options)
+    except KeyboardInterrupt:
+        sys.stderr.write("\ngear-sim: interrupted\n")
+        return 130
+    except (OSError, msgspec.MsgspecError) as error:
+        sys.stderr.write(f"gear-sim: {options.keep} cannot be used as a regression file: {error}\n")
+        return WRONG
+
+
+def _run(options: argparse.Namespace) -> int:
+    if options.mutants:
+        return _mutants(as_json=options.json)
+    if options.regressions:
+        return _regressions(options.keep, as_json=options.json)
+    if options.seed is not None:
+        return _one(options.seed, with_trace=options.trace, as_json=options.json)
+    return _many(options)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="gear-sim",
+        description="Run agents, ingest and a reader in simulated worlds full of faults, and check what must "
+        "always hold.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--seeds", type=_count, metavar="N", help="run N seeds")
+    what.add_argument("--seed", type=_seed, metavar="N", help="run one seed, and say what it was like")
+    what.add_argument(
+        "--mutants", action="store_true", help="plant each fault, and name the seed that finds it"
+    )
+    what.add_argument("--regressions", action="store_true", help="run all cases of the regression file")
+    parser.add_argument("--from", dest="first", type=_seed, default=0, metavar="S", help="the first seed (0)")
+    parser.add_argument("--trace", action="store_true", help="with --seed: print what happened, step by step")
+    parser.add_argument("--workers", type=_count, metavar="N", help="processes (one for each core)")
+    parser.add_argument(
+        "--keep",
+        type=Path,
+        default=REGRESSIONS,
+        metavar="FILE",
+        help=f"where shrunk failures are kept ({REGRESSIONS}, if its folder is there)",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON for programs")
+    return parser
+
+
+def _count(word: str) -> int:
+    if not word.isdecimal() or not 1 <= int(word) <= SEED_MAX:
+        raise argparse.ArgumentTypeError(f"{printable(word)!r} is no number from 1 on")
+    return int(word)
+
+
+def _seed(word: str) -> int:
+    if not word.isdecimal() or int(word) > SEED_MAX:
+        raise argparse.ArgumentTypeError(f"{printable(word)!r} is no seed: give a number from 0 on")
+    return int(word)
+
+
+# Many seeds
+
+
+def _many(options: argparse.Namespace) -> int:
+    show = _progress(options.seeds)
+    report = run_seeds(options.first, options.seeds, workers=options.workers, progress=show)
+    cases = [shrunk(result) for result in report.violations[:SHRUNK_MAX]]
+    kept = keep(options.keep, cases) if cases and options.keep.parent.is_dir() else 0
+    if sys.stderr.isatty():
+        sys.stderr.write("\r\033[K")
+    if options.json:
+        _print_json(_as_json(report, cases))
+    else:
+        _print_report(report, cases, kept, options.keep)
+    return GOOD if report.is_good else BROKEN
+
+
+def _progress(count: int) -> Callable[[int, int], None]:
+    started_s = time.monotonic()
+
+    def show(done: int, broken: int) -> None:
+        if sys.stderr.isatty():
+            took_s = time.monotonic() - started_s
+            left_s = took_s / done * (count - done)
+            text = f"{done:,} of {count:,} seeds, {broken} broken, {took_s:.0f} s, about {left_s:.0f} s to go"
+            sys.stderr.write(f"\r\033[K{text}")
+            sys.stderr.flush()
+
+    return show
+
+
+def _as_json(report: Report, cases: Sequence[Case]) -> dict[str, object]:
+    return {
+        **{name: value for name, value in asdict(report).items() if name != "violations"},
+        "is_good": report.is_good,
+        "violations": [
+            {"seed": one.seed, "rule": one.rule, "detail": one.detail} for one in report.violations
+        ],
+        "shrunk": [msgspec.to_builtins(case) for case in cases],
+    }
+
+
+def _print_report(report: Report, cases: Sequence[Case], kept: int, file: Path) -> None:
+    for one in report.violations:
+        _print(f"{one.seed:>12}  {one.rule}: {one.detail}")
+    for case in cases:
+        _print(f"seed {case.seed} breaks '{case.rule}' with no more than this:")
+        for part in (*case.devices, *case.faults):
+            _print(f"    {part}")
+    if kept:
+        _print(f"{kept} new in {file}; gear-sim --seed N --trace shows a run")
+    for seed in report.differ:
+        _print(f"{seed:>12}  left another trace when it was run again")
+    last = report.first + report.asked - 1
+    rate = report.done / report.seconds if report.seconds else 0.0
+    _print(
+        f"{report.done:,} of {report.asked:,} seeds ({report.first} to {last}) in {report.seconds:.0f} s "
+        f"({rate:.0f} a second), {_name(report.key)}"
+    )
+    _print(
+        f"{len(report.violations)} broken; {len(report.repeated)} run twice, {len(report.differ)} of them "
+        "with another trace"
+    )
+    _print(
+        f"{report.virtual_s / 3_600:,.1f} virtual hours, {report.steps:,} steps, {report.crashes:,} crashes, "
+        f"{sum(report.faults.values()):,} faults of the network"
+    )
+
+
+# One seed
+
+
+def _one(seed: int, *, with_trace: bool, as_json: bool) -> int:
+    case = drawn(seed)
+    result = case.run(LINES_KEPT if with_trace else 0)
+    if as_json:
+        _print_json({"key": asdict(current_key()), **asdict(result)})
+        return GOOD if result.is_good else BROKEN
+    for line in result.tail:
+        _print(line)
+    for part in (*case.devices, *case.faults):
+        _print(f"    {part}")
+    _print_result(result)
+    return GOOD if result.is_good else BROKEN
+
+
+def _print_result(result: Result) -> None:
+    _print(f"seed {result.seed}, {_name(current_key())}, trace {result.digest}")
+    if result.is_good:
+        _print(
+            f"every rule held: {result.virtual_s:.1f} virtual s, {result.steps:,} steps, "
+            f"{result.crashes} crashes"
+        )
+    else:
+        _print(f"broken: {result.rule}: {result.detail}")
+
+
+# Planted faults, and what was found
+
+
+def _mutants(*, as_json: bool) -> int:
+    kills: dict[str, Kill | None] = {}
+    with ProcessPoolExecutor() as pool:
+        for name, kill in zip(MUTANTS, pool.map(_kill, MUTANTS), strict=True):
+            kills[name] = kill
+            if not as_json:
+                _print(f"{name:40} {'SURVIVES' if kill is None else f'seed {kill.seed:<4} {kill.how}'}"[:150])
+    if as_json:
+        _print_json({name: None if kill is None else asdict(kill) for name, kill in kills.items()})
+    survivors = sum(kill is None for kill in kills.values())
+    if not as_json:
+        _print(f"{len(kills)} planted faults, {survivors} not found; {_name(current_key())}")
+    return BROKEN if survivors else GOOD
+
+
+def _kill(name: str) -> Kill | None:
+    return first_kill(MUTANTS[name])
+
+
+def _regressions(file: Path, *, as_json: bool) -> int:
+    results = [(case, case.run()) for case in load(file)]
+    if as_json:
+        _print_json([asdict(result) for _, result in results])
+    else:
+        for case, result in results:
+            _print(f"{case.seed:>12}  {'good' if result.is_good else f'{result.rule}: {result.detail}'}")
+        _print(f"{len(results)} cases of {file}; {_name(current_key())}")
+    return GOOD if all(result.is_good for _, result in results) else BROKEN
+
+
+def _name(key: Key) -> str:
+    return f"commit {key.commit or 'unknown'}, Python {key.python}"
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(printable(line) + "\n")
+    sys.stdout.flush()
+
+
+def _print_json(value: object) -> None:
+    sys.stdout.write(json.dumps(value, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
