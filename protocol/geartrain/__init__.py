@@ -6,7 +6,7 @@ from geartrain.record import Record, State
 from geartrain.schema import Digits
 from geartrain.sink import ConsoleSink, MqttSink, ParquetTable, PostgresTable, Sink, Table
 from geartrain.source import Source
-from geartrain.stream import KeyedStream, Stream
+from geartrain.stream import KeyedStream, SourceStream, Stream
 from geartrain.task import Context, Task
 
 __version__ = "0.1.0"
@@ -24,6 +24,7 @@ __all__ = [
     "Record",
     "Sink",
     "Source",
+    "SourceStream",
     "State",
     "Step",
     "Stream",

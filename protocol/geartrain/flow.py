@@ -89,7 +89,7 @@ class Flow:
         old = self._steps[step_id]
         if old.operator.only_tier not in (None, tier):
             raise FlowError(
-                f"flow {self.name}, step {step_id!r}: a {old.operator.kind} always stands on the "
+                f"flow {self.name}, step {step_id!r}: a {old.operator.kind} step always stands on the "
                 f"{old.operator.only_tier} tier: leave .at({tier!r}) out"
             )
         self._steps[step_id] = Step(old.id, old.operator, old.inputs, old.out, tier, old.parallelism)

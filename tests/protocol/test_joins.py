@@ -252,7 +252,7 @@ def test_a_broadcast_stands_in_the_cloud() -> None:
     flow, bills = broadcast([], [])
     bills.sink("out", TestingSink("out"))
     assert all("priced" not in cut.edge for cut in legal_cuts(flow.graph()))
-    with pytest.raises(FlowError, match="a broadcast always stands on the cloud tier"):
+    with pytest.raises(FlowError, match="a broadcast step always stands on the cloud tier"):
         bills.at("edge")
     with pytest.raises(PlacementError, match="priced"):
         choose_cut(flow.graph(), ["priced"])
