@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.batch import Batch
 from geartrain.errors import SourceError
 from geartrain.graph import DEAD_LETTERS, LATE, Graph
@@ -78,7 +79,7 @@ async def _run(graph: Graph, path: Path) -> RunResult:
     tables = SqliteTables(path)
     try:
         codecs = _declare(graph, tables)
-        run = LocalRun(graph)
+        run = LocalRun(graph, clock=SystemClock(), randomness=SystemRandomness())
         writer = _Writer(tables, codecs)
         async for output in run.outputs(READ_ROWS):
             writer.take(output)

@@ -148,7 +148,13 @@ class Agent:
         intake.restore(image.positions, hold=greeting == _FRESH)
         intake.epoch = image.epoch
         try:
-            fragment = Fragment(plan.graph, plan.edge, DictBackend(dict(image.state)))
+            fragment = Fragment(
+                plan.graph,
+                plan.edge,
+                DictBackend(dict(image.state)),
+                clock=self._effects.clock,
+                randomness=self._effects.randomness,
+            )
         except GeartrainError:
             raise
         except Exception as error:
