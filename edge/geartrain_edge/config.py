@@ -6,14 +6,13 @@ option in it is one `ConfigError` that names the file and the key.
 
 from __future__ import annotations
 
-import re
-import tomllib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 
+from geartrain.adapters.configuration import host_and_port, read_as
 from geartrain.errors import ConfigError, GeartrainError
 from geartrain.loading import load_flow
 from geartrain.placement import Plan, make_plan
@@ -23,11 +22,6 @@ from geartrain_edge.settings import AgentSettings, Policy, UplinkSettings
 
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**40)]
 Options = dict[str, dict[str, Any]]
-
-_PATH = re.compile(r" - at `(?:key in )?\$\.?(.*)`$")
-_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
-_MISSING = re.compile(r"Object missing required field `(.*)`")
-
 
 _DEFAULT = AgentSettings("")
 
@@ -179,14 +173,17 @@ def read_configs(path: str) -> list[AgentConfig]:
     """The configuration of each flow in the TOML file `path`; raises `ConfigError` naming the file and the
     key.
     """
-    found = _read(path)
+    found = read_as(path, _File)
     try:
         check_name("device", found.device)
     except GeartrainError as error:
         raise ConfigError(f"{path}: {error}") from None
     if not found.state:
         raise ConfigError(f"{path}: state: name the folder that the agent keeps its spool in")
-    host, port = _address(path, found.broker)
+    try:
+        host, port = host_and_port(found.broker)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: broker: {error}") from None
     return [
         AgentConfig(
             path,
@@ -235,40 +232,3 @@ def _settings(path: str, found: _File, flow: _Flow, where: str) -> AgentSettings
         downsample_above=spool.downsample_above,
         urgent=flow.urgent,
     )
-
-
-def _read(path: str) -> _File:
-    try:
-        with Path(path).open("rb") as file:
-            raw = tomllib.load(file)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not a TOML file: {error}") from None
-    try:
-        return msgspec.convert(raw, _File)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"{path}: {_sentence(str(error))}") from None
-
-
-def _address(path: str, text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or not port.isascii() or not 0 < int(port) < 65_536:
-        raise ConfigError(f"{path}: broker: {text!r} is not HOST:PORT, such as 127.0.0.1:1883")
-    return host.removeprefix("[").removesuffix("]"), int(port)
-
-
-def _sentence(said: str) -> str:
-    """msgspec's words with the key first: "commit.records_max: expected `int`, got `str`"."""
-    where = _PATH.search(said)
-    key = where[1] if where else ""
-    said = _PATH.sub("", said)
-    if unknown := _UNKNOWN.fullmatch(said):
-        return f"{_join(key, unknown[1])} is not a key of this file"
-    if missing := _MISSING.fullmatch(said):
-        return f"{_join(key, missing[1])} is missing"
-    return f"{key}: {said[:1].lower()}{said[1:]}"
-
-
-def _join(key: str, name: str) -> str:
-    return f"{key}.{name}" if key else name

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from geartrain.adapters.configuration import host_and_port
 from geartrain.errors import ConfigError
 from geartrain.wire.limits import LIMITS
 from geartrain_cloud.broker.ready import LOOPBACK, free_port
@@ -71,13 +72,12 @@ def choose_broker(wanted: str, folder: Path) -> BrokerChoice:
 
 def parse_address(text: str) -> tuple[str, int]:
     """Host and port of `HOST:PORT` (`[::1]:1883` for IPv6); raises `ConfigError`."""
-    host, _, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65_536:
+    try:
+        return host_and_port(text)
+    except ConfigError:
         raise ConfigError(
             f"broker {text!r}: write auto, amqtt, mosquitto or HOST:PORT, such as 10.0.0.5:1883"
-        )
-    return host, int(port)
+        ) from None
 
 
 def mosquitto_config(port: int) -> str:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from geartrain.adapters.configuration import host_and_port, read_toml
 from geartrain.errors import ConfigError, WireError
 from geartrain.graph import DEAD_LETTERS, LATE
 from geartrain.wire.topics import BUCKETS, check_name
@@ -114,12 +114,7 @@ def read_config(path: Path) -> IngestConfig:
 
     Raises `ConfigError`.
     """
-    try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not TOML: {error}") from None
+    raw = read_toml(path)
     try:
         return _config(raw, path.parent)
     except ConfigError as error:
@@ -262,10 +257,12 @@ def _name(kind: str, key: str, name: str) -> str:
 
 
 def _broker(raw: Any) -> tuple[str, int]:
-    host, _, port = raw.rpartition(":") if isinstance(raw, str) else ("", "", "")
-    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65_536:
+    if not isinstance(raw, str):
         raise ConfigError(f'broker: give host:port, such as "127.0.0.1:1883", not {raw!r}')
-    return host.removeprefix("[").removesuffix("]"), int(port)
+    try:
+        return host_and_port(raw)
+    except ConfigError as error:
+        raise ConfigError(f"broker: {error}") from None
 
 
 def _number(key: str, raw: Any) -> int:

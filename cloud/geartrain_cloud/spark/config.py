@@ -6,14 +6,13 @@ in it is one `ConfigError` that names the file and the key.
 
 from __future__ import annotations
 
-import re
-import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 
+from geartrain.adapters.configuration import read_as
 from geartrain.errors import ConfigError, GeartrainError
 from geartrain.loading import load_flow
 from geartrain.placement import Plan, make_plan
@@ -21,10 +20,6 @@ from geartrain.placement import Plan, make_plan
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**40)]
 Path_ = Annotated[str, msgspec.Meta(min_length=1)]
 Options = dict[str, dict[str, Any]]
-
-_PLACE = re.compile(r" - at `(?:key in )?\$\.?(.*)`$")
-_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
-_MISSING = re.compile(r"Object missing required field `(.*)`")
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -88,16 +83,7 @@ def read_config(path: Path) -> DriverConfig:
 
     Raises `ConfigError`.
     """
-    try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not a TOML file: {error}") from None
-    try:
-        found = msgspec.convert(raw, _File)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"{path}: {_sentence(str(error))}") from None
+    found = read_as(path, _File)
     folder = path.absolute().parent
     return DriverConfig(
         str(path),
@@ -113,15 +99,3 @@ def read_config(path: Path) -> DriverConfig:
         steps=found.steps,
         sources=found.sources,
     )
-
-
-def _sentence(said: str) -> str:
-    """msgspec's words with the key first: "rows_max: expected `int`, got `str`"."""
-    place = _PLACE.search(said)
-    key = place[1] if place else ""
-    said = _PLACE.sub("", said)
-    if unknown := _UNKNOWN.fullmatch(said):
-        return f"{unknown[1]} is not a key of this file; its keys: {', '.join(_File.__struct_fields__)}"
-    if missing := _MISSING.fullmatch(said):
-        return f"{missing[1]} is missing"
-    return f"{key}: {said[:1].lower()}{said[1:]}"
