@@ -1,5 +1,5 @@
-"""Several random flows as one, so that one run on Spark proves them all: their graphs side by side, every step
-and split named for its flow.
+"""Several random flows as one, so that one run on Spark proves them all: their graphs side by side, every
+step and split named for its flow.
 """
 
 from __future__ import annotations

@@ -82,9 +82,8 @@ class SparkRun:
         for query in self.queries:
             checkpoint = open_checkpoint(self.folder / "checkpoints" / query.name, query, SHARDS)
             tables: Any = self.store
-            running.append(
-                RunningQuery(self.spark, query, checkpoint, LogInput(self.log.folder, self.rows_max), tables)
-            )
+            log = LogInput(self.log.folder, self.rows_max)
+            running.append(RunningQuery(self.spark, query, checkpoint, log, tables, letters_percent=100))
         before = {name: len(held) for name, held in self.store.batches.items()}
         newest = LogReader(self.log.folder).positions(self.flow)
         deadline = time.monotonic() + WAIT_S

@@ -172,7 +172,7 @@ def test_state_without_a_key_is_refused() -> None:
 def test_a_step_that_must_not_run_twice_takes_the_sinks_below_it_along() -> None:
     plan = make_plan(sums_flow().graph(), "cloud")
     steps = [
-        replace(s, operator=Dice(s.operator.predicate)) if isinstance(s.operator, Filter) else s  # type: ignore[arg-type]
+        replace(s, operator=Dice(s.operator.predicate)) if isinstance(s.operator, Filter) else s
         for s in plan.graph.steps
     ]
     stateless, keyed = compile_queries(replace(plan, graph=Graph("sums", tuple(steps))))

@@ -36,7 +36,7 @@ class DriverProcess:
         self.folder, self.config = folder, folder / "driver.toml"
         self.config.write_text(
             'flow = "tests.spark.flows:flow"\ncut = "cloud"\nlog = "log"\nstate = "state"\n'
-            'tables = "tables.sqlite"\nrows_max = 700\nlog_wait_s = 30\n'
+            'tables = "tables.sqlite"\nrows_max = 700\nlog_wait_s = 30\nletters_percent = 100\n'
         )
         self.started: list[subprocess.Popen[str]] = []
 

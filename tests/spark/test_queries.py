@@ -24,9 +24,10 @@ from geartrain_cloud.sinks.opening import open_tables
 from geartrain_cloud.sinks.sqlite import SqliteTables
 from geartrain_cloud.sinks.store import Tables
 from geartrain_cloud.sinks.tables import rows
+from geartrain_cloud.spark.breaker import LETTERS_MIN, resume
 from geartrain_cloud.spark.checkpoint import open_checkpoint, remove_checkpoint
 from geartrain_cloud.spark.compile import KEYED, STATELESS, compile_queries
-from geartrain_cloud.spark.errors import QueryError
+from geartrain_cloud.spark.errors import BreakerError, QueryError
 from geartrain_cloud.spark.shards import SHARDS
 from geartrain_cloud.spark.status import query_clock
 from geartrain_cloud.spark.streams import LogInput, RunningQuery
@@ -40,8 +41,10 @@ DEVICES = 3
 class Cloud:
     """A log, the queries over it, their checkpoints and tables, as the driver holds them."""
 
-    def __init__(self, spark: SparkSession, folder: Path, rows_max: int = 50_000) -> None:
-        self.spark, self.folder = spark, folder
+    def __init__(
+        self, spark: SparkSession, folder: Path, rows_max: int = 50_000, letters_percent: float = 100
+    ) -> None:
+        self.spark, self.folder, self.letters_percent = spark, folder, letters_percent
         self.plan = make_plan(sums_flow().graph(), "cloud")
         self.log_folder, self.tables_file = folder / "log", folder / "tables.sqlite"
         self.log_folder.mkdir()
@@ -65,7 +68,8 @@ class Cloud:
             for query in compile_queries(self.plan):
                 if query.name in names:
                     checkpoint = open_checkpoint(self.checkpoints() / query.name, query, SHARDS)
-                    running.append(RunningQuery(self.spark, query, checkpoint, self.input, tables))
+                    percent = self.letters_percent
+                    running.append(RunningQuery(self.spark, query, checkpoint, self.input, tables, percent))
             self._wait(tables, running, again)
         finally:
             for one in running:
@@ -193,4 +197,35 @@ def test_damaged_or_missing_segment_stops_the_query_and_names_it(spark: SparkSes
     with pytest.raises(QueryError, match=r"positions 1 to 1 \(segments/readings-1"):
         cloud.run([STATELESS])
     assert cloud.table("kept") == []
+    cloud.writer.close()
+
+
+def test_too_many_dead_letters_stop_the_query_until_it_is_told_to_go_on(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    cloud = Cloud(spark, tmp_path, rows_max=2_000, letters_percent=1.0)
+    records = sensors(4, 12_000)
+    cloud.writer.append("readings", records, rows_per_entry=100, clock=END_OF_TIME)
+    cloud.writer.end()
+    with pytest.raises(
+        BreakerError, match=r"'keyed' stopped: \d+ dead letters of [0-9,]+ records.*step 'a"
+    ) as said:
+        cloud.run([KEYED])
+    letters = len(cloud.table("dead_letters"))
+    assert LETTERS_MIN <= letters < sum(r[0].value in {0.0, 13.0} for r in records)
+    with pytest.raises(BreakerError) as again:
+        cloud.run([KEYED])
+    assert str(again.value) == str(said.value)
+    assert len(cloud.table("dead_letters")) == letters
+
+    for _ in range(10):
+        assert resume(cloud.checkpoints()) == [KEYED]
+        try:
+            cloud.run([KEYED])
+            break
+        except BreakerError:
+            assert len(cloud.table("dead_letters")) >= letters + LETTERS_MIN
+            letters = len(cloud.table("dead_letters"))
+    sums = expected_sums([record[0] for record in records])
+    assert cloud.table("each_sum") == [{"sensor": s.sensor, "count": s.count, "total": s.total} for s in sums]
     cloud.writer.close()

@@ -15,6 +15,7 @@ from geartrain.ports import QueryProgress
 from geartrain_cloud.log.queries import registered
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.sinks.opening import open_tables
+from geartrain_cloud.spark.breaker import Breaker
 from geartrain_cloud.spark.checkpoint import Checkpoint, open_checkpoint
 from geartrain_cloud.spark.compile import Query, compile_queries
 from geartrain_cloud.spark.config import read_config
@@ -57,7 +58,8 @@ def test_log_is_let_go_one_micro_batch_behind(tmp_path: Path, caplog: pytest.Log
     checkpoint = open_checkpoint(tmp_path / "checkpoint", query, SHARDS)
     tables = open_tables(plan.graph, tmp_path / "tables.sqlite")
     tables.attach(query.name, checkpoint.identity, has_run=False)
-    writer = MicroBatchWriter(checkpoint, tables, LogReader(log.folder), "sums")
+    breaker = Breaker(query.name, checkpoint.folder)
+    writer = MicroBatchWriter(checkpoint, tables, LogReader(log.folder), "sums", breaker)
     for batch_id, position in ((0, 10), (1, 25), (2, 40)):
         asked(checkpoint, batch_id, {"readings": position})
         writer(FRAME, batch_id)

@@ -61,7 +61,7 @@ class Place:
 
     def start(self, query: Query, rows_max: int) -> RunningQuery:
         log = LogInput(self.log.folder, rows_max)
-        return RunningQuery(self.spark, query, self.checkpoint(query), log, self.tables)
+        return RunningQuery(self.spark, query, self.checkpoint(query), log, self.tables, letters_percent=100)
 
     def position(self, query: Query) -> int:
         return self.tables.positions(query.name).get("readings", 0)

@@ -161,3 +161,11 @@ def letters_resubmit(name: LetterId, state: State = HERE, json: Json = False) ->
     from geartrain_cloud.cli.refused import put_back_letter
 
     put_back_letter(state, name, as_json=json)
+
+
+@letters_app.command("resume")
+def letters_resume(state: State = HERE) -> None:
+    """Let queries go on that too many dead letters have stopped; then start the driver again."""
+    from geartrain_cloud.cli.refused import resume_queries
+
+    resume_queries(state)

@@ -16,9 +16,11 @@ from geartrain.wire.codec import decode_envelope, decode_header
 from geartrain_cloud.cli.log import time_text
 from geartrain_cloud.cli.screen import print_json, results, table_of
 from geartrain_cloud.cli.state_place import log_folder, run_folder
+from geartrain_cloud.errors import StateError
 from geartrain_cloud.log.browse import HeldBatch, LoggedLetter, letters, quarantined
 from geartrain_cloud.log.resubmit import Resubmitted, find_letter, resubmit_batch, resubmit_letter
 from geartrain_cloud.sinks.tables import rows, table_names
+from geartrain_cloud.spark.breaker import resume
 from geartrain_cloud.supervisor.child import printable
 
 
@@ -157,3 +159,16 @@ def _print_done(done: Resubmitted, *, as_json: bool) -> None:
         else ""
     )
     results().print(f"{done.rows} rows are at position {done.position} of {done.flow}/{done.channel}{below}")
+
+
+def resume_queries(state: Path) -> None:
+    """Let the queries of a run go on that too many dead letters have stopped; raises `GeartrainError`."""
+    folders = [folder / "checkpoints" for folder in (state, state / "driver")]
+    if not any(folder.is_dir() for folder in folders):
+        raise StateError(
+            f"there are no checkpoints in {state}: give --state the folder of a run, or the folder that the "
+            "driver's configuration calls state"
+        )
+    found = [name for folder in folders for name in resume(folder)]
+    said = f"may go on: {', '.join(found)}; start the driver again" if found else "no query was stopped so"
+    results().print(said)

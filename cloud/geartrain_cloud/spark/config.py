@@ -16,8 +16,10 @@ from geartrain.adapters.configuration import read_as
 from geartrain.errors import ConfigError, GeartrainError
 from geartrain.loading import load_flow
 from geartrain.placement import Plan, make_plan
+from geartrain_cloud.spark.breaker import LETTERS_PERCENT
 
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**40)]
+Percent = Annotated[float, msgspec.Meta(ge=0, le=100)]
 Path_ = Annotated[str, msgspec.Meta(min_length=1)]
 Options = dict[str, dict[str, Any]]
 
@@ -31,6 +33,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     master: str = "local[2]"
     rows_max: Positive = 50_000
     log_wait_s: Positive = 300
+    letters_percent: Percent = LETTERS_PERCENT
     spark: dict[str, str] = msgspec.field(default_factory=dict)
     steps: Options = msgspec.field(default_factory=dict)
     sources: Options = msgspec.field(default_factory=dict)
@@ -42,8 +45,9 @@ class DriverConfig:
 
     flow: `module:name`; cut: as for `make_plan`; log: ingest's folder; state: the driver's own, for
     checkpoints and status.json; tables: the SQLite file; master: Spark's; rows_max: rows of each channel in
-    one micro-batch; log_wait_s: how long to wait for ingest to make its log; spark: settings over ours; steps
-    and sources: options by step id.
+    one micro-batch; log_wait_s: how long to wait for ingest to make its log; letters_percent: the share of
+    records that Spark's steps may turn into dead letters before their query stops, 100 for any; spark:
+    settings over ours; steps and sources: options by step id.
     """
 
     path: str
@@ -55,6 +59,7 @@ class DriverConfig:
     master: str = "local[2]"
     rows_max: int = 50_000
     log_wait_s: int = 300
+    letters_percent: float = LETTERS_PERCENT
     spark: dict[str, str] = field(default_factory=dict)
     steps: Options = field(default_factory=dict)
     sources: Options = field(default_factory=dict)
@@ -95,6 +100,7 @@ def read_config(path: Path) -> DriverConfig:
         master=found.master,
         rows_max=found.rows_max,
         log_wait_s=found.log_wait_s,
+        letters_percent=found.letters_percent,
         spark=found.spark,
         steps=found.steps,
         sources=found.sources,

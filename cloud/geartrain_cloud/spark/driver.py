@@ -33,7 +33,7 @@ from geartrain_cloud.sinks.store import Tables
 from geartrain_cloud.spark.checkpoint import Checkpoint, open_checkpoint, remove_checkpoint
 from geartrain_cloud.spark.compile import Query, compile_queries
 from geartrain_cloud.spark.config import DriverConfig, read_config
-from geartrain_cloud.spark.errors import QueryError
+from geartrain_cloud.spark.errors import BreakerError, QueryError
 from geartrain_cloud.spark.lock import StateLock
 from geartrain_cloud.spark.session import LOG_FILE, open_session
 from geartrain_cloud.spark.shards import SHARDS
@@ -44,7 +44,7 @@ EXIT_OK = 0
 EXIT_FAILED = 1
 """A query failed, or the log, the tables or Spark cannot be used."""
 EXIT_CONFIG = 2
-"""The configuration is wrong: a new start does not help."""
+"""The configuration is wrong, or dead letters have stopped a query: a new start does not help."""
 
 _POLL_S = 0.2
 _SAY_EVERY_S = 10.0
@@ -86,7 +86,7 @@ class Driver:
             self._status.enter("failed", str(failure))
             raise failure from error
         except GeartrainError as error:
-            self._status.enter("failed", str(error))
+            self._status.enter("tripped" if isinstance(error, BreakerError) else "failed", str(error))
             raise
         finally:
             lock.release()
@@ -161,12 +161,12 @@ class Driver:
 
     def _run_queries(self, session: SparkSession, tables: Tables) -> None:
         running: list[RunningQuery] = []
-        log_input = LogInput(self._config.log, self._config.rows_max)
+        log_input, percent = LogInput(self._config.log, self._config.rows_max), self._config.letters_percent
         try:
             for query in self._queries:
                 checkpoint = open_checkpoint(self._folder(query), query, SHARDS)
                 self._registration(checkpoint).register(self._log.keys(query.channels))
-                running.append(RunningQuery(session, query, checkpoint, log_input, tables))
+                running.append(RunningQuery(session, query, checkpoint, log_input, tables, percent))
             self._starting = False
             self._status.enter("running")
             self._watch(tables, running)
@@ -225,6 +225,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         signal.signal(number, lambda *_: driver.stop())
     try:
         driver.run()
+    except BreakerError as error:
+        return _said(str(error), EXIT_CONFIG)
     except GeartrainError as error:
         return _said(f"{error} (more in {config.state / LOG_FILE})", EXIT_FAILED)
     return EXIT_OK

@@ -7,3 +7,7 @@ from geartrain.errors import GeartrainError
 
 class QueryError(GeartrainError):
     """A query cannot start or go on; names the query, what is wrong and what to do."""
+
+
+class BreakerError(QueryError):
+    """A query made too many dead letters and stays stopped until a person says to go on."""

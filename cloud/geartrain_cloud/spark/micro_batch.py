@@ -2,20 +2,26 @@
 
 Last on a record's path inside Spark, as the function of `foreachBatch`. Guarantees: rows and positions of a
 micro-batch are one transaction; a micro-batch that the tables hold is run again where Spark asks for it,
-because its state may not have been saved, but is not written again.
+because its state may not have been saved, but is not written again; what was written stays, even where its
+dead letters then stop the query.
 """
 
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
+from geartrain.graph import DEAD_LETTERS, LATE
+from geartrain.ports import split_key
 from geartrain.schema import ColumnBatch
 from geartrain_cloud.log.queries import Registration
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.sinks.store import Tables
+from geartrain_cloud.spark.breaker import Breaker
 from geartrain_cloud.spark.checkpoint import Checkpoint
 from geartrain_cloud.spark.pack import unpack
 
@@ -31,8 +37,11 @@ class Written:
 class MicroBatchWriter:
     """Called by Spark for each micro-batch of one query, from a thread of its own."""
 
-    def __init__(self, checkpoint: Checkpoint, tables: Tables, log: LogReader, flow: str) -> None:
+    def __init__(
+        self, checkpoint: Checkpoint, tables: Tables, log: LogReader, flow: str, breaker: Breaker
+    ) -> None:
         self._checkpoint, self._tables, self._log, self._flow = checkpoint, tables, log, flow
+        self._breaker = breaker
         self._registration = Registration(log.folder, checkpoint.query, checkpoint.identity, flow)
         self.last = Written()
         self.repeated = 0
@@ -59,14 +68,29 @@ class MicroBatchWriter:
         columns = (packed.column(name).to_pylist() for name in ("sink", "packed"))
         for sink, raw in zip(*columns, strict=True):
             rows.setdefault(sink, []).append(unpack(raw))
-        log_rows = sum(
-            entry.count
-            for channel, position in positions.items()
-            for entry in self._log.entries(self._flow, channel, held.get(channel, 0), position)
-        )
-        if not self._tables.write(query, batch_id, positions, rows, log_rows):
-            self.repeated += 1
+        read = self._rows_read(held, positions)
+        written = self._tables.write(query, batch_id, positions, rows, sum(read.values()))
         self.last = Written(batch_id, time.monotonic() - start)
+        if written:
+            self._count_letters(read, rows.get(DEAD_LETTERS, []))
+        else:
+            self.repeated += 1
+
+    def _rows_read(self, held: Mapping[str, int], positions: Mapping[str, int]) -> Counter[str]:
+        """Rows of the log between two positions, by channel."""
+        read: Counter[str] = Counter()
+        for key, position in positions.items():
+            entries = self._log.entries(self._flow, key, held.get(key, 0), position)
+            read[split_key(key)[0]] += sum(entry.count for entry in entries)
+        return read
+
+    def _count_letters(self, read: Counter[str], letters: Sequence[ColumnBatch]) -> None:
+        records = sum(count for channel, count in read.items() if channel not in (DEAD_LETTERS, LATE))
+        made = sum(map(len, letters)) - read[DEAD_LETTERS]  # those of devices have come as they were
+        newest = next(
+            (f"step {b.fields[0][-1]!r}: {b.fields[1][-1]}" for b in reversed(letters) if len(b)), ""
+        )
+        self._breaker.count(records, made, newest)
 
     def release(self, batch_id: int) -> None:
         """Let the log go up to the end of micro-batch `batch_id`, which Spark has committed."""

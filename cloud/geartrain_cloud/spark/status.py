@@ -28,7 +28,7 @@ class StatusFile:
     """The file, and the state that the driver is in.
 
     state: `waiting` (for the log), `starting` (Spark), `running`, `finished` (a bounded run has ended),
-    `stopped` (by a signal) or `failed`, which has a reason.
+    `stopped` (by a signal), `failed`, or `tripped` (stopped by dead letters), which have a reason.
     """
 
     def __init__(self, path: Path, flow: str, monotonic: Callable[[], float] = time.monotonic) -> None:

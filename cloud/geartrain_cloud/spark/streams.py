@@ -19,11 +19,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.sinks.store import Tables
+from geartrain_cloud.spark.breaker import LETTERS_PERCENT, Breaker
 from geartrain_cloud.spark.chains import routed_rows, stateless_rows
 from geartrain_cloud.spark.checkpoint import Checkpoint
 from geartrain_cloud.spark.compile import Query
 from geartrain_cloud.spark.embedded import EmbeddedFragment
-from geartrain_cloud.spark.errors import QueryError
+from geartrain_cloud.spark.errors import BreakerError, QueryError
 from geartrain_cloud.spark.micro_batch import MicroBatchWriter
 from geartrain_cloud.spark.rows import ROUTED_ROWS, SINK_ROWS
 from geartrain_cloud.spark.shards import shard_labels
@@ -72,11 +73,20 @@ class RunningQuery:
     """A query that was started."""
 
     def __init__(
-        self, session: SparkSession, query: Query, checkpoint: Checkpoint, log: LogInput, tables: Tables
+        self,
+        session: SparkSession,
+        query: Query,
+        checkpoint: Checkpoint,
+        log: LogInput,
+        tables: Tables,
+        letters_percent: float = LETTERS_PERCENT,
     ) -> None:
-        """Start it; raises `TableError` where checkpoint and tables do not belong together."""
+        """Start it; raises `TableError` where checkpoint and tables do not belong together, `BreakerError`
+        where its dead letters have stopped it.
+        """
         self.query = query
-        self.writer = MicroBatchWriter(checkpoint, tables, LogReader(log.folder), query.graph.name)
+        breaker = Breaker(query.name, checkpoint.folder, letters_percent)
+        self.writer = MicroBatchWriter(checkpoint, tables, LogReader(log.folder), query.graph.name, breaker)
         self.restarts = 0
         self._watched = -1
         self._location = str(checkpoint.location.absolute())
@@ -101,6 +111,8 @@ class RunningQuery:
                 self._watched = -1  # a micro-batch that is run again is reported again
                 self._handle = self._start()
                 return
+            if isinstance(self.writer.failure, BreakerError):
+                raise self.writer.failure
             raise QueryError(f"query {self.query.name!r} stopped: {why}") from self.writer.failure
         if len(self.query.stages) > 1:
             self._watch()

@@ -1,0 +1,75 @@
+"""The breaker: stops a query that turns too many of its records into dead letters, until a person says to go
+on.
+
+Stands beside the record's path, behind the write of each micro-batch. One bad record stops nothing; a flow
+that refuses one in a hundred is wrong or reads what it was not made for, and to go on would only fill the
+table of dead letters. Guarantees: what was counted is durable in the tables before the query stops, so that
+nothing is lost or counted twice when it goes on; a driver that is started again stops at once with the same
+sentence, until `resume`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from pathlib import Path
+
+from geartrain_cloud.files import write_private
+from geartrain_cloud.spark.errors import BreakerError, QueryError
+
+MICRO_BATCHES = 20
+"""Micro-batches that are counted together: the last ones of this life of the driver."""
+LETTERS_MIN = 300
+"""Fewer letters never stop a query, whatever their share."""
+LETTERS_PERCENT = 1.0
+"""The share of the records that may become dead letters; 100 or more: any."""
+
+_FILE = "tripped.json"
+
+
+class Breaker:
+    """The breaker of the query `query`, whose checkpoint is in `folder`."""
+
+    def __init__(self, query: str, folder: Path, percent: float = LETTERS_PERCENT) -> None:
+        """Raises `BreakerError` where it has stopped the query and nobody has said to go on."""
+        self._query, self._file, self._percent = query, folder / _FILE, percent
+        self._counted: deque[tuple[int, int]] = deque(maxlen=MICRO_BATCHES)
+        if self._file.exists():
+            raise BreakerError(_reason_in(self._file, query))
+
+    def count(self, records: int, letters: int, newest: str = "") -> None:
+        """Take a micro-batch that was written: records of the log, dead letters made of them, the reason of
+        the newest. Raises `BreakerError` where the last ones together have too many.
+        """
+        self._counted.append((records, letters))
+        records, letters = (sum(column) for column in zip(*self._counted, strict=True))
+        if letters < LETTERS_MIN or self._percent >= 100 or letters * 100 <= records * self._percent:
+            return
+        reason = (
+            f"query {self._query!r} stopped: {letters:,} dead letters of {records:,} records, more than "
+            f"{self._percent:g} % (the newest: {newest}); look at them with `gear deadletters ls`, mend the "
+            "flow or its source if it is theirs, then let the query go on with `gear deadletters resume` and "
+            "start the driver again: nothing is lost"
+        )
+        write_private(self._file, json.dumps({"query": self._query, "reason": reason}, indent=1) + "\n")
+        raise BreakerError(reason)
+
+
+def resume(checkpoints: Path) -> list[str]:
+    """Let all queries with a checkpoint in a folder of `checkpoints` go on; the names of those that were
+    stopped. Raises `QueryError`.
+    """
+    found = sorted(checkpoints.glob(f"*/{_FILE}"))
+    try:
+        for file in found:
+            file.unlink()
+    except OSError as error:
+        raise QueryError(f"{checkpoints}: {error.strerror or error}") from None
+    return [file.parent.name for file in found]
+
+
+def _reason_in(file: Path, query: str) -> str:
+    try:
+        return str(json.loads(file.read_text(encoding="utf-8"))["reason"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return f"query {query!r} was stopped by its dead letters: let it go on with `gear deadletters resume`"
