@@ -20,7 +20,7 @@ from geartrain.testing import TestingSource
 from geartrain.wire.envelope import Control
 from geartrain_edge.settings import Policy
 from tests.edge.agents import SETTINGS, KilledError, MortalSpool, agent_of, run, until
-from tests.edge.flows import Reading, items
+from tests.edge.flows import Reading, Running, items
 from tests.edge.network import MemoryNet, NaiveIngest, Troubles
 from tests.edge.test_policies import stored
 
@@ -34,6 +34,7 @@ class Door(Source[Reading]):
     pausable: ClassVar[bool] = False
     bounded: ClassVar[bool] = True
     serial: ClassVar[Any] = itertools.count()
+    last: ClassVar[int] = KNOCKS
 
     def open(self, device: str, step: str, out: Any) -> Sequence[Split]:
         return [_Knocking(f"{device}/door")]
@@ -51,7 +52,7 @@ class _Knocking:
         if knock % 7 == 5:
             return Poll([], [], [], position + 1, [Reject(position, "a bad knock", b"%d" % knock)])
         time = (knock if knock % 7 != 3 else knock - 2) * SECOND_US
-        return Poll([Reading("door", knock)], [time], [position], position + 1, ended=knock >= KNOCKS)
+        return Poll([Reading("door", knock)], [time], [position], position + 1, ended=knock >= Door.last)
 
     async def close(self) -> None:
         """Nothing to release."""
@@ -59,7 +60,7 @@ class _Knocking:
 
 @pytest.fixture(autouse=True)
 def _afresh() -> None:
-    Door.serial = itertools.count()
+    Door.serial, Door.last = itertools.count(), KNOCKS
 
 
 def mixed(count: int = 60) -> Plan:
@@ -161,3 +162,58 @@ def test_kills_lose_only_what_was_not_accepted(tmp_path: Path, policy: Policy, a
         assert counters["rows.readings"] == sum(number % 17 not in (5, 9) for number in range(60))
         assert len(set(knocks(ingest))) == len(knocks(ingest))
         assert ingest.closed == []
+
+
+def merged(count: int = 60) -> Plan:
+    """Both in one stream, with a keyed step that wants canonical order, on the device."""
+    flow = Flow("fleet")
+    readings = flow.source(
+        "readings", TestingSource(items=items(count)), out=Reading, partitioned_by="sensor"
+    )
+    door = flow.source("door", Door(), out=Reading, partitioned_by="sensor")
+    totals = readings.merge("both", door).key_by("sensor").process("totals", Running())
+    totals.sink("sums", Table("sums", key=("sensor",)))
+    return make_plan(flow.graph(), "edge")
+
+
+class Deaf(MemoryNet):
+    """An ingest that is not there until it has been turned to."""
+
+    heard = False
+
+    def answers(self, payload: bytes) -> list[Control]:
+        return super().answers(payload) if self.heard else []
+
+
+def test_a_fresh_spool_throws_away_no_row_of_its_own_life(tmp_path: Path) -> None:
+    """Rows of the sensor wait in a keyed step for the other source's time. What they wait for is there at the
+    welcome, and what comes out then is of this life and was never sent.
+    """
+    plan = merged()
+    assert {"both", "totals"} < set(plan.edge)
+    ingest = NaiveIngest(plan)
+    Door.last = 400
+
+    async def story(life: int) -> dict[str, int]:
+        net = Deaf(ingest)
+        agent = agent_of(plan, tmp_path / f"{life}.sqlite", net, DROPS, seed=life)
+        task = asyncio.create_task(agent.run())
+        await until(lambda: agent.status().records_read > 20)
+        assert agent.status().state == "greeting"
+        net.heard = True
+        if not life:
+            await until(lambda: len(ingest.rows["totals"]) > 30)
+            agent.stop()
+        await task
+        return agent.status().counters
+
+    run(story(0))
+    before = len(ingest.rows["totals"])
+    counters = run(story(1))
+    assert counters["rows.totals"] == len(ingest.rows["totals"]) - before
+    came = [row[2:] for rows in ingest.rows.values() for row in rows if row[4][:8] == ingest.epoch]
+    assert len(set(came)) == len(came)
+    assert sorted(number for _, number, _ in came) == list(range(len(came)))
+    # Each total follows from one knock of this life, and none was made twice or of half the knocks.
+    knocked = [row[0].count for row in ingest.rows["totals"] if row[4][:8] == ingest.epoch]
+    assert sorted(knocked) == list(range(1, len(knocked) + 1))
