@@ -23,7 +23,7 @@ ENGINES: Mapping[str, str] = {}
 own.
 
 The usual ones are `chain` for a step without state (one fused loop over packed rows) and `embedded` for a
-step with state (the runtime of the devices behind a shuffle). No kind has a native plan: docs/decisions/0007
+step with state (the runtime of the devices behind a shuffle). No kind has a native plan: docs/decisions/0008
 says why, and what one would have to prove.
 """
 
