@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import pytest
 
 from geartrain import Digits, Flow, Record, Source, Table
-from geartrain.errors import SourceError
+from geartrain.errors import ConfigError, SourceError
 from geartrain.event_time import parse_time
 from geartrain.source import Poll, Split
 from geartrain.testing import run_flow
@@ -133,6 +133,8 @@ def test_as_recorded_keeps_the_order_of_the_file_and_its_late_rows(tmp_path: Pat
     results = run_flow(flow)
     assert [v for _, v in results.tables["all"]] == [Plain(1), Plain(3)]
     assert [letter.step for letter in results.late] == ["rows"]
+    with pytest.raises(ConfigError, match="would change whether records come in the order of time"):
+        flow.graph().with_options({"rows": {"as_recorded": "false"}})
 
 
 async def read_all(split: Split, position: int = 0, limit: int = 3) -> tuple[list[Any], Poll]:

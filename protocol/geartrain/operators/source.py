@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from geartrain.errors import ConfigError
 from geartrain.operators.operator import Plain, Services, StreamProperties, Transform
 from geartrain.source import Source
 
@@ -29,5 +30,14 @@ class SourceOperator(Plain):
         return lambda batch: batch
 
     def with_options(self, values: Mapping[str, Any], where: str) -> SourceOperator:
-        """A copy whose source has other options."""
-        return replace(self, source=self.source.with_options(values, where))
+        """A copy whose source has other options.
+
+        Raises `ConfigError` for those that change the order of its records, on which the flow's steps rest.
+        """
+        changed = replace(self, source=self.source.with_options(values, where))
+        if changed.source.keeps_order is not self.source.keeps_order:
+            raise ConfigError(
+                f"{where}: {', '.join(sorted(values))} would change whether records come in the order of "
+                "time, which the steps of the flow rest on: set it where the flow is written"
+            )
+        return changed
