@@ -114,8 +114,27 @@ class LogReader:
 
     def _entries(self, flow: str, channel: str, partition: int, after: int, upto: int) -> list[Entry]:
         query = SELECT_ENTRIES + AT_PLACE + "AND number > ? AND number <= ? ORDER BY number"
+        last = SELECT_ENTRIES + AT_PLACE + "ORDER BY number DESC LIMIT 1"
         with self._ledger() as ledger:
-            return [read_entry(row) for row in ledger.execute(query, (flow, channel, partition, after, upto))]
+            rows = ledger.execute(query, (flow, channel, partition, after, upto))
+            entries = [read_entry(row) for row in rows]
+            is_short = len(entries) < upto - after
+            newest = ledger.execute(last, (flow, channel, partition)).fetchone() if is_short else None
+        # A damaged page can show a whole row twice, or hide some.
+        if newest is not None and len(entries) < min(upto, newest[3]) - after:
+            key = position_key(channel, partition)
+            raise LedgerError(
+                f"{flow}/{key}: entries between {after + 1} and {upto} cannot be found, so the ledger is "
+                "damaged: restore it from a copy"
+            )
+        for number, entry in enumerate(entries, after + 1):
+            if entry.number != number:
+                key = position_key(channel, partition)
+                raise LedgerError(
+                    f"{flow}/{key}: entry {entry.number} stands where {number} should, so the ledger is "
+                    "damaged: restore it from a copy"
+                )
+        return entries
 
     def limit(self, flow: str, key: str, after: int, rows_max: int) -> int:
         """The largest position such that the entries after `after` up to it hold at most `rows_max` rows.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import pyarrow as pa
 
 from geartrain.errors import LedgerError
 from geartrain.event_time import START_OF_TIME
-from geartrain.ports import Entry
+from geartrain.ports import HeldSegment
 from geartrain_cloud.log.opening import ledger_of
 from geartrain_cloud.log.segment import open_segment
 from geartrain_cloud.log.tables import (
@@ -24,8 +25,11 @@ from geartrain_cloud.log.tables import (
     LEDGER_FILE,
     SELECT_CURSORS,
     SELECT_ENTRIES,
+    SELECT_PLACES,
+    SELECT_SEGMENTS,
     is_whole,
     read_entry,
+    read_segment,
 )
 
 Place = tuple[str, str, int]
@@ -72,25 +76,55 @@ def verify_log(folder: Path) -> Verified:
     with ledger_of(folder) as ledger:
         # One snapshot: what ingest commits meanwhile is not looked for in what was read before.
         ledger.execute("BEGIN")
-        known: dict[str, tuple[int, bytes]] = {}
-        try:
+        known: dict[str, HeldSegment] = {}
+        with _reported(found, "its pages cannot be checked"):
             _check_pages(ledger, found)
-            places = ledger.execute("SELECT DISTINCT flow, channel, partition FROM entries").fetchall()
-            for place in places:
-                _check_entries(ledger, place, found, runs)
-            known = {n: (size, d) for n, size, d in ledger.execute("SELECT name, size, digest FROM segments")}
-        except sqlite3.DatabaseError as error:
-            found.damages.append(Damage("", "", 0, 0, 0, LEDGER_FILE, f"the ledger cannot be read: {error}"))
+        with _reported(found, "its cursors cannot be read"):
+            _check_cursors(ledger, found)
+        for place in _places(ledger, found):
+            _check_entries(ledger, place, found, runs)
+        with _reported(found, "its entries cannot be counted"):
+            (count,) = ledger.execute("SELECT count(*) FROM entries NOT INDEXED").fetchone()
+            if count != found.entries:
+                reason = f"it has {count} entries, but {found.entries} are found at their places"
+                found.damages.append(Damage("", "", 0, 0, 0, LEDGER_FILE, reason))
+        with _reported(found, "its segments cannot be read"):
+            known = {row[0]: read_segment(row) for row in ledger.execute(SELECT_SEGMENTS)}
     for (place, name), run in runs.items():
         _check_segment(folder, place, name, run, known.get(name), found)
     found.segments = len({name for _, name in runs})
     return found
 
 
+@contextmanager
+def _reported(found: Verified, what: str) -> Iterator[None]:
+    """Report what SQLite cannot read, and go on."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        found.damages.append(Damage("", "", 0, 0, 0, LEDGER_FILE, f"{what}: {error}"))
+
+
+def _places(ledger: sqlite3.Connection, found: Verified) -> list[Place]:
+    try:
+        return ledger.execute(SELECT_PLACES).fetchall()
+    except sqlite3.DatabaseError:  # reported by whoever reads the entries; others know the places, too
+        places: set[Place] = set()
+    with _reported(found, "its segments cannot be read"):
+        places.update(ledger.execute("SELECT DISTINCT flow, channel, partition FROM segments"))
+    with _reported(found, "its schemas cannot be read"):
+        query = "SELECT DISTINCT flow, channel, partition FROM schemas, fencing"
+        places.update(ledger.execute(query))
+    return sorted(places)
+
+
 def _check_pages(ledger: sqlite3.Connection, found: Verified) -> None:
     for (text,) in ledger.execute("PRAGMA integrity_check(20)"):
         if text != "ok":
             found.damages.append(Damage("", "", 0, 0, 0, LEDGER_FILE, f"SQLite says: {text}"))
+
+
+def _check_cursors(ledger: sqlite3.Connection, found: Verified) -> None:
     for row in ledger.execute(SELECT_CURSORS):
         if not is_whole(row):
             reason = f"the cursor of {row[0]}/{row[1]} is not what was written"
@@ -101,8 +135,8 @@ def _check_entries(
     ledger: sqlite3.Connection, place: Place, found: Verified, runs: dict[tuple[Place, str], _Run]
 ) -> None:
     last, clock = 0, START_OF_TIME
-    for entry, row in _entries(ledger, place):
-        number = row[3]
+    for row in _entries(ledger, place, found):
+        number, entry = row[3], read_entry(row) if is_whole(row) else None
         if number != last + 1:
             reason = "entries are missing from the ledger"
             found.damages.append(Damage(*place, last + 1, number - 1, LEDGER_FILE, reason))
@@ -124,13 +158,40 @@ def _check_entries(
         run.last, run.rows = number, max(run.rows, upto)
 
 
-def _entries(ledger: sqlite3.Connection, place: Place) -> Iterator[tuple[Entry | None, tuple[Any, ...]]]:
-    for row in ledger.execute(SELECT_ENTRIES + AT_PLACE + "ORDER BY number", place):
-        yield (read_entry(row) if is_whole(row) else None), row
+def _entries(ledger: sqlite3.Connection, place: Place, found: Verified) -> Iterator[tuple[Any, ...]]:
+    """The rows of a place in order; those that cannot be read are reported, with all between them."""
+    query = SELECT_ENTRIES + AT_PLACE + "AND number > ? ORDER BY number"
+    last, reason = 0, "the entries are out of their order"
+    try:
+        # From the least number on: that of a damaged row may be below 1.
+        for row in ledger.execute(query, (*place, START_OF_TIME)):
+            yield row
+            last = max(last, row[3])
+    except sqlite3.DatabaseError as error:
+        reason = f"the entries cannot be read: {error}"
+        found.damages.append(Damage(*place, last + 1, last + 1, LEDGER_FILE, reason))
+    beyond = _beyond_damage(ledger, place, last)
+    if beyond is not None:
+        if beyond > last + 1:
+            found.damages.append(Damage(*place, last + 1, beyond - 1, LEDGER_FILE, reason))
+        with _reported(found, "its entries cannot all be read"):
+            yield from ledger.execute(query, (*place, beyond - 1))
+
+
+def _beyond_damage(ledger: sqlite3.Connection, place: Place, last: int) -> int | None:
+    """The first entry behind a damaged page, found from the end of the log; None where there is none."""
+    query = SELECT_ENTRIES + AT_PLACE + "AND number > ? ORDER BY number DESC"
+    beyond = None
+    try:
+        for row in ledger.execute(query, (*place, last)):
+            beyond = row[3]
+    except sqlite3.DatabaseError:  # here the damaged page begins, which was reported
+        return beyond
+    return beyond
 
 
 def _check_segment(
-    folder: Path, place: Place, name: str, run: _Run, known: tuple[int, bytes] | None, found: Verified
+    folder: Path, place: Place, name: str, run: _Run, known: HeldSegment | None, found: Verified
 ) -> None:
     def damaged(reason: str) -> None:
         found.damages.append(Damage(*place, run.first, run.last, name, reason))
@@ -143,11 +204,17 @@ def _check_segment(
     if known is None:
         found.unchecked += 1
     try:
-        table = open_segment(path, None if known is None else known[1])[1]
+        table = open_segment(path, None if known is None else known.segment.digest)[1]
         # Without a checksum a damaged offset could lead to memory that is not the table's.
         table.validate(full=known is None)
     except (LedgerError, pa.ArrowException) as error:
         damaged(str(error))
         return
+    if known is not None:
+        said = (known.flow, known.channel, known.partition, known.first, known.last)
+        if said != (*place, run.first, run.last) or known.segment.size != path.stat().st_size:
+            damaged(
+                f"the ledger says {said}, {known.segment.size} bytes of it: its row is not what was written"
+            )
     if table.num_rows < run.rows:
         damaged(f"the file holds {table.num_rows} rows, the ledger says {run.rows}")
