@@ -8,8 +8,10 @@ until then it survives power loss or not, each by itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from random import Random
 
 from geartrain.errors import DiskError
@@ -167,6 +169,48 @@ class Platter:
             file.writes.clear()
             file.doomed = -1
         self._seen, self._durable, self._pending = dict(names), names, []
+
+    def crash_states(self, count: int) -> Iterator[dict[str, bytes]]:
+        """Up to `count` different contents that a loss of power may leave now, without losing it.
+
+        First, in any order, every cut of an un-synced file at a sector's bound and every single sector that
+        alone is or is not there; then draws of all that may be.
+        """
+        seen: set[bytes] = set()
+        for files in islice(self._crash_states(), 4 * count):
+            key = hashlib.blake2b(repr(sorted(files.items())).encode(), digest_size=16).digest()
+            if key not in seen:
+                seen.add(key)
+                yield files
+                if len(seen) == count:
+                    return
+
+    def _crash_states(self) -> Iterator[dict[str, bytes]]:
+        whole = dict(self._seen)
+        shaky = [file for file in whole.values() if not file.is_durable]
+        for file in shaky:
+            cuts = list(self._cuts(file))
+            self._random.shuffle(cuts)
+            for content in cuts:
+                yield {name: content if one is file else one.content for name, one in whole.items()}
+        while shaky or self._pending:
+            names = dict(self._durable)
+            for change in self._pending:
+                if self._random.random() < 0.5:
+                    change.apply(names)
+            yield {name: self._remains(file) for name, file in names.items()}
+        yield {name: file.content for name, file in whole.items()}
+
+    def _cuts(self, file: _File) -> Iterator[bytes]:
+        step, old, new = self._sector_bytes, file.durable, file.content
+        differ = [at for at in range(0, len(new), step) if old[at : at + step] != new[at : at + step]]
+        for at in differ:
+            yield new[:at] + old[at:]
+            if at >= len(old):
+                yield new[:at]
+            until = at + step
+            yield new[:at] + old[at:until].ljust(len(new[at:until]), b"\0") + new[until:]
+            yield old[:at].ljust(at, b"\0") + new[at:until] + old[until:]
 
     def _remains(self, file: _File) -> bytes:
         if file.is_durable:

@@ -232,6 +232,19 @@ def test_what_a_failed_sync_did_not_write_no_later_one_does() -> None:
         assert platter.durable("a") == b"oldNEW"
 
 
+def test_the_states_that_a_loss_of_power_may_leave_are_counted_without_losing_it() -> None:
+    platter = Platter(Random(1), sector_bytes=2)
+    platter.put("a", b"aa")
+    platter.sync("a")
+    platter.put_at("a", 2, b"bbcc")
+    states = list(platter.crash_states(100))
+    assert len({one["a"] for one in states}) == len(states)
+    assert {one["a"] for one in states} >= {b"aa", b"aabb", b"aabbcc", b"aa\0\0cc", b"aabb\0\0"}
+    assert platter.read("a") == b"aabbcc"
+    platter.sync("a")
+    assert list(platter.crash_states(100)) == [{"a": b"aabbcc"}]
+
+
 def test_a_disk_without_losses_keeps_all() -> None:
     platter = Platter(Random(1), losses=())
     platter.put("a", b"x")
