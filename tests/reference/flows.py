@@ -85,6 +85,7 @@ _bytes = {
     n: st.binary(min_size=n, max_size=n) for n in (data.RECORD_BYTES * size for size in (0, 3, 6, 12, 20))
 }
 _seeds = st.integers(0, 2**32)
+_steps = st.sampled_from(steps.STEPS)
 
 
 @st.composite
@@ -95,7 +96,7 @@ def cases(draw: st.DrawFn) -> Case:
     devices = range(draw(_counts[3]))
     world = _world(draw, sources, len(devices))
     for _ in range(draw(_step_counts)):
-        steps.draw_step(draw, known)
+        draw(_steps)(draw, known)
     last = len(known.streams) - 1
     for number, made in enumerate(known.streams):
         if number == last or draw(_yes):

@@ -16,7 +16,7 @@ from geartrain.event_time import END_OF_TIME
 from geartrain.graph import Graph, Step
 from geartrain.keys import encode_key
 from geartrain.source import Reject
-from tests.reference import joins, tasks
+from tests.reference import joins, tasks, windows
 from tests.reference.rows import Answer, Row, conform, in_order, same_bits
 
 __all__ = ["Answer", "Row", "interpret", "same_bits"]
@@ -143,6 +143,12 @@ _FAMILIES: dict[str, Family] = {
     "Log": _same,
     "Order": _same,
     "Process": tasks.process,
+    "Aggregate": windows.aggregate,
+    "Reduce": windows.reduce_or_fold,
+    "Fold": windows.reduce_or_fold,
+    "WindowAggregate": windows.window_aggregate,
+    "WindowReduce": windows.window_reduce_or_fold,
+    "WindowFold": windows.window_reduce_or_fold,
     "WindowJoin": joins.window_join,
     "IntervalJoin": joins.interval_join,
     "Broadcast": joins.broadcast,

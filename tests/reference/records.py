@@ -5,12 +5,13 @@ All records have the fields `key`, `n`, `x` and `note`, so that any step can fol
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 import msgspec
 
 from geartrain import Context, Record, State, Task
+from geartrain.event_time import END_OF_TIME
 
 
 class Reading(Record):
@@ -107,3 +108,125 @@ class Running(Task[Reading, Reading]):
             raise ValueError("thirteen")
         if tally.count % self.every:
             ctx.emit(Reading(str(ctx.key), tally.count, float(ctx.event_time)))
+
+
+class Alarms(State):
+    """What a key that sets timers has seen."""
+
+    count: int = 0
+    rearmed: int = 0
+    total: float = 0.0
+
+
+class Timed(Task[Any, Reading]):
+    """Sets timers before, at and after its records, and at the end of time; every call can fail."""
+
+    state: ClassVar[type[Alarms]] = Alarms
+    rearms: int = 3
+
+    def on_next(self, value: Any, ctx: Context[Reading, Alarms]) -> None:
+        alarms, n = ctx.state, value.n
+        alarms.count += 1
+        ctx.emit(Reading(str(ctx.key), alarms.count, alarms.total, value.note))
+        alarms.total += value.x
+        if n % 2 == 0:
+            ctx.notify_at(ctx.event_time + n % 7)
+        if n % 3 == 0:
+            ctx.notify_at(ctx.event_time + n)  # may be past, or after the end of time
+        if n == 14:
+            ctx.notify_at(END_OF_TIME)
+        if n == 13:
+            raise ValueError("thirteen")
+
+    def on_notify(self, time: int, ctx: Context[Reading, Alarms]) -> None:
+        alarms = ctx.state
+        alarms.count += 10
+        ctx.emit(Reading(str(ctx.key), alarms.count, alarms.total, f"{time} {ctx.event_time}"))
+        if alarms.rearmed < self.rearms:
+            alarms.rearmed += 1
+            ctx.notify_at(time + alarms.rearmed * 2 - 2)  # the first one now
+        if alarms.count % 4 == 3:
+            raise ValueError("a timer")
+        if alarms.count % 3 == 0:
+            ctx.emit(Reading(str(ctx.key), 2**63, 0.0))
+            ctx.emit(Reading(str(ctx.key), alarms.rearmed, 0.0))
+
+    def on_watermark(self, time: int, ctx: Context[Reading, Alarms]) -> None:
+        for forbidden in (ctx.emit, ctx.notify_at):
+            try:
+                forbidden(Reading("watermark", time, 0.0))  # type: ignore[arg-type]
+            except RuntimeError:
+                continue
+
+
+class Bell(Task[Any, Reading]):
+    """Timers without a state."""
+
+    def on_next(self, value: Any, ctx: Context[Reading, Any]) -> None:
+        ctx.notify_at(ctx.event_time + value.n % 5)
+
+    def on_notify(self, time: int, ctx: Context[Reading, Any]) -> None:
+        ctx.emit(Reading(str(ctx.key), time % 10, 0.5))
+
+
+class Counting(Task[Any, Reading]):
+    """A plain number as state, and no `on_notify`: a timer that it sets is refused."""
+
+    state: ClassVar[type[int]] = int
+
+    def on_next(self, value: Any, ctx: Context[Reading, int]) -> None:
+        ctx.state += 1
+        if value.n == 3:
+            ctx.notify_at(ctx.event_time)
+        ctx.emit(Reading(str(ctx.key), ctx.state, 0.0))
+
+
+def alarms_at_start() -> dict[Any, Alarms]:
+    """States that some keys begin with."""
+    keys = ("a0", "d0a0", "d1b\x000", ("a0", 1), 0, True)
+    return {key: Alarms(count=number, total=0.5) for number, key in enumerate(keys)}
+
+
+def counts_at_start() -> dict[Any, int]:
+    """Numbers that some keys begin with."""
+    return {"a0": 100, "d0a0": 200, 1: 300, False: 400}
+
+
+def heat(r: Any) -> str:
+    """Names a branch, or none; raises for n = 5."""
+    return ("hot", "cold", "hot", "luke", "cold")[r.n % 5 if r.n != 5 else 9]
+
+
+def halve(r: Any) -> Reading:
+    """One round of an iteration; raises for n = 12."""
+    return Reading(r.key, (r.n + 3) // 2 if r.n != 12 else 1 // 0, r.x * 0.5, r.note)
+
+
+def done(r: Any) -> bool:
+    """Ends an iteration; raises for NaN."""
+    if r.x != r.x:
+        raise ValueError("not a number")
+    return bool(r.n <= 3)
+
+
+def pair(left: Any, right: Any) -> Reading:
+    """Joins two records; raises for n = 8 at the left, and may not fit."""
+    if left.n == 8:
+        raise ValueError("eight")
+    if right is None:
+        return Reading(left.key, left.n, -1.0, "alone")
+    return Reading(left.key, left.n * 31 + right.n, left.x + right.x, right.note)
+
+
+def look_up(value: Any, table: Mapping[Any, Any]) -> Reading:
+    """Reads the whole table, in its order; raises for n = 9."""
+    if value.n == 9:
+        raise ValueError("nine")
+    found = table.get(value.key)
+    seen = ",".join(f"{key}:{small.n}" for key, small in table.items())
+    return Reading(value.key, len(table), 0.0 if found is None else found.x, seen)
+
+
+def mixed_key(r: Any) -> Any:
+    """Keys of several types, two of which Python holds for equal."""
+    return {1: True, 2: 1, 3: b"b", 4: 1.5}.get(r.n, r.key)

@@ -10,6 +10,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from geartrain import Flow
+from geartrain.windows import Global, Sliding, Tumbling
 from tests.reference import records
 
 
@@ -22,6 +23,8 @@ class Made:
     domain: bool = False
     timely: bool = True
     source: bool = False
+    joined: bool = False
+    kind: Any = records.Reading
 
 
 @dataclass
@@ -51,18 +54,25 @@ class Known:
         self.code.append(f"{variable} = {made.variable}.{verb}({', '.join(given)})")
         return Made(variable, stream)
 
-    def pick(self, draw: st.DrawFn, *, timely: bool = False) -> Made:
-        """One of the streams, the latest rather than others."""
-        choices = [m for m in self.streams if m.timely or not timely]
+    def pick(self, draw: st.DrawFn, *, timely: bool = False, joined: bool = True, kind: Any = None) -> Made:
+        """One of the streams, the latest rather than others; joined: one below a join will do too."""
+        choices = [
+            m
+            for m in self.streams
+            if (m.timely or not timely) and (joined or not m.joined) and kind in (None, m.kind)
+        ]
         return choices[-1 - draw(_backward) % len(choices)]
 
     def name(self, verb: str) -> str:
         """A name for the next step."""
         return f"{verb}{len(self.code)}"
 
-    def add(self, made: Made, like: Made, *, domain: bool = False) -> None:
-        """A stream to draw from, as timely as `like`."""
-        self.streams.append(Made(made.variable, made.stream, domain, like.timely))
+    def add(self, made: Made, *above: Made, domain: bool = False, joined: bool = False) -> None:
+        """A stream to draw from, made of those above."""
+        timely = all(a.timely for a in above)
+        joined = joined or any(a.joined for a in above)
+        kind = made.stream.kind
+        self.streams.append(Made(made.variable, made.stream, domain, timely, joined=joined, kind=kind))
 
 
 def _text(value: Any) -> str:
@@ -84,11 +94,6 @@ DrawStep = Callable[[st.DrawFn, Known], None]
 def us(count: int) -> timedelta:
     """So many microseconds."""
     return timedelta(microseconds=count)
-
-
-def draw_step(draw: st.DrawFn, known: Known) -> None:
-    """Put one more step behind what is there."""
-    draw(_steps)(draw, known)
 
 
 def _map(draw: st.DrawFn, known: Known) -> None:
@@ -116,17 +121,105 @@ def _filter(draw: st.DrawFn, known: Known) -> None:
     known.add(made, above, domain=above.domain)
 
 
-def keyed(draw: st.DrawFn, known: Known, above: Made) -> Made:
-    """`above`, keyed: mostly by its domain."""
-    keys = ["key", "key", "key", records.pair_key, records.int_key, records.bool_key]
-    return known.call(above, "key_by", draw(st.sampled_from(keys)), name=known.name("by"))
+def _merge(draw: st.DrawFn, known: Known) -> None:
+    first = known.pick(draw)
+    above = [first, *(known.pick(draw, kind=first.kind) for _ in range(draw(_small)))]
+    made = known.call(above[0], "merge", known.name("merge"), *above[1:])
+    known.add(made, *above, domain=all(a.domain for a in above))
+
+
+def _split(draw: st.DrawFn, known: Known) -> None:
+    above = known.pick(draw)
+    branches = known.call(above, "split", known.name("split"), records.heat, ("hot", "cold"))
+    for name in ("hot", "cold"):
+        made = Made(f"{branches.variable}[{name!r}]", branches.stream[name])
+        known.add(made, above, domain=above.domain)
+
+
+def _iterate(draw: st.DrawFn, known: Known) -> None:
+    above = known.pick(draw, kind=records.Reading)
+    until = draw(st.sampled_from([records.done, None]))
+    body, rounds = records.halve, draw(_small)
+    made = known.call(above, "iterate", known.name("iterate"), body, until=until, rounds_max=rounds)
+    known.add(made, above)
+
+
+def _log(draw: st.DrawFn, known: Known) -> None:
+    above = known.pick(draw)
+    made = known.call(above, "log", known.name("log"), every=draw(_small))
+    known.add(made, above, domain=above.domain)
+
+
+def _late(draw: st.DrawFn, known: Known) -> None:
+    """Once a source."""
+    above = known.streams[0] if draw(_yes) else known.streams[1 % len(known.streams)]
+    if above.source and above.variable not in known.late:
+        known.late.add(above.variable)
+        made = known.call(above, "late")
+        known.streams.append(Made(made.variable, made.stream, above.domain, timely=False))
+
+
+def keyed(draw: st.DrawFn, known: Known, above: Made, key: Any = None) -> Made:
+    """`above`, keyed: mostly by its domain; logged, now and then, which keeps the keys."""
+    by = known.call(above, "key_by", key or draw(KEYS), name=known.name("by"))
+    return known.call(by, "log", known.name("log")) if draw(RARELY) else by
 
 
 def _process(draw: st.DrawFn, known: Known) -> None:
     above = known.pick(draw, timely=True)
     by = keyed(draw, known, above)
-    task = records.Running(every=draw(_small))
-    known.add(known.call(by, "process", known.name("running"), task), above)
+    number = draw(_small)
+    task, initial = draw(
+        st.sampled_from(
+            [
+                (records.Running(every=number), None),
+                (records.Timed(rearms=number), records.alarms_at_start),
+                (records.Timed(rearms=number), records.alarms_at_start),
+                (records.Bell(), None),
+                (records.Counting(), records.counts_at_start),
+            ]
+        )
+    )
+    options: dict[str, Any] = {}
+    if draw(_yes):
+        options["ttl"] = us(draw(_micros))
+    if initial is not None and draw(_yes):
+        options["initial"] = initial()
+    name = known.name(type(task).__name__.lower())
+    known.add(known.call(by, "process", name, task, **options), above)
 
 
-_steps: st.SearchStrategy[DrawStep] = st.sampled_from([_map, _flat_map, _filter, _process])
+def _join(draw: st.DrawFn, known: Known) -> None:
+    left, right = (known.pick(draw, timely=True, joined=False) for _ in range(2))
+    key = draw(KEYS)
+    sides = keyed(draw, known, left, key), keyed(draw, known, right, key)
+    how: dict[str, Any] = draw(_meetings)
+    made = known.call(sides[0], "join", known.name("join"), sides[1], records.pair, **how)
+    known.add(made, left, right, joined=True)
+
+
+def _broadcast(draw: st.DrawFn, known: Known) -> None:
+    main, small = (known.pick(draw, timely=True) for _ in range(2))
+    key = draw(st.sampled_from(["key", "n", records.mixed_key, records.int_key]))
+    made = known.call(main, "broadcast", known.name("broadcast"), small, records.look_up, key=key)
+    known.add(made, main, small)
+
+
+_joinable = [Tumbling(10), Tumbling(7, 3), Sliding(10, 5), Sliding(4, 9), Sliding(9, 3, -2), Global()]
+KEYS = st.sampled_from(["key", "key", "key", records.pair_key, records.int_key, records.bool_key])
+RARELY = st.sampled_from([False, False, False, True])
+_meetings: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
+    [
+        {"between": (us(after), us(before)), "how": how}
+        for after, before in [(0, 0), (-5, 5), (0, 10), (-10, -3), (3, 3), (2, 20), (-(10**6), 10**6)]
+        for how in ("inner", "left")
+    ]
+    + [{"within": window} for window in _joinable]
+    + [{"within": window, "how": "left"} for window in _joinable if isinstance(window, Tumbling)]
+)
+STEPS: list[DrawStep] = [
+    *[_map, _flat_map, _filter, _merge, _split, _iterate, _log, _late, _broadcast],
+    *[_join] * 2,
+    *[_process] * 3,
+]
+"""Each as often as it shall be drawn."""
