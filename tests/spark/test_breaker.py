@@ -50,7 +50,10 @@ def test_letters_of_long_ago_count_no_more(tmp_path: Path) -> None:
     breaker = Breaker("keyed", folder(tmp_path))
     for _ in range(5 * MICRO_BATCHES):
         breaker.count(100, LETTERS_MIN // MICRO_BATCHES - 1)
+    with pytest.raises(BreakerError, match=f"{LETTERS_MIN} dead letters"):
+        breaker.count(100, LETTERS_MIN - (MICRO_BATCHES - 1) * (LETTERS_MIN // MICRO_BATCHES - 1))
 
 
 def test_it_can_be_told_to_let_all_pass(tmp_path: Path) -> None:
     Breaker("keyed", folder(tmp_path), percent=100.0).count(1, 10**6)
+    assert resume(tmp_path) == []
