@@ -165,11 +165,14 @@ def test_kills_lose_only_what_was_not_accepted(tmp_path: Path, policy: Policy, a
 
 
 def merged(count: int = 60) -> Plan:
-    """Both in one stream, with a keyed step that wants canonical order, on the device."""
+    """Both in one stream, with a keyed step that wants canonical order, on the device. The readings are far
+    ahead in time.
+    """
     flow = Flow("fleet")
-    readings = flow.source(
-        "readings", TestingSource(items=items(count)), out=Reading, partitioned_by="sensor"
+    ahead = TestingSource(
+        items=[(number * 100 * SECOND_US, Reading("s0", number)) for number in range(count)]
     )
+    readings = flow.source("readings", ahead, out=Reading, partitioned_by="sensor")
     door = flow.source("door", Door(), out=Reading, partitioned_by="sensor")
     totals = readings.merge("both", door).key_by("sensor").process("totals", Running())
     totals.sink("sums", Table("sums", key=("sensor",)))
