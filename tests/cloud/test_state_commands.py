@@ -18,6 +18,7 @@ from geartrain_cloud.cli import main
 from geartrain_cloud.log.hold import shared_log
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.log.resubmit import resubmit_letter
+from geartrain_cloud.sinks.sqlite import SqliteTables
 from tests.cloud.fleet import FLOW, PATIENCE_S, QUOTE, Running, TestDevice, make_config, prices, running
 
 LETTERS = RowCodec(Letter)
@@ -257,6 +258,34 @@ def test_dead_letter_of_a_source_is_resubmitted_and_any_other_is_refused(
     assert "was resubmitted before" in gear(capsys, tmp_path, "deadletters", "resubmit", ids[0], code=1)
     assert "there is no dead letter" in gear(capsys, tmp_path, "deadletters", "show", "x:0:1:1", code=1)
     assert gear(capsys, tmp_path, "deadletters", "ls")[0]["state"] == "resubmitted"
+
+
+def test_dead_letter_of_a_step_in_the_cloud_has_an_id(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused_row = Letter("quotes", "no row", b"A;4.5")
+    play(tmp_path / "log", lambda d: d.quotes(1.0), lambda d: letters(d, refused_row))
+        tmp_path / "log", lambda d: d.quotes(1.0), lambda d: letters(d, Letter("quotes", "no row", b"A;4.5"))
+    )
+    (logged,) = gear(capsys, tmp_path, "deadletters", "ls")
+    step, number = logged["step"], gear(capsys, tmp_path, "deadletters", "show", logged["id"])["origin"][1]
+    tables = SqliteTables(tmp_path / "tables.sqlite")
+    tables.attach("keyed", "identity", has_run=False)
+    columns = [[step, "drawdown", "drawdown"], ["no row", "it raised", "it raised"], [b"A;4.5", b"1", b"2"]]
+    paths = [b"", b"", b"\x01"]
+    rows = ColumnBatch(columns, [25, 40, 40], ["device-1"] * 3, [number, 7, 7], paths)
+    tables.write("keyed", 0, {"quotes": 1}, {"_dead_letters": [rows]})
+    tables.close()
+    listed = gear(capsys, tmp_path, "deadletters", "ls")
+    # What a device has sent is in the log and in the tables: it is shown once.
+    assert [one["id"] for one in listed] == [logged["id"], "drawdown@device-1:7", "drawdown@device-1:7:01"]
+    assert [one["state"] for one in listed] == ["in the log", "in the tables", "in the tables"]
+    shown = gear(capsys, tmp_path, "deadletters", "show", "drawdown@device-1:7:01")
+    assert (shown["origin"], shown["raw"], shown["reason"]) == (["device-1", 7, "01"], "2", "it raised")
+    refused = gear(capsys, tmp_path, "deadletters", "resubmit", "drawdown@device-1:7", code=1)
+    assert "refused by step drawdown in the cloud" in refused
+    missing = gear(capsys, tmp_path, "deadletters", "show", "drawdown@device-1:8", code=1)
+    assert "there is no dead letter drawdown@device-1:8 in the tables" in missing
 
 
 def test_nothing_is_resubmitted_into_a_flow_that_has_ended(tmp_path: Path) -> None:

@@ -6,20 +6,19 @@ its control characters escaped; what cannot be resubmitted exactly is refused wi
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from geartrain.errors import WireError
+from geartrain.errors import LedgerError, WireError
 from geartrain.wire.codec import decode_envelope, decode_header
 from geartrain_cloud.cli.log import time_text
 from geartrain_cloud.cli.screen import print_json, results, table_of
-from geartrain_cloud.cli.state_place import log_folder, run_folder
+from geartrain_cloud.cli.state_place import log_folder
+from geartrain_cloud.cli.table_letters import TableLetter, letters_in_tables
 from geartrain_cloud.errors import StateError
 from geartrain_cloud.log.browse import HeldBatch, LoggedLetter, letters, quarantined
 from geartrain_cloud.log.resubmit import Resubmitted, find_letter, resubmit_batch, resubmit_letter
-from geartrain_cloud.sinks.tables import rows, table_names
 from geartrain_cloud.spark.breaker import resume
 from geartrain_cloud.supervisor.child import printable
 
@@ -64,19 +63,28 @@ def list_letters(state: Path, limit: int, *, as_json: bool) -> None:
 
 def show_letter(state: Path, name: str, *, as_json: bool) -> None:
     """Print one dead letter with its raw form."""
-    found = find_letter(log_folder(state), name)
-    origin_name, number, path = found.origin
-    raw = found.letter.raw
+    if "@" in name:
+        in_tables = _find_in_tables(state, name)
+        shown, origin, raw = _table_letter(in_tables), in_tables.origin, in_tables.raw
+    else:
+        found = find_letter(log_folder(state), name)
+        shown, origin, raw = _letter(found), found.origin, found.letter.raw
     more = {
-        "origin": [origin_name, number, path.hex()],
+        "origin": [*origin[:2], origin[2].hex()],
         "raw": raw.decode(errors="backslashreplace"),
         "raw_hex": raw.hex(),
     }
-    _print_one({**_letter(found), **more}, as_json=as_json)
+    _print_one({**shown, **more}, as_json=as_json)
 
 
 def put_back_letter(state: Path, name: str, *, as_json: bool) -> None:
     """Log the record of a dead letter; raises `GeartrainError`."""
+    if "@" in name:
+        found = _find_in_tables(state, name)
+        raise LedgerError(
+            f"dead letter {name} was refused by step {found.step} in the cloud, whose input it is: only what "
+            "a source refused can be resubmitted"
+        )
     _print_done(resubmit_letter(log_folder(state), name), as_json=as_json)
 
 
@@ -124,20 +132,27 @@ def _letter(found: LoggedLetter) -> dict[str, Any]:
 
 
 def _letters_of_tables(state: Path, logged: list[LoggedLetter]) -> list[dict[str, Any]]:
-    tables = run_folder(state) / "tables.sqlite"
-    if not tables.is_file() or "dead_letters" not in table_names(tables):
-        return []
-    known = Counter((x.letter.step, x.letter.reason, x.letter.raw.hex()) for x in logged)
-    found = []
-    for row in rows(tables, "dead_letters", canonical=True):
-        key = (row["step"], row["reason"], row["raw"])
-        if known[key]:
-            known[key] -= 1
-            continue
-        found.append(
-            {"id": "", "device": "", "flow": "", "event_time": None, "state": "in the tables", **row}
-        )
-    return found
+    known = {(one.letter.step, one.origin) for one in logged}
+    return [_table_letter(one) for one in letters_in_tables(state) if (one.step, one.origin) not in known]
+
+
+def _table_letter(found: TableLetter) -> dict[str, Any]:
+    return {
+        "id": found.id,
+        "device": "",
+        "flow": "",
+        "step": found.step,
+        "event_time": time_text(found.event_time) if found.event_time else None,
+        "state": "in the tables",
+        "reason": found.reason,
+    }
+
+
+def _find_in_tables(state: Path, name: str) -> TableLetter:
+    for found in letters_in_tables(state):
+        if found.id == name:
+            return found
+    raise LedgerError(f"there is no dead letter {name} in the tables: see gear deadletters ls")
 
 
 def _print_one(found: dict[str, Any], *, as_json: bool) -> None:

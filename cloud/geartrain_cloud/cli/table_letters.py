@@ -1,0 +1,52 @@
+"""Dead letters of steps in the cloud: they are in the flow's tables only, never in the log.
+
+For `gear deadletters`. Guarantees: each has one id, its step and its origin, which is the key of its row and
+the same at every run of the flow; nothing is written.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from geartrain_cloud.cli.state_place import run_folder
+from geartrain_cloud.sinks.layout import ORDER_COLUMNS, TableError
+from geartrain_cloud.sinks.tables import table_names
+
+TABLE = "dead_letters"
+_BUSY_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class TableLetter:
+    """One dead letter; event_time: microseconds since 1970 UTC."""
+
+    step: str
+    reason: str
+    raw: bytes
+    event_time: int
+    origin: tuple[str, int, bytes]
+
+    @property
+    def id(self) -> str:
+        """By what a person names it: `STEP@SPLIT:NUMBER`, and the path of its origin if it has one."""
+        name, number, path = self.origin
+        return f"{self.step}@{name}:{number}" + (f":{path.hex()}" if path else "")
+
+
+def letters_in_tables(state: Path) -> list[TableLetter]:
+    """The dead letters in the tables of a run, in canonical order; raises `TableError`."""
+    path = run_folder(state) / "tables.sqlite"
+    if not path.is_file() or TABLE not in table_names(path):
+        return []
+    columns = ", ".join(("step", "reason", "raw", *ORDER_COLUMNS))
+    query = f"SELECT {columns} FROM {TABLE} ORDER BY {', '.join(ORDER_COLUMNS)}"  # noqa: S608
+    try:
+        uri = f"{path.absolute().as_uri()}?mode=ro"
+        with closing(sqlite3.connect(uri, uri=True, timeout=_BUSY_TIMEOUT_S)) as tables:
+            rows = tables.execute(query).fetchall()
+    except sqlite3.Error as error:
+        raise TableError(f"the dead letters in {path} cannot be read: {error}") from None
+    return [TableLetter(step, reason, raw, time, tuple(origin)) for step, reason, raw, time, *origin in rows]
