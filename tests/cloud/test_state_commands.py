@@ -265,8 +265,6 @@ def test_dead_letter_of_a_step_in_the_cloud_has_an_id(
 ) -> None:
     refused_row = Letter("quotes", "no row", b"A;4.5")
     play(tmp_path / "log", lambda d: d.quotes(1.0), lambda d: letters(d, refused_row))
-        tmp_path / "log", lambda d: d.quotes(1.0), lambda d: letters(d, Letter("quotes", "no row", b"A;4.5"))
-    )
     (logged,) = gear(capsys, tmp_path, "deadletters", "ls")
     step, number = logged["step"], gear(capsys, tmp_path, "deadletters", "show", logged["id"])["origin"][1]
     tables = SqliteTables(tmp_path / "tables.sqlite")
