@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from geartrain.errors import FlowError, GeartrainError
-from geartrain.graph import Graph, Input, Step, Tier, check_id
+from geartrain.graph import Graph, Input, Step, Tier, check_id, key_step
 from geartrain.operators.operator import Operator
 from geartrain.operators.source import SourceOperator
 from geartrain.placement.properties import with_order
@@ -68,6 +68,11 @@ class Flow:
                 raise FlowError(f"flow {self.name}, step {step_id!r}: {error}") from None
         self._steps[step_id] = Step(step_id, operator, inputs, out, operator.only_tier)
         return step_id
+
+    def keyed_by(self, step_id: str) -> Operator | None:
+        """The operator that keys the output of a step, None where it has no keys."""
+        step = key_step(Graph(self.name, tuple(self._steps.values())), step_id)
+        return None if step is None else step.operator
 
     def check_field(self, step: str, out: Any, field: str | None) -> None:
         """Raise `FlowError` unless `field` is None or a field of the record type `out`."""

@@ -24,17 +24,21 @@ from geartrain.operators.map import Map
 from geartrain.operators.merge import Merge
 from geartrain.operators.sink import SinkOperator
 from geartrain.sink import Sink
-from geartrain.task import Task
+from geartrain.task import Task, task_output
 from geartrain.verbs import join_of, process_of
 
 if TYPE_CHECKING:
+    from geartrain.aggregates.mergeable import AggregateSpec
     from geartrain.flow import Flow
-    from geartrain.windows import Global, Sliding, Tumbling
+    from geartrain.operators.operator import Operator
+    from geartrain.windowed import WindowedStream
+    from geartrain.windows import Global, Sliding, Tumbling, Window
 
 T = TypeVar("T")
 U = TypeVar("U")
 V = TypeVar("V")
 K = TypeVar("K")
+A = TypeVar("A")
 
 
 class Stream(Generic[T]):
@@ -254,11 +258,98 @@ class KeyedStream(Stream[T], Generic[K, T]):
         ttl: a key's state and timers are forgotten so long after its last call, in event time; initial: the
         states that keys begin with; order: `"arrival"` gives up canonical order, and with it equal results.
         """
-        kind = out or _task_output(task)
+        kind = out or task_output(task)
         if kind is None:
             raise self._mistake(step, f"declare class {type(task).__name__}(Task[In, Out]) or pass out=...")
         operator = process_of(f"flow {self._flow.name}, step {step!r}", task, ttl, initial, order)
         return Stream(self._flow, self._flow.add_step(step, operator, self._input(Grouping.HASH), kind), kind)
+
+    @property
+    def keyed_by(self) -> Operator | None:
+        """The operator that gave the records their keys."""
+        return self._flow.keyed_by(self._step)
+
+    def stateful(self, step: str, operator: Operator, out: Any) -> Stream[Any]:
+        """Add a step that keeps state for each key."""
+        return Stream(self._flow, self._flow.add_step(step, operator, self._input(Grouping.HASH), out), out)
+
+    def mistake(self, step: str, what: str) -> FlowError:
+        """The error of a step of this flow that cannot be."""
+        return self._mistake(step, what)
+
+    def window(self, window: Window) -> WindowedStream[K, T]:
+        """Cut the stream into windows of event time: `tumbling(...)`, `sliding(...)`, `session(...)` or
+        `global_()`; what is computed of each window is the next verb.
+        """
+        from geartrain.windowed import WindowedStream
+
+        return WindowedStream(self, window)
+
+    def aggregate(self, step: str, /, *, out: type[U], **fields: AggregateSpec) -> Stream[U]:
+        """For each record one of type `out`, of all records of its key so far, in canonical order.
+
+        The fields of `out` are filled by name: by the aggregates given as `fields`, and by the key (the field
+        of `key_by`, or `key`).
+
+        >>> from geartrain import Flow, Record, count
+        >>> from geartrain.testing import TestingSink, TestingSource, run_flow
+        >>> class Seen(Record):
+        ...     key: str
+        ...     n: int
+        >>> flow = Flow("words")
+        >>> words = flow.source("words", TestingSource(items=[(1, "hot"), (2, "hot")]), out=str)
+        >>> seen = words.key_by(str, name="same").aggregate("seen", out=Seen, n=count())
+        >>> seen.sink("out", TestingSink("seen"))
+        >>> run_flow(flow).tables["out"]
+        [(1, Seen(key='hot', n=1)), (2, Seen(key='hot', n=2))]
+        """
+        from geartrain.windowed import aggregate
+
+        return aggregate(self, step, out, fields, None, None)
+
+    def reduce(self, step: str, function: Callable[[T, T], T]) -> Stream[T]:
+        """For each record one: the first of its key, and then `function(so far, record)`.
+
+        >>> from geartrain import Flow
+        >>> from geartrain.testing import TestingSink, TestingSource, run_flow
+        >>> flow = Flow("tides")
+        >>> levels = flow.source("levels", TestingSource(items=[(1, 3), (2, 5), (3, 4)]), out=int)
+        >>> levels.key_by(lambda level: 0, name="all").reduce("highest", max).sink("out", TestingSink("out"))
+        >>> run_flow(flow).tables["out"]
+        [(1, 3), (2, 5), (3, 5)]
+        """
+        from geartrain.windowed import reduce
+
+        return reduce(self, step, function)
+
+    def fold(
+        self,
+        step: str,
+        make: Callable[[], A],
+        function: Callable[[A, T], A],
+        *,
+        result: Callable[[A], U] | None = None,
+        out: type[U] | None = None,
+        state: type[A] | None = None,
+    ) -> Stream[U]:
+        """For each record one: the state after `function(state, record)`, from `make()` on, or `result` of
+        it.
+
+        `state` defaults to the class that `make` is or the type that it is annotated to return; `out` to what
+        `result` is annotated to return, or the state's type.
+
+        >>> from geartrain import Flow
+        >>> from geartrain.testing import TestingSink, TestingSource, run_flow
+        >>> flow = Flow("words")
+        >>> words = flow.source("words", TestingSource(items=[(1, "to"), (2, "gether")]), out=str)
+        >>> sizes = words.key_by(lambda word: 0, name="all").fold("size", int, lambda n, word: n + len(word))
+        >>> sizes.sink("out", TestingSink("sizes"))
+        >>> run_flow(flow).tables["out"]
+        [(1, 2), (2, 8)]
+        """
+        from geartrain.windowed import fold
+
+        return fold(self, step, make, function, result, out, state, None)
 
     def join(
         self,
@@ -280,19 +371,6 @@ class KeyedStream(Stream[T], Generic[K, T]):
         operator = join_of(f"flow {self._flow.name}, step {step!r}", function, within, between, how)
         inputs = (Input(self._step, Grouping.HASH), Input(right.step, Grouping.HASH))
         return Stream(self._flow, self._flow.add_step(step, operator, inputs, kind), kind)
-
-
-def _task_output(task: Task[Any, Any]) -> Any:
-    for base in type(task).__mro__:
-        for generic in getattr(base, "__orig_bases__", ()):
-            arguments = typing.get_args(generic)
-            if (
-                typing.get_origin(generic) is Task
-                and len(arguments) == 2
-                and not isinstance(arguments[1], TypeVar)
-            ):
-                return arguments[1]
-    return None
 
 
 def _name(kind: Any) -> str:

@@ -17,6 +17,10 @@ from geartrain.event_time import END_OF_TIME, START_OF_TIME
 _MICROSECOND = timedelta(microseconds=1)
 WINDOWS_MAX = 10_000
 """Windows that one record may lie in."""
+LENGTH_US_MAX = 30_000 * 365 * 86_400_000_000
+"""The longest window, gap or step of early results, microseconds."""
+TIME_US_MAX = 2**61
+"""The latest event time, and before 1970 the earliest, whose windows can be told, microseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,7 @@ class Sliding:
         _check_longer_than_nothing("sliding", "every", self.every_us)
         if self.size_us // self.every_us > WINDOWS_MAX:
             raise FlowError(
-                f"sliding: a record would lie in {self.size_us // self.every_us} windows: make `every` longer, "
+                f"sliding: a record would lie in {self.size_us // self.every_us} windows: make every longer, "
                 f"so that it is in {WINDOWS_MAX} at the most"
             )
 
@@ -91,7 +95,7 @@ class EveryRecords:
     count: int
 
     def __post_init__(self) -> None:
-        if isinstance(self.count, bool) or not isinstance(self.count, int) or self.count < 1:
+        if type(self.count) is not int or self.count < 1:
             raise FlowError(f"every_records({self.count!r}): the number of records must be 1 or more")
 
 
@@ -180,9 +184,12 @@ def every_time(every: timedelta) -> EveryTime:
 def _us(verb: str, name: str, length: object) -> int:
     if not isinstance(length, timedelta):
         raise FlowError(f"{verb}: {name}={length!r} must be a datetime.timedelta")
-    return length // _MICROSECOND
+    us = length // _MICROSECOND
+    if not -LENGTH_US_MAX <= us <= LENGTH_US_MAX:
+        raise FlowError(f"{verb}: {name}={length!r} is longer than 30,000 years")
+    return us
 
 
 def _check_longer_than_nothing(verb: str, name: str, length_us: int) -> None:
-    if length_us < 1:
-        raise FlowError(f"{verb}: {name} must be longer than nothing, at least a microsecond")
+    if not 1 <= length_us <= LENGTH_US_MAX:
+        raise FlowError(f"{verb}: {name} must be at least a microsecond, and at most 30,000 years")

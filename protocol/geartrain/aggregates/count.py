@@ -1,0 +1,53 @@
+"""count: how many records there are, or how many have a value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+from geartrain.aggregates.mergeable import Accept, AggregateSpec, BuiltIn
+from geartrain.batch import Origin
+
+
+class Count(BuiltIn[Any, int, int]):
+    """How many."""
+
+    accumulator: ClassVar[Any] = int
+    empty: ClassVar[Any] = 0
+
+    def accept(self, kind: Any) -> Accept | None:
+        """Anything can be counted."""
+        return None
+
+    def create(self) -> int:
+        """None yet."""
+        return 0
+
+    def add_all(
+        self, acc: int, values: Sequence[Any], times: Sequence[int], origins: Sequence[Origin]
+    ) -> int:
+        """As many more."""
+        return acc + len(values)
+
+    def merge(self, left: int, right: int) -> int:
+        """Both."""
+        return left + right
+
+    def result(self, acc: int) -> int:
+        """The count."""
+        return acc
+
+
+class CountAll(Count):
+    """How many records, whatever they hold."""
+
+    skips_none: ClassVar[bool] = False
+
+
+def count(of: str | Callable[[Any], Any] | None = None) -> AggregateSpec:
+    """How many records there are; with a field or function: how many have a value there that is not None.
+
+    >>> count("price").selector.field
+    'price'
+    """
+    return (CountAll() if of is None else Count()).of(of)

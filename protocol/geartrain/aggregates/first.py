@@ -1,0 +1,30 @@
+"""first: the value of the first record in canonical order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from geartrain.aggregates.mergeable import AggregateSpec
+from geartrain.aggregates.placed import Outermost
+
+
+class First(Outermost):
+    """The first."""
+
+    def merge(self, left: Any, right: Any) -> Any:
+        """The earlier of both."""
+        return left if right is None or (left is not None and left.place() <= right.place()) else right
+
+
+def first(of: str | Callable[[Any], Any] | None = None) -> AggregateSpec:
+    """The value of the first record by event time and origin whose value is not None; of the record itself
+    where nothing is named.
+
+    >>> from geartrain.batch import Origin
+    >>> ends = first("price").mergeable
+    >>> acc = ends.add(ends.create(), "later", 20, Origin("split", 0))
+    >>> ends.result(ends.add(acc, "earlier", 10, Origin("split", 1)))
+    'earlier'
+    """
+    return First().of(of)

@@ -1,0 +1,68 @@
+"""mean: the exact sum over the count, rounded once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any, ClassVar
+
+import msgspec
+
+from geartrain.aggregates.exact import ExactSum, number, rounded
+from geartrain.aggregates.mergeable import Accept, AggregateSpec, BuiltIn
+from geartrain.aggregates.total import NUMBERS
+from geartrain.batch import Origin
+
+
+class Summed(msgspec.Struct, array_like=True):
+    """How many values, and their exact sum."""
+
+    count: int
+    sum: ExactSum
+
+
+class Mean(BuiltIn[Any, Summed, float]):
+    """The mean."""
+
+    accumulator: ClassVar[Any] = Summed
+    kinds: ClassVar[tuple[type, ...]] = NUMBERS
+
+    def accept(self, kind: Any) -> Accept | None:
+        """Numbers."""
+        return number if super().accept(kind) is not None or kind is Decimal else None
+
+    def create(self) -> Summed:
+        """Nothing yet."""
+        return Summed(0, ExactSum())
+
+    def add_all(
+        self, acc: Summed, values: Sequence[Any], times: Sequence[int], origins: Sequence[Origin]
+    ) -> Summed:
+        """With all values."""
+        acc.count += len(values)
+        acc.sum.add_all(values)
+        return acc
+
+    def merge(self, left: Summed, right: Summed) -> Summed:
+        """Both."""
+        left.count += right.count
+        left.sum.merge(right.sum)
+        return left
+
+    def result(self, acc: Summed) -> float:
+        """The float nearest to the exact mean."""
+        special = acc.sum.special()
+        if special is not None:
+            return special
+        numerator, denominator = acc.sum.ratio()
+        return rounded(numerator, denominator * acc.count)
+
+
+def mean(of: str | Callable[[Any], Any] | None = None) -> AggregateSpec:
+    """The float nearest to the exact mean, in any order and under any cut.
+
+    >>> means = mean("price").mergeable
+    >>> means.result(means.add_all(means.create(), [0.1, 0.2, 0.3], [], []))
+    0.2
+    """
+    return Mean().of(of)

@@ -1,0 +1,56 @@
+"""total: the exact sum, rounded once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any, ClassVar
+
+from geartrain.aggregates.exact import ExactSum, number
+from geartrain.aggregates.mergeable import Accept, AggregateSpec, BuiltIn
+from geartrain.batch import Origin
+
+NUMBERS: tuple[type, ...] = (bool, int, float, Decimal)
+
+
+class Total(BuiltIn[Any, ExactSum, Any]):
+    """The exact sum."""
+
+    accumulator: ClassVar[Any] = ExactSum
+    kinds: ClassVar[tuple[type, ...]] = NUMBERS
+
+    def accept(self, kind: Any) -> Accept | None:
+        """Numbers."""
+        return number if super().accept(kind) is not None or kind is Decimal else None
+
+    def create(self) -> ExactSum:
+        """Nothing yet."""
+        return ExactSum()
+
+    def add_all(
+        self, acc: ExactSum, values: Sequence[Any], times: Sequence[int], origins: Sequence[Origin]
+    ) -> ExactSum:
+        """With all values."""
+        acc.add_all(values)
+        return acc
+
+    def merge(self, left: ExactSum, right: ExactSum) -> ExactSum:
+        """Both sums."""
+        left.merge(right)
+        return left
+
+    def result(self, acc: ExactSum) -> Any:
+        """The sum."""
+        return acc.result()
+
+
+def total(of: str | Callable[[Any], Any] | None = None) -> AggregateSpec:
+    """The sum: of ints an int, of Decimals a Decimal, of floats the float nearest to the exact sum, in any
+    order and under any cut. NaN or infinite as one value is; infinite beyond the largest float.
+
+    >>> spec = total("price")
+    >>> sums = spec.mergeable
+    >>> sums.result(sums.add_all(sums.create(), [1e100, 1.0, -1e100], [], []))
+    1.0
+    """
+    return Total().of(of)

@@ -1,0 +1,129 @@
+"""All aggregates of one step at work on records of one type: columns in, one accumulator each, results out.
+
+Used by the aggregate operators. The accumulators of a key or window are a tuple, None for each that has met
+no value yet, so that its state is typed and an empty aggregate is never asked for a result.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from geartrain.aggregates.mergeable import AggregateSpec, Mergeable
+from geartrain.aggregates.top_n import TopN
+from geartrain.batch import Batch, Origin
+from geartrain.errors import FlowError
+from geartrain.operators.columns import Column
+
+Settle = Callable[[Any], Any]
+Columns = list[list[Any]]
+
+
+class Parts:
+    """The aggregates `specs` over records of the type `record`.
+
+    kind: the type of the accumulators; trusted: all come with Geartrain, so that nothing but memory can fail.
+    """
+
+    def __init__(
+        self, specs: Mapping[str, AggregateSpec], record: Any, settler: Callable[[Any], Settle | None]
+    ) -> None:
+        """settler: makes what brings accumulators of a user's own type into their declared form.
+
+        Raises `FlowError` for a field that is not there or whose type an aggregate does not take.
+        """
+        parts = [_Part(name, spec, record, settler) for name, spec in specs.items()]
+        self._parts = parts
+        self.trusted = all(part.mergeable.built_in for part in parts)
+        optional = tuple(typing.Optional[part.kind] for part in parts)  # noqa: UP045
+        self.kind: Any = tuple[optional]  # type: ignore[valid-type]
+
+    def read(self, values: Sequence[Any], refused: dict[int, str]) -> Columns:
+        """The columns of the records; `refused` has the reason for each row that cannot be added."""
+        return [part.read(values, refused) for part in self._parts]
+
+    def add(self, held: Any, batch: Batch, columns: Columns, rows: Sequence[int]) -> Any:
+        """`held`, None where nothing is held yet, with the given rows; raises what a user's `add` raises."""
+        before = (None,) * len(self._parts) if held is None else held
+        return tuple(
+            part.add(acc, batch, column, rows)
+            for part, acc, column in zip(self._parts, before, columns, strict=True)
+        )
+
+    def merge(self, left: Any, right: Any) -> Any:
+        """Both in one."""
+        return tuple(part.merge(*both) for part, *both in zip(self._parts, left, right, strict=True))
+
+    def results(self, held: Any) -> list[Any]:
+        """The result of each; raises what a user's `result` raises."""
+        return [part.result(acc) for part, acc in zip(self._parts, held, strict=True)]
+
+
+class _Part:
+    def __init__(
+        self, name: str, spec: AggregateSpec, record: Any, settler: Callable[[Any], Settle | None]
+    ) -> None:
+        self.mergeable: Mergeable[Any, Any, Any] = spec.mergeable
+        try:
+            self._column = Column(spec.selector, record)
+            self._given = None if spec.give is None else Column(spec.give, record)
+            if self._given is not None:
+                self._given.accept_plain()
+            self._column.accept_by(self.mergeable.accept(_value_type(self._column.kind)))
+        except FlowError as error:
+            raise FlowError(f"aggregate {name!r}: {error}") from None
+        kind = _value_type(self._column.kind)
+        if self._given is not None and isinstance(self.mergeable, TopN):
+            self.kind = self.mergeable.list_of(kind, _value_type(self._given.kind))
+        else:
+            self.kind = self.mergeable.accumulator_of(kind)
+        self._settle = None if self.mergeable.built_in else settler(self.kind)
+
+    def read(self, values: Sequence[Any], refused: dict[int, str]) -> list[Any]:
+        column = self._column.read(values, refused)
+        if self._given is None:
+            return column
+        given = self._given.read(values, refused)
+        return [None if v is None else (v, g) for v, g in zip(column, given, strict=True)]
+
+    def add(self, acc: Any, batch: Batch, column: list[Any], rows: Sequence[int]) -> Any:
+        mergeable = self.mergeable
+        values = [column[row] for row in rows]
+        if mergeable.skips_none and None in values:
+            rows = [row for row in rows if column[row] is not None]
+            values = [column[row] for row in rows]
+        if not values:
+            return acc
+        if acc is None:
+            acc = mergeable.create()
+        if not mergeable.placed:
+            return mergeable.add_all(acc, values, (), ())
+        times = [batch.times[row] for row in rows]
+        origins = [batch.origin(row) for row in rows]
+        if self._settle is None:
+            return mergeable.add_all(acc, values, times, origins)
+        return self._add_settled(acc, values, times, origins)
+
+    def _add_settled(self, acc: Any, values: list[Any], times: list[int], origins: list[Origin]) -> Any:
+        """One by one, each time as it would come back from a saved state, however records are batched."""
+        settle = self._settle
+        for value, time, origin in zip(values, times, origins, strict=True):
+            acc = self.mergeable.add(acc, value, time, origin)
+            acc = acc if settle is None else settle(acc)
+        return acc
+
+    def merge(self, left: Any, right: Any) -> Any:
+        if left is None or right is None:
+            return right if left is None else left
+        merged = self.mergeable.merge(left, right)
+        return merged if self._settle is None else self._settle(merged)
+
+    def result(self, acc: Any) -> Any:
+        return self.mergeable.empty if acc is None else self.mergeable.result(acc)
+
+
+def _value_type(kind: Any) -> Any:
+    """A type without the digits of a Decimal."""
+    return Decimal if typing.get_origin(kind) is typing.Annotated else kind

@@ -1,0 +1,40 @@
+"""window aggregate: several aggregates at once of the records of a key in each window."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from geartrain.aggregates.mergeable import AggregateSpec
+from geartrain.operators.aggregating import Aggregating, aggregated
+from geartrain.operators.filling import KeyFields
+from geartrain.operators.operator import Keyed, Running, Services, StreamProperties
+from geartrain.operators.windowing import Windowing
+from geartrain.windows import Early, Window
+
+
+@dataclass(frozen=True)
+class WindowAggregate(Keyed):
+    """What `fields` compute of each window, as a record with these fields, once the watermark passes its end.
+
+    key_fields: fields that the key fills, with the index in the key, None for the whole key; early: when a
+    window gives results before its end; that needs its records in canonical order.
+    """
+
+    window: Window
+    fields: Mapping[str, AggregateSpec] = field(hash=False)
+    key_fields: KeyFields
+    early: Early | None = None
+    kind = "window_aggregate"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ordered", self.early is not None)
+
+    def derive(self, inputs: Sequence[StreamProperties]) -> StreamProperties:
+        """Order is lost; a domain that is the key is kept."""
+        return aggregated(inputs[0], self.key_fields, in_order=False)
+
+    def open(self, services: Services) -> Running:
+        """The operator at work; its cells hold the open windows of a key."""
+        content = Aggregating(services, self.fields, self.key_fields, self.window)
+        return Windowing(services, self.window, content, self.early)

@@ -1,0 +1,26 @@
+"""window reduce: one record of the records of a key in each window."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from geartrain.operators.folding import Reducing
+from geartrain.operators.operator import Keyed, Running, Services
+from geartrain.operators.windowing import Windowing
+from geartrain.windows import Window
+
+
+@dataclass(frozen=True)
+class WindowReduce(Keyed):
+    """The first record of each window, and then `function(what was reduced so far, record)`."""
+
+    window: Window
+    function: Callable[[Any, Any], Any]
+    kind = "window_reduce"
+    ordered = True
+
+    def open(self, services: Services) -> Running:
+        """The operator at work; its cells hold the open windows of a key."""
+        return Windowing(services, self.window, Reducing(services, self.function), None)
