@@ -94,6 +94,7 @@ def ingest_config(seed: int, flow: str, channels: Sequence[str], devices: Sequen
     )
     return IngestConfig(
         {flow: members},
+        partitions=Random(f"{seed}/partitions").choice((1, 1, 1, 3)),
         group_commit_ms=random.choice((1, 20, 100)),
         group_rows_max=random.choice((1, 20, 50_000)),
         waiting_batches_max=random.choice((2, 16, 256)),

@@ -21,6 +21,13 @@ RULES = {
     "split maximum not in the snapshot": "watermark",
     "orphan segment kept": "no orphans",
     "watermark ahead of data": "clock",
+    "dedup per seq only": "acked <= durable",
+    "fresh epoch from position 0": "goes on",
+    "drop_oldest undeclared": "I2",
+    "dropped seq counted though durable": "I2",
+    "excluded device not readmitted": "readmitted",
+    "advance entry missing": "clock",
+    "merge deletes a file in use": "readable",
 }
 """Where the harm is done, and not only where it shows."""
 

@@ -12,7 +12,7 @@ from typing import NoReturn, TypeVar
 import msgspec
 
 from geartrain.errors import DiskError
-from geartrain.event_time import END_OF_TIME
+from geartrain.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.graph import DEAD_LETTERS, LATE
 from geartrain.ports import Entry, LedgerChange, SpoolCommit
 from geartrain_cloud.ingest.config import IngestConfig
@@ -148,9 +148,18 @@ class Checkers:
             balance.check_agent(accepted, self._spools[place])
         balance.check_counters()
         self._check_expected(expected, logged)
-        for (_, channel, _), entries in sorted(self._ledger.entries.items()):
-            if bounded and entries[-1].clock != END_OF_TIME:
-                self.breach("clock", f"{channel} ends at {entries[-1].clock}")
+        if bounded:
+            self._check_clocks()
+
+    def _check_clocks(self) -> None:
+        """Where all sources have ended, so has the clock of every partition, with devices or without."""
+        entries = self._ledger.entries
+        for flow, channel in sorted({(flow, channel) for flow, channel, _ in entries}):
+            for partition in range(max(len(self._ledger.terms), 1)):
+                held = entries.get((flow, channel, partition))
+                clock = held[-1].clock if held else START_OF_TIME
+                if clock != END_OF_TIME:
+                    self.breach("clock", f"partition {partition} of {channel} ends at {clock}")
 
     def _check_expected(
         self, expected: Mapping[str, Mapping[str, Sequence[Row]]], logged: Sequence[Logged]

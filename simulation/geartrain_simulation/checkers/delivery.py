@@ -36,6 +36,8 @@ class Delivery:
         self._durable: dict[Epoch, int] = {}
         self._acked: dict[Epoch, int] = {}
         self._term = 0
+        self.shares_the_log = False
+        """Whether a former ingest may still write while the next one begins."""
         self.doubles: set[str] = set()
         """Devices of which two spools may send under one epoch: one was copied, or restored."""
 
@@ -103,7 +105,7 @@ class Delivery:
 
     def _cleared(self) -> None:
         """Before it takes anything, an ingest removes what a former one has left and no entry names."""
-        if self._term == self._ledger.term:
+        if self._term == self._ledger.term or self.shares_the_log:
             return
         self._term = self._ledger.term
         named = {entry.segment for entry in self._ledger.all_entries()} | self._ledger.replaced.keys()

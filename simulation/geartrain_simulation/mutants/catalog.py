@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from geartrain_simulation.mutants.of_agent import OF_AGENT
 from geartrain_simulation.mutants.of_ingest import OF_INGEST
+from geartrain_simulation.mutants.of_life import OF_LIFE
 
-MUTANTS = {mutant.name: mutant for mutant in (*OF_AGENT, *OF_INGEST)}
+MUTANTS = {mutant.name: mutant for mutant in (*OF_AGENT, *OF_INGEST, *OF_LIFE)}

@@ -1,0 +1,193 @@
+"""Faults planted in what comes with time: lost and full spools, devices out of reach, two ingests."""
+
+# ruff: noqa: SLF001 - a fault is planted inside
+# mypy: disable-error-code="no-untyped-def,no-untyped-call"
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from geartrain.event_time import START_OF_TIME
+from geartrain.ports import AckCursor
+from geartrain_cloud.ingest.advance import Advance
+from geartrain_cloud.ingest.clock import ChannelClock
+from geartrain_cloud.ingest.content import Content
+from geartrain_cloud.ingest.membership import Membership
+from geartrain_cloud.ingest.sequence import Sequencer
+from geartrain_cloud.ingest.upkeep import Upkeep
+from geartrain_edge.intake import Intake
+from geartrain_edge.shedding import Shedder
+from geartrain_edge.uplink import Uplink
+from geartrain_simulation.devices import Device
+from geartrain_simulation.fleet import Fleet
+from geartrain_simulation.ledgers import LedgerBook
+from geartrain_simulation.mutants.planting import Mutant, Patches
+from geartrain_simulation.troubles import Fault
+from geartrain_simulation.world import Process
+
+# Of epochs
+
+
+def _dedup_per_seq_only(patches: Patches) -> None:
+    """Ingest takes a batch for a duplicate by its seq, whatever its epoch."""
+    highest: dict[tuple[str, str], int] = {}
+
+    def make(right: Any) -> Any:
+        async def take(sequencer: Sequencer, stream: Any, arrival: Any) -> None:
+            place, header, current = (stream.device, stream.flow), arrival.header, stream.current
+            known = current is not None and header.epoch == current.epoch
+            if known and current.seq < header.seq <= highest.get(place, 0):
+                done = (header.seq, arrival.digest_after)
+                sequencer._outbox.ack(AckCursor(*place, header.epoch, stream.cursor.ordinal, *done))
+                return
+            await right(sequencer, stream, arrival)
+            if stream.current is not None:
+                highest[place] = max(highest.get(place, 0), stream.current.seq)
+
+        return take
+
+    patches.replace(Sequencer, "take", make)
+
+
+def _stale_epochs_ack_accepted(patches: Patches) -> None:
+    patches.replace(
+        Uplink, "_is_ours", lambda right: lambda uplink, control: control.flow == uplink._who.flow
+    )
+
+
+def _digest_ignored_in_ack(patches: Patches) -> None:
+    def make(right: Any) -> Any:
+        async def _on_ack(uplink: Uplink, ack: Any) -> None:
+            held = await uplink._window.held(ack.seq)
+            await right(uplink, ack if held is None else replace(ack, digest=held.digest))
+
+        return _on_ack
+
+    patches.replace(Uplink, "_on_ack", make)
+
+
+def _fresh_epoch_from_position_0(patches: Patches) -> None:
+    def make(right: Any) -> Any:
+        async def release(intake: Intake, positions: Any, fragment: Any) -> Any:
+            return await right(intake, {}, fragment)
+
+        return release
+
+    patches.replace(Intake, "release", make)
+
+
+# Of full spools
+
+
+def _drop_oldest_undeclared(patches: Patches) -> None:
+    def make(right: Any) -> Any:
+        def _gap(shedder: Shedder, run: Any) -> Any:
+            run.rows = []
+            return right(shedder, run)
+
+        return _gap
+
+    patches.replace(Shedder, "_gap", make)
+
+
+def _dropped_seq_counted_though_durable(patches: Patches) -> None:
+    patches.replace(
+        Content,
+        "_gap",
+        lambda right: lambda content, arrival, first: right(content, arrival, arrival.first_seq),
+    )
+
+
+# Of devices out of reach, and of partitions
+
+
+def _excluded_device_not_readmitted(patches: Patches) -> None:
+    def note(right: Any) -> Any:
+        def contact(membership: Membership, stream: Any) -> None:
+            stream.contact_s, stream.contact_us = membership._clock.monotonic_s(), membership._clock.now_us()
+
+        return contact
+
+    def ignore(right: Any) -> Any:
+        def observe(clock: ChannelClock, device: str, watermark: int) -> bool:
+            return not clock.is_excluded(device) and bool(right(clock, device, watermark))
+
+        return observe
+
+    patches.replace(Membership, "contact", note)
+    patches.replace(ChannelClock, "observe", ignore)
+
+
+def _readmitted_device_sets_the_clock_back(patches: Patches) -> None:
+    def make(right: Any) -> Any:
+        def readmit(clock: ChannelClock, device: str) -> bool:
+            moved = bool(right(clock, device))
+            least = min(clock._live.values(), default=START_OF_TIME)
+            clock.value = min(clock.value, least)
+            return moved
+
+        return readmit
+
+    patches.replace(ChannelClock, "readmit", make)
+
+
+def _advance_entry_missing(patches: Patches) -> None:
+    patches.replace(Advance, "apply", lambda right: lambda advance, group: None)
+
+
+# Of what stands beside the way
+
+
+def _merge_deletes_a_file_in_use(patches: Patches) -> None:
+    patches.replace(Upkeep, "_is_over", lambda right: lambda upkeep, one, done, now_us: True)
+
+
+def _fencing_term_ignored(patches: Patches) -> None:
+    patches.replace(LedgerBook, "check", lambda right: lambda book, term: None)
+
+
+TWO_UNTIL_S = 8.0
+
+
+def two_ingests(seed: int) -> None:
+    """A run in which a second ingest takes the log over from the first, which lives on, and so on."""
+
+    def plot(fleet: Fleet) -> None:
+        async def second(process: Process) -> None:
+            if fleet.world.loop.time() < TWO_UNTIL_S:
+                fleet.world.later(TWO_UNTIL_S - fleet.world.loop.time(), node.stop)
+                await fleet._ingest(process)
+
+        fleet.checkers.delivery.shares_the_log = True
+        node = fleet.world.node("ingest-2", second)
+        fleet.world.later(fleet.world.random("second").uniform(0.5, 4.0), node.start)
+
+    Fleet(seed, plot=plot).run()
+
+
+def restored_out_of_reach(seed: int) -> None:
+    """A run in which a device goes back to an old spool and cannot send for a while."""
+    random = Random(f"{seed}/restored")
+    at_s, for_s = random.uniform(1, 4), random.uniform(0.3, 2)
+    faults = [
+        Fault("restore", "device-1", at_s=at_s, for_s=for_s),
+        Fault("cut", "device-1", at_s=at_s + for_s, for_s=5.0),
+    ]
+    Fleet(seed, devices=[Device("device-1", 60, spool_bytes_max=1 << 20)], faults=faults).run()
+
+
+OF_LIFE = (
+    Mutant("dedup per seq only", _dedup_per_seq_only),
+    Mutant("stale epoch's ack accepted", _stale_epochs_ack_accepted),
+    Mutant("digest ignored in ack", _digest_ignored_in_ack, restored_out_of_reach),
+    Mutant("fresh epoch from position 0", _fresh_epoch_from_position_0),
+    Mutant("drop_oldest undeclared", _drop_oldest_undeclared),
+    Mutant("dropped seq counted though durable", _dropped_seq_counted_though_durable),
+    Mutant("excluded device not readmitted", _excluded_device_not_readmitted),
+    Mutant("readmitted device sets the clock back", _readmitted_device_sets_the_clock_back),
+    Mutant("advance entry missing", _advance_entry_missing),
+    Mutant("merge deletes a file in use", _merge_deletes_a_file_in_use),
+    Mutant("fencing term ignored", _fencing_term_ignored, two_ingests),
+)
