@@ -1,0 +1,266 @@
+"""Each aggregate: what it computes, and that neither order, nor merging, nor being saved can show in a bit."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
+from functools import partial
+from random import Random
+from typing import Any, ClassVar
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from geartrain import (
+    AggregateSpec,
+    Mergeable,
+    State,
+    count,
+    distinct,
+    first,
+    last,
+    maximum,
+    mean,
+    minimum,
+    quantile,
+    top_n,
+    total,
+    variance,
+)
+from geartrain.aggregates.exact import rounded
+from geartrain.batch import Origin
+from geartrain.errors import FlowError, SchemaError
+
+HUGE = [1.7976931348623157e308, -1.7976931348623157e308, 5e-324, 1e300, -1e300, 0.0, -0.0, 2.0**960]
+FLOATS = st.one_of(st.sampled_from(HUGE), st.floats(allow_nan=False, allow_infinity=False))
+ANY_FLOATS = st.one_of(FLOATS, st.sampled_from([math.nan, math.inf, -math.inf]))
+INTS = st.integers(-(2**63), 2**63 - 1)
+DECIMALS = st.decimals(-(10**17), 10**17, places=6, allow_nan=False)
+NUMBERS = st.one_of(ANY_FLOATS, INTS, st.booleans(), DECIMALS)
+SOME = {"min_size": 1, "max_size": 40}
+
+
+def bits(value: Any) -> Any:
+    """A value so that equality is equality of bits and types."""
+    if isinstance(value, float):
+        return "float", struct.pack(">d", value)
+    return [bits(v) for v in value] if isinstance(value, list) else (type(value).__name__, repr(value))
+
+
+def saved(aggregate: Mergeable[Any, Any, Any], kind: Any, acc: Any) -> Any:
+    """An accumulator as it comes back from a saved state."""
+    return msgspec.msgpack.Decoder(aggregate.accumulator_of(kind)).decode(msgspec.msgpack.encode(acc))
+
+
+def in_any_tree(spec: AggregateSpec, values: list[Any], kind: Any, random: Random) -> Any:
+    """The result of the values added in any order to any number of accumulators, merged in any tree."""
+    aggregate = spec.mergeable
+    accept = aggregate.accept(kind)
+    rows = [(accept(v) if accept else v, i, Origin("split", i)) for i, v in enumerate(values)]
+    random.shuffle(rows)
+    parts = []
+    while rows:
+        size = random.randint(1, len(rows))
+        mine, rows = rows[:size], rows[size:]
+        acc = aggregate.create()
+        if random.random() < 0.5:
+            acc = aggregate.add_all(acc, *(list(column) for column in zip(*mine, strict=True)))
+        else:
+            for value, time, origin in mine:
+                acc = aggregate.add(acc, value, time, origin)
+        parts.append(saved(aggregate, kind, acc))
+    while len(parts) > 1:
+        left, right = parts.pop(random.randrange(len(parts))), parts.pop(random.randrange(len(parts)))
+        parts.append(saved(aggregate, kind, aggregate.merge(left, right)))
+    return aggregate.result(parts[0])
+
+
+def result(spec: AggregateSpec, values: list[Any], kind: Any = None) -> Any:
+    return in_any_tree(spec, values, kind, Random(0))
+
+
+EVERY: list[tuple[str, Callable[[], AggregateSpec], Any, st.SearchStrategy[Any]]] = [
+    ("count", count, None, NUMBERS),
+    ("total", total, None, NUMBERS),
+    ("total_floats", total, float, ANY_FLOATS),
+    ("total_ints", total, int, INTS),
+    ("mean", mean, None, NUMBERS),
+    ("variance", variance, None, NUMBERS),
+    ("sample_variance", partial(variance, ddof=1), float, FLOATS),
+    ("minimum", minimum, None, st.one_of(NUMBERS, st.text(max_size=3), st.binary(max_size=3))),
+    ("maximum", maximum, float, ANY_FLOATS),
+    ("minimum_text", minimum, str, st.text(max_size=3)),
+    ("maximum_decimal", maximum, Decimal, DECIMALS),
+    ("first", first, float, ANY_FLOATS),
+    ("last", last, str, st.text(max_size=3)),
+    ("top_n", partial(top_n, "x", 3), float, ANY_FLOATS),
+    ("distinct", distinct, None, st.one_of(NUMBERS, st.text(max_size=3))),
+    ("distinct_estimate", partial(distinct, exact=False), int, INTS),
+    ("quantile", quantile, float, ANY_FLOATS),
+    ("upper_quantile", partial(quantile, q=0.9, error=0.001), None, NUMBERS),
+]
+
+
+@pytest.mark.parametrize(("name", "spec", "kind", "values"), EVERY, ids=[name for name, *_ in EVERY])
+def test_neither_order_nor_merging_nor_saving_shows(
+    name: str, spec: Callable[[], AggregateSpec], kind: Any, values: st.SearchStrategy[Any]
+) -> None:
+    storable = values.filter(lambda v: kind is not None or not isinstance(v, Decimal) or name not in KEEPERS)
+
+    @given(st.lists(storable, **SOME), st.randoms(use_true_random=False))
+    def same(found: list[Any], random: Random) -> None:
+        # In another order the records keep their places, so both trees hold the same records.
+        assert bits(in_any_tree(spec(), found, kind, random)) == bits(result(spec(), found, kind))
+
+    same()
+
+
+KEEPERS = frozenset({"minimum"})
+"""Aggregates that keep a value, for which a Decimal must have its type declared."""
+
+
+def exact_sum(values: list[Any]) -> Fraction:
+    return sum((Fraction(v) for v in values), Fraction(0))
+
+
+@given(st.lists(st.one_of(FLOATS, INTS, DECIMALS), **SOME), st.randoms(use_true_random=False))
+def test_sums_are_the_exact_ones_rounded_once(values: list[Any], random: Random) -> None:
+    exact = exact_sum(values)
+    found = in_any_tree(total("x"), values, None, random)
+    if any(isinstance(v, float) for v in values):
+        assert bits(found) == bits(rounded(exact.numerator, exact.denominator))
+    else:
+        assert Fraction(found) == exact
+        assert isinstance(found, Decimal if any(isinstance(v, Decimal) for v in values) else int)
+    middle = exact / len(values)
+    assert bits(in_any_tree(mean("x"), values, None, random)) == bits(
+        rounded(middle.numerator, middle.denominator)
+    )
+    spread = sum(((Fraction(v) - middle) ** 2 for v in values), Fraction(0)) / len(values)
+    assert bits(in_any_tree(variance("x"), values, None, random)) == bits(
+        rounded(spread.numerator, spread.denominator)
+    )
+
+
+def test_many_floats_are_compressed_and_stay_exact() -> None:
+    random = Random(5)
+    values = [random.uniform(-1, 1) * 10.0 ** random.randint(-300, 300) for _ in range(5_000)]
+    aggregate = total("x").mergeable
+    acc = aggregate.create()
+    for start in range(0, len(values), 7):
+        acc = aggregate.add_all(acc, values[start : start + 7], (), ())
+    assert len(acc.floats) + len(acc.large) <= 300
+    exact = exact_sum(values)
+    assert aggregate.result(acc) == rounded(exact.numerator, exact.denominator)
+
+
+def test_what_is_not_finite_has_its_own_sums() -> None:
+    assert result(total("x"), [1.0, math.inf]) == math.inf
+    assert result(total("x"), [1.0, -math.inf]) == -math.inf
+    assert math.isnan(result(total("x"), [math.inf, -math.inf]))
+    assert math.isnan(result(mean("x"), [math.nan, 1.0]))
+    assert math.isnan(result(variance("x"), [math.inf, 1.0]))
+    assert math.isnan(result(variance("x", ddof=1), [1.0]))
+    assert result(total("x"), [1.7e308, 1.7e308]) == math.inf
+    assert result(total("x"), [1.7e308, 1.7e308, -1.7e308]) == 1.7e308
+    assert result(mean("x"), [1.7e308, 1.7e308]) == 1.7e308
+
+
+def test_zeros_of_sums_have_no_sign_and_those_of_extremes_have() -> None:
+    assert bits(result(total("x"), [-0.0, -0.0])) == bits(0.0)
+    assert bits(result(mean("x"), [-5e-324, 0.0, 0.0, 0.0])) == bits(0.0)
+    assert bits(result(minimum("x"), [0.0, -0.0])) == bits(-0.0)
+    assert bits(result(maximum("x"), [-0.0, 0.0])) == bits(0.0)
+
+
+def test_ints_stay_ints_beyond_64_bits_and_decimals_stay_decimals() -> None:
+    assert result(total("x"), [2**63 - 1] * 3) == 3 * (2**63 - 1)
+    assert bits(result(total("x"), [Decimal("1.10"), Decimal("-0.3"), 2])) == bits(Decimal("2.80"))
+
+
+def test_nan_is_an_extreme_only_where_there_is_nothing_else() -> None:
+    assert result(minimum("x"), [math.nan, 3.0]) == 3.0
+    assert math.isnan(result(maximum("x"), [math.nan]))
+    assert result(top_n("x", 2), [math.nan, 1.0, 5.0, 3.0], float) == [5.0, 3.0]
+
+
+def test_equal_numbers_of_different_types_have_an_order() -> None:
+    assert bits(result(minimum("x"), [1.0, 1, True])) == bits(True)
+    assert bits(result(maximum("x"), [True, 1.0, 1])) == bits(1.0)
+
+
+@pytest.mark.parametrize("n", [1, 10, 500, 5_000, 100_000])
+def test_an_estimate_of_distinct_values_is_near(n: int) -> None:
+    spec = distinct("x", exact=False)
+    aggregate = spec.mergeable
+    accept = aggregate.accept(int)
+    assert accept is not None
+    acc = aggregate.add_all(aggregate.create(), [accept(i) for i in range(n)], (), ())
+    assert abs(aggregate.result(acc) - n) <= 0.05 * n
+
+
+@given(
+    st.lists(st.floats(-1e300, 1e300).filter(lambda v: v == 0 or abs(v) > 1e-300), **SOME),
+    st.floats(0, 1),
+    st.sampled_from([0.2, 0.01, 0.001]),
+)
+def test_a_quantile_is_within_its_error(values: list[float], q: float, error: float) -> None:
+    exact = sorted(values)[int(q * (len(values) - 1))]
+    found = result(quantile("x", q, error=error), values, float)
+    assert abs(found - exact) <= error * abs(exact) * (1 + 1e-9)
+
+
+def test_values_that_cannot_be_aggregated_are_refused_before_any_is_added() -> None:
+    for spec, value in [
+        (total("x"), "7"),
+        (mean("x"), 2**63),
+        (variance("x"), Decimal("NaN")),
+        (minimum("x"), [1]),
+        (first("x"), object()),
+        (distinct("x"), [1]),
+        (quantile("x"), b"1"),
+        (total("x"), Decimal("1e-19")),
+    ]:
+        accept = spec.mergeable.accept(None)
+        assert accept is not None
+        with pytest.raises(SchemaError):
+            accept(value)
+
+
+def test_a_type_that_does_not_fit_is_told_when_the_flow_is_built() -> None:
+    with pytest.raises(FlowError, match="total takes bool, int, float, Decimal, not str"):
+        total("x").mergeable.accept(str)
+    for wrong in (lambda: top_n("x", 0), lambda: quantile("x", 2), lambda: variance("x", ddof=2)):
+        with pytest.raises(FlowError, match="must be"):
+            wrong()
+
+
+class Range(State):
+    low: float = math.inf
+    high: float = -math.inf
+
+
+class Spread(Mergeable[float, Range, float]):
+    accumulator: ClassVar[Any] = Range
+
+    def create(self) -> Range:
+        return Range()
+
+    def add(self, acc: Range, value: float, time: int, origin: Origin) -> Range:
+        return Range(min(acc.low, value), max(acc.high, value))
+
+    def merge(self, left: Range, right: Range) -> Range:
+        return Range(min(left.low, right.low), max(left.high, right.high))
+
+    def result(self, acc: Range) -> float:
+        return acc.high - acc.low
+
+
+@given(st.lists(FLOATS, **SOME), st.randoms(use_true_random=False))
+def test_a_users_own_aggregate_merges_too(values: list[float], random: Random) -> None:
+    assert in_any_tree(Spread().of("x"), values, float, random) == max(values) - min(values)
