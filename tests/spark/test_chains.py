@@ -94,7 +94,7 @@ def test_letters_of_devices_go_to_their_table(queries: tuple[Query, ...]) -> Non
     assert records_of(found["_late"]) == [("readings", "no number", b"x")]
 
 
-def test_overtaken_rows_are_late_records_of_one_query(queries: tuple[Query, ...]) -> None:
+def test_overtaken_rows_have_a_table_of_their_own_and_come_from_one_query(queries: tuple[Query, ...]) -> None:
     """They lie below the clock, where no step with state may see them, so no step at all does."""
     rows = [(Reading("a", 1.0), 5, "split", 0), (Reading("a", 2.0), 6, "split", 1)]
     table = log_table(rows, Reading, overtaken=[True, False])
@@ -104,7 +104,7 @@ def test_overtaken_rows_are_late_records_of_one_query(queries: tuple[Query, ...]
     assert {sink: records_of(b) for sink, b in stateless.items()} == {"kept": [("a", 2.0)]}
     assert records_of(keyed["each"]) == [("a", 1, 2.0)]
     reason = "overtaken: the clock had passed it when it came into the log"
-    assert records_of(keyed["_late"]) == [("readings", reason, b'{"sensor":"a","value":1.0}')]
+    assert records_of(keyed["_overtaken"]) == [("readings", reason, b'{"sensor":"a","value":1.0}')]
 
 
 def test_rows_of_another_flow_are_refused(queries: tuple[Query, ...]) -> None:

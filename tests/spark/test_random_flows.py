@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -50,8 +51,10 @@ def check_flows(spark: SparkSession, folder: Path, flows: list[Case], number: in
     together, rng = many(flows), random.Random(number)
     plan = together.plan(rng)
     log = list(log_of(plan, together.world, rng))
-    rows = sum(len(entry.rows) for entry in log if entry.rows is not None)
-    run = SparkRun(spark, folder, plan, rows_max=max(1, rows // len(plan.channels) // 2))
+    rows: Counter[str] = Counter()
+    for entry in log:
+        rows[entry.channel] += 0 if entry.rows is None else len(entry.rows)
+    run = SparkRun(spark, folder, plan, rows_max=max(rows.values()) // 3 + 1)
     half = len(log) // 2
     run.append(log[:half])
     run.run(batches=1 if restart else None)

@@ -1,0 +1,178 @@
+"""One flow with a step of each family that waits for time: an order and a task with timers, windows of all
+kinds, joins, a broadcast, a window over what timers put out; and data that keeps all of them waiting.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from geartrain import (
+    Context,
+    Flow,
+    Record,
+    State,
+    Table,
+    Task,
+    count,
+    global_,
+    maximum,
+    mean,
+    session,
+    sliding,
+    top_n,
+    total,
+    tumbling,
+)
+from geartrain.placement import Plan, make_plan
+from geartrain.testing import TestingSource
+from tests.reference.two_tiers import World
+
+
+class Sample(Record):
+    """A value of a sensor."""
+
+    key: str
+    x: float
+
+
+class Rate(Record):
+    """What a value counts for."""
+
+    key: str
+    factor: float
+
+
+class Summary(Record):
+    """Of a window."""
+
+    key: str
+    n: int
+    avg: float
+    most: float
+    window_end: int
+
+
+class Sums(Record):
+    """Of a window, with the two largest values."""
+
+    key: str
+    sum_x: float
+    best: list[float]
+
+
+class Pair(Record):
+    """Two values."""
+
+    key: str
+    left: float
+    right: float | None
+
+
+class Quiet(State):
+    """Since when a key is quiet."""
+
+    last: float = 0.0
+    quiet: int = 0
+
+
+class Silence(Task[Sample, Sample]):
+    """Says how long a key has been quiet, again and again, until it speaks."""
+
+    state = Quiet
+
+    def on_next(self, value: Sample, ctx: Context[Sample, Quiet]) -> None:
+        ctx.state.last, ctx.state.quiet = value.x, 0
+        ctx.notify_at(ctx.event_time + 40)
+
+    def on_notify(self, time: int, ctx: Context[Sample, Quiet]) -> None:
+        ctx.state.quiet += 1
+        ctx.emit(Sample(str(ctx.key), ctx.state.last / ctx.state.quiet))
+        if ctx.state.quiet < 4:
+            ctx.notify_at(time + 15)
+
+
+def us(count: int) -> timedelta:
+    return timedelta(microseconds=count)
+
+
+def paired(left: Sample, right: Sample | None) -> Pair:
+    return Pair(left.key, left.x, None if right is None else right.x)
+
+
+def rated(value: Sample, table: Mapping[Any, Rate]) -> Sample:
+    return Sample(value.key, value.x * table[value.key].factor)
+
+
+def longer(left: Sample, right: Sample) -> Sample:
+    return Sample(left.key, left.x * 0.5 + right.x)
+
+
+class Unordered(TestingSource[Any]):
+    in_order = False
+
+
+def families_flow() -> Flow:
+    flow = Flow("families")
+    samples = flow.source("samples", Unordered(), out=Sample)
+    rates = flow.source("rates", Unordered(), out=Rate)
+    keyed = samples.key_by("key", name="by_key")
+    silences = keyed.process("silence", Silence())
+    silences.sink("silences", Table("silences"))
+    hours = keyed.window(tumbling(us(60))).aggregate(
+        "hour", out=Summary, n=count(), avg=mean("x"), most=maximum("x")
+    )
+    hours.sink("hours", Table("hours"))
+    best = keyed.window(sliding(us(90), us(30))).aggregate(
+        "best", out=Sums, sum_x=total("x"), best=top_n("x", 2)
+    )
+    best.sink("bests", Table("bests"))
+    keyed.window(session(us(25))).reduce("visit", longer).sink("visits", Table("visits"))
+    keyed.window(global_()).reduce("whole", longer).sink("wholes", Table("wholes"))
+    again = silences.key_by("key", name="again")
+    again.window(tumbling(us(100))).aggregate(
+        "quiet_hour", out=Summary, n=count(), avg=mean("x"), most=maximum("x")
+    ).sink("quiet_hours", Table("quiet_hours"))
+    again.join("near", keyed, paired, between=(us(-30), us(30)), how="left").sink("nears", Table("nears"))
+    keyed.join("same", keyed, paired, within=tumbling(us(20)), out=Pair).sink("sames", Table("sames"))
+    rated_samples = samples.broadcast("rated", rates, rated, key="key")
+    rated_samples.merge("all", silences).sink("alls", Table("alls"))
+    return flow
+
+
+def families_plan(cut: str = "cloud") -> Plan:
+    return make_plan(families_flow().graph(), cut)
+
+
+WAITING = {
+    "silence_order",
+    "silence",
+    "hour",
+    "best",
+    "visit_order",
+    "visit",
+    "whole_order",
+    "whole",
+    "quiet_hour",
+    "near",
+    "same",
+    "rated",
+}
+"""The steps that hold something back."""
+
+
+def families_world(seed: int) -> World:
+    """Two devices with values out of order and rates now and then, from before 1970 on."""
+    rng = random.Random(seed)
+    devices: dict[str, dict[str, dict[str, list[Any]]]] = {}
+    for device in ("d0", "d1"):
+        samples, rates = [], []
+        for number in range(120):
+            time = -600 + number * 10 + rng.randrange(-20, 21)
+            samples.append((time, Sample(rng.choice("abcd"), round(rng.uniform(-9, 9), 3))))
+            if number % 12 == 0:
+                rates.append((time, Rate(rng.choice("abc"), float(number + 1))))
+        devices[device] = {"samples": {f"{device}/samples": samples}, "rates": {f"{device}/rates": rates}}
+    return World(devices, {"samples": 40, "rates": 60})

@@ -1,0 +1,63 @@
+"""What waits for time survives a restart: timers, held records, windows and half joins, in every stage."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from geartrain_cloud.spark.buckets import BucketState
+from geartrain_cloud.spark.compile import KEYED, compile_queries
+from tests.reference.comparison import check_equal
+from tests.reference.interpreter import interpret
+from tests.spark.case_log import Logged, answer_of, log_of
+from tests.spark.families import WAITING, families_plan, families_world
+from tests.spark.spark_run import SparkRun
+from tests.spark.stage_run import LABELS, LogRow, StageRun, columns_table
+
+
+def waiting(run: StageRun) -> Counter[str]:
+    """How many cells of each step want to be woken."""
+    found: Counter[str] = Counter()
+    for (number, _), state in run.states.items():
+        saved = BucketState(state, len(LABELS))
+        for step in run.query.stages[number].steps:
+            found[step] += len(list(saved.due(step, 2**63 - 2)))
+    return found
+
+
+def micro_batch(run: StageRun, part: list[Logged], at: int) -> None:
+    rows: list[LogRow] = []
+    clocks: dict[str, int] = {}
+    for number, entry in enumerate(part, start=at + 1):
+        clocks[entry.channel] = entry.clock
+        if entry.rows is not None:
+            table = columns_table(entry.rows, run.query.channels[entry.channel])
+            rows.append((entry.channel, number, table))
+    run.micro_batch(rows, min(clocks.values()))
+
+
+def test_all_that_waits_goes_on_after_a_restart(spark: SparkSession, tmp_path: Path) -> None:
+    plan, world = families_plan(), families_world(7)
+    keyed = next(query for query in compile_queries(plan) if query.name == KEYED)
+    log = list(log_of(plan, world, random.Random(1)))
+    half = len(log) // 2
+
+    model = StageRun(keyed, random.Random(2))
+    micro_batch(model, [entry for entry in log[:half] if entry.channel in keyed.channels], 0)
+    held = waiting(model)
+    assert {step for step in WAITING if not held[step]} == set()
+
+    run = SparkRun(spark, tmp_path, plan, rows_max=120)
+    run.append(log[:half])
+    run.run()  # up to here, then a new start from the checkpoint
+    run.append(log[half:])
+    run.run(batches=1)  # stopped in mid-run
+    run.run()
+    run.log.close()
+    assert len(run.store.batches[KEYED]) >= 3
+    check_equal(
+        answer_of(plan.graph, run.store.sinks), interpret(plan.graph, world.inputs(), world.bounds_us)
+    )
