@@ -7,6 +7,7 @@ no trace (its state changes, timers and emits are undone, its input becomes a de
 
 from __future__ import annotations
 
+import typing
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from geartrain.options import Options
@@ -126,3 +127,17 @@ class Task(Options, Generic[In, Out]):
 
     def on_stop(self, ctx: Context[Out, Any]) -> None:
         """Called once when the process ends cleanly."""
+
+
+def task_output(task: Task[Any, Any]) -> Any:
+    """The second type argument of the task's `Task[In, Out]`, None where it names none."""
+    for base in type(task).__mro__:
+        for generic in getattr(base, "__orig_bases__", ()):
+            arguments = typing.get_args(generic)
+            if (
+                typing.get_origin(generic) is Task
+                and len(arguments) == 2
+                and not isinstance(arguments[1], TypeVar)
+            ):
+                return arguments[1]
+    return None
