@@ -1,4 +1,4 @@
-"""Each aggregate: what it computes, and that neither order, nor merging, nor being saved can show in a bit."""
+"""Each aggregate: what it computes, and that neither order, nor merging, nor being saved shows in a bit."""
 
 from __future__ import annotations
 
