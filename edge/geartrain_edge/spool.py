@@ -34,11 +34,12 @@ from geartrain_edge.spool_format import (
     image_of,
     row_of,
 )
+from geartrain_edge.spool_seal import Seal
 
 R = TypeVar("R")
 
 _BEGIN_ANEW = "move it away to begin a new one; what it held unsent is then lost"
-_INSERT = f"INSERT INTO batches ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - constants
+_INSERT = f"INSERT INTO batches ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - constants
 _RENEW = "UPDATE spool SET epoch = ?, last_seq = ?, last_digest = ?, acked_seq = 0, acked_digest = ?"
 _SELECT = f"SELECT {COLUMNS} FROM batches WHERE seq > ? ORDER BY seq LIMIT ?"  # noqa: S608 - constants
 
@@ -50,7 +51,7 @@ class SqliteSpool:
         self._path = path
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="spool")
         self._database: sqlite3.Connection | None = None
-        self._last_seq = 0
+        self._last_seq, self._seal = 0, Seal()
 
     async def open(self, device: str, flow: str, fresh_epoch: bytes) -> SpoolImage:
         """Open or create; raises `SpoolError` when it is of another device or flow, damaged, or in use."""
@@ -86,7 +87,7 @@ class SqliteSpool:
             raise self._translated(error) from None
         except OSError as error:
             raise SpoolError(f"spool {self._path}: {error.strerror}") from None
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise SpoolError(f"spool {self._path} is damaged ({error}): {_BEGIN_ANEW}") from None
 
     def _translated(self, error: sqlite3.Error) -> SpoolError:
@@ -141,15 +142,21 @@ class SqliteSpool:
         (tables,) = database.execute("SELECT count(*) FROM sqlite_schema").fetchone()
         if tables == 0:
             create(database, device, flow, fresh_epoch)
+            self._seal.load(database)
+            self._seal.write(database)
             return
         if application != APPLICATION_ID:
             raise SpoolError(f"file {self._path} is no spool: give the agent another state folder")
-        if version == 1:
-            bring_up(database)
+        if version in (1, 2):
+            bring_up(database, version)
+            self._seal.load(database)
+            self._seal.write(database)
         elif version != FORMAT:
             raise SpoolError(
                 f"spool {self._path} has format {version}, this agent writes {FORMAT}: use its own agent"
             )
+        if not self._seal.load(database):
+            raise SpoolError(f"spool {self._path} is damaged (its seal does not fit): {_BEGIN_ANEW}")
         owner = database.execute("SELECT device, flow FROM spool").fetchone()
         if owner != (device, flow):
             raise SpoolError(
@@ -163,14 +170,14 @@ class SqliteSpool:
             last_seq += 1
             if batch.seq != last_seq:
                 raise SpoolError(f"spool {self._path}: batch {batch.seq} does not follow on {last_seq - 1}")
-        with _transaction(database):
+        with self._transaction(database):
             if change.batches:
                 database.executemany(_INSERT, map(row_of, change.batches))
                 tip = (last_seq, change.batches[-1].digest)
                 database.execute("UPDATE spool SET last_seq = ?, last_digest = ?", tip)
             for gap in change.gaps:
                 self._put_gap(database, gap, last_seq)
-            _write_rest(database, change)
+            self._write_rest(database, change)
         self._last_seq = last_seq
 
     def _put_gap(self, database: sqlite3.Connection, gap: SpooledBatch, last_seq: int) -> None:
@@ -192,7 +199,7 @@ class SqliteSpool:
                 f"spool {self._path}: cannot trim {through_seq}, its last batch is {self._last_seq}"
             )
         database = self._opened()
-        with _transaction(database):
+        with self._transaction(database):
             found = database.execute("SELECT digest FROM batches WHERE seq = ?", (through_seq,)).fetchone()
             acked = (through_seq, b"" if found is None else found[0], through_seq)
             database.execute("DELETE FROM batches WHERE seq <= ?", (through_seq,))
@@ -201,7 +208,7 @@ class SqliteSpool:
     def _renew(self, epoch: bytes, rewrite: Rewrite, change: SpoolCommit) -> SpoolTip:
         database, digest, seq, after = self._opened(), FIRST_DIGEST, 0, 0
         made: deque[SpooledBatch | None] = deque([rewrite(None)])
-        with _transaction(database):
+        with self._transaction(database):
             # One at a time, because a spool may be larger than memory; one out for one in, so that no batch
             # ever takes a seq that is still held.
             while made:
@@ -220,7 +227,7 @@ class SqliteSpool:
                     database.execute(_INSERT, row_of(batch))
                     digest = batch.digest
             database.execute(_RENEW, (epoch, seq, digest, FIRST_DIGEST))
-            _write_rest(database, change)
+            self._write_rest(database, change)
             (spooled_bytes,) = database.execute(f"SELECT {SIZE} FROM batches").fetchone()  # noqa: S608
         self._last_seq = seq
         return SpoolTip(seq, digest, spooled_bytes)
@@ -235,28 +242,35 @@ class SqliteSpool:
             raise SpoolError(f"spool {self._path} is not open")
         return self._database
 
+    @contextmanager
+    def _transaction(self, database: sqlite3.Connection) -> Iterator[None]:
+        """All or nothing of the statements in the block, and the seal over what they leave."""
+        sealed = self._seal.rest
+        database.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._seal.write(database)
+            database.execute("COMMIT")
+        finally:
+            if database.in_transaction:
+                database.execute("ROLLBACK")
+                self._seal.rest = sealed
 
-@contextmanager
-def _transaction(database: sqlite3.Connection) -> Iterator[None]:
-    """All or nothing of the statements in the block."""
-    database.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        database.execute("COMMIT")
-    finally:
-        if database.in_transaction:
-            database.execute("ROLLBACK")
-
-
-def _write_rest(database: sqlite3.Connection, change: SpoolCommit) -> None:
-    """All of a commit but its batches."""
-    positions = [(*split, at.position, at.max_time, at.ended) for split, at in change.positions.items()]
-    kept = [(*key, value) for key, value in change.state.items() if value is not None]
-    deleted = [key for key, value in change.state.items() if value is None]
-    database.executemany("INSERT OR REPLACE INTO positions VALUES (?, ?, ?, ?, ?)", positions)
-    database.executemany("INSERT OR REPLACE INTO state VALUES (?, ?, ?)", kept)
-    database.executemany("DELETE FROM state WHERE step = ? AND key = ?", deleted)
-    database.executemany("INSERT OR REPLACE INTO counters VALUES (?, ?)", list(change.counters.items()))
+    def _write_rest(self, database: sqlite3.Connection, change: SpoolCommit) -> None:
+        """All of a commit but its batches."""
+        positions = [
+            (*split, at.position, at.max_time, int(at.ended)) for split, at in change.positions.items()
+        ]
+        kept = [(*key, value) for key, value in change.state.items() if value is not None]
+        deleted = [key for key, value in change.state.items() if value is None]
+        counters = list(change.counters.items())
+        self._seal.change(database, "positions", change.positions, positions)
+        self._seal.change(database, "state", change.state, kept)
+        self._seal.change(database, "counters", [(name,) for name, _ in counters], counters)
+        database.executemany("INSERT OR REPLACE INTO positions VALUES (?, ?, ?, ?, ?)", positions)
+        database.executemany("INSERT OR REPLACE INTO state VALUES (?, ?, ?)", kept)
+        database.executemany("DELETE FROM state WHERE step = ? AND key = ?", deleted)
+        database.executemany("INSERT OR REPLACE INTO counters VALUES (?, ?)", counters)
 
 
 def _fsync_folder(folder: Path) -> None:

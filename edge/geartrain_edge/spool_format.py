@@ -15,9 +15,10 @@ from geartrain.errors import WireError
 from geartrain.ports.spool import SplitProgress, SpooledBatch, SpoolImage
 from geartrain.wire.codec import decode_header
 from geartrain.wire.digest import FIRST_DIGEST
+from geartrain_edge.spool_seal import checksum
 
-FORMAT = 2
-"""Stored as `user_version`; a spool of a later format is refused, one of format 1 is brought up."""
+FORMAT = 3
+"""Stored as `user_version`; a spool of a later format is refused, one of an earlier is brought up."""
 
 APPLICATION_ID = 0x47454152
 """`GEAR`: tells a spool from any other SQLite file."""
@@ -27,12 +28,13 @@ CREATE TABLE spool (
     one INTEGER PRIMARY KEY CHECK (one = 1),
     device TEXT NOT NULL, flow TEXT NOT NULL, epoch BLOB NOT NULL,
     last_seq INTEGER NOT NULL, last_digest BLOB NOT NULL, acked_seq INTEGER NOT NULL,
-    acked_digest BLOB NOT NULL DEFAULT x''
+    acked_digest BLOB NOT NULL DEFAULT x'', seal BLOB NOT NULL DEFAULT x''
 );
 CREATE TABLE batches (
     seq INTEGER PRIMARY KEY,
     header BLOB NOT NULL, body BLOB NOT NULL, digest BLOB NOT NULL, count INTEGER NOT NULL,
-    rows BLOB NOT NULL DEFAULT x'5b5d', first_seq INTEGER NOT NULL DEFAULT 0, seal BLOB NOT NULL DEFAULT x''
+    rows BLOB NOT NULL DEFAULT x'5b5d', first_seq INTEGER NOT NULL DEFAULT 0, seal BLOB NOT NULL DEFAULT x'',
+    mark BLOB NOT NULL DEFAULT x''
 );
 CREATE TABLE positions (
     step TEXT NOT NULL, split TEXT NOT NULL,
@@ -52,6 +54,11 @@ ALTER TABLE batches ADD COLUMN first_seq INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE batches ADD COLUMN seal BLOB NOT NULL DEFAULT x'';
 """
 
+_TO_3 = """
+ALTER TABLE spool ADD COLUMN seal BLOB NOT NULL DEFAULT x'';
+ALTER TABLE batches ADD COLUMN mark BLOB NOT NULL DEFAULT x'';
+"""
+
 SETTINGS = (
     # Before the first access to the WAL, so that the lock is held until close and no shared memory is used.
     "PRAGMA locking_mode=EXCLUSIVE",
@@ -63,25 +70,30 @@ SETTINGS = (
     "PRAGMA temp_store=MEMORY",
 )
 
-COLUMNS = "seq, header, body, digest, count, rows, first_seq, seal"
+COLUMNS = "seq, header, body, digest, count, rows, first_seq, seal, mark"
 SIZE = "coalesce(sum(length(header) + length(body)), 0)"
 
 _ROWS = msgspec.json.Decoder(tuple[tuple[int, str, int], ...])
 
-Row = tuple[int, bytes, bytes, bytes, int, bytes, int, bytes]
+Row = tuple[int, bytes, bytes, bytes, int, bytes, int, bytes, bytes]
 
 
 def row_of(batch: SpooledBatch) -> Row:
     """A batch as its row, in the order of `COLUMNS`."""
     rows = msgspec.json.encode(batch.rows)
-    return (
-        batch.seq, batch.header, batch.body, batch.digest, batch.count, rows, batch.first_seq, batch.seal,
-    )  # fmt: skip
+    beside = (batch.count, rows, batch.first_seq, batch.seal)
+    mark = checksum((batch.seq, *beside))
+    return (batch.seq, batch.header, batch.body, batch.digest, *beside, mark)
 
 
 def batch_of(row: Row) -> SpooledBatch:
-    """The batch in a row; raises `msgspec.DecodeError` when the file was damaged there."""
-    seq, header, body, digest, count, rows, first_seq, seal = row
+    """The batch in a row; raises `msgspec.DecodeError` when the file was damaged there, but for header, body
+    and digest: these prove each other, and where they do not, a gap takes the batch's place.
+    """
+    seq, header, body, digest, count, rows, first_seq, seal, mark = row
+    beside = (seq, count, rows, first_seq, seal)
+    if mark != checksum(beside) or {type(header), type(body), type(digest)} != {bytes}:
+        raise msgspec.DecodeError(f"batch {seq} is not as it was committed")
     return SpooledBatch(seq, header, body, digest, count, _ROWS.decode(rows), first_seq, seal)
 
 
@@ -89,14 +101,24 @@ def create(database: sqlite3.Connection, device: str, flow: str, epoch: bytes) -
     """Make the tables of a new spool."""
     _run(database, _TABLES)
     database.execute(
-        "INSERT INTO spool VALUES (1, ?, ?, ?, 0, ?, 0, ?)", (device, flow, epoch, FIRST_DIGEST, FIRST_DIGEST)
+        "INSERT INTO spool VALUES (1, ?, ?, ?, 0, ?, 0, ?, x'')",
+        (device, flow, epoch, FIRST_DIGEST, FIRST_DIGEST),
     )
     database.execute(f"PRAGMA application_id={APPLICATION_ID}")
     database.execute(f"PRAGMA user_version={FORMAT}")
 
 
-def bring_up(database: sqlite3.Connection) -> None:
-    """Make a spool of format 1 one of this format."""
+def bring_up(database: sqlite3.Connection, version: int) -> None:
+    """Make a spool of an earlier format one of this format, but for its seal."""
+    if version == 1:
+        _bring_up_to_2(database)
+    _run(database, _TO_3)
+    for seq, *beside in database.execute("SELECT seq, count, rows, first_seq, seal FROM batches").fetchall():
+        database.execute("UPDATE batches SET mark = ? WHERE seq = ?", (checksum((seq, *beside)), seq))
+    database.execute(f"PRAGMA user_version={FORMAT}")
+
+
+def _bring_up_to_2(database: sqlite3.Connection) -> None:
     _run(database, _TO_2)
     database.execute(
         "UPDATE spool SET acked_digest = CASE WHEN acked_seq = 0 THEN ? WHEN acked_seq = last_seq THEN "
@@ -111,7 +133,6 @@ def bring_up(database: sqlite3.Connection) -> None:
             continue  # damaged on the disk: it is found, and its loss declared, when it is refused
         rows = [(seq, header.channel, header.count)] if header.count else []
         database.execute("UPDATE batches SET rows = ? WHERE seq = ?", (msgspec.json.encode(rows), seq))
-    database.execute(f"PRAGMA user_version={FORMAT}")
 
 
 def image_of(database: sqlite3.Connection) -> SpoolImage:

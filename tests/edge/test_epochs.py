@@ -196,6 +196,8 @@ def test_a_spool_of_format_1_is_brought_up(tmp_path: Path) -> None:
     before = held(path)
     database = sqlite3.connect(path)
     for table, column in (
+        ("batches", "mark"),
+        ("spool", "seal"),
         ("batches", "rows"),
         ("batches", "first_seq"),
         ("batches", "seal"),

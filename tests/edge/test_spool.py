@@ -219,7 +219,7 @@ def test_a_spool_of_another_device_or_flow_is_refused(tmp_path: Path, device: st
 def test_what_is_no_spool_is_refused_and_left_alone(tmp_path: Path) -> None:
     text, database, later = tmp_path / "text", tmp_path / "database", tmp_path / "later"
     text.write_bytes(b"not a database, but a letter to a friend" * 100)
-    for path, statement in ((database, "CREATE TABLE mine (a)"), (later, "PRAGMA user_version=3")):
+    for path, statement in ((database, "CREATE TABLE mine (a)"), (later, "PRAGMA user_version=4")):
         if path is later:
             image_of(path)
         connection = sqlite3.connect(path)
@@ -228,7 +228,7 @@ def test_what_is_no_spool_is_refused_and_left_alone(tmp_path: Path) -> None:
     before = {path: path.read_bytes() for path in (text, database)}
     assert "is damaged (file is not a database): move it away" in failure(opened(text))
     assert "is no spool: give the agent another state folder" in failure(opened(database))
-    assert "has format 3, this agent writes 2" in failure(opened(later))
+    assert "has format 4, this agent writes 3" in failure(opened(later))
     assert text.read_bytes() == before[text]
     assert b"mine" in database.read_bytes()
 
