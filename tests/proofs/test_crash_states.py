@@ -30,6 +30,7 @@ from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.log.segment import encode_segment, merge_segments
 from geartrain_edge.spool import SqliteSpool
 from geartrain_simulation.platter import Platter
+from tests.cloud import fleet
 from tests.cloud.fleet import FLOW, LoopNet, TestDevice, make_config
 
 BATCHES = 24
@@ -290,9 +291,11 @@ class Proof:
 def proven(states: int) -> dict[str, int]:
     """Recover about so many states; returns how many of each step."""
     folder = Path(tempfile.mkdtemp(dir=scratch()))
+    patience_s, fleet.PATIENCE_S = fleet.PATIENCE_S, 3_600.0  # an ack waits for all states before it
     try:
         return asyncio.run(Proof(folder, max(states // 200, 4)).run())
     finally:
+        fleet.PATIENCE_S = patience_s
         shutil.rmtree(folder)
 
 
