@@ -55,7 +55,7 @@ class Quantile(BuiltIn[Any, Sketch, float]):
             raise FlowError(f"quantile: q={q!r} must be 0 to 1")
         if not ERROR_MIN <= error < 0.5:
             raise FlowError(f"quantile: error={error!r} must be {ERROR_MIN} to 0.5")
-        self.q = float(q)
+        self.q, self.error = float(q), error
         self._parts = 1
         while 1 / (2 * self._parts + 1) > error:
             self._parts *= 2
