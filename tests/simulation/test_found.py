@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from geartrain_simulation.devices import Device
 from geartrain_simulation.fleet import Fleet, Size
+from geartrain_simulation.troubles import Fault
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -18,3 +20,12 @@ def test_agent_and_ingest_connect_again_after_the_broker_was_away(seed: int) -> 
 
     outcome = Fleet(seed, plot=plot, size=Size(devices=1, records=100, limit_s=120)).run()
     assert outcome.counters["connections_lost"] >= 1
+
+
+def test_an_agent_that_lost_its_spool_waits_for_a_source_that_has_nothing_there_yet() -> None:
+    """A read that gives no row was taken for a file that has changed, while the rows of a former life were
+    read again: the agent stopped, and with a split that began each life so it never came to its end.
+    """
+    devices = [Device("device-1", records=16)]
+    outcome = Fleet(6, devices=devices, faults=[Fault("delete", "device-1", at_s=3.0)]).run()
+    assert outcome.counters["epochs_opened"] == 2
