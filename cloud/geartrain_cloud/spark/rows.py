@@ -156,7 +156,7 @@ class Router:
                     codec.to_columns([value])
                     kept.append(row)
                 except Exception as error:  # noqa: BLE001  # a record may be of any class
-                    self._reject(_unreadable(step, batch.origin(row), batch.times[row], error, value))
+                    self._reject(_unwritable(step, batch, row, error))
             batch = batch.take(kept)
             return _as_columns(codec.to_columns(batch.values), batch), batch
 

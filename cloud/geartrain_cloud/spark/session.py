@@ -54,7 +54,7 @@ _SETTINGS = {
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     # Without .crc files; setting fs.file.impl as well would crash RocksDB's state stores.
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
-    # No step has timers yet, so a clock that moves alone needs no micro-batch of its own.
+    # The clock comes with the positions, so there is nothing to do where these have not moved.
     f"{_STREAMING}.noDataMicroBatches.enabled": "false",
     # Asking the log for news opens the ledger: ten times a second is often enough.
     f"{_STREAMING}.pollingDelay": "100ms",
