@@ -1,0 +1,67 @@
+"""I1 on real Spark: forty random flows with every operator at least twice, two cuts of each, against the
+reference; twenty flows run side by side, and one run in four is stopped and goes on from its checkpoint.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from geartrain import operators
+from geartrain_cloud.spark.session import open_session
+from tests.reference.flows import Case
+from tests.spark.many_flows import kinds
+from tests.spark.test_random_flows import check_flows, drawn
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
+
+FLOWS = 40
+TOGETHER = 20
+RUNS = 4
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    spark = open_session("local[2]", tmp_path_factory.mktemp("spark"))
+    yield spark
+    spark.stop()
+
+
+@pytest.fixture(scope="module")
+def flows() -> list[Case]:
+    return drawn(FLOWS, examples=300, start=2)
+
+
+def all_kinds() -> set[str]:
+    """The kinds of all operators that there are."""
+    modules = [
+        importlib.import_module(f"{operators.__name__}.{m.name}")
+        for m in pkgutil.iter_modules(operators.__path__)
+    ]
+    return {
+        found.kind
+        for module in modules
+        for found in vars(module).values()
+        if isinstance(found, type)
+        and found.__module__ == module.__name__
+        and isinstance(getattr(found, "kind", None), str)
+    }
+
+
+def test_every_operator_is_in_two_flows_at_least(flows: list[Case]) -> None:
+    seen = Counter(kind for case in flows for kind in kinds(case))
+    assert {kind for kind in all_kinds() if seen[kind] < 2} == set()
+
+
+@pytest.mark.parametrize("number", range(RUNS))
+def test_flows_on_spark_equal_the_reference(
+    session: SparkSession, tmp_path: Path, flows: list[Case], number: int
+) -> None:
+    first = number % (FLOWS // TOGETHER) * TOGETHER
+    check_flows(session, tmp_path, flows[first : first + TOGETHER], number, restart=number == 0)
