@@ -211,5 +211,10 @@ def _unreadable(step: str, origin: Origin, time: int, error: Exception, raw: Any
     )
 
 
+def _unwritable(step: str, batch: Batch, row: int, error: Exception) -> DeadLetter:
+    reason = f"the record cannot be handed on: {describe(error)}"[:300]
+    return DeadLetter(step, batch.origin(row), batch.times[row], reason, raw_form(batch.values[row]))
+
+
 def _as_columns(columns: list[list[Any]], batch: Batch) -> ColumnBatch:
     return ColumnBatch(columns, batch.times, batch.names, batch.numbers, batch.paths)
