@@ -25,8 +25,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def result(spec: Any, values: Values) -> Any:
     """What the aggregate `spec` gives; raises what a user's own aggregate raises."""
-    known = _RESULTS.get(type(spec.mergeable).__name__)
-    return known(spec, values) if known is not None else _own(spec.mergeable, values)
+    if not spec.mergeable.built_in:
+        return _own(spec.mergeable, values)
+    return _RESULTS[type(spec.mergeable).__name__](spec, values)
 
 
 def takes(spec: Any, value: Any, row: Row) -> Any:
@@ -34,7 +35,7 @@ def takes(spec: Any, value: Any, row: Row) -> Any:
     name = type(spec.mergeable).__name__
     if name in _NUMERIC and type(value) not in (bool, int, float, Decimal):
         raise TypeError(f"{name} takes numbers")
-    if name not in _RESULTS and value is not None:
+    if not spec.mergeable.built_in and value is not None:
         spec.mergeable.add(spec.mergeable.create(), value, row.time, _origin(row))
     return value
 
@@ -224,6 +225,7 @@ _RESULTS: dict[str, Callable[[Any, Values], Any]] = {
     "First": _unless_none(lambda spec, values: values[0]),
     "Last": _unless_none(lambda spec, values: values[-1]),
     "TopN": _top,
+    "TopGiven": _top,
     "Distinct": _distinct,
     "DistinctEstimate": _estimate,
     "Quantile": _unless_none(_quantile),

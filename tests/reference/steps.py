@@ -10,6 +10,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from geartrain import Flow
+from geartrain.aggregates import AggregateSpec
 from geartrain.windows import Global, Sliding, Tumbling
 from tests.reference import records
 
@@ -80,6 +81,10 @@ def _text(value: Any) -> str:
         return value.variable
     if callable(value) and hasattr(value, "__name__"):
         return str(value.__name__)
+    if isinstance(value, AggregateSpec):
+        chosen = [s.field or _text(s.function) for s in (value.selector, value.give) if s is not None]
+        options = ", ".join(f"{n}={v!r}" for n, v in vars(value.mergeable).items() if n[0] != "_")
+        return f"{type(value.mergeable).__name__}({options}).of({', '.join(chosen)})"
     return repr(value)
 
 

@@ -114,8 +114,8 @@ class _Device:
     def __init__(self, plan: Plan, splits: Splits, bounds_us: Mapping[str, int], rng: random.Random) -> None:
         self._plan, self._rng = plan, rng
         self._node = _Node(plan.graph, plan.edge, rng, rng.choice([0.0, 0.1, 0.5]))
-        self._sizes = rng.choice([(1,), (1, 2, 7), (256,), (3, 256)])
-        self._patience = rng.choice([0.0, 0.3, 0.9])
+        self._sizes = rng.choice([(1, 2), (2, 7), (256,), (256,), (4, 256)])
+        self._patience = rng.choice([0.0, 0.5, 0.9])
         self._readers = [
             (SplitTracker(step, name, bounds_us[step], None), items)
             for step, by_name in splits.items()
@@ -329,7 +329,7 @@ def run_cut(graph: Graph, cut: Cut, world: World, rng: random.Random) -> Answer:
     assert plan.cut == cut
     waiting = [_Device(plan, splits, world.bounds_us, rng).run() for splits in world.devices.values()]
     cloud = _Cloud(plan, len(waiting), rng)
-    patience = rng.choice([0.0, 0.5, 0.95, 1.0])
+    patience = rng.choice([0.6, 0.9, 0.95, 0.98, 1.0])
     live = [(device, iter(sent)) for device, sent in enumerate(waiting)]
     while live:
         device, sent = pick = rng.choice(live)

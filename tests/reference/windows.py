@@ -142,8 +142,10 @@ def window_aggregate(step: Step, inputs: list[list[Row]], answer: Answer) -> lis
         for span, rows in _filled(operator.window, [row for row, _ in values.values()]):
             for revision, (time, within) in enumerate(_moments(operator.early, span, rows)):
                 place = _place(step, records[0].key, span, revision, time)
+                gap = getattr(operator.window, "gap_us", None)  # a session ends where it is known to
+                known = span if gap is None else (span[0], within[-1].time + gap)
                 try:
-                    built = _built(step, [values[row.order] for row in within], span, revision)
+                    built = _built(step, [values[row.order] for row in within], known, revision)
                 except Exception:
                     answer.refuse(step.id, place)
                 else:
