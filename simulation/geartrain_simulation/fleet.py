@@ -197,7 +197,6 @@ class Fleet:
             ),
             self.faults,
         )
-        self.spark.doom()
 
     async def _end(self, node: Node) -> None:
         """Stop a program for good, in whichever of its lives it can."""

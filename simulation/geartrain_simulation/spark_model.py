@@ -28,11 +28,6 @@ from geartrain_simulation.world import Node, Process, World
 Positions = Mapping[str, int]
 """The last entry of each channel that was read; `channel/1` and so on for further partitions."""
 POLL_S = 0.5
-SPARK_POINTS = (
-    *("spark.plan", "spark.plan done", "spark.read", "spark.write", "spark.write done"),
-    *("spark.commit", "spark.commit done"),
-)
-KILLS_MAX = 3
 
 
 def key_of(entry: Entry) -> str:
@@ -82,12 +77,6 @@ class SparkModel:
         self.checkpoint, self.sink = CheckpointBook(), SinkBook()
         self.node: Node = world.node("spark", self._run)
         self._ends: Positions | None = None
-
-    def doom(self) -> None:
-        """Have the query die at some of its own steps, drawn from the seed."""
-        random = self._world.random("spark/kills")
-        for _ in range(random.randint(0, KILLS_MAX)):
-            self.node.kill_at_point(random.randint(1, 6), random.choice(SPARK_POINTS))
 
     async def drained(self) -> None:
         """Return when the sink holds all that the log holds now."""

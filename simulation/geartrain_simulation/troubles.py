@@ -28,6 +28,12 @@ LOG_POINTS = (
     *("disk.remove done", "ledger.commit", "ledger.commit done", "ledger.write half", "ledger.write done"),
     *("ledger.fsync done", "ledger.open done"),
 )
+READER = "spark"
+"""The node that reads the log."""
+READER_POINTS = (
+    *("spark.plan", "spark.plan done", "spark.read", "spark.write", "spark.write done"),
+    *("spark.commit", "spark.commit done"),
+)
 NTH_MAX = 40
 """A kill strikes at one of the first so many points of its name."""
 
@@ -104,7 +110,7 @@ def draw_faults(seed: int, devices: Sequence[Device]) -> list[Fault]:
         faults += _clock_faults(random, name)
     for device in devices:
         faults += _spool_faults(Random(f"{seed}/{device.name}/spool faults"), device)
-    return faults
+    return faults + _reader_faults(Random(f"{seed}/{READER}/faults"))
 
 
 def _moment(random: Random) -> float:
@@ -141,6 +147,12 @@ def _crashes(random: Random, node: str) -> list[Fault]:
             nth = random.randint(1, random.choice((3, NTH_MAX)))
             faults.append(Fault(kind, node, point=random.choice(points), nth=nth))
     return faults
+
+
+def _reader_faults(random: Random) -> list[Fault]:
+    kills = random.choice((0, 1, 2, 3))
+    places = [(random.choice(READER_POINTS), random.randint(1, 6)) for _ in range(kills)]
+    return [Fault("kill", READER, point=point, nth=nth) for point, nth in places]
 
 
 def _disk_faults(random: Random, node: str) -> list[Fault]:
