@@ -150,7 +150,7 @@ def _crashes(random: Random, node: str) -> list[Fault]:
 
 
 def _reader_faults(random: Random) -> list[Fault]:
-    kills = random.choice((0, 1, 2, 3))
+    kills = random.choice((0, 0, 0, 1, 3))
     places = [(random.choice(READER_POINTS), random.randint(1, 6)) for _ in range(kills)]
     return [Fault("kill", READER, point=point, nth=nth) for point, nth in places]
 
