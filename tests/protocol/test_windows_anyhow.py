@@ -153,12 +153,12 @@ def outcome(graph: Graph, cars: list[tuple[int, Car]], random: Random | None) ->
         fragment.feed("cars", as_batch(batch))
         # Behind every record that is still to come, as a split's watermark is.
         watermark = min((car[0] for _, car in rows), default=END_OF_TIME)
-        if not rows or (random is not None and random.random() < 0.5):
+        if not rows or (random is not None and random.random() < 0.3):
             fragment.advance("cars", watermark)
         keep(found, fragment)
         if not rows:
             return {name: sorted(lines, key=repr) for name, lines in found.items()}
-        if random is not None and random.random() < 0.3:
+        if random is not None and random.random() < 0.2:
             for at, cell in fragment.changes().items():
                 saved[at] = cell if cell is not None else b""
             saved = {at: cell for at, cell in saved.items() if cell}
@@ -195,7 +195,7 @@ CARS = st.lists(
         st.builds(Car, st.sampled_from(["left", "right"]), SPEEDS, st.integers(0, 5)),
     ),
     min_size=1,
-    max_size=25,
+    max_size=30,
 )
 
 
@@ -203,9 +203,9 @@ CARS = st.lists(
 def test_order_batches_and_restarts_never_show(kind: str) -> None:
     graph = flow_of(kind)
 
-    @settings(max_examples=60)
-    @given(CARS, st.randoms(use_true_random=False))
-    def same(cars: list[tuple[int, Car]], random: Random) -> None:
-        assert outcome(graph, cars, random) == outcome(graph, cars, None)
+    @settings(max_examples=60, deadline=None)
+    @given(CARS, st.integers(0, 2**32))
+    def same(cars: list[tuple[int, Car]], seed: int) -> None:
+        assert outcome(graph, cars, Random(seed)) == outcome(graph, cars, None)
 
     same()

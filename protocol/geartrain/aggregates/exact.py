@@ -20,6 +20,7 @@ from geartrain.errors import SchemaError
 
 ITEMS_MAX = 128
 """Floats that are kept before they are compressed."""
+_ITEMS_READ = 8
 FLOAT, DECIMAL, NAN, PLUS, MINUS = 1, 2, 4, 8, 16
 """What a sum has seen."""
 DIGITS_MAX = 18
@@ -106,6 +107,8 @@ class ExactSum(msgspec.Struct, array_like=True):
 
     def ratio(self) -> tuple[int, int]:
         """The finite sum as numerator and denominator, exact."""
+        if len(self.floats) > _ITEMS_READ:  # who asks once for each record asks again soon
+            self.floats = _expansion(self.floats)
         numerator, bits = self._whole(), 0
         for parts, scale in ((self.floats, 0), (self.large, 128)):
             for part in parts:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import typing
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from geartrain.errors import FlowError
@@ -19,6 +20,7 @@ from geartrain.windows import Global, Window
 KeyFields = tuple[tuple[str, int | None], ...]
 """(field of the result, index in the key): the index is None for the whole key."""
 
+_decoded = lru_cache(maxsize=65_536)(decode_key)
 _WINDOW = ("window_start", "window_end", "revision")
 
 
@@ -45,7 +47,7 @@ class Filling:
 
     def record(self, results: Sequence[Any], key: bytes, start: int, end: int, revision: int) -> Any:
         """The record of the results of one window (microseconds) of one key."""
-        whole = decode_key(key) if self._keys else None
+        whole = _decoded(key) if self._keys else None
         return self._out(*(source(results, whole, start, end, revision) for source in self._sources))
 
     def _source(self, field: str, window: Window | None) -> Callable[..., Any]:
