@@ -26,9 +26,14 @@ from geartrain import (
     total,
     tumbling,
 )
+from geartrain.event_time import END_OF_TIME
 from geartrain.placement import Plan, make_plan
+from geartrain.runtime.splits import SplitTracker
+from geartrain.schema import RowCodec
+from geartrain.source import Poll
 from geartrain.testing import TestingSource
 from tests.reference.two_tiers import World
+from tests.spark.case_log import Logged, columns_of
 
 
 class Sample(Record):
@@ -176,3 +181,33 @@ def families_world(seed: int) -> World:
                 rates.append((time, Rate(rng.choice("abc"), float(number + 1))))
         devices[device] = {"samples": {f"{device}/samples": samples}, "rates": {f"{device}/rates": rates}}
     return World(devices, {"samples": 40, "rates": 60})
+
+
+def families_log(world: World) -> list[Logged]:
+    """The log of that world where only the sources are on the devices, read in turns of eight records; at the
+    end, only the clocks move.
+    """
+    codecs = {"samples": RowCodec(Sample), "rates": RowCodec(Rate)}
+    splits = [
+        (SplitTracker(source, name, world.bounds_us[source], None), list(items))
+        for sources in world.devices.values()
+        for source, by_name in sources.items()
+        for name, items in by_name.items()
+    ]
+    log: list[Logged] = []
+
+    def clock(source: str) -> int:
+        return min(tracker.watermark for tracker, _ in splits if tracker.step == source)
+
+    for first in range(0, max(len(items) for _, items in splits), 8):
+        for tracker, items in splits:
+            taken = items[first : first + 8]
+            times, values = [time for time, _ in taken], [value for _, value in taken]
+            numbers = list(range(first, first + len(taken)))
+            batch, late, _ = tracker.observe(Poll(values, times, numbers, first + len(taken)))
+            assert not late
+            if len(batch):
+                rows = columns_of(codecs[tracker.step], batch)
+                log.append(Logged(tracker.step, rows, clock(tracker.step)))
+        log += [Logged(source, None, clock(source)) for source in ("samples", "rates")]
+    return log + [Logged(source, None, END_OF_TIME) for source in ("samples", "rates")]
