@@ -185,8 +185,7 @@ def _clock_faults(random: Random, node: str) -> list[Fault]:
 
 def _spool_faults(random: Random, device: Device) -> list[Fault]:
     faults = []
-    if not device.readings and random.random() < 0.08:
-        # Not of live ones: what they gave under a lost spool's epoch, nobody can know.
+    if random.random() < 0.08:
         faults.append(_timed(random, Fault(random.choice(("restore", "delete")), device.name), 4.0))
     if random.random() < 0.08:
         faults.append(Fault("flip", device.name, at_s=_moment(random)))
