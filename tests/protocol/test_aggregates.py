@@ -43,7 +43,10 @@ INTS = st.integers(-(2**63), 2**63 - 1)
 DECIMALS = st.decimals(-(10**17), 10**17, places=6, allow_nan=False)
 NUMBERS = st.one_of(ANY_FLOATS, INTS, st.booleans(), DECIMALS)
 SEEDS = st.integers(0, 2**32)
-SOME = {"min_size": 1, "max_size": 40}
+
+
+def some(values: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Any]]:
+    return st.lists(values, min_size=1, max_size=40)
 
 
 def bits(value: Any) -> Any:
@@ -114,7 +117,7 @@ def test_neither_order_nor_merging_nor_saving_shows(
     storable = values.filter(lambda v: kind is not None or not isinstance(v, Decimal) or name not in KEEPERS)
 
     @settings(deadline=None)
-    @given(st.lists(storable, **SOME), SEEDS)
+    @given(some(storable), SEEDS)
     def same(found: list[Any], seed: int) -> None:
         # In another order the records keep their places, so both trees hold the same records.
         assert bits(in_any_tree(spec(), found, kind, Random(seed))) == bits(result(spec(), found, kind))
@@ -131,7 +134,7 @@ def exact_sum(values: list[Any]) -> Fraction:
 
 
 @settings(deadline=None)
-@given(st.lists(st.one_of(FLOATS, INTS, DECIMALS), **SOME), SEEDS)
+@given(some(st.one_of(FLOATS, INTS, DECIMALS)), SEEDS)
 def test_sums_are_the_exact_ones_rounded_once(values: list[Any], seed: int) -> None:
     exact = exact_sum(values)
     found = in_any_tree(total("x"), values, None, Random(seed))
@@ -209,7 +212,7 @@ def test_an_estimate_of_distinct_values_is_near(n: int) -> None:
 
 @settings(deadline=None)
 @given(
-    st.lists(st.floats(-1e300, 1e300).filter(lambda v: v == 0 or abs(v) > 1e-300), **SOME),
+    some(st.floats(-1e300, 1e300).filter(lambda v: v == 0 or abs(v) > 1e-300)),
     st.floats(0, 1),
     st.sampled_from([0.2, 0.01, 0.001]),
 )
@@ -239,7 +242,12 @@ def test_values_that_cannot_be_aggregated_are_refused_before_any_is_added() -> N
 def test_a_type_that_does_not_fit_is_told_when_the_flow_is_built() -> None:
     with pytest.raises(FlowError, match="total takes bool, int, float, Decimal, not str"):
         total("x").mergeable.accept(str)
-    for wrong in (lambda: top_n("x", 0), lambda: quantile("x", 2), lambda: variance("x", ddof=2)):
+    mistakes: list[Callable[[], AggregateSpec]] = [
+        lambda: top_n("x", 0),
+        lambda: quantile("x", 2),
+        lambda: variance("x", ddof=2),
+    ]
+    for wrong in mistakes:
         with pytest.raises(FlowError, match="must be"):
             wrong()
 
@@ -266,6 +274,6 @@ class Spread(Mergeable[float, Range, float]):
 
 
 @settings(deadline=None)
-@given(st.lists(FLOATS, **SOME), SEEDS)
+@given(some(FLOATS), SEEDS)
 def test_a_users_own_aggregate_merges_too(values: list[float], seed: int) -> None:
     assert in_any_tree(Spread().of("x"), values, float, Random(seed)) == max(values) - min(values)
