@@ -255,6 +255,14 @@ def test_early_results_come_as_event_time_passes_only_where_something_changed() 
     ]
 
 
+def test_the_end_of_a_window_gives_its_last_result_and_no_early_one() -> None:
+    for window in (TEN, session(8 * US)):
+        flow, cars = road(at(0), at(7), at(30))
+        windows = cars.window(window)
+        out = windows.aggregate("seen", out=Numbered, early=every_time(5 * US), n=count())
+        assert [(x.n, x.revision) for _, x in ended(flow, out)][:2] == [(1, 0), (2, 1)]
+
+
 def test_early_results_of_out_of_order_records_are_those_of_the_ordered_ones() -> None:
     rows: list[list[tuple[int, Any]]] = []
     for times, bound in (((1, 2, 3, 8, 12), 0), ((8, 3, 12, 1, 2), 12)):
