@@ -64,7 +64,7 @@ def run_fleet(seed: int, make: Callable[[], Fleet], trace_lines: int = 0) -> Res
 
     trace_lines: how much of the trace a good run gives, too.
     """
-    with _quiet():
+    with quiet():
         fleet = make()
         try:
             outcome = fleet.run()
@@ -98,7 +98,8 @@ def _git(git: str, folder: Path, *words: str) -> str:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
+    """Let nothing be logged in the block: agents and ingest say much in a bad world."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

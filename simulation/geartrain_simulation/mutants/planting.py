@@ -14,6 +14,7 @@ from typing import Any
 from geartrain_simulation.checkers import ViolationError
 from geartrain_simulation.fleet import Fleet
 from geartrain_simulation.loop import DeadlockError, LivelockError
+from geartrain_simulation.runs import quiet
 from geartrain_simulation.world import OutOfTimeError
 
 SEEDS_MAX = 300
@@ -65,7 +66,7 @@ def planted(mutant: Mutant) -> Iterator[None]:
 
 def first_kill(mutant: Mutant, seeds: Iterable[int] = range(SEEDS_MAX)) -> Kill | None:
     """The first of the seeds that shows the fault, None where none does."""
-    with planted(mutant):
+    with planted(mutant), quiet():
         for seed in seeds:
             try:
                 mutant.run(seed)
