@@ -46,15 +46,13 @@ def stateless_rows(query: Query) -> Callable[[RecordBatches], RecordBatches]:
 
     def run(batches: RecordBatches) -> RecordBatches:
         chains = Chains(query, 1)
-        for channel, _, _, packed in _rows(batches):
-            outputs = [] if packed is None else chains.run(_stream(channel), ipc_to_table(packed))
-            if outputs:
-                yield pa.record_batch(
-                    {
-                        "sink": pa.array([row.stream for row in outputs], pa.string()),
-                        "packed": pa.array([row.packed for row in outputs], pa.binary()),
-                    }
-                )
+        for channel, _, clock, packed in _rows(batches):
+            if packed is None:
+                chains.clock = clock
+            elif rows := chains.run(_stream(channel), ipc_to_table(packed)):
+                yield _sink_batch(rows)
+        if rows := chains.finish():
+            yield _sink_batch(rows)
 
     return run
 
@@ -67,18 +65,34 @@ def routed_rows(query: Query, labels: Sequence[int]) -> Callable[[RecordBatches]
         chains = Chains(query, len(labels))
         for channel, position, clock, packed in _rows(batches):
             if packed is None:
+                chains.clock = clock
                 stages = [stage.number for stage in query.stages[1:]]
                 ticks = [(label, stage, CLOCK, "", clock, 0, None) for stage in stages for label in labels]
-                yield _record_batch(ticks)
+                yield _routed_batch(ticks)
             elif rows := chains.run(_stream(channel), ipc_to_table(packed)):
-                yield _record_batch(
-                    [
-                        (labels[row.shard], row.stage, row.stream, channel, position, sequence, row.packed)
-                        for sequence, row in enumerate(rows)
-                    ]
-                )
+                yield _routed_batch(_placed(rows, labels, channel, position))
+        if rows := chains.finish():
+            yield _routed_batch(_placed(rows, labels, "0/clock", 0))
 
     return run
+
+
+def _placed(
+    rows: Sequence[Routed], labels: Sequence[int], sender: str, position: int
+) -> list[tuple[Any, ...]]:
+    return [
+        (labels[row.shard], row.stage, row.stream, sender, position, sequence, row.packed)
+        for sequence, row in enumerate(rows)
+    ]
+
+
+def _sink_batch(rows: Sequence[Routed]) -> pa.RecordBatch:
+    return pa.record_batch(
+        {
+            "sink": pa.array([row.stream for row in rows], pa.string()),
+            "packed": pa.array([row.packed for row in rows], pa.binary()),
+        }
+    )
 
 
 def _rows(batches: RecordBatches) -> Iterator[tuple[str, int, int, bytes | None]]:
@@ -93,7 +107,7 @@ def _stream(part: str) -> str:
     return part.partition("/")[0]
 
 
-def _record_batch(rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
+def _routed_batch(rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
     columns = zip(*rows, strict=True)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, _ROUTED, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=_ROUTED)
@@ -104,6 +118,8 @@ class Chains:
 
     def __init__(self, query: Query, shards: int) -> None:
         self._query = query
+        self.clock: int | None = None
+        """That of the micro-batch, in the task that reads its heartbeat."""
         self._codecs = {channel: RowCodec(kind) for channel, kind in query.channels.items()}
         self._layouts = {channel: arrow_schema(codec.schema) for channel, codec in self._codecs.items()}
         self._fragment = Fragment(query.graph, query.prefix)
@@ -125,7 +141,22 @@ class Chains:
         found += self._router.drain(self._fragment)
         return found
 
-    def _columns(self, channel: str, table: pa.Table) -> ColumnBatch:
+    def finish(self) -> list[Routed]:
+        """Stop the steps, which one task of the micro-batch has told of its clock before; what they say to
+        that.
+
+        No step of stage 0 waits for time, but a task may want to know of it. In a large micro-batch others
+        still read on meanwhile: a task without a key can promise nothing of what came before.
+        """
+        if self.clock is not None:
+            for channel in self._query.channels:
+                self._fragment.advance(channel, self.clock)
+        found = list(self._router.drain(self._fragment))
+        self._fragment.close()
+        return found
+
+    def _columns(self, channel: str, table: pa.Table) -> tuple[ColumnBatch, list[Routed]]:
+        """The rows that the clock had not passed when they came, and the others for a table of their own."""
         layout, schema = self._layouts[channel], self._codecs[channel].schema
         if table.schema.names != layout.names or table.schema.types != layout.types:
             raise LedgerError(
