@@ -37,7 +37,7 @@ class Folding:
         """state: its type. Raises `SchemaError` when it cannot be one."""
         self._calls = calls
         self.kind = kept_type(state)
-        self._settle = StateType(services.step, self.kind).settle
+        self._fitted = StateType(services.step, self.kind).fitted
 
     def prepare(self, batch: Batch) -> tuple[Batch, Any]:
         """Nothing is read before its turn."""
@@ -48,7 +48,7 @@ class Folding:
         kept = self.kind(self._calls.make()) if held is None else held
         for row in rows:
             kept = self.kind(self._calls.function(kept.state, batch.values[row]))
-            kept = kept if self._settle is None else self._settle(kept)
+            kept = self._fitted(kept)
         return kept
 
     def merge(self, left: Any, right: Any) -> Any:

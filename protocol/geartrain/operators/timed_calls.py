@@ -47,6 +47,7 @@ def cell_type(state: Any) -> Any:
             ("placed_time", int | None, None),
             ("placed", int, 0),
         ],
+        namespace={"UNTRUSTED": ("state",)},
         array_like=True,
     )
 

@@ -125,7 +125,7 @@ class StepState:
         self._store, self._step, self._type = store, step, kind
         self._values: dict[bytes, Any] = {}
         self._touched: dict[bytes, int | None] = {}  # None: dropped
-        self._settle = kind.settle
+        self._fitted = kind.fitted
         self._heap: list[tuple[int, bytes]] = []
         self._due: dict[bytes, int] = {}
         self._queued: dict[bytes, int] = {}
@@ -144,11 +144,12 @@ class StepState:
         return value
 
     def put(self, key: bytes, value: Any, due: int | None = None) -> None:
-        """Set the state of a key, until `save` or `roll_back`.
+        """Set the state of a key, until `save` or `roll_back`; raises `SchemaError` for one that cannot be
+        saved.
 
         due: the earliest event time at which `due` shall name the key, microseconds, None for never.
         """
-        self._values[key] = value if self._settle is None else self._settle(value)
+        self._values[key] = self._fitted(value)
         self._touched[key] = NEVER if due is None else due
 
     def drop(self, key: bytes) -> None:

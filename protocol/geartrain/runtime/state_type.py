@@ -39,10 +39,22 @@ class StateType:
                 "use a geartrain.State with typed fields that have defaults, or a scalar type"
             ) from None
         self.settle = None if own else _settler(kind)
+        self._fit = None if own else _fitter(kind)
 
     def make(self) -> Any:
         """A fresh state."""
         return self._kind()
+
+    def fitted(self, value: Any) -> Any:
+        """A state in its declared form; raises `SchemaError` for one that cannot be saved. Asked after each
+        call, since the next one may hide what is wrong.
+        """
+        if self._fit is None:
+            return value
+        try:
+            return self._fit(value)
+        except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+            raise SchemaError(f"the state of step {self._step!r} cannot be saved: {error}") from None
 
     def save(self, value: Any) -> bytes:
         """The msgpack of a state; raises `SchemaError` when it does not have its declared type."""
@@ -80,6 +92,61 @@ def _settler(kind: Any) -> Settle | None:
         return None if inner is None else (lambda value: value if value is None else inner(value))
     decode = msgspec.msgpack.Decoder(kind).decode
     return lambda value: decode(_ENCODE(value))
+
+
+def _fitter(kind: Any) -> Settle:
+    """A function that gives a state its declared form, or raises: at little cost where nothing is to do."""
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return _struct_fitter(kind)
+    others = [part for part in typing.get_args(kind) if part is not type(None)]
+    if typing.get_origin(kind) in (typing.Union, types.UnionType) and len(others) == 1:
+        inner = _fitter(others[0])
+        return lambda value: value if value is None else inner(value)
+    decode = msgspec.msgpack.Decoder(kind).decode
+    ready = _READY.get(kind, _never)
+
+    def fit(value: Any) -> Any:
+        if type(value) is kind and ready(value):
+            return value
+        if kind is float and type(value) is int:
+            return float(value)
+        return decode(_ENCODE(value))
+
+    return fit
+
+
+def _struct_fitter(kind: type[msgspec.Struct]) -> Settle:
+    hints = typing.get_type_hints(kind)
+    fitters = [(n, _fitter(hints[n])) for n in getattr(kind, "UNTRUSTED", kind.__struct_fields__)]
+    frozen = kind.__struct_config__.frozen
+
+    def fit(value: Any) -> Any:
+        if type(value) is not kind:
+            raise TypeError(f"expected a {kind.__name__}, got {type(value).__name__}")
+        for name, inner in fitters:
+            found = getattr(value, name)
+            if (fitted := inner(found)) is not found:
+                if frozen:
+                    value = msgspec.structs.replace(value, **{name: fitted})
+                else:
+                    setattr(value, name, fitted)
+        return value
+
+    return fit
+
+
+def _never(value: Any) -> bool:
+    return False
+
+
+_READY: dict[Any, Callable[[Any], bool]] = {
+    bool: lambda value: True,
+    int: lambda value: -(2**63) <= value < 2**64,
+    float: lambda value: True,
+    str: str.isascii,
+    bytes: lambda value: True,
+}
+"""Whether a value of the very type needs no closer look."""
 
 
 def _struct_settler(kind: type[msgspec.Struct]) -> Settle:
