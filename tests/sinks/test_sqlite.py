@@ -159,7 +159,7 @@ def test_gap_and_backward_positions_are_refused(tables: SqliteTables) -> None:
 def test_reset_empties_all(tables: SqliteTables, path: Path) -> None:
     tables.write("q", 0, {"c": 1}, {"all": [batch(("a", 1.0, 1, 0))], "_late": [LETTER_ROW]})
     tables.reset()
-    assert [rows(path, name) for name in table_names(path)] == [[], [], [], []]
+    assert [rows(path, name) for name in table_names(path)] == [[], [], [], [], []]
     assert set(tables.records().values()) == {0}
     assert tables.write("q", 0, {"c": 1}, {})
 

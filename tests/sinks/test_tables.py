@@ -106,11 +106,11 @@ def test_rows_can_be_chosen_by_their_fields(path: Path) -> None:
 def test_no_rows_are_an_empty_list(path: Path, tmp_path: Path) -> None:
     assert rows(path, "late") == []
     assert json_bytes([]) == b"[]\n"
-    assert table_names(path) == ["dead_letters", "late", "trades"]
+    assert table_names(path) == ["dead_letters", "late", "overtaken", "trades"]
 
 
 def test_what_is_not_there_is_named(path: Path, tmp_path: Path) -> None:
-    with pytest.raises(TableError, match=r"no table 'trade' in .*; its tables: dead_letters, late, trades"):
+    with pytest.raises(TableError, match=r"no table 'trade' in .*; its tables: dead_letters, late, overtaken,"):
         rows(path, "trade")
     with pytest.raises(TableError, match="no field 'sym'"):
         rows(path, "trades", {"sym": "b"})

@@ -121,7 +121,8 @@ class LogReader:
             is_short = len(entries) < upto - after
             newest = ledger.execute(last, (flow, channel, partition)).fetchone() if is_short else None
         # A damaged page can show a whole row twice, or hide some.
-        if newest is not None and len(entries) < min(upto, newest[3]) - after:
+        # What stands at the end may itself be damaged: then it is no whole entry.
+        if newest is not None and len(entries) < min(upto, read_entry(newest).number) - after:
             key = position_key(channel, partition)
             raise LedgerError(
                 f"{flow}/{key}: entries between {after + 1} and {upto} cannot be found, so the ledger is "
@@ -151,6 +152,8 @@ class LogReader:
             closing(ledger.execute(query, (flow, *split_key(key), after))) as found,
         ):
             for number, count in found:
+                if type(number) is not int or type(count) is not int:
+                    raise LedgerError(f"{flow}/{key}: an entry after {end} is damaged: restore the ledger")
                 rows += count
                 if rows > rows_max and end > after:
                     break

@@ -136,7 +136,8 @@ def _check_entries(
 ) -> None:
     last, clock = 0, START_OF_TIME
     for row in _entries(ledger, place, found):
-        number, entry = row[3], read_entry(row) if is_whole(row) else None
+        entry = read_entry(row) if is_whole(row) else None
+        number = row[3] if type(row[3]) is int else last + 1  # damage may have put anything in its place
         if number != last + 1:
             reason = "entries are missing from the ledger"
             found.damages.append(Damage(*place, last + 1, number - 1, LEDGER_FILE, reason))
@@ -166,7 +167,7 @@ def _entries(ledger: sqlite3.Connection, place: Place, found: Verified) -> Itera
         # From the least number on: that of a damaged row may be below 1.
         for row in ledger.execute(query, (*place, START_OF_TIME)):
             yield row
-            last = max(last, row[3])
+            last = max(last, row[3]) if type(row[3]) is int else last + 1
     except sqlite3.DatabaseError as error:
         reason = f"the entries cannot be read: {error}"
         found.damages.append(Damage(*place, last + 1, last + 1, LEDGER_FILE, reason))
@@ -184,7 +185,7 @@ def _beyond_damage(ledger: sqlite3.Connection, place: Place, last: int) -> int |
     beyond = None
     try:
         for row in ledger.execute(query, (*place, last)):
-            beyond = row[3]
+            beyond = row[3] if type(row[3]) is int and row[3] > last else beyond
     except sqlite3.DatabaseError:  # here the damaged page begins, which was reported
         return beyond
     return beyond

@@ -15,7 +15,7 @@ from operator import itemgetter
 from typing import Any
 
 from geartrain.errors import GeartrainError
-from geartrain.graph import DEAD_LETTERS, LATE
+from geartrain.graph import DEAD_LETTERS, LATE, OVERTAKEN
 from geartrain.letters import Letter
 from geartrain.schema import ColumnBatch, FieldType, Schema, derive
 from geartrain.sink import Sink, Table
@@ -23,7 +23,11 @@ from geartrain.sink import Sink, Table
 ORDER_COLUMNS = ("_event_time", "_origin_name", "_origin_number", "_origin_path")
 """Hidden columns of every table: the record's place in canonical order."""
 
-SYSTEM_TABLES = {DEAD_LETTERS: Table("dead_letters"), LATE: Table("late")}
+SYSTEM_TABLES = {
+    DEAD_LETTERS: Table("dead_letters"),
+    LATE: Table("late"),
+    OVERTAKEN: Table("overtaken"),
+}
 """The tables that every flow has, by system sink; a row is one per (step, event time, origin)."""
 
 _TYPES = {

@@ -16,6 +16,8 @@ import pyarrow.compute as pc
 
 from geartrain.batch import DeadLetter
 from geartrain.errors import LedgerError
+from geartrain.graph import OVERTAKEN
+from geartrain.letters import Letter, to_batch
 from geartrain.operators.conform import raw_form
 from geartrain.placement.properties import derive_properties
 from geartrain.runtime.fragment import Fragment
@@ -130,9 +132,9 @@ class Chains:
 
     def run(self, channel: str, table: pa.Table) -> list[Routed]:
         """What the log rows `table` of `channel` become; raises `LedgerError` for rows of another flow."""
-        rows = self._columns(channel, table)
+        rows, found = self._columns(channel, table)
         direct = pack(rows) if self._query.direct[channel] and len(rows) else b""
-        found = [Routed(0, 0, sink, direct) for sink in self._query.direct[channel] if direct]
+        found += [Routed(0, 0, sink, direct) for sink in self._query.direct[channel] if direct]
         if channel in self._fed or self._router.reads(channel):
             batch = decoded(self._codecs[channel], rows, channel, self._fragment.reject)
             found += self._router.route(channel, batch)
@@ -165,18 +167,26 @@ class Chains:
             )
         rows = from_table(schema, table)
         if channel not in self._timely or not pc.any(table.column("_overtaken")).as_py():
-            return rows
+            return rows, []
         return self._on_time(channel, rows, [bool(flag) for flag in table.column("_overtaken").to_pylist()])
 
-    def _on_time(self, channel: str, rows: ColumnBatch, overtaken: list[bool]) -> ColumnBatch:
-        """The rows that the clock had not passed when they came; the others are late records from here on."""
-        passed = [row for row, flag in enumerate(overtaken) if flag]
+    def _on_time(
+        self, channel: str, rows: ColumnBatch, overtaken: list[bool]
+    ) -> tuple[ColumnBatch, list[Routed]]:
+        passed = take(rows, [row for row, flag in enumerate(overtaken) if flag])
+        found = []
         if channel in self._query.owned:
-            batch = decoded(self._codecs[channel], take(rows, passed), channel, self._fragment.reject)
-            for row, value in enumerate(batch.values):
-                place, time = batch.origin(row), batch.times[row]
-                self._fragment.divert_late(DeadLetter(channel, place, time, _OVERTAKEN, raw_form(value)))
-        return take(rows, [row for row, flag in enumerate(overtaken) if not flag])
+            batch = decoded(self._codecs[channel], passed, channel, self._fragment.reject)
+            letters = to_batch(
+                [
+                    DeadLetter(channel, batch.origin(row), batch.times[row], _OVERTAKEN, raw_form(value))
+                    for row, value in enumerate(batch.values)
+                ]
+            )
+            columns = RowCodec(Letter).to_columns(letters.values)
+            packed = ColumnBatch(columns, letters.times, letters.names, letters.numbers, letters.paths)
+            found.append(Routed(0, 0, OVERTAKEN, pack(packed)))
+        return take(rows, [row for row, flag in enumerate(overtaken) if not flag]), found
 
 
 def _columns(schema: pa.Schema) -> str:
