@@ -74,6 +74,7 @@ class Graph:
     name: str
     steps: tuple[Step, ...]
     _by_id: dict[str, Step] = field(init=False, repr=False, compare=False)
+    _below: dict[str, tuple[Step, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_id(self.name)
@@ -88,7 +89,12 @@ class Graph:
                         "step before it"
                     )
             by_id[step.id] = step
+        below: dict[str, list[Step]] = {step_id: [] for step_id in by_id}
+        for step in self.steps:
+            for above in dict.fromkeys(i.step for i in step.inputs):
+                below[above].append(step)
         object.__setattr__(self, "_by_id", by_id)
+        object.__setattr__(self, "_below", {above: tuple(steps) for above, steps in below.items()})
 
     def __getitem__(self, step_id: str) -> Step:
         try:
@@ -100,7 +106,7 @@ class Graph:
 
     def consumers(self, step_id: str) -> tuple[Step, ...]:
         """The steps that read the output of `step_id`, in topological order."""
-        return tuple(s for s in self.steps if any(i.step == step_id for i in s.inputs))
+        return self._below.get(step_id, ())
 
     def sources(self) -> tuple[Step, ...]:
         """The steps without inputs."""
