@@ -169,7 +169,7 @@ def merged(count: int = 60) -> Plan:
     ahead in time.
     """
     flow = Flow("fleet")
-    ahead = TestingSource(
+    ahead: TestingSource[Reading] = TestingSource(
         items=[(number * 100 * SECOND_US, Reading("s0", number)) for number in range(count)]
     )
     readings = flow.source("readings", ahead, out=Reading, partitioned_by="sensor")
