@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from datetime import timedelta
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 from geartrain import (
     Flow,
+    Mergeable,
     Record,
+    State,
     count,
     distinct,
     every_records,
@@ -33,7 +35,7 @@ from geartrain import (
     tumbling,
     variance,
 )
-from geartrain.batch import Batch
+from geartrain.batch import Batch, Origin
 from geartrain.event_time import END_OF_TIME
 from geartrain.graph import Graph
 from geartrain.runtime.fragment import Fragment
@@ -209,3 +211,52 @@ def test_order_batches_and_restarts_never_show(kind: str) -> None:
         assert outcome(graph, cars, Random(seed)) == outcome(graph, cars, None)
 
     same()
+
+
+class Tally(State):
+    weight: float = 0
+
+
+class Careless(Mergeable[int, Tally, float]):
+    """Puts ints where its state says float."""
+
+    accumulator: ClassVar[Any] = Tally
+
+    def create(self) -> Tally:
+        return Tally(0)
+
+    def add(self, acc: Tally, value: int, time: int, origin: Origin) -> Tally:
+        return Tally(2**53 + value if acc.weight == 0 else acc.weight + 1)
+
+    def merge(self, left: Tally, right: Tally) -> Tally:
+        return Tally(left.weight + right.weight)
+
+    def result(self, acc: Tally) -> float:
+        return float(acc.weight)
+
+
+def heavier(state: float, n: int) -> float:
+    return 2**53 + n if state == 0 else state + 1
+
+
+class Weight(Record):
+    weight: float
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_an_int_in_the_place_of_a_float_is_a_float_at_once(size: int) -> None:
+    flow = Flow("weights")
+    numbers = flow.source("numbers", TestingSource[int](), out=int).key_by(lambda n: 0, name="all")
+    numbers.aggregate("a", out=Weight, weight=Careless().of()).sink("a_out", TestingSink("a"))
+    numbers.fold("b", float, heavier).sink("b_out", TestingSink("b"))
+    numbers.window(global_()).fold("c", float, heavier).sink("c_out", TestingSink("c"))
+    graph = flow.graph()
+    fragment = Fragment(graph, [step.id for step in graph.steps])
+    for at in range(0, 3, size):
+        rows = [0, 1, 2][at : at + size]
+        fragment.feed("numbers", Batch(rows, rows, ["numbers"] * len(rows), rows))
+    fragment.advance("numbers", END_OF_TIME)
+    found = fragment.take().batches
+    last = {name: found[name][-1].values[-1] for name in ("a_out", "b_out", "c_out")}
+    # As floats, 2**53 + 1 is 2**53 again, each time.
+    assert last == {"a_out": Weight(2.0**53), "b_out": 2.0**53, "c_out": 2.0**53}
