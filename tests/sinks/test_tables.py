@@ -110,7 +110,7 @@ def test_no_rows_are_an_empty_list(path: Path, tmp_path: Path) -> None:
 
 
 def test_what_is_not_there_is_named(path: Path, tmp_path: Path) -> None:
-    with pytest.raises(TableError, match=r"no table 'trade' in .*; its tables: dead_letters, late, overtaken,"):
+    with pytest.raises(TableError, match=r"no table 'trade' in .*; its tables: dead_letters, late, over"):
         rows(path, "trade")
     with pytest.raises(TableError, match="no field 'sym'"):
         rows(path, "trades", {"sym": "b"})

@@ -107,6 +107,8 @@ def test_queries_stopped_in_mid_run_go_on_exactly(place: Place) -> None:
     dropped = [dropped_rows(p) for p in running[1]._handle.recentProgress if p["stateOperators"]]
     for one in running:
         one.stop()
+    checkpoints = [path for path in (place.folder / "checkpoints").rglob("*") if path.is_file()]
+    assert [path for path in checkpoints if path.stat().st_mode & 0o077] == []
     values = [reading for reading, *_ in records]
     expected = expected_sums(values)
     each = [(r["sensor"], r["count"], r["total"]) for r in rows(place.tables.own.path, "each_sum")]

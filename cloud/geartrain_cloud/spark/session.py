@@ -52,6 +52,8 @@ _SETTINGS = {
     ),
     # A micro-batch then writes what it changed and not the whole of its state.
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    # Hadoop has a umask of its own: without this, what lies below the checkpoint's folder is for all to read.
+    "spark.hadoop.fs.permissions.umask-mode": "077",
     # Without .crc files; setting fs.file.impl as well would crash RocksDB's state stores.
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
     # The clock comes with the positions, so there is nothing to do where these have not moved.
