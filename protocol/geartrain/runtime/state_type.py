@@ -11,6 +11,7 @@ import dataclasses
 import types
 import typing
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -94,6 +95,11 @@ def _settler(kind: Any) -> Settle | None:
     return lambda value: decode(_ENCODE(value))
 
 
+@lru_cache(maxsize=256)
+def _hints(kind: Any) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
+
+
 def _fitter(kind: Any) -> Settle:
     """A function that gives a state its declared form, or raises: at little cost where nothing is to do."""
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
@@ -116,7 +122,7 @@ def _fitter(kind: Any) -> Settle:
 
 
 def _struct_fitter(kind: type[msgspec.Struct]) -> Settle:
-    hints = typing.get_type_hints(kind)
+    hints = _hints(kind)
     fitters = [(n, _fitter(hints[n])) for n in getattr(kind, "UNTRUSTED", kind.__struct_fields__)]
     frozen = kind.__struct_config__.frozen
 
@@ -150,7 +156,7 @@ _READY: dict[Any, Callable[[Any], bool]] = {
 
 
 def _struct_settler(kind: type[msgspec.Struct]) -> Settle:
-    hints = typing.get_type_hints(kind)
+    hints = _hints(kind)
     settlers = [(n, inner) for n in kind.__struct_fields__ if (inner := _settler(hints[n])) is not None]
     frozen = kind.__struct_config__.frozen
 
@@ -171,5 +177,5 @@ def _struct_settler(kind: type[msgspec.Struct]) -> Settle:
 
 def _holds_float(kind: Any) -> bool:
     if isinstance(kind, type) and (issubclass(kind, msgspec.Struct) or dataclasses.is_dataclass(kind)):
-        return any(_holds_float(hint) for hint in typing.get_type_hints(kind).values())
+        return any(_holds_float(hint) for hint in _hints(kind).values())
     return kind in (float, Any) or any(_holds_float(part) for part in typing.get_args(kind))
