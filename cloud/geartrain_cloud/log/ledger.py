@@ -48,9 +48,9 @@ from geartrain_cloud.log.tables import (
     VERSION,
     check_version,
     cursor_row,
+    entry_at,
     entry_row,
     read_cursor,
-    read_entry,
     read_segment,
     segment_row,
 )
@@ -165,7 +165,7 @@ class SqliteLedger:
         """The newest entry of every (flow, channel, partition)."""
         query = SELECT_ENTRIES + AT_PLACE + "ORDER BY number DESC LIMIT 1"
         places = await self._rows(SELECT_PLACES)
-        return [read_entry((await self._rows(query, place))[0]) for place in places]
+        return [entry_at((await self._rows(query, place))[0], *place) for place in places]
 
     async def devices(self) -> list[tuple[str, str, str]]:
         """(flow, channel, device) of every ASSIGNED entry."""

@@ -28,8 +28,8 @@ from geartrain_cloud.log.tables import (
     SELECT_COUNTERS,
     SELECT_CURSORS,
     SELECT_ENTRIES,
+    entry_at,
     read_cursor,
-    read_entry,
 )
 
 _SEGMENTS_HELD = 8
@@ -106,7 +106,7 @@ class LogReader:
                 f"{flow}/{key} has no position {position}: this log is not the one that the position "
                 "comes from, so use that one, or start again from nothing"
             )
-        return read_entry(row).clock
+        return entry_at(row, flow, *split_key(key), position).clock
 
     def entries(self, flow: str, key: str, after: int, upto: int) -> list[Entry]:
         """The entries with `after` < number <= `upto`, in order."""
@@ -117,12 +117,15 @@ class LogReader:
         last = SELECT_ENTRIES + AT_PLACE + "ORDER BY number DESC LIMIT 1"
         with self._ledger() as ledger:
             rows = ledger.execute(query, (flow, channel, partition, after, upto))
-            entries = [read_entry(row) for row in rows]
+            entries = [entry_at(row, flow, channel, partition) for row in rows]
             is_short = len(entries) < upto - after
             newest = ledger.execute(last, (flow, channel, partition)).fetchone() if is_short else None
         # A damaged page can show a whole row twice, or hide some.
         # What stands at the end may itself be damaged: then it is no whole entry.
-        if newest is not None and len(entries) < min(upto, read_entry(newest).number) - after:
+        if (
+            newest is not None
+            and len(entries) < min(upto, entry_at(newest, flow, channel, partition).number) - after
+        ):
             key = position_key(channel, partition)
             raise LedgerError(
                 f"{flow}/{key}: entries between {after + 1} and {upto} cannot be found, so the ledger is "

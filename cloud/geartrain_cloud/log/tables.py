@@ -227,6 +227,21 @@ def read_entry(row: tuple[Any, ...]) -> Entry:
     )
 
 
+def entry_at(row: tuple[Any, ...], *place: object) -> Entry:
+    """`read_entry` of a row that was asked for by its place; raises `LedgerError` where it is another's.
+
+    A damaged page can lead SQLite to a row, whole in itself, that is not the one that was looked for.
+    """
+    entry = read_entry(row)
+    if row[: len(place)] != place:
+        asked = "/".join(map(str, place))
+        raise LedgerError(
+            f"in the place of {asked} stands entry {entry.number} of {entry.flow}/{entry.channel}, so the "
+            "ledger is damaged: restore it from a copy"
+        )
+    return entry
+
+
 def segment_row(held: HeldSegment) -> tuple[Any, ...]:
     """The values of `INSERT_SEGMENT`."""
     place = (held.flow, held.channel, held.partition, held.first, held.last, held.rows)

@@ -136,7 +136,7 @@ def _check_entries(
 ) -> None:
     last, clock = 0, START_OF_TIME
     for row in _entries(ledger, place, found):
-        entry = read_entry(row) if is_whole(row) else None
+        entry = read_entry(row) if is_whole(row) and row[:3] == place else None
         number = row[3] if type(row[3]) is int else last + 1  # damage may have put anything in its place
         if number != last + 1:
             reason = "entries are missing from the ledger"
