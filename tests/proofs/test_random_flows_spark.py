@@ -43,18 +43,14 @@ def flows() -> list[Case]:
 
 def all_kinds() -> set[str]:
     """The kinds of all operators that there are."""
-    modules = [
-        importlib.import_module(f"{operators.__name__}.{m.name}")
-        for m in pkgutil.iter_modules(operators.__path__)
-    ]
-    return {
-        found.kind
-        for module in modules
-        for found in vars(module).values()
-        if isinstance(found, type)
-        and found.__module__ == module.__name__
-        and isinstance(getattr(found, "kind", None), str)
-    }
+    found: set[str] = set()
+    for module in pkgutil.iter_modules(operators.__path__):
+        name = f"{operators.__name__}.{module.name}"
+        for thing in vars(importlib.import_module(name)).values():
+            kind = getattr(thing, "kind", None)
+            if isinstance(thing, type) and thing.__module__ == name and isinstance(kind, str):
+                found.add(kind)
+    return found
 
 
 def test_every_operator_is_in_two_flows_at_least(flows: list[Case]) -> None:

@@ -62,7 +62,7 @@ WORDS = [(number * 3, Word(word)) for number, word in enumerate(TEXT * 6)]
 
 
 def graph_of(deal: Deal, *, testing: bool) -> Graph:
-    source = TestingSource(items=WORDS if testing else [])
+    source: TestingSource[Word] = TestingSource(items=WORDS if testing else [])
     words = Input("words", source, out=Word)
     letters, count = Processor(Letters(), parallelism=2), Processor(Count(), parallelism=3)
     out = TestingSink("counts") if testing else Table("counts")
