@@ -15,10 +15,12 @@ import pytest
 from geartrain.letters import Letter
 from geartrain.schema import ColumnBatch
 from geartrain_cloud.sinks.tables import rows
+from geartrain_cloud.spark.breaker import Breaker
 from geartrain_cloud.spark.checkpoint import open_checkpoint
 from geartrain_cloud.spark.compile import compile_queries
 from geartrain_cloud.spark.config import read_config
 from geartrain_cloud.spark.driver import Driver
+from geartrain_cloud.spark.errors import BreakerError
 from geartrain_cloud.spark.lock import StateLock
 from geartrain_cloud.spark.shards import SHARDS
 from tests.spark.flows import Reading
@@ -163,3 +165,20 @@ def test_wrong_config_is_one_sentence_and_code_2(driver: DriverProcess) -> None:
     assert process.returncode == 2
     assert said.startswith(f"driver: {driver.config}: flow: ")
     assert len(said.splitlines()) == 1
+
+
+def test_a_query_that_its_dead_letters_stopped_ends_the_driver_before_spark_starts(
+    driver: DriverProcess,
+) -> None:
+    make_log(driver.folder).close()
+    checkpoint = driver.folder / "state" / "checkpoints" / "keyed"
+    checkpoint.mkdir(parents=True)
+    with pytest.raises(BreakerError):
+        Breaker("keyed", checkpoint).count(400, 400, "why")
+    process = driver.start()
+    said = process.communicate(timeout=60)[1]
+    assert process.returncode == 2
+    assert said.startswith("driver: query 'keyed' stopped: 400 dead letters of 400 records")
+    assert len(said.splitlines()) == 1
+    assert "gear deadletters resume" in said
+    assert (driver.status()["state"], driver.status()["finished"]) == ("tripped", False)

@@ -30,6 +30,7 @@ from geartrain_cloud.log.queries import Registration
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.sinks.opening import open_tables
 from geartrain_cloud.sinks.store import Tables
+from geartrain_cloud.spark.breaker import Breaker
 from geartrain_cloud.spark.checkpoint import Checkpoint, open_checkpoint, remove_checkpoint
 from geartrain_cloud.spark.compile import Query, compile_queries
 from geartrain_cloud.spark.config import DriverConfig, read_config
@@ -96,6 +97,8 @@ class Driver:
         self._wait_for_log()
         tables = self.open_tables()
         try:
+            for query in self._queries:
+                Breaker(query.name, self._folder(query))  # one that it stopped is known before Spark starts
             self._status.enter("starting")
             session = self._open_session(lock)
             try:
