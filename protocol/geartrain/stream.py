@@ -114,7 +114,17 @@ class Stream(Generic[T]):
         )
 
     def merge(self, step: str, *others: Stream[T]) -> Stream[T]:
-        """The records of this stream and of `others`, which have the same type."""
+        """The records of this stream and of `others`, which have the same type.
+
+        >>> from geartrain import Flow
+        >>> from geartrain.testing import TestingSink, TestingSource, run_flow
+        >>> flow = Flow("tides")
+        >>> east = flow.source("east", TestingSource(items=[(1, 3)]), out=int)
+        >>> west = flow.source("west", TestingSource(items=[(2, 5)]), out=int)
+        >>> east.merge("both", west).sink("out", TestingSink("levels"))
+        >>> sorted(run_flow(flow).tables["out"])
+        [(1, 3), (2, 5)]
+        """
         for other in others:
             if other.kind is not self._out:
                 raise self._mistake(
@@ -129,6 +139,16 @@ class Stream(Generic[T]):
         """A stream for each of `branches`, with the records for which `function` returns its name.
 
         A record for which it raises or returns another name is a dead letter of the first branch's step.
+
+        >>> from geartrain import Flow
+        >>> from geartrain.testing import TestingSink, TestingSource, run_flow
+        >>> flow = Flow("tides")
+        >>> levels = flow.source("levels", TestingSource(items=[(1, 3), (2, 9)]), out=int)
+        >>> sides = levels.split("side", lambda level: "high" if level > 5 else "low", ("high", "low"))
+        >>> sides["high"].sink("out", TestingSink("levels"))
+        >>> sides["low"].sink("rest", TestingSink("rest"))
+        >>> run_flow(flow).tables
+        {'out': [(2, 9)], 'rest': [(1, 3)]}
         """
         names = tuple(branches)
         if isinstance(branches, str) or not names or len(set(names)) < len(names):
@@ -152,14 +172,33 @@ class Stream(Generic[T]):
         until: Callable[[T], bool] | None = None,
         rounds_max: int,
     ) -> Stream[T]:
-        """`value = body(value)` until `until(value)` is true, at most `rounds_max` times; one record out."""
+        """`value = body(value)` until `until(value)` is true, at most `rounds_max` times; one record out.
+
+        >>> from geartrain import Flow
+        >>> from geartrain.testing import TestingSink, TestingSource, run_flow
+        >>> flow = Flow("halves")
+        >>> numbers = flow.source("numbers", TestingSource(items=[(1, 40), (2, 7)]), out=int)
+        >>> odd = numbers.iterate("odd", lambda n: n // 2, until=lambda n: n % 2 == 1, rounds_max=64)
+        >>> odd.sink("out", TestingSink("odd"))
+        >>> run_flow(flow).tables["out"]
+        [(1, 5), (2, 3)]
+        """
         if rounds_max < 1:
             raise self._mistake(step, f"rounds_max={rounds_max}: the body runs at least once")
         operator = Iterate(body, until, rounds_max)
         return Stream(self._flow, self._flow.add_step(step, operator, self._input(), self._out), self._out)
 
     def log(self, step: str, *, every: int = 1) -> Self:
-        """The same stream; one record of `every` is written to the program's log."""
+        """The same stream; one record of `every` is written to the program's log.
+
+        >>> from geartrain import Flow
+        >>> from geartrain.testing import TestingSink, TestingSource, run_flow
+        >>> flow = Flow("tides")
+        >>> levels = flow.source("levels", TestingSource(items=[(1, 3)]), out=int)
+        >>> levels.log("seen", every=1_000).sink("out", TestingSink("levels"))
+        >>> run_flow(flow).tables["out"]
+        [(1, 3)]
+        """
         if every < 1:
             raise self._mistake(step, f"every={every}: write 1 to log each record")
         logged = self._flow.add_step(step, Log(every), self._input(), self._out)
@@ -176,6 +215,19 @@ class Stream(Generic[T]):
     ) -> Stream[U]:
         """`function(value, table)` for each record; `table` maps `key` (a field or a function) of the records
         of `small` to the last of them at the record's own time. It runs in the cloud.
+
+        >>> from geartrain import Flow
+        >>> from geartrain.testing import TestingSink, TestingSource, run_flow
+        >>> from collections.abc import Mapping
+        >>> flow = Flow("shop")
+        >>> sold = flow.source("sold", TestingSource(items=[(1, "nut"), (9, "nut")], name="s"), out=str)
+        >>> names = flow.source("names", TestingSource(items=[(5, "nut: M8")], name="n"), out=str)
+        >>> def named(item: str, table: Mapping[str, str]) -> str:
+        ...     return table.get(item, item)
+        >>> both = sold.broadcast("named", names, named, key=lambda name: name.split(":")[0])
+        >>> both.sink("out", TestingSink("named"))
+        >>> run_flow(flow).tables["out"]
+        [(1, 'nut'), (9, 'nut: M8')]
         """
         kind = self._result(step, function, out, of_iterable=False)
         keyed = small.key_by(key, name=f"{step}_key")
@@ -234,6 +286,15 @@ class SourceStream(Stream[T]):
         """The records that were late at their birth, instead of in the table of late records.
 
         They obey no watermark: only map, flat_map, filter, split, merge and sinks may read them.
+
+        >>> from geartrain import Flow
+        >>> from geartrain.testing import TestingSink, TestingSource, run_flow
+        >>> flow = Flow("tides")
+        >>> levels = flow.source("levels", TestingSource(items=[(10, 3), (4, 5)]), out=int)
+        >>> levels.sink("out", TestingSink("levels"))
+        >>> levels.late().sink("late", TestingSink("late"))
+        >>> run_flow(flow).tables
+        {'out': [(10, 3)], 'late': [(4, 5)]}
         """
         step = f"{self._step}_late"
         return Stream(self._flow, self._flow.add_step(step, Late(), self._input(), self._out), self._out)
@@ -257,6 +318,22 @@ class KeyedStream(Stream[T], Generic[K, T]):
 
         ttl: a key's state and timers are forgotten so long after its last call, in event time; initial: the
         states that keys begin with; order: `"arrival"` gives up canonical order, and with it equal results.
+
+        >>> from typing import ClassVar
+        >>> from geartrain import Context, Flow, Task
+        >>> from geartrain.testing import TestingSink, TestingSource, run_flow
+        >>> class Count(Task[str, str]):
+        ...     state: ClassVar[type[int]] = int
+        ...
+        ...     def on_next(self, word: str, ctx: Context[str, int]) -> None:
+        ...         ctx.state += 1
+        ...         ctx.emit(f"{word} {ctx.state}")
+        >>> flow = Flow("words")
+        >>> words = flow.source("words", TestingSource(items=[(1, "to"), (2, "be"), (3, "to")]), out=str)
+        >>> counted = words.key_by(str, name="word").process("count", Count(), initial={"be": 10})
+        >>> counted.sink("out", TestingSink("counts"))
+        >>> sorted(run_flow(flow).tables["out"])
+        [(1, 'to 1'), (2, 'be 11'), (3, 'to 2')]
         """
         kind = out or task_output(task)
         if kind is None:
@@ -366,6 +443,20 @@ class KeyedStream(Stream[T], Generic[K, T]):
         (`within`), or where left.time + between[0] <= right.time <= left.time + between[1].
 
         how: with `"left"`, a record without any such `right` leaves as `function(left, None)`.
+
+        >>> from datetime import timedelta
+        >>> from geartrain import Flow
+        >>> from geartrain.testing import TestingSink, TestingSource, run_flow
+        >>> flow = Flow("doors")
+        >>> opened = flow.source("opened", TestingSource(items=[(10, "a"), (50, "b")]), out=str)
+        >>> closed = flow.source("closed", TestingSource(items=[(15, "a"), (90, "b")]), out=str)
+        >>> def state(opened: str, closed: str | None) -> str:
+        ...     return f"{opened} stood open" if closed is None else f"{opened} was closed"
+        >>> left, right = opened.key_by(str, name="door"), closed.key_by(str, name="same_door")
+        >>> soon = (timedelta(), timedelta(microseconds=20))
+        >>> left.join("state", right, state, between=soon, how="left").sink("out", TestingSink("out"))
+        >>> run_flow(flow).tables["out"]
+        [(15, 'a was closed'), (70, 'b stood open')]
         """
         kind = self._result(step, function, out, of_iterable=False)
         operator = join_of(f"flow {self._flow.name}, step {step!r}", function, within, between, how)
