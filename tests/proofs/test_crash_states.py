@@ -35,7 +35,9 @@ from tests.cloud.fleet import FLOW, LoopNet, TestDevice, make_config
 
 BATCHES = 24
 ROWS = 2
-STATES_IN_CI = 2_500
+STATES_IN_CI = 2_000
+STEPS = 90
+"""About so many times as many states are recovered as of each step."""
 SPLIT = ("quotes", "device-1")
 SPOOL = ("spool.sqlite", "spool.sqlite-wal")
 LEDGER = ("ledger.sqlite", "ledger.sqlite-wal")
@@ -293,7 +295,7 @@ def proven(states: int) -> dict[str, int]:
     folder = Path(tempfile.mkdtemp(dir=scratch()))
     patience_s, fleet.PATIENCE_S = fleet.PATIENCE_S, 3_600.0  # an ack waits for all states before it
     try:
-        return asyncio.run(Proof(folder, max(states // 200, 4)).run())
+        return asyncio.run(Proof(folder, max(states // STEPS, 4)).run())
     finally:
         fleet.PATIENCE_S = patience_s
         shutil.rmtree(folder)
