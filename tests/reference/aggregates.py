@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -169,7 +170,7 @@ def _estimate(spec: Any, values: Values) -> int:
 def _ertl(registers: list[int]) -> float:
     """Algorithm 6 of arXiv 1702.01284."""
     m, q = len(registers), 52
-    count = [registers.count(k) for k in range(q + 2)]
+    count = Counter(registers)
     z = m * _tau(1 - count[q + 1] / m)
     for k in range(q, 0, -1):
         z = 0.5 * (z + count[k])

@@ -13,9 +13,9 @@ from tests.reference.two_tiers import run_cut
 CUTS_MAX = 24
 
 
-def check_case(case: Case, cuts_max: int = CUTS_MAX) -> None:
+def check_case(case: Case, cuts_max: int = CUTS_MAX) -> Answer:
     """Assert that the legal cuts of `case` (drawn, when there are more than `cuts_max`) all give what the
-    reference gives.
+    reference gives; returns that.
     """
     graph, rng = case.graph, case.rng()
     want = interpret(graph, case.world.inputs(), case.world.bounds_us)
@@ -26,6 +26,7 @@ def check_case(case: Case, cuts_max: int = CUTS_MAX) -> None:
             check_equal(found, want)
         except AssertionError as error:
             raise AssertionError(f"with {sorted(cut.edge)} on the edge: {error}") from error
+    return want
 
 
 def check_equal(found: Answer, want: Answer) -> None:

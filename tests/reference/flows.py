@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from geartrain import Flow, Table
 from geartrain.graph import Graph
 from geartrain.testing import TestingSource
-from tests.reference import data, steps, window_steps
+from tests.reference import data, processor_steps, steps, window_steps
 from tests.reference.records import Reading
 from tests.reference.steps import Known
 from tests.reference.two_tiers import World
@@ -85,7 +85,7 @@ _bytes = {
     n: st.binary(min_size=n, max_size=n) for n in (data.RECORD_BYTES * size for size in (0, 3, 6, 12, 20))
 }
 _seeds = st.integers(0, 2**32)
-_steps = st.sampled_from([*steps.STEPS, *window_steps.STEPS])
+_steps = st.sampled_from([*steps.STEPS, *window_steps.STEPS, *processor_steps.STEPS])
 
 
 @st.composite

@@ -109,6 +109,14 @@ def _iterate(operator: Any, row: Row) -> list[Row]:
     return [row.with_value(value)]
 
 
+def _copies(operator: Any, row: Row) -> list[Row]:
+    return [row.child(number, row.value) for number in range(operator.count)]
+
+
+def _key_by_copy(operator: Any, row: Row) -> list[Row]:
+    return [Row(row.time, row.name, row.number, row.path, row.value, row.path[-1])]
+
+
 def _merge(step: Step, inputs: list[list[Row]], answer: Answer) -> list[Row]:
     return [row.child(port, row.value) for port, rows in enumerate(inputs) for row in rows]
 
@@ -138,6 +146,9 @@ _FAMILIES: dict[str, Family] = {
     "Filter": _each(_filter),
     "KeyBy": _each(_key_by),
     "Iterate": _each(_iterate),
+    "Copies": _each(_copies),
+    "KeyByCopy": _each(_key_by_copy),
+    "Stateless": _each(tasks.stateless),
     "Merge": _merge,
     "Branch": _branch,
     "Log": _same,

@@ -107,6 +107,7 @@ def sample(r: Any) -> float | None:
 
 NUMBERS: list[Any] = [
     count(),
+    count(),
     count("note"),
     count(half),
     total("n"),

@@ -30,6 +30,13 @@ def process(step: Step, inputs: list[list[Row]], answer: Answer) -> list[Row]:
     return conform(step.id, step.out, rows, answer)
 
 
+def stateless(operator: Any, row: Row) -> list[Row]:
+    """What a task without a key emits for one record."""
+    context = _Context(None, row.time, None, may_set_timers=False)
+    operator.task.on_next(row.value, context)
+    return [row.child(index, value) for index, value in enumerate(context.out)]
+
+
 class _Context:
     """What a call may touch; its changes count only when the call returns."""
 

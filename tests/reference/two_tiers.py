@@ -16,14 +16,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from geartrain.batch import Batch
+from geartrain.batch import Batch, DeadLetter
 from geartrain.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.graph import DEAD_LETTERS, LATE, Graph, Step, key_step
-from geartrain.keys import encode_key
+from geartrain.operators.operator import Services, Transform
 from geartrain.placement import Cut, Plan, make_plan
 from geartrain.runtime.fragment import Fragment
 from geartrain.runtime.splits import SplitTracker
-from geartrain.runtime.state import DictBackend
+from geartrain.runtime.state import DictBackend, KeyedState
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain.source import Poll, Reject
 from geartrain.wire.body import decode_rows, encode_rows
@@ -213,26 +213,25 @@ class _Unit:
         restarts = rng.choice([0.0, 0.1, 0.5])
         keyed = any(step.operator.stateful for step in steps)  # what is not keeps its order, in one place
         self._nodes = [_Node(graph, ids, rng, restarts) for _ in range(shards if keyed else 1)]
-        self._keyed = {stream: key_step(graph, stream) for stream in self.streams}
+        self._keyed = {stream: _keys_of(graph, stream) for stream in self.streams}
 
     def feed(self, stream: str, batch: Batch) -> Parts:
         """Deal a batch to the shards."""
         if len(self._nodes) == 1:
             return self._nodes[0].feed(stream, batch)
         dealt: dict[int, list[int]] = {}
-        for row, value in enumerate(batch.values):
-            for shard in self._shards(stream, value):
+        keyed = self._keyed[stream]
+        keys = None if keyed is None else keyed(batch).keys
+        for row in range(len(batch)):
+            for shard in self._shards(stream, None if keys is None else keys[row]):
                 dealt.setdefault(shard, []).append(row)
         return [p for shard, rows in dealt.items() for p in self._nodes[shard].feed(stream, batch.take(rows))]
 
-    def _shards(self, stream: str, value: Any) -> Iterable[int]:
+    def _shards(self, stream: str, key: bytes | None) -> Iterable[int]:
         """Where a record goes: by its key, where it has one."""
         if stream in self._to_all:
             return range(len(self._nodes))
-        keyed_by: Any = self._keyed[stream]
-        if keyed_by is None:
-            return [self._rng.randrange(len(self._nodes))]
-        return [zlib.crc32(encode_key(keyed_by.operator.function(value))) % len(self._nodes)]
+        return [self._rng.randrange(len(self._nodes)) if key is None else zlib.crc32(key) % len(self._nodes)]
 
     def advance(self, stream: str, watermark: int) -> Parts:
         """Tell every shard."""
@@ -308,6 +307,20 @@ class _Cloud:
                 self.results.append((stream, batch))
             else:
                 streams.setdefault(stream, []).append(batch)
+
+
+def _keys_of(graph: Graph, stream: str) -> Transform | None:
+    """What gives the records of a stream their keys, None for one without keys."""
+    step = key_step(graph, stream)
+    if step is None:
+        return None
+    opened = step.operator.open(Services(step.id, step.out, _no_letter, KeyedState(DictBackend())))
+    assert callable(opened)
+    return opened
+
+
+def _no_letter(letter: DeadLetter) -> None:
+    raise AssertionError(f"a record that had a key has none: {letter}")
 
 
 def _groups(steps: Sequence[Step]) -> list[list[Step]]:

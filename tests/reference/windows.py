@@ -11,6 +11,7 @@ import dataclasses
 import typing
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 from geartrain.event_time import END_OF_TIME, START_OF_TIME
@@ -22,6 +23,11 @@ from tests.reference.tasks import STATE_INT_MAX
 
 Span = tuple[int, int]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@lru_cache(maxsize=256)
+def _hints(declared: Any) -> dict[str, Any]:
+    return typing.get_type_hints(declared)
 
 
 def windows_of(window: Any, time: int) -> list[Span]:
@@ -95,7 +101,7 @@ def _fitting(selector: Any, row: Row) -> Any:
     value = aggregates.select(selector, row)
     if selector.function is None:
         return value
-    declared = typing.get_type_hints(selector.function).get("return", Any)
+    declared = _hints(selector.function).get("return", Any)
     if declared is not Any:
         return normal(declared, value)
     if value is None:
@@ -116,7 +122,7 @@ def _built(step: Step, rows: list[tuple[Row, dict[str, Any]]], span: Span | None
     key = rows[0][0].key
     for name, index in operator.key_fields:
         given[name] = key if index is None else key[index]
-    hints = typing.get_type_hints(step.out)
+    hints = _hints(step.out)
     if span is not None:
         edges = {"window_start": span[0], "window_end": span[1], "revision": revision}
         for name in edges.keys() & (hints.keys() - given.keys()):
