@@ -210,6 +210,21 @@ def test_an_estimate_of_distinct_values_is_near(n: int) -> None:
     assert abs(aggregate.result(acc) - n) <= 0.05 * n
 
 
+@pytest.mark.parametrize("n", [300, 1_500, 6_000])
+def test_estimates_of_halves_merge_to_that_of_all(n: int) -> None:
+    aggregate = distinct("x", exact=False).mergeable
+    identities = [b"i%d" % i for i in range(n)]
+
+    def registers(mine: list[bytes]) -> Any:
+        return aggregate.add_all(aggregate.create(), mine, (), ())
+
+    whole = registers(identities)
+    for cut in (n // 10, n // 2, 9 * n // 10):
+        for left, right in ((identities[:cut], identities[cut - 30 :]), (identities[cut:], identities)):
+            merged = aggregate.merge(registers(left), registers(right))
+            assert (merged.sparse, merged.dense) == (whole.sparse, whole.dense)
+
+
 @settings(deadline=None)
 @given(
     some(st.floats(-1e300, 1e300).filter(lambda v: v == 0 or abs(v) > 1e-300)),

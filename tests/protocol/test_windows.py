@@ -384,6 +384,13 @@ def test_a_users_own_aggregate_refuses_a_record_without_a_trace_and_may_have_no_
     ]
 
 
+def test_a_refused_record_takes_no_early_result_of_others_with_it() -> None:
+    flow, cars = road(at(1, speed=4.0), at(2, speed=-9.0), at(3, speed=5.0))
+    windows = cars.window(TEN)
+    out = windows.aggregate("inverse", out=Inverse, early=every_records(1), inverse=Speeding().of("speed"))
+    assert ended(flow, out) == [(t, Inverse("left", x)) for t, x in ((1, 0.25), (3, 0.2), (9, 0.2))]
+
+
 def test_a_function_is_called_once_a_record_and_its_failure_is_a_dead_letter() -> None:
     called: list[str] = []
 
