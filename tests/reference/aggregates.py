@@ -31,12 +31,14 @@ def result(spec: Any, values: Values) -> Any:
     return _RESULTS[type(spec.mergeable).__name__](spec, values)
 
 
-def takes(spec: Any, value: Any, row: Row) -> Any:
-    """`value`, or an exception where the aggregate does not take it."""
+def takes(spec: Any, value: Any, row: Row, *, added: bool) -> Any:
+    """`value`, or an exception where the aggregate does not take it; added: whether the record is in any
+    window, so that a user's own aggregate is asked.
+    """
     name = type(spec.mergeable).__name__
     if name in _NUMERIC and type(value) not in (bool, int, float, Decimal):
         raise TypeError(f"{name} takes numbers")
-    if not spec.mergeable.built_in and value is not None:
+    if added and not spec.mergeable.built_in and value is not None:
         spec.mergeable.add(spec.mergeable.create(), value, row.time, _origin(row))
     return value
 

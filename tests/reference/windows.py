@@ -87,14 +87,16 @@ def _moments(early: Any, span: Span, rows: list[Row]) -> list[tuple[int, list[Ro
 
 def _extracted(operator: Any, row: Row) -> dict[str, Any]:
     """The value of each aggregate; raises where one cannot be had."""
-    return {name: _value(spec, row) for name, spec in operator.fields.items()}
+    window = getattr(operator, "window", None)
+    gap = type(window).__name__ == "Sliding" and not windows_of(window, row.time)  # then nothing is added
+    return {name: _value(spec, row, added=not gap) for name, spec in operator.fields.items()}
 
 
-def _value(spec: Any, row: Row) -> Any:
+def _value(spec: Any, row: Row, *, added: bool) -> Any:
     value = _fitting(spec.selector, row)
     if spec.give is not None:
         _fitting(spec.give, row)
-    return None if value is None else aggregates.takes(spec, value, row)
+    return None if value is None else aggregates.takes(spec, value, row, added=added)
 
 
 def _fitting(selector: Any, row: Row) -> Any:
