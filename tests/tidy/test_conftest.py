@@ -11,7 +11,8 @@ import pytest
 
 from tests.tidy.source import ROOT
 
-CONFIG = "[pytest]\nmarkers =\n    chromium: drives a browser\n    postgres: starts a database\n    spark: starts a Java\n"
+MARKERS = ("chromium: drives a browser", "postgres: starts a database", "spark: starts a Java")
+CONFIG = "[pytest]\nmarkers =\n" + "".join(f"    {marker}\n" for marker in MARKERS)
 PASSES = "def test_passes():\n    assert True\n"
 SKIPS = PASSES + "import pytest\ndef test_skips():\n    pytest.skip('no')\n"
 SKIPS_WHOLE = "import pytest\npytest.skip('no', allow_module_level=True)\n"

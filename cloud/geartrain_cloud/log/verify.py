@@ -140,8 +140,10 @@ def _check_entries(
         number = row[3] if type(row[3]) is int else last + 1  # damage may have put anything in its place
         if number != last + 1:
             reason = "entries are missing from the ledger"
-            found.damages.append(Damage(*place, last + 1, number - 1, LEDGER_FILE, reason))
-        last = number
+            if number <= last:
+                reason = f"entry {number} stands where {last + 1} should"
+            found.damages.append(Damage(*place, last + 1, max(last + 1, number - 1), LEDGER_FILE, reason))
+        last = max(last, number)
         found.entries += 1
         if entry is None:
             reason = "the entry is not what was written"

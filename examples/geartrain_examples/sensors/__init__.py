@@ -1,0 +1,1 @@
+"""Sensors: hourly statistics of real series, and the hours that stand out."""

@@ -1,0 +1,1 @@
+"""Word count: the flow that everybody writes first."""
