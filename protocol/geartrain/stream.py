@@ -65,7 +65,18 @@ class Stream(Generic[T]):
         out: type[U] | None = None,
         keeps: Iterable[str] = (),
     ) -> Stream[U]:
-        """One record out for each in. `out` defaults to the function's return annotation."""
+        """One record out for each in. `out` defaults to the function's return annotation.
+
+        keeps: the fields that `function` passes on unchanged; a domain on one of them is kept.
+
+        >>> from geartrain import Flow
+        >>> from geartrain.testing import TestingSink, TestingSource, run_flow
+        >>> flow = Flow("loud")
+        >>> words = flow.source("words", TestingSource(items=[(1, "to be"), (2, "or")]), out=str)
+        >>> words.map(str.upper, out=str).sink("out", TestingSink("loud"))
+        >>> [word for _, word in run_flow(flow).tables["out"]]
+        ['TO BE', 'OR']
+        """
         step = self._named(function, name, "map")
         kind = self._result(step, function, out, of_iterable=False)
         return Stream(
@@ -82,6 +93,16 @@ class Stream(Generic[T]):
     ) -> Stream[U]:
         """Any number of records out for each in. `out` defaults to the element type of the return
         annotation.
+
+        keeps: as for `map`.
+
+        >>> from geartrain import Flow
+        >>> from geartrain.testing import TestingSink, TestingSource, run_flow
+        >>> flow = Flow("single")
+        >>> words = flow.source("words", TestingSource(items=[(1, "to be"), (2, "or")]), out=str)
+        >>> words.flat_map(str.split, out=str).sink("out", TestingSink("single"))
+        >>> [word for _, word in run_flow(flow).tables["out"]]
+        ['to', 'be', 'or']
         """
         step = self._named(function, name, "flat_map")
         kind = self._result(step, function, out, of_iterable=True)
@@ -92,7 +113,16 @@ class Stream(Generic[T]):
         )
 
     def filter(self, predicate: Callable[[T], bool], *, name: str | None = None) -> Stream[T]:
-        """Only the records for which `predicate` is true."""
+        """Only the records for which `predicate` is true.
+
+        >>> from geartrain import Flow
+        >>> from geartrain.testing import TestingSink, TestingSource, run_flow
+        >>> flow = Flow("short")
+        >>> words = flow.source("words", TestingSource(items=[(1, "to be"), (2, "or")]), out=str)
+        >>> words.filter(lambda word: len(word) < 3, name="short").sink("out", TestingSink("short"))
+        >>> [word for _, word in run_flow(flow).tables["out"]]
+        ['or']
+        """
         step = self._named(predicate, name, "filter")
         return Stream(
             self._flow, self._flow.add_step(step, Filter(predicate), self._input(), self._out), self._out
@@ -100,7 +130,7 @@ class Stream(Generic[T]):
 
     def key_by(self, key: str | Callable[[T], Any], *, name: str | None = None) -> KeyedStream[Any, T]:
         """Key the stream by a field, or by a function that returns a str, int, bool, bytes or a tuple of
-        them.
+        them. What follows may keep a state for each key.
         """
         if isinstance(key, str):
             step = name or f"{self._step}_by_{key}"

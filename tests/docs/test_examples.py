@@ -35,6 +35,15 @@ def test_the_examples_of_all_docstrings_hold() -> None:
     assert attempted >= 10
 
 
+def test_the_page_of_operators_is_what_the_docstrings_say() -> None:
+    command = [sys.executable, str(ROOT / "scripts" / "generate-operators"), "--print"]
+    page = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert page == (ROOT / "docs" / "operators.md").read_text(), "run scripts/generate-operators"
+    verbs = re.split(r"^### ", page, flags=re.MULTILINE)[1:]
+    assert len(verbs) > 40
+    assert sum(">>>" in verb for verb in verbs) > 30
+
+
 def test_the_flow_of_the_readme_runs_as_it_says(tmp_path: Path) -> None:
     (block,) = PYTHON_BLOCK.findall((ROOT / "README.md").read_text())
     assert len([line for line in block.splitlines() if line.strip()]) <= 20

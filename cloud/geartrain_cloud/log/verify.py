@@ -50,9 +50,12 @@ class Damage:
 
 @dataclass(slots=True)
 class Verified:
-    """What was read. unchecked: segments of which the ledger holds no checksum."""
+    """What was read. placed: entries in their places; unchecked: segments of which the ledger
+    holds no checksum.
+    """
 
     entries: int = 0
+    placed: int = 0
     rows: int = 0
     segments: int = 0
     segment_bytes: int = 0
@@ -85,8 +88,8 @@ def verify_log(folder: Path) -> Verified:
             _check_entries(ledger, place, found, runs)
         with _reported(found, "its entries cannot be counted"):
             (count,) = ledger.execute("SELECT count(*) FROM entries NOT INDEXED").fetchone()
-            if count != found.entries:
-                reason = f"it has {count} entries, but {found.entries} are found at their places"
+            if count != found.placed:
+                reason = f"it has {count} entries, but {found.placed} are found at their places"
                 found.damages.append(Damage("", "", 0, 0, 0, LEDGER_FILE, reason))
         with _reported(found, "its segments cannot be read"):
             known = {row[0]: read_segment(row) for row in ledger.execute(SELECT_SEGMENTS)}
@@ -138,6 +141,8 @@ def _check_entries(
     for row in _entries(ledger, place, found):
         entry = read_entry(row) if is_whole(row) and row[:3] == place else None
         number = row[3] if type(row[3]) is int else last + 1  # damage may have put anything in its place
+        # Neither a row that stands there twice nor one that damage has moved there makes up for another.
+        found.placed += number == last + 1 or (number > last and entry is not None)
         if number != last + 1:
             reason = "entries are missing from the ledger"
             if number <= last:
