@@ -34,7 +34,8 @@ class Flow:
     ) -> SourceStream[T]:
         """A stream of records of type `out` from `source`.
 
-        `partitioned_by` promises that each value of that field is seen on one device only.
+        `partitioned_by` promises that each value of that field is seen in one split only, and so on one
+        device only.
         """
         added = self.add_step(step, SourceOperator(source, partitioned_by), (), out)
         stream = SourceStream[T](self, added, out)

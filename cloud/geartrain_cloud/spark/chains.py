@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.batch import DeadLetter
 from geartrain.errors import LedgerError
 from geartrain.graph import OVERTAKEN
@@ -124,7 +125,8 @@ class Chains:
         """That of the micro-batch, in the task that reads its heartbeat."""
         self._codecs = {channel: RowCodec(kind) for channel, kind in query.channels.items()}
         self._layouts = {channel: arrow_schema(codec.schema) for channel, codec in self._codecs.items()}
-        self._fragment = Fragment(query.graph, query.prefix)
+        clock, randomness = SystemClock(), SystemRandomness()  # for tasks that say they are not replayable
+        self._fragment = Fragment(query.graph, query.prefix, clock=clock, randomness=randomness)
         self._router = Router(query, 0, shards, self._fragment.reject)
         timely = derive_properties(query.graph)
         self._timely = frozenset(c for c in query.channels if c in timely and timely[c].timely)

@@ -21,6 +21,7 @@ from typing import Any
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
+from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.errors import LedgerError
 from geartrain.runtime.fragment import Fragment
 from geartrain.schema import RowCodec
@@ -73,7 +74,9 @@ class EmbeddedFragment(StatefulProcessor):
                 f"micro-batch brings {clock}: keep log and checkpoint and report this"
             )
         number, shard, sequence = self._stage.number, self._labels.index(label), 0
-        fragment = Fragment(self._stage.graph, self._stage.steps, saved)
+        time, chance = SystemClock(), SystemRandomness()  # for tasks that say they are not replayable
+        graph, steps = self._stage.graph, self._stage.steps
+        fragment = Fragment(graph, steps, saved, clock=time, randomness=chance)
         router = Router(self._query, number, len(self._labels), fragment.reject, shard)
         for _ in self._steps(fragment, saved, rows, clock):
             for out in router.drain(fragment):
