@@ -1,20 +1,8 @@
 """Geartrain: one dataflow, from the sensor to the data centre. What a user's flow file imports."""
 
-from geartrain.aggregates import (
-    AggregateSpec,
-    Mergeable,
-    count,
-    distinct,
-    first,
-    last,
-    maximum,
-    mean,
-    minimum,
-    quantile,
-    top_n,
-    total,
-    variance,
-)
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from geartrain.flow import Flow
 from geartrain.graph import Graph, Step
 from geartrain.record import Record, State
@@ -23,8 +11,25 @@ from geartrain.sink import ConsoleSink, MqttSink, ParquetTable, PostgresTable, S
 from geartrain.source import Source
 from geartrain.stream import KeyedStream, SourceStream, Stream
 from geartrain.task import Context, Task
-from geartrain.windowed import WindowedStream
 from geartrain.windows import every_records, every_time, global_, session, sliding, tumbling
+
+if TYPE_CHECKING:
+    from geartrain.aggregates import (
+        AggregateSpec,
+        Mergeable,
+        count,
+        distinct,
+        first,
+        last,
+        maximum,
+        mean,
+        minimum,
+        quantile,
+        top_n,
+        total,
+        variance,
+    )
+    from geartrain.windowed import WindowedStream
 
 __version__ = "0.1.0"
 
@@ -68,3 +73,30 @@ __all__ = [
     "tumbling",
     "variance",
 ]
+
+_LATER = {"WindowedStream": "geartrain.windowed"} | dict.fromkeys(
+    (
+        "AggregateSpec",
+        "Mergeable",
+        "count",
+        "distinct",
+        "first",
+        "last",
+        "maximum",
+        "mean",
+        "minimum",
+        "quantile",
+        "top_n",
+        "total",
+        "variance",
+    ),
+    "geartrain.aggregates",
+)
+"""Where the names are that only a flow with windows needs, so that no other pays for them on a device."""
+
+
+def __getattr__(name: str) -> Any:
+    """Import one of `_LATER` when it is first asked for (PEP 562)."""
+    if name not in _LATER:
+        raise AttributeError(f"module 'geartrain' has no attribute {name!r}")
+    return getattr(import_module(_LATER[name]), name)
