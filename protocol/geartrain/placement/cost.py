@@ -138,3 +138,18 @@ def crossing_streams(graph: Graph, cut: Cut) -> list[str]:
         for step in graph.steps
         if step.id in cut.edge and any(below.id not in cut.edge for below in graph.consumers(step.id))
     ]
+
+
+_SPANS_S = (("s", 1), ("min", 60), ("h", 3_600), ("day", 86_400), ("year", 31_557_600))
+
+
+def rate(per_s: float, unit: str = "") -> str:
+    """So many a second, or a minute, an hour, a day, a year: the first that makes it 1 or more.
+
+    >>> rate(0.0002, "B")
+    '17.3 B/day'
+    """
+    span, seconds = next((one for one in _SPANS_S if per_s * one[1] >= 1), _SPANS_S[0])
+    amount = per_s * seconds
+    text = f"{amount:,.0f}" if amount >= 100 else f"{amount:.3g}"
+    return f"{text} {unit}/{span}" if unit else f"{text}/{span}"
