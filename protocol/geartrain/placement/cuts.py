@@ -10,12 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from geartrain.errors import PlacementError
 from geartrain.graph import Graph, Step
 from geartrain.operators.operator import StreamProperties
 from geartrain.operators.sink import SinkOperator
 from geartrain.placement.properties import derive_properties
+
+if TYPE_CHECKING:
+    from geartrain.placement.cost import Costs
 
 CUTS_MAX = 4_096
 """Legal cuts that are enumerated at the most."""
@@ -81,12 +85,15 @@ def legal_cuts(graph: Graph) -> list[Cut]:
     return [Cut(edge) for edge in sorted(found, key=lambda e: (len(e), sorted(e)))]
 
 
-def choose_cut(graph: Graph, wanted: str | Sequence[str] = "auto") -> Cut:
-    """The cut for `auto` (as much on the edge as is legal), `edge` (the same, refused if a step but the sinks
-    cannot), `cloud` (only the sources on the edge), or for the named steps and all above them.
+def choose_cut(graph: Graph, wanted: str | Sequence[str] = "auto", costs: Costs | None = None) -> Cut:
+    """The cut for `auto` (as much on the edge as is legal; where it was measured, the cheapest by `costs`),
+    `edge` (as much as is legal, refused if a step but the sinks cannot), `cloud` (only the sources on the
+    edge), or for the named steps and all above them.
 
     Raises `PlacementError` naming the step, the rule and the fix.
     """
+    if wanted == "auto" and costs is not None:
+        return costs.cheapest(graph, legal_cuts(graph))
     properties = derive_properties(graph)
     if isinstance(wanted, str) and wanted in ("auto", "edge", "cloud"):
         edge: frozenset[str] = frozenset()

@@ -6,13 +6,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from geartrain.graph import DEAD_LETTERS, LATE, Graph, Step
 from geartrain.letters import Letter
 from geartrain.placement.cuts import Cut, choose_cut, obstacle
 from geartrain.placement.properties import derive_properties
 from geartrain.schema import Schema, derive
+
+if TYPE_CHECKING:
+    from geartrain.placement.cost import Costs
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +67,9 @@ class Plan:
         return why_not if why_not is not None else "the cut asked for keeps it in the cloud"
 
 
-def make_plan(graph: Graph, cut: str | Sequence[str] = "auto") -> Plan:
+def make_plan(graph: Graph, cut: str | Sequence[str] = "auto", costs: Costs | None = None) -> Plan:
     """Cut `graph` as `choose_cut` does and find its channels; raises `PlacementError`."""
-    chosen = choose_cut(graph, cut)
+    chosen = choose_cut(graph, cut, costs)
     sources = frozenset(s.id for s in graph.sources())
     crossing = [
         Channel(s.id, s.out, graph.ancestors(s.id) & sources)
