@@ -29,17 +29,22 @@ if TYPE_CHECKING:
         total,
         variance,
     )
+    from geartrain.device_sink import Actuator, Delivery, JsonLinesFile
+    from geartrain.operators.deal import by_key
     from geartrain.windowed import WindowedStream
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Actuator",
     "AggregateSpec",
     "ConsoleSink",
     "Context",
+    "Delivery",
     "Digits",
     "Flow",
     "Graph",
+    "JsonLinesFile",
     "KeyedStream",
     "Mergeable",
     "MqttSink",
@@ -55,6 +60,7 @@ __all__ = [
     "Table",
     "Task",
     "WindowedStream",
+    "by_key",
     "count",
     "distinct",
     "every_records",
@@ -92,7 +98,9 @@ _LATER = {"WindowedStream": "geartrain.windowed"} | dict.fromkeys(
     ),
     "geartrain.aggregates",
 )
-"""Where the names are that only a flow with windows needs, so that no other pays for them on a device."""
+_LATER |= dict.fromkeys(("Actuator", "Delivery", "JsonLinesFile"), "geartrain.device_sink")
+_LATER["by_key"] = "geartrain.operators.deal"
+"""Where the names are that only some flows need, so that no other pays for them on a device."""
 
 
 def __getattr__(name: str) -> Any:

@@ -6,7 +6,7 @@ sentence that says what to write; nothing runs before the flow is run.
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from geartrain.errors import FlowError, GeartrainError
 from geartrain.graph import Graph, Input, Step, Tier, check_id, key_step
@@ -16,6 +16,9 @@ from geartrain.placement.properties import with_order
 from geartrain.schema import derive
 from geartrain.source import Source
 from geartrain.stream import SourceStream
+
+if TYPE_CHECKING:
+    from geartrain.operators.deal import Device
 
 T = TypeVar("T")
 
@@ -52,6 +55,10 @@ class Flow:
             raise FlowError(f"flow {self.name} has no source: begin with flow.source(...)")
         if not graph.sinks():
             raise FlowError(f"flow {self.name} has no sink: end a stream with .sink(id, Table(...))")
+        if any(step.operator.kind == "deal" for step in graph.steps):
+            from geartrain.placement.down import with_down
+
+            graph = with_down(graph)
         return graph
 
     def add_step(self, step_id: str, operator: Operator, inputs: tuple[Input, ...], out: Any) -> str:
@@ -84,9 +91,10 @@ class Flow:
                 f"its fields: {', '.join(names)}"
             )
 
-    def pin(self, step_id: str, tier: Tier) -> None:
+    def pin(self, step_id: str, tier: Tier, device: Device | None = None) -> None:
         """Pin a step to a tier; raises `FlowError` for another word than `edge` and `cloud`, or where the
-        step can only stand on the other one.
+        step can only stand on the other one. device: to the device that it names for each record; raises
+        `FlowError` where none can be told.
         """
         if tier not in ("edge", "cloud"):
             raise FlowError(
@@ -98,4 +106,12 @@ class Flow:
                 f"flow {self.name}, step {step_id!r}: a {old.operator.kind} step always stands on the "
                 f"{old.operator.only_tier} tier: leave .at({tier!r}) out"
             )
-        self._steps[step_id] = Step(old.id, old.operator, old.inputs, old.out, tier, old.parallelism)
+        if device is None:
+            self._steps[step_id] = Step(old.id, old.operator, old.inputs, old.out, tier, old.parallelism)
+            return
+        if tier == "cloud":
+            raise FlowError(f"flow {self.name}, step {step_id!r}: the cloud is one place: leave device= out")
+        from geartrain.placement.down import with_device
+
+        graph = with_device(Graph(self.name, tuple(self._steps.values())), step_id, device)
+        self._steps = {step.id: step for step in graph.steps}

@@ -40,7 +40,7 @@ from geartrain.operators.copies import INSTANCES_MAX, Copies, KeyByCopy
 from geartrain.operators.key_by import KeyBy
 from geartrain.operators.merge import Merge
 from geartrain.operators.operator import Operator
-from geartrain.operators.sink import SinkOperator
+from geartrain.operators.sink import sink_operator
 from geartrain.operators.source import SourceOperator
 from geartrain.operators.stateless import Stateless
 from geartrain.placement.properties import with_order
@@ -220,7 +220,7 @@ class _Building:
             above = self._one_stream(node, inputs)
             for name in node.sink.key:
                 self._check_field(node.id, self.kinds[above], name)
-            self._step(node.id, SinkOperator(node.sink), (StepInput(above),), None)
+            self._step(node.id, sink_operator(node.sink), (StepInput(above),), None)
         elif isinstance(node, Processor):
             self._processor(node, inputs)
 

@@ -22,7 +22,7 @@ from geartrain.operators.late import Late
 from geartrain.operators.log import Log
 from geartrain.operators.map import Map
 from geartrain.operators.merge import Merge
-from geartrain.operators.sink import SinkOperator
+from geartrain.operators.sink import sink_operator
 from geartrain.sink import Sink
 from geartrain.task import Task, task_output
 from geartrain.verbs import join_of, process_of
@@ -30,6 +30,7 @@ from geartrain.verbs import join_of, process_of
 if TYPE_CHECKING:
     from geartrain.aggregates.mergeable import AggregateSpec
     from geartrain.flow import Flow
+    from geartrain.operators.deal import Device
     from geartrain.operators.operator import Operator
     from geartrain.windowed import WindowedStream
     from geartrain.windows import Global, Sliding, Tumbling, Window
@@ -265,16 +266,16 @@ class Stream(Generic[T]):
         return Stream(self._flow, self._flow.add_step(step, Broadcast(key, function), inputs, kind), kind)
 
     def sink(self, step: str, table: Sink) -> None:
-        """End the stream in a table; raises `FlowError` when a key of the table is not a field of the
-        records.
-        """
+        """End the stream in a table, or on a device; `FlowError` when a key is not a field of the records."""
         for field in table.key:
             self._flow.check_field(step, self._out, field)
-        self._flow.add_step(step, SinkOperator(table), self._input(), None)
+        self._flow.add_step(step, sink_operator(table), self._input(), None)
 
-    def at(self, tier: Tier) -> Self:
-        """Pin the step that makes this stream to a tier: `"edge"` or `"cloud"`."""
-        self._flow.pin(self._step, tier)
+    def at(self, tier: Tier, device: Device | None = None) -> Self:
+        """Pin the step that makes this stream to a tier: `"edge"` or `"cloud"`. device: of a step below the
+        cloud, to which device each record that it reads goes: `by_key`, a field, or a function of it.
+        """
+        self._flow.pin(self._step, tier, device)
         return self
 
     def _input(self, grouping: Grouping = Grouping.FORWARD) -> tuple[Input, ...]:

@@ -51,7 +51,7 @@ class StreamProperties:
     domain: the field whose every value lives on one device only, None where none is known; in_order: within a
     split the records come in canonical order; key_local: the stream is keyed and each key lives in one split;
     key_order: it is keyed and the records of each key come in canonical order; timely: its records obey its
-    watermark.
+    watermark; from_cloud: it comes to the devices from the cloud, dealt.
     """
 
     domain: str | None
@@ -59,6 +59,7 @@ class StreamProperties:
     key_local: bool = False
     key_order: bool = False
     timely: bool = True
+    from_cloud: bool = False
 
 
 @dataclass(frozen=True, slots=True)

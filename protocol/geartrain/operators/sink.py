@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar, Literal
 
+from geartrain.device_sink import DeviceSink
 from geartrain.operators.operator import Plain, Services, Transform
 from geartrain.sink import Sink
 
@@ -24,3 +25,15 @@ class SinkOperator(Plain):
     def with_options(self, values: Mapping[str, Any], where: str) -> SinkOperator:
         """A copy whose sink has other options."""
         return replace(self, table=self.table.with_options(dict(values), where))
+
+
+@dataclass(frozen=True)
+class DeviceSinkOperator(SinkOperator):
+    """A declared sink on a device."""
+
+    only_tier: ClassVar[Literal["edge", "cloud"] | None] = "edge"
+
+
+def sink_operator(table: Sink) -> SinkOperator:
+    """The operator of a sink: one on a device stays there."""
+    return DeviceSinkOperator(table) if isinstance(table, DeviceSink) else SinkOperator(table)

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from geartrain.errors import PlacementError
 from geartrain.graph import Graph, Step
 from geartrain.operators.operator import StreamProperties
-from geartrain.operators.sink import SinkOperator
+from geartrain.operators.sink import DeviceSinkOperator, SinkOperator
+from geartrain.placement.down import below_deals, edge_ancestors
 from geartrain.placement.properties import derive_properties
 
 if TYPE_CHECKING:
@@ -36,9 +37,9 @@ def obstacle(step: Step, edge: frozenset[str], properties: dict[str, StreamPrope
     """Why `step` cannot be on the edge when the steps `edge` are, None when it can."""
     if not step.inputs:
         return None
-    if isinstance(step.operator, SinkOperator):
+    if isinstance(step.operator, SinkOperator) and step.operator.only_tier != "edge":
         return "rule 1: a table is a store of the cloud"
-    above = [i.step for i in step.inputs if i.step not in edge]
+    above = [i.step for i in step.inputs if i.step not in edge and not properties[i.step].from_cloud]
     if above:
         return f"rule 2: its input {above[0]!r} is in the cloud"
     return _not_local(step, properties) if step.operator.stateful else _pinned_away(step)
@@ -101,13 +102,13 @@ def choose_cut(graph: Graph, wanted: str | Sequence[str] = "auto", costs: Costs 
             reason = obstacle(step, edge, properties)
             if reason is None and (wanted != "cloud" or not step.inputs or step.tier == "edge"):
                 edge |= {step.id}
-            elif reason is not None and (step.tier == "edge" or (wanted == "edge" and step.out is not None)):
+            elif reason is not None and (step.tier == "edge" or (wanted == "edge" and _may_move(step))):
                 raise _refusal(step, reason)
         if wanted == "cloud":
             edge = _with_ancestors(graph, edge)
         return Cut(edge)
     names = wanted.split(",") if isinstance(wanted, str) else list(wanted)
-    edge = _with_ancestors(graph, frozenset(n.strip() for n in names))
+    edge = _with_ancestors(graph, frozenset(n.strip() for n in names) | below_deals(graph))
     for step in graph.steps:
         if step.id in edge or step.tier == "edge":
             reason = obstacle(step, edge, properties)
@@ -118,16 +119,24 @@ def choose_cut(graph: Graph, wanted: str | Sequence[str] = "auto", costs: Costs 
 
 
 def _with_ancestors(graph: Graph, steps: frozenset[str]) -> frozenset[str]:
-    return frozenset().union(*(graph.ancestors(s) for s in steps)) | frozenset(s.id for s in graph.sources())
+    return frozenset().union(*(edge_ancestors(graph, s) for s in steps)) | {s.id for s in graph.sources()}
+
+
+def _may_move(step: Step) -> bool:
+    """Whether a step could stand on either tier: tables and what deals to devices are the cloud's."""
+    return step.out is not None and step.operator.kind != "deal"
 
 
 def _refusal(step: Step, reason: str) -> PlacementError:
     fix = "leave its tier to the planner"
     if "not local" in reason:
         fix = (
-            'declare partitioned_by on its source, or pin it with .at("cloud") and ask for the cut auto '
+            "declare partitioned_by on its source (below a step with device=: deal by_key, or by the field "
+            'that is its key), or pin it with .at("cloud") and ask for the cut auto '
             f"(step {step.id!r} then runs there)"
         )
+    elif isinstance(step.operator, DeviceSinkOperator) and "is in the cloud" in reason:
+        fix = 'end a stream of the devices in it: pin the step before it with .at("edge", device=...)'
     return PlacementError(f"step {step.id!r} cannot be on the edge ({reason}): {fix}")
 
 

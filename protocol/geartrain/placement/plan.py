@@ -53,6 +53,13 @@ class Plan:
         """Ids of the steps in the cloud, in topological order."""
         return tuple(s.id for s in self.graph.steps if s.id not in self.cut.edge)
 
+    @property
+    def down(self) -> tuple[Channel, ...]:
+        """The streams that go down to the devices, each named by the step that deals it."""
+        sources = frozenset(s.id for s in self.graph.sources())
+        dealing = (s for s in self.graph.steps if s.operator.kind == "deal")
+        return tuple(Channel(s.id, s.out, self.graph.ancestors(s.id) & sources) for s in dealing)
+
     def channel(self, channel_id: str) -> Channel:
         """The channel of that id; raises `KeyError`."""
         return next(c for c in self.channels if c.id == channel_id)
@@ -60,6 +67,8 @@ class Plan:
     def reason(self, step: Step) -> str:
         """Why a step stands where it stands, for people."""
         why_not = obstacle(step, self.cut.edge, derive_properties(self.graph))
+        if step.operator.kind == "deal":
+            return "deals its records to devices"
         if step.tier is not None:
             return f"pinned to the {step.tier}"
         if step.id in self.cut.edge:
