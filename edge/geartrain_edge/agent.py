@@ -65,6 +65,14 @@ class _Life:
     welcome: Welcome | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Opening:
+    """An epoch was opened: what was heard, and where the splits that had to wait for it stand now."""
+
+    welcome: Welcome
+    positions: Positions
+
+
 class Agent:
     """One device's part of one flow. Takes ports only: production and a simulator run the same class."""
 
@@ -215,27 +223,17 @@ class Agent:
     async def _open(self, life: _Life, welcome: Welcome) -> None:
         """Note that the epoch is open; the splits that had to wait for it start where a former life of the
         device has ended.
+
+        That note and what comes of the first watermarks are one transaction: a life that finds the note takes
+        its steps to have been told of all that the positions say.
         """
         moved: Positions = {}
-        changes: dict[tuple[str, bytes], bytes | None] = {}
-        is_fresh = life.greeting == _FRESH
-        if is_fresh:
+        if life.greeting == _FRESH:
             await self._commit(life)
             moved = await life.intake.release(welcome.positions, life.fragment)
-            changes = dict(life.fragment.changes())
+            life.intake.advance(life.fragment)  # those that have ended before move the watermarks now
             _LOG.info("device %s: ingest knows %d of its splits", self._settings.device, len(moved))
-        async with life.backlog.lock:
-            # A new epoch that has begun meanwhile has a welcome of its own to come.
-            is_it = life.welcome is welcome
-            greeting = b"" if is_it else _RENEWED
-            changes[_HELLO] = greeting or None
-            await self._effects.store.commit(SpoolCommit(positions=moved, state=changes))
-            life.greeting = greeting
-            if is_it:
-                life.welcome = None
-        if is_fresh:
-            life.intake.advance(life.fragment)
-            await self._commit(life)  # those that have ended before move the watermarks now
+        await self._commit(life, _Opening(welcome, moved))
 
     async def _greet(self, life: _Life) -> None:
         """Announce the schemas in a fresh epoch; refuse a spool that was begun with others."""
@@ -303,8 +301,11 @@ class Agent:
                 break
         return rows
 
-    async def _commit(self, life: _Life) -> bool:
-        """Write what was gathered in one transaction; False where there is nothing to write."""
+    async def _commit(self, life: _Life, opening: _Opening | None = None) -> bool:
+        """Write what was gathered in one transaction, and what `opening` says; False where there is nothing
+        to write.
+        """
+        greeting = b""
         async with life.backlog.lock:
             after, admission, sealer = life.intake.progress(), life.admission, life.sealer
             parts = sealer.encode(admission.thin(life.fragment.take()))
@@ -316,6 +317,11 @@ class Agent:
                 admission.declared()
             positions = life.intake.moved()
             state = {**life.fragment.changes(), **admission.state()}
+            if opening is not None:
+                positions.update(opening.positions)
+                # A new epoch that has begun meanwhile has a welcome of its own to come.
+                greeting = b"" if life.welcome is opening.welcome else _RENEWED
+                state[_HELLO] = greeting or None
             if not (batches or positions or state):
                 return False
             counters = life.counters.changes() | life.uplink_counters.changes()
@@ -323,6 +329,8 @@ class Agent:
             await self._effects.store.commit(change)
             if batches:
                 life.progress = after
+            if opening is not None:
+                life.greeting, life.welcome = greeting, life.welcome if greeting else None
             life.backlog.committed(batches)
             if batches:
                 life.uplink.come_first()

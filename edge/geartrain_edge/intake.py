@@ -41,6 +41,8 @@ class _Feed:
     live: bool = False
     idle_after_us: int = 0
     heard_s: float = 0.0
+    lowest: int = END_OF_TIME
+    """No row that was fed while the others were held has a lower event time, as far as is known."""
 
     def tracker_at(self, positions: Mapping[tuple[str, str], SplitProgress]) -> SplitTracker:
         """A tracker that stands where `positions` says."""
@@ -92,6 +94,7 @@ class Intake:
             feed = _Feed(split, tracker, replayable, hold and replayable)
             feed.live = bool(getattr(split, "live_clock", False))  # of a `LiveSplit`
             feed.idle_after_us, feed.heard_s = self._idle_after_us[step], self._clock.monotonic_s()
+            feed.lowest = START_OF_TIME if at is not None and at.position else END_OF_TIME
             self._feeds.append(feed)
         sources = [step.id for step in self._plan.graph.sources()]
         self._told = {s: START_OF_TIME if self.holds else self._watermark(frozenset((s,))) for s in sources}
@@ -107,7 +110,9 @@ class Intake:
         """Let the held splits begin where `positions` says; returns the positions of those that it names.
 
         What steps keep for each key is made again from the rows before, whose output is thrown away: it was
-        sent in a former life. Raises `SourceError` when those rows are not there any more.
+        sent in a former life. What was read in this life meanwhile, of splits that cannot wait, stays in the
+        steps, even where the clock was set back and it lies below what the former life had come to. Raises
+        `SourceError` when the rows before are not there any more.
         """
         stateful = any(self._plan.graph[step].operator.stateful for step in self._plan.edge)
         moved = {}
@@ -177,7 +182,7 @@ class Intake:
     ) -> int:
         """The min over the splits of `sources`, microseconds; that of a former life, if it is given."""
         marks = (
-            (feed.tracker if former is None else feed.tracker_at(former)).watermark
+            feed.tracker.watermark if former is None else min(feed.tracker_at(former).watermark, feed.lowest)
             for feed in self._feeds
             if feed.tracker.step in sources
         )
@@ -205,6 +210,8 @@ class Intake:
         for letter in late:
             fragment.divert_late(letter)
         if len(batch):
+            if not feed.replayable:
+                feed.lowest = min(feed.lowest, *batch.times)
             fragment.feed(tracker.step, batch)
         if tracker.progress != before:
             self._positions[tracker.step, tracker.name] = tracker.progress

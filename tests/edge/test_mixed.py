@@ -15,6 +15,7 @@ import pytest
 from geartrain import Flow, Table
 from geartrain.event_time import END_OF_TIME, SECOND_US
 from geartrain.placement import Plan, make_plan
+from geartrain.ports import SpoolCommit
 from geartrain.source import Poll, Reject, Source, Split
 from geartrain.testing import TestingSource
 from geartrain.wire.envelope import Control
@@ -35,16 +36,21 @@ class Door(Source[Reading]):
     bounded: ClassVar[bool] = True
     serial: ClassVar[Any] = itertools.count()
     last: ClassVar[int] = KNOCKS
+    bound_us: ClassVar[int] = 0
 
     def open(self, device: str, step: str, out: Any) -> Sequence[Split]:
-        return [_Knocking(f"{device}/door")]
+        return [_Knocking(f"{device}/door", self.bound_us)]
+
+
+class PatientDoor(Door):
+    """None of its knocks is late, so that steps have to put them in order."""
+
+    bound_us: ClassVar[int] = 3 * SECOND_US
 
 
 class _Knocking:
-    out_of_orderness_us = 0
-
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, bound_us: int) -> None:
+        self.name, self.out_of_orderness_us = name, bound_us
 
     async def read(self, position: int, limit: int) -> Poll:
         await asyncio.sleep(0)
@@ -58,9 +64,18 @@ class _Knocking:
         """Nothing to release."""
 
 
+ENDLESS = 10**9
+"""More knocks than any life of an agent can read: one that is to be stopped must not end before."""
+
+
 @pytest.fixture(autouse=True)
 def _afresh() -> None:
     Door.serial, Door.last = itertools.count(), KNOCKS
+
+
+def knock_on(more: int) -> None:
+    """Let the door end after so many more knocks, however many were read before."""
+    Door.last = next(Door.serial) + more
 
 
 def mixed(count: int = 60) -> Plan:
@@ -126,11 +141,15 @@ def test_origins_stay_unique_when_a_spool_is_lost_and_counts_anew(tmp_path: Path
     ingest = NaiveIngest(plan)
     for life in range(3):
         agent = agent_of(plan, tmp_path / f"{life}.sqlite", MemoryNet(ingest), DROPS, seed=life)
+        before = len(origins(ingest, "d1/door"))
+        Door.last = ENDLESS
+        if life == 2:
+            knock_on(15)
 
-        async def story(agent: Any = agent, life: int = life) -> None:
+        async def story(agent: Any = agent, life: int = life, before: int = before) -> None:
             task = asyncio.create_task(agent.run())
             if life < 2:
-                await until(lambda: len(origins(ingest, "d1/door")) >= 15 * (life + 1))
+                await until(lambda: len(origins(ingest, "d1/door")) >= before + 15)
                 agent.stop()
             await task
 
@@ -195,7 +214,6 @@ def test_a_fresh_spool_throws_away_no_row_of_its_own_life(tmp_path: Path) -> Non
     plan = merged()
     assert {"both", "totals"} < set(plan.edge)
     ingest = NaiveIngest(plan)
-    Door.last = 400
 
     async def story(life: int) -> dict[str, int]:
         net = Deaf(ingest)
@@ -210,8 +228,10 @@ def test_a_fresh_spool_throws_away_no_row_of_its_own_life(tmp_path: Path) -> Non
         await task
         return agent.status().counters
 
+    Door.last = ENDLESS
     run(story(0))
     before = len(ingest.rows["totals"])
+    knock_on(400)
     counters = run(story(1))
     assert counters["rows.totals"] == len(ingest.rows["totals"]) - before
     came = [row[2:] for rows in ingest.rows.values() for row in rows if row[4][:8] == ingest.epoch]
@@ -220,3 +240,90 @@ def test_a_fresh_spool_throws_away_no_row_of_its_own_life(tmp_path: Path) -> Non
     # Each total follows from one knock of this life, and none was made twice or of half the knocks.
     knocked = [row[0].count for row in ingest.rows["totals"] if row[4][:8] == ingest.epoch]
     assert sorted(knocked) == list(range(1, len(knocked) + 1))
+
+
+def apart() -> Plan:
+    """Each with a table of its own, the door's by a keyed step that wants canonical order, on the device."""
+    flow = Flow("fleet")
+    readings = flow.source("readings", TestingSource(items=items(60)), out=Reading, partitioned_by="sensor")
+    readings.sink("levels", Table("levels"))
+    door = flow.source("door", PatientDoor(), out=Reading, partitioned_by="sensor")
+    door.key_by("sensor").process("totals", Running()).sink("sums", Table("sums", key=("sensor",)))
+    return make_plan(flow.graph(), "edge")
+
+
+def counted(ingest: NaiveIngest) -> list[int]:
+    """What the totals of the open epoch have counted, one knock each."""
+    return [row[0].count for row in ingest.rows["totals"] if row[4][:8] == ingest.epoch]
+
+
+def test_a_spool_is_lost_and_the_clock_set_back_and_no_row_of_the_new_life_is(tmp_path: Path) -> None:
+    """What the sensor says before the welcome lies below all that the former life had come to. It waits in a
+    keyed step, whose output of before the welcome is thrown away where a former life has sent it.
+    """
+    plan = apart()
+    ingest = NaiveIngest(plan)
+
+    async def story(life: int) -> None:
+        net = Deaf(ingest)
+        agent = agent_of(plan, tmp_path / f"{life}.sqlite", net, DROPS, seed=life)
+        task = asyncio.create_task(agent.run())
+        await until(lambda: agent.status().records_read > 20)
+        assert agent.status().state == "greeting"
+        net.heard = True
+        if not life:
+            await until(lambda: len(counted(ingest)) > 100)
+            agent.stop()
+        await task
+
+    Door.last = ENDLESS
+    run(story(0))
+    Door.serial, Door.last = itertools.count(), 60
+    run(story(1))
+    assert len(ingest.closed) == 1
+    knocked = sum(knock % 7 != 5 and knock != 13 for knock in range(Door.last + 1))  # 13 is refused
+    assert counted(ingest) == list(range(1, knocked + 1))
+
+
+class Opening(MortalSpool):
+    """A spool whose process dies right after, or before, it has noted that its epoch is open."""
+
+    def __init__(self, path: Path, *, after: bool) -> None:
+        super().__init__(path)
+        self._dies_after = after
+
+    async def commit(self, change: SpoolCommit) -> None:
+        opens = change.state.get(("_agent", b"hello"), b"") is None
+        if opens and not self._dies_after:
+            raise KilledError
+        await super().commit(change)
+        if opens:
+            raise KilledError
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_who_dies_at_the_opening_says_no_watermark_ahead_of_the_rows_that_wait(
+    tmp_path: Path, after: bool
+) -> None:
+    """`NaiveIngest` refuses a row below a watermark that its channel has said before."""
+    plan, path = apart(), tmp_path / "spool.sqlite"
+    ingest = NaiveIngest(plan)
+    Door.last = ENDLESS
+
+    async def story() -> None:
+        net = Deaf(ingest)
+        agent = agent_of(plan, Opening(path, after=after), net, DROPS)
+        task = asyncio.create_task(agent.run())
+        await until(lambda: agent.status().records_read > 20)
+        net.heard = True
+        await task
+
+    with pytest.raises(KilledError):
+        run(story())
+    knock_on(30)
+    agent = agent_of(plan, path, MemoryNet(ingest), DROPS, seed=2)
+    assert run(agent.run())
+    assert ingest.closed == []
+    assert counted(ingest) == list(range(1, len(counted(ingest)) + 1))
+    assert len(counted(ingest)) > 40
+    assert set(ingest.watermarks.values()) == {END_OF_TIME}
