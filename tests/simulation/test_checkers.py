@@ -9,7 +9,15 @@ import msgspec
 import pytest
 
 from geartrain.event_time import END_OF_TIME
-from geartrain.ports import Entry, EntryKind, LedgerChange, QuarantinedBatch, SpoolCommit, SpooledBatch
+from geartrain.ports import (
+    ClosedEpoch,
+    Entry,
+    EntryKind,
+    LedgerChange,
+    QuarantinedBatch,
+    SpoolCommit,
+    SpooledBatch,
+)
 from geartrain.wire.codec import decode_header, encode_control, encode_envelope
 from geartrain.wire.envelope import Ack, Envelope
 from geartrain_cloud.ingest.counters import Counter
@@ -125,6 +133,17 @@ def cursor_back(fleet: Fleet) -> None:
     fleet.ledger.on_commit(LedgerChange(cursors=[replace(cursor, seq=cursor.seq + 4)]))
 
 
+def closed_at(fleet: Fleet, seq: int) -> None:
+    """As when a group holds the last batches of an epoch and the hello that replaces it."""
+    closed = ClosedEpoch(DEVICE, FLOW, fleet.spools[DEVICE].epoch, 1, seq, bytes(16))
+    fleet.ledger.on_commit(LedgerChange(closed_epochs=[closed]))
+
+
+def closed_back(fleet: Fleet) -> None:
+    closed_at(fleet, 10**6)
+    closed_at(fleet, 1)
+
+
 def taken_twice(fleet: Fleet) -> None:
     spool = fleet.spools[DEVICE]
     fleet.checkers._accepted[DEVICE, FLOW]._watermarks.clear()
@@ -187,6 +206,7 @@ def too_many(fleet: Fleet) -> None:
         (foreign_digest, "one content"),
         (lambda fleet: send(fleet, first_batch(fleet), UP.replace(DEVICE, "device-2")), "identity"),
         (cursor_back, "cursor"),
+        (closed_back, "cursor"),
         (lambda fleet: commit(fleet, an_entry(fleet, segment="segments/none-1.arrow")), "named => durable"),
         (lambda fleet: commit(fleet, an_entry(fleet, number=10**6)), "positions"),
         (clock_back, "clock"),
@@ -200,6 +220,17 @@ def too_many(fleet: Fleet) -> None:
     ],
 )
 def test_a_rule_of_every_step_is_broken_at_once(tamper: Tamper, rule: str) -> None:
+    assert at_once(tamper) == rule
+
+
+@pytest.mark.parametrize(("acked", "rule"), [(10**6, ""), (10**6 + 1, "acked <= durable")])
+def test_what_is_durable_of_a_closed_epoch_stands_in_its_own_row(acked: int, rule: str) -> None:
+    def tamper(fleet: Fleet) -> None:
+        right = dict(fleet.checkers.delivery._durable)
+        closed_at(fleet, 10**6)
+        ack(fleet, acked)
+        fleet.checkers.delivery._durable = right  # the epoch goes on
+
     assert at_once(tamper) == rule
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from geartrain.ports import LedgerChange
+from geartrain.ports import AckCursor, ClosedEpoch, LedgerChange
 from geartrain.wire.codec import decode_control, decode_envelope, decode_header
 from geartrain.wire.envelope import Ack, Envelope, Header
 from geartrain_cloud.ingest.group import SEGMENTS
@@ -89,18 +89,21 @@ class Delivery:
             self._breach("trimmed <= acked", f"{epoch[0]} trims up to {through_seq}, acked is {acked}")
 
     def committed(self, change: LedgerChange) -> None:
-        """Check what the ledger has just made durable."""
+        """Check what the ledger has just made durable.
+
+        A group may hold the last batches of an epoch and the hello that replaces it: the ledger then says
+        what it has of the former in the row of the closed epoch, and has no cursor of it any more.
+        """
         for entry in change.entries:
             if entry.segment and self._platter.durable(entry.segment) is None:
                 place = f"{entry.flow} {entry.channel} {entry.partition}"
                 self._breach("named => durable", f"entry {entry.number} of {place} names {entry.segment}")
-        for cursor in change.cursors:
-            epoch = (cursor.device, cursor.flow, cursor.epoch)
-            if cursor.seq < self._durable.get(epoch, 0):
-                self._breach(
-                    "cursor", f"{cursor.device} goes back to {cursor.seq} from {self._durable[epoch]}"
-                )
-            self._durable[epoch] = cursor.seq
+        places: list[ClosedEpoch | AckCursor] = [*change.closed_epochs, *change.cursors]
+        for at in places:
+            epoch = (at.device, at.flow, at.epoch)
+            if at.seq < self._durable.get(epoch, 0):
+                self._breach("cursor", f"{at.device} goes back to {at.seq} from {self._durable[epoch]}")
+            self._durable[epoch] = at.seq
         self._cleared()
 
     def _cleared(self) -> None:
