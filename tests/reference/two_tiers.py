@@ -100,7 +100,7 @@ def _parts(fragment: Fragment) -> Parts:
 
 
 @dataclass
-class _Sent:
+class Sent:
     """What a device sends: rows of a channel as they travel, or (rows None) a channel's watermark."""
 
     channel: str
@@ -108,7 +108,7 @@ class _Sent:
     watermark: int = START_OF_TIME
 
 
-class _Device:
+class Device:
     """A device from its splits to what it sends."""
 
     def __init__(self, plan: Plan, splits: Splits, bounds_us: Mapping[str, int], rng: random.Random) -> None:
@@ -121,9 +121,9 @@ class _Device:
             for step, by_name in splits.items()
             for name, items in by_name.items()
         ]
-        self._sent: list[_Sent] = []
+        self._sent: list[Sent] = []
 
-    def run(self) -> list[_Sent]:
+    def run(self) -> list[Sent]:
         """Read all splits to their ends."""
         open_ones = list(self._readers)
         while open_ones:
@@ -166,12 +166,12 @@ class _Device:
         for source, mark in marks.items():
             self._send(self._node.advance(source, mark))
         for channel in self._plan.channels:
-            self._sent.append(_Sent(channel.id, None, min(marks[s] for s in channel.sources)))
+            self._sent.append(Sent(channel.id, None, min(marks[s] for s in channel.sources)))
 
     def _send(self, parts: Parts) -> None:
         for channel, batch in parts:
             self._sent += [
-                _Sent(channel, over_the_link(self._plan, channel, part)) for part in batch.slices(256)
+                Sent(channel, over_the_link(self._plan, channel, part)) for part in batch.slices(256)
             ]
 
 
@@ -254,7 +254,7 @@ class _Cloud:
         self._marks: dict[tuple[str, int], int] = {}
         self.results: Parts = []
 
-    def receive(self, device: int, sent: _Sent) -> None:
+    def receive(self, device: int, sent: Sent) -> None:
         """Take what a device sent into the log."""
         if sent.rows is None:
             at = (sent.channel, device)
@@ -340,7 +340,7 @@ def run_cut(graph: Graph, cut: Cut, world: World, rng: random.Random) -> Answer:
     """What the two tiers answer under one cut."""
     plan = make_plan(graph, sorted(cut.edge))
     assert plan.cut == cut
-    waiting = [_Device(plan, splits, world.bounds_us, rng).run() for splits in world.devices.values()]
+    waiting = [Device(plan, splits, world.bounds_us, rng).run() for splits in world.devices.values()]
     cloud = _Cloud(plan, len(waiting), rng)
     patience = rng.choice([0.6, 0.9, 0.95, 0.98, 1.0])
     live = [(device, iter(sent)) for device, sent in enumerate(waiting)]

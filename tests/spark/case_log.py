@@ -15,9 +15,8 @@ from geartrain.graph import DEAD_LETTERS, LATE, Graph
 from geartrain.letters import Letter
 from geartrain.placement import Plan
 from geartrain.schema import ColumnBatch, RowCodec
-from tests.reference import two_tiers
 from tests.reference.rows import Answer, Row, in_order
-from tests.reference.two_tiers import World
+from tests.reference.two_tiers import Device, World
 
 
 @dataclass(frozen=True)
@@ -32,9 +31,7 @@ class Logged:
 def log_of(plan: Plan, world: World, rng: random.Random) -> Iterator[Logged]:
     """The entries of the log of one run, devices interleaved at random."""
     codecs = {channel.id: RowCodec(channel.kind) for channel in plan.channels}
-    devices = [
-        two_tiers._Device(plan, splits, world.bounds_us, rng).run() for splits in world.devices.values()
-    ]
+    devices = [Device(plan, splits, world.bounds_us, rng).run() for splits in world.devices.values()]
     marks = {(c, d): START_OF_TIME for c in codecs for d in range(len(devices))}
     live = [(number, iter(sent)) for number, sent in enumerate(devices)]
     while live:

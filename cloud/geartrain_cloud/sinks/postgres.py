@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 
 import msgspec
 import psycopg
-from psycopg import sql
-from psycopg.conninfo import conninfo_to_dict
+from psycopg import pq, sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.types.json import Jsonb
 
 from geartrain.event_time import to_datetime
@@ -37,6 +37,10 @@ MARKS = "_geartrain_queries"
 
 _AWAY_S_MAX = 60.0
 _PAUSE_S = 0.5
+_CONNECT_S_MAX = 10
+_REFUSALS_MAX = 3
+"""How often a server that is ready may refuse us: it may have become so just after the first refusal."""
+
 _TYPES = {
     FieldType.BOOL: "boolean",
     FieldType.INT64: "bigint",
@@ -193,15 +197,17 @@ class PostgresTables:
 
     def _run(self, dsn: str, work: Callable[[psycopg.Connection[Any]], T]) -> T:
         """Do `work` in one transaction; again, from its start, while the database is away."""
-        began = time.monotonic()
+        began, refusals = time.monotonic(), 0
         while True:
             try:
                 with self._transaction(dsn) as db:
                     return work(db)
             except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+                refusals += dsn not in self._connections and _is_ready(dsn)
                 self._drop(dsn)
                 said = " ".join(str(error).split())
-                if time.monotonic() - began > _AWAY_S_MAX or not _comes_back(error):
+                over = refusals >= _REFUSALS_MAX or time.monotonic() - began > _AWAY_S_MAX
+                if over or not _comes_back(error):
                     raise TableError(
                         f"the database ({dsn or 'of the environment'}) cannot be used: {said}"
                     ) from error
@@ -214,8 +220,9 @@ class PostgresTables:
     def _transaction(self, dsn: str) -> Iterator[psycopg.Connection[Any]]:
         db = self._connections.get(dsn)
         if db is None or db.closed:
+            self._drop(dsn)
             db = self._connections[dsn] = psycopg.connect(
-                dsn, connect_timeout=10, application_name="geartrain"
+                dsn, connect_timeout=_CONNECT_S_MAX, application_name="geartrain"
             )
         with db.transaction():
             yield db
@@ -238,6 +245,12 @@ def _parts(sink_id: str, dsn: str) -> Mapping[str, Any]:
         raise TableError(
             f"sink {sink_id!r}: its dsn cannot be read: {' '.join(str(error).split())}"
         ) from None
+
+
+def _is_ready(dsn: str) -> bool:
+    """Whether the server takes connections, whoever asks; a failed one does not say why in a code."""
+    where = make_conninfo(dsn, connect_timeout=_CONNECT_S_MAX)
+    return pq.PGconn.ping(where.encode()) == pq.Ping.OK
 
 
 def _comes_back(error: psycopg.Error) -> bool:

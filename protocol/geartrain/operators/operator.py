@@ -133,10 +133,6 @@ class Operator(Protocol):
         """The operator at work, over the given services."""
         ...
 
-    def close(self) -> None:
-        """Called once when the process ends cleanly."""
-        ...
-
     def with_options(self, values: Mapping[str, Any], where: str) -> Operator:
         """A copy with other options; raises `ConfigError`."""
         ...
@@ -155,9 +151,6 @@ class Plain:
     def derive(self, inputs: Sequence[StreamProperties]) -> StreamProperties:
         """Nothing is known of the output, except whether it obeys its watermark."""
         return StreamProperties(None, False, timely=all(i.timely for i in inputs))
-
-    def close(self) -> None:
-        """Nothing to release."""
 
     def with_options(self, values: Mapping[str, Any], where: str) -> Any:
         """This operator has no options, so any is a `ConfigError`."""
