@@ -173,19 +173,33 @@ def plan(
         str,
         typer.Option(metavar="auto|edge|cloud|STEP,...", help="Where to cut; steps named go to the edge."),
     ] = "auto",
+    measure: Annotated[
+        float | None,
+        typer.Option(min=0.1, max=86_400, metavar="SECONDS", help="Run the flow so long, and cut by cost."),
+    ] = None,
+    capacity: Annotated[
+        float | None,
+        typer.Option(min=0.001, max=64, metavar="SHARE", help="Of a device's core; default 0.5. Measures."),
+    ] = None,
+    compare: Annotated[bool, typer.Option("--compare", help="List every legal cut. Measures.")] = False,
+    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the plan there.")] = None,
     settings: Set = None,
     json: Json = False,
 ) -> None:
     """Show where each step of a flow would run and why, and what would cross.
 
+    What measures runs the flow on its input in this process, for 10 s or as --measure says, and writes no
+    table.
+
     \b
     Examples:
       gear plan geartrain_examples.stocks.flow:flow
+      gear plan my_flow:flow --measure 5 --compare --svg plan.svg
       gear plan my_flow:flow --cut cloud --json
     """
-    from geartrain_cloud.cli.plan import show_plan
+    from geartrain_cloud.cli.plan import PlanOptions, show_plan
 
-    show_plan(flow, cut, parse_set(settings or []), as_json=json)
+    show_plan(flow, PlanOptions(cut, measure, capacity, compare, svg, json), parse_set(settings or []))
 
 
 @app.command("doctor", short_help="Check what this machine has of what is needed.")

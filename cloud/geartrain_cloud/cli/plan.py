@@ -1,74 +1,230 @@
-"""`gear plan`: where each step of a flow runs and why, and what crosses."""
+"""`gear plan`: where each step of a flow runs and why, what crosses, and, where it is measured, what that
+costs.
+
+A measurement runs the flow on its input in this process and writes nothing. Guarantees: a pin that is illegal
+is refused before anything runs; with `--json` everything that is printed for people is there, and more.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from geartrain.graph import Step
+from geartrain.adapters.system import SystemClock, SystemRandomness
+from geartrain.errors import ConfigError
+from geartrain.graph import Graph, Step
 from geartrain.loading import load_flow
-from geartrain.placement import Plan, make_plan
+from geartrain.placement import Plan, legal_cuts, make_plan
+from geartrain.placement.cost import CAPACITY, Costs, CutCost, StreamCost
+from geartrain.placement.drawing import draw
+from geartrain.placement.measure import Measurement
+from geartrain.placement.reasons import cut_name, reasons, warnings
 from geartrain.schema import Schema, derive
-from geartrain_cloud.cli.screen import print_json, results, table_of
+from geartrain_cloud.cli.plan_text import print_plan
+from geartrain_cloud.cli.screen import notices, print_json
+from geartrain_cloud.files import write_private
 from geartrain_cloud.spark.compile import engine
 from geartrain_cloud.spark.stages import stage_numbers
 
+MEASURE_S = 10.0
+"""How long is measured where costs are asked for and `--measure` says nothing."""
 
-def show_plan(flow: str, cut: str, settings: Mapping[str, Mapping[str, Any]], *, as_json: bool) -> None:
+
+@dataclass(frozen=True, slots=True)
+class PlanOptions:
+    """What is asked for. cut: as of `--cut`; measure_s: how long, None for as long as the others need;
+    capacity: share of a core; compare: list the legal cuts; svg: a file for the drawing.
+    """
+
+    cut: str = "auto"
+    measure_s: float | None = None
+    capacity: float | None = None
+    compare: bool = False
+    svg: Path | None = None
+    as_json: bool = False
+
+    @property
+    def measures(self) -> bool:
+        """Whether anything that is asked for has to be measured."""
+        return self.measure_s is not None or self.capacity is not None or self.compare
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A measurement, and what each legal cut costs by it, fewest bytes first."""
+
+    costs: Costs
+    compared: tuple[CutCost, ...]
+
+
+def show_plan(flow: str, options: PlanOptions, settings: Mapping[str, Mapping[str, Any]]) -> None:
     """Print the plan; raises `GeartrainError`."""
-    plan = make_plan(load_flow(flow).graph().with_options(settings), cut)
-    described = describe_plan(plan)
-    if as_json:
+    graph = load_flow(flow).graph().with_options(settings)
+    plan, measured = make_plan(graph, options.cut), None
+    if options.measures:
+        measured = _measured(graph, options)
+        if options.cut == "auto":
+            plan = make_plan(graph, "auto", measured.costs)
+    described = describe_plan(plan, options, measured)
+    if options.svg is not None:
+        _write(options.svg, draw(plan, None if measured is None else measured.costs, _reasons(described)))
+    if options.as_json:
         print_json(described)
-        return
-    out = results()
-    steps = [
-        [s["id"], s["kind"], ", ".join(s["inputs"]), s["out"], s["tier"], _in_spark(s), s["reason"]]
-        for s in described["steps"]
-    ]
-    heads = ["step", "kind", "reads", "puts out", "tier", "in Spark", "because"]
-    out.print(table_of(f"Flow {plan.graph.name}", heads, steps))
-    channels = [
-        [c["id"], ", ".join(f"{f['name']}: {f['type']}" for f in c["fields"]), ", ".join(c["sources"])]
-        for c in described["channels"]
-    ]
-    out.print(table_of("Channels: what crosses from the devices", ["channel", "fields", "from"], channels))
+    else:
+        print_plan(described)
+    if options.svg is not None:
+        notices().print(f"drawn to {options.svg}")
 
 
-def _in_spark(step: Mapping[str, Any]) -> str:
-    return "" if step["stage"] is None else f"stage {step['stage']}, {step['engine']}"
+def _measured(graph: Graph, options: PlanOptions) -> Measured:
+    cuts = legal_cuts(graph)
+    capacity = CAPACITY if options.capacity is None else options.capacity
+    seconds = MEASURE_S if options.measure_s is None else options.measure_s
+    costs = replace(measure(graph, seconds), capacity=capacity)
+    return Measured(costs, tuple(costs.compare(graph, cuts)))
 
 
-def describe_plan(plan: Plan) -> dict[str, Any]:
+def measure(graph: Graph, seconds: float) -> Costs:
+    """Run `graph` on its input for so long, or to its end; raises what stops a flow."""
+    measurement = Measurement(
+        graph, cpu_time=time.process_time, clock=SystemClock(), randomness=SystemRandomness()
+    )
+    costs = asyncio.run(measurement.run(seconds))
+    if not any(costs.steps[source.id].records for source in graph.sources()):
+        names = ", ".join(source.id for source in graph.sources())
+        raise ConfigError(
+            f"--measure: {names} gave no record within {costs.wall_s:.1f} s, so nothing is known: give "
+            "it more time, or an input with --set"
+        )
+    return costs
+
+
+def _write(path: Path, drawing: str) -> None:
+    try:
+        write_private(path, drawing)
+    except OSError as error:
+        raise ConfigError(f"--svg {path}: the file cannot be written: {error.strerror}") from None
+
+
+def _reasons(described: Mapping[str, Any]) -> dict[str, str]:
+    return {step["id"]: step["reason"] for step in described["steps"]}
+
+
+def describe_plan(
+    plan: Plan, options: PlanOptions | None = None, measured: Measured | None = None
+) -> dict[str, Any]:
     """The plan as JSON values; raises `PlacementError` for a graph that cannot run in the cloud."""
+    options = options or PlanOptions()
     stages = stage_numbers(plan.graph, frozenset(plan.cloud))
+    costs = None if measured is None else measured.costs
+    why = {step.id: plan.reason(step) for step in plan.graph.steps}
+    if measured is not None and options.cut == "auto":
+        why = reasons(plan, measured.costs, measured.compared)
     return {
         "flow": plan.graph.name,
-        "steps": [_step(plan, step, stages[step.id]) for step in plan.graph.steps],
+        "asked": options.cut,
+        "cut": cut_name(plan.graph, plan.cut),
+        "steps": [_step(plan, step, stages[step.id], why[step.id], costs) for step in plan.graph.steps],
         "channels": [
             {
                 "id": channel.id,
                 "record": channel.schema.name,
                 "fields": _fields(channel.schema),
                 "sources": sorted(channel.sources),
+                **_channel_cost(plan, channel.id, costs),
             }
             for channel in plan.channels
         ],
+        "warnings": warnings(plan, costs),
+        **({} if measured is None else {"measured": _summary(plan, measured)}),
+        **({"cuts": _cuts(plan, measured)} if measured is not None and options.compare else {}),
     }
 
 
-def _step(plan: Plan, step: Step, stage: int) -> dict[str, Any]:
+def _step(plan: Plan, step: Step, stage: int | None, why: str, costs: Costs | None) -> dict[str, Any]:
     on_edge, operator = step.id in plan.cut.edge, step.operator
-    return {
+    schema = None if step.out is None else derive(step.out)
+    described: dict[str, Any] = {
         "id": step.id,
         "kind": operator.kind,
         "inputs": [one.step for one in step.inputs],
-        "out": "" if step.out is None else derive(step.out).name,
+        "out": "" if schema is None else schema.name,
+        "fields": [] if schema is None else _fields(schema),
         "tier": "edge" if on_edge else "cloud",
         "stage": None if on_edge else stage,
         "engine": None if on_edge else engine(operator.kind, stateful=operator.stateful),
-        "reason": plan.reason(step),
+        "reason": why,
     }
+    if costs is not None and step.id in costs.steps:
+        cost = costs.steps[step.id]
+        described |= {
+            "records": cost.records,
+            "records_per_s": costs.per_s(cost.records),
+            "cpu_us_per_record": cost.cpu_us_per_record,
+            "cpu_share": costs.per_s(cost.cpu_s),
+        }
+    return described
+
+
+def _channel_cost(plan: Plan, channel: str, costs: Costs | None) -> dict[str, Any]:
+    if costs is None:
+        return {}
+    stream = costs.of_channel(channel, plan.cut)
+    return _stream(stream, costs)
+
+
+def _stream(stream: StreamCost, costs: Costs) -> dict[str, Any]:
+    return {
+        "records": stream.records,
+        "records_per_s": costs.per_s(stream.records),
+        "bytes": stream.bytes,
+        "bytes_per_record": stream.bytes_per_record,
+        "bytes_per_s": costs.per_s(stream.bytes),
+    }
+
+
+def _summary(plan: Plan, measured: Measured) -> dict[str, Any]:
+    costs = measured.costs
+    chosen = costs.of_cut(plan.graph, plan.cut)
+    of_cloud = costs.of_cut(plan.graph, make_plan(plan.graph, "cloud").cut)
+    return {
+        "wall_s": costs.wall_s,
+        "span": costs.span(plan.graph),
+        "seconds": costs.seconds,
+        "paced": costs.paced,
+        "ended": costs.ended,
+        "capacity": costs.capacity,
+        "legal_cuts": len(measured.compared),
+        **_of_cut(plan.graph, chosen),
+        "cloud_bytes": of_cloud.bytes,
+    }
+
+
+def _of_cut(graph: Graph, cost: CutCost) -> dict[str, Any]:
+    endless = cost.records_per_s_max == float("inf")
+    return {
+        "bytes": cost.bytes,
+        "bytes_per_s": cost.bytes_per_s,
+        "cpu_share": cost.cpu_share,
+        "records_per_s_max": None if endless else cost.records_per_s_max,
+    }
+
+
+def _cuts(plan: Plan, measured: Measured) -> list[dict[str, Any]]:
+    return [
+        {
+            "cut": cut_name(plan.graph, one.cut),
+            "edge": [step.id for step in plan.graph.steps if step.id in one.cut.edge],
+            **_of_cut(plan.graph, one),
+            "within_capacity": one.cpu_share <= measured.costs.capacity,
+            "chosen": one.cut == plan.cut,
+        }
+        for one in measured.compared
+    ]
 
 
 def _fields(schema: Schema) -> list[dict[str, str]]:

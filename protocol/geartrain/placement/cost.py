@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from geartrain.errors import PlacementError
-from geartrain.graph import Graph
+from geartrain.graph import DEAD_LETTERS, LATE, Graph
 from geartrain.placement.cuts import Cut
 
 CAPACITY = 0.5
@@ -23,13 +23,15 @@ NEAR_LEAST = 0.05
 @dataclass(frozen=True, slots=True)
 class StreamCost:
     """One stream, as measured. bytes: bodies of batches of 256 rows as they travel, without envelopes;
-    encode_s: CPU seconds for that; too_large: records among these that fit no batch.
+    encode_s: CPU seconds for that; too_large: records among these that fit no batch; untyped_bytes: what its
+    untyped fields come to, before they are compressed.
     """
 
     records: int = 0
     bytes: int = 0
     encode_s: float = 0.0
     too_large: int = 0
+    untyped_bytes: int = 0
 
     @property
     def bytes_per_record(self) -> float:
@@ -89,9 +91,10 @@ class Costs:
         """What `cut` of `graph` costs; the graph is the one that was measured."""
         crossing = crossing_streams(graph, cut)
         letters = [self.steps[step].letters for step in cut.edge if step in self.steps]
-        sent = [*(self.streams[stream] for stream in crossing), *letters, self.late]
-        size = sum(one.bytes for one in sent)
-        cpu_s = sum(one.encode_s for one in sent) + sum(self._cpu_s(step) for step in cut.edge)
+        up = [*(self.streams[stream] for stream in crossing if stream in cut.edge), *letters, self.late]
+        down = [self.streams[stream] for stream in crossing if stream not in cut.edge]
+        size = sum(one.bytes for one in (*up, *down))
+        cpu_s = sum(one.encode_s for one in up) + sum(self._cpu_s(step) for step in cut.edge)
         born = sum(self.steps[source.id].records for source in graph.sources())
         per_record_s = cpu_s / born if born else 0.0
         return CutCost(
@@ -102,12 +105,29 @@ class Costs:
             self.capacity / per_record_s if per_record_s else float("inf"),
         )
 
+    def of_channel(self, channel: str, cut: Cut) -> StreamCost:
+        """The cost of a channel under `cut`; dead letters are those of the steps on the edge."""
+        if channel == DEAD_LETTERS:
+            letters = [self.steps[step].letters for step in sorted(cut.edge) if step in self.steps]
+            return StreamCost(
+                sum(one.records for one in letters),
+                sum(one.bytes for one in letters),
+                sum(one.encode_s for one in letters),
+            )
+        return self.late if channel == LATE else self.streams[channel]
+
     def _cpu_s(self, step: str) -> float:
         return self.steps[step].cpu_s if step in self.steps else 0.0
 
     def per_s(self, total: float) -> float:
         """What `total` of the measurement is per second; 0 where no time passed."""
         return total / self.seconds if self.seconds else 0.0
+
+    def span(self, graph: Graph) -> str:
+        """The span of time that all rates of this measurement are told in: at least one record is born in
+        it.
+        """
+        return span_of(self.per_s(sum(self.steps[source.id].records for source in graph.sources())))
 
     def compare(self, graph: Graph, cuts: Iterable[Cut]) -> list[CutCost]:
         """The cost of each cut, fewest bytes first; of equal ones that with most on the edge."""
@@ -132,24 +152,28 @@ class Costs:
 
 
 def crossing_streams(graph: Graph, cut: Cut) -> list[str]:
-    """The steps on the edge whose output is read in the cloud, in topological order."""
+    """The steps whose output is read on the other tier, up or down, in topological order."""
     return [
         step.id
         for step in graph.steps
-        if step.id in cut.edge and any(below.id not in cut.edge for below in graph.consumers(step.id))
+        if any((below.id in cut.edge) is not (step.id in cut.edge) for below in graph.consumers(step.id))
     ]
 
 
-_SPANS_S = (("s", 1), ("min", 60), ("h", 3_600), ("day", 86_400), ("year", 31_557_600))
+SPANS_S = {"s": 1, "min": 60, "h": 3_600, "day": 86_400, "year": 31_557_600}
+"""Spans of time that rates are told in, seconds."""
 
 
-def rate(per_s: float, unit: str = "") -> str:
-    """So many a second, or a minute, an hour, a day, a year: the first that makes it 1 or more.
+def span_of(per_s: float) -> str:
+    """The span of time in which so much a second is 1 or more: `s`, `min`, `h`, `day` or `year`."""
+    return next((name for name, seconds in SPANS_S.items() if per_s * seconds >= 1), "s")
 
-    >>> rate(0.0002, "B")
+
+def rate(per_s: float, unit: str, span: str) -> str:
+    """So many `unit` in each `span`, for people.
+
+    >>> rate(0.0002, "B", "day")
     '17.3 B/day'
     """
-    span, seconds = next((one for one in _SPANS_S if per_s * one[1] >= 1), _SPANS_S[0])
-    amount = per_s * seconds
-    text = f"{amount:,.0f}" if amount >= 100 else f"{amount:.3g}"
-    return f"{text} {unit}/{span}" if unit else f"{text}/{span}"
+    amount = per_s * SPANS_S[span]
+    return f"{amount:,.0f} {unit}/{span}" if amount >= 100 else f"{amount:.3g} {unit}/{span}"

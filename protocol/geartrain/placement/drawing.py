@@ -168,7 +168,10 @@ def _channel(plan: Plan, step: Step, name: str, row: int, costs: Costs | None) -
     lines = [_short(text)]
     if costs is not None and step.id in costs.streams:
         stream = costs.streams[step.id]
-        lines.append(f"{rate(costs.per_s(stream.records))} records, {stream.bytes_per_record:.2f} B a record")
+        lines.append(
+            f"{rate(costs.per_s(stream.records), 'records', costs.span(plan.graph))}, "
+            f"{stream.bytes_per_record:.2f} B each"
+        )
     fields = ", ".join(f"{f.name}: {f.type_name}" for f in derive(step.out).fields)
     return _Node(name, "channel", row, tuple(lines), f"{text}: {fields}")
 

@@ -20,6 +20,7 @@ from geartrain.letters import Letter, to_batch
 from geartrain.operators.operator import Plain, Running, Services, Stoppable, Transform
 from geartrain.operators.source import SourceOperator
 from geartrain.placement.cost import Costs, StepCost, StreamCost
+from geartrain.placement.reasons import is_untyped
 from geartrain.ports import Clock, Randomness
 from geartrain.runtime.fragment import Fragment, Output
 from geartrain.runtime.splits import SplitTracker
@@ -44,6 +45,8 @@ class StreamMeter:
         self._codec, self._cpu_time = RowCodec(kind), cpu_time
         self._waiting = Batch([], [], [], [], [])
         self._cost = StreamCost()
+        fields = self._codec.schema.fields
+        self._untyped = [index for index, one in enumerate(fields) if is_untyped(one)]
 
     def add(self, batch: Batch) -> None:
         """Take rows; every 256 of them are a batch."""
@@ -88,6 +91,7 @@ class StreamMeter:
             cost.bytes + size,
             cost.encode_s + took_s,
             cost.too_large + too_large,
+            cost.untyped_bytes + sum(len(x) for i in self._untyped for x in columns[i] if x is not None),
         )
 
 

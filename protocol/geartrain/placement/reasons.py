@@ -1,0 +1,99 @@
+"""Why a measured plan is as it is, and what in it deserves a second look, in sentences for people.
+
+Beside the planner, for `gear plan`. A rule or a pin decides first; where both tiers are legal, the reason is
+what the other tier would have cost.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from geartrain.graph import Graph, Step
+from geartrain.placement.cost import NEAR_LEAST, Costs, CutCost, rate
+from geartrain.placement.cuts import Cut
+from geartrain.placement.plan import Plan
+from geartrain.schema import Field, derive
+
+_UNTYPED = re.compile(r"\b(Any|list|dict|tuple)\b(?![\[:])")
+
+
+def is_untyped(field: Field) -> bool:
+    """Whether a field says nothing of what it holds: `Any`, or a list, dict or tuple of who knows what."""
+    return field.logical.startswith("nested(") and _UNTYPED.search(field.logical) is not None
+
+
+def reasons(plan: Plan, costs: Costs, compared: Sequence[CutCost]) -> dict[str, str]:
+    """Why each step stands where it stands in a plan that was chosen by cost; `compared`: all legal cuts."""
+    chosen = costs.of_cut(plan.graph, plan.cut)
+    return {step.id: _reason(plan, step, chosen, compared, costs) for step in plan.graph.steps}
+
+
+def _reason(plan: Plan, step: Step, chosen: CutCost, compared: Sequence[CutCost], costs: Costs) -> str:
+    on_edge = step.id in plan.cut.edge
+    others = [one for one in compared if (step.id in one.cut.edge) is not on_edge]
+    if step.tier is not None or not others:
+        return plan.reason(step)
+    capacity, span = costs.capacity, costs.span(plan.graph)
+    here, there = ("edge", "cloud") if on_edge else ("cloud", "edge")
+    able = [one for one in others if one.cpu_share <= capacity]
+    if not able:
+        least = min(one.cpu_share for one in others)
+        return f"cost: {there} would take {least:.2g} of a core or more, above the capacity of {capacity:g}"
+    best = min(able, key=lambda one: one.bytes)
+    size, other = rate(chosen.bytes_per_s, "B", span), rate(best.bytes_per_s, "B", span)
+    sizes = f"{here} {size}, {there} at least {other}"
+    if best.bytes <= chosen.bytes * (1 + NEAR_LEAST) and chosen.bytes <= best.bytes * (1 + NEAR_LEAST):
+        return f"cost: {sizes}: within 5 %, so as many steps as possible on the edge"
+    return f"cost: {sizes}"
+
+
+def warnings(plan: Plan, costs: Costs | None = None) -> list[str]:
+    """What of a plan deserves a second look: one sentence each."""
+    found = [text for step in plan.graph.steps for text in _of_step(plan.graph, step, costs)]
+    for channel in plan.channels:
+        fields = [field.name for field in derive(channel.kind).fields if is_untyped(field)]
+        if fields:
+            found.append(_untyped(channel.id, fields, costs))
+    if costs is not None and costs.of_cut(plan.graph, plan.cut).cpu_share > costs.capacity:
+        share = costs.of_cut(plan.graph, plan.cut).cpu_share
+        found.append(
+            f"this cut takes {share:.2g} of a core of a device, above the capacity of {costs.capacity:g}: "
+            "deal its splits to more devices, or cut higher"
+        )
+    return found
+
+
+def _of_step(graph: Graph, step: Step, costs: Costs | None) -> list[str]:
+    found = []
+    if not step.operator.replayable:
+        found.append(
+            f"step {step.id!r} is not replayable: its results may differ after a restart or under another cut"
+        )
+    if costs is not None:
+        letters = costs.steps[step.id].letters.records if step.id in costs.steps else 0
+        if letters:
+            found.append(f"step {step.id!r} refused {letters:,} records as dead letters")
+        too_large = costs.streams[step.id].too_large if step.id in costs.streams else 0
+        if too_large:
+            found.append(
+                f"{too_large:,} records of {step.id!r} are too large for a batch, and cannot be sent"
+            )
+    return found
+
+
+def _untyped(channel: str, fields: Sequence[str], costs: Costs | None) -> str:
+    names = ", ".join(repr(name) for name in fields)
+    cost = ""
+    if costs is not None and channel in costs.streams and costs.streams[channel].records:
+        stream = costs.streams[channel]
+        each, whole = stream.untyped_bytes / stream.records, stream.bytes_per_record
+        cost = f" ({each:.1f} bytes a record before compression; the whole record has {whole:.1f} after it)"
+    return f"channel {channel!r} says nothing of what is in {names}, sent as msgpack{cost}: declare its type"
+
+
+def cut_name(graph: Graph, cut: Cut) -> str:
+    """What to give to `--cut` for this cut: the lowest steps on the edge, `cloud` for the sources alone."""
+    moved = [s for s in graph.steps if s.id in cut.edge and s.inputs and s.tier != "edge"]
+    lowest = [s.id for s in moved if not any(c.id in cut.edge for c in graph.consumers(s.id))]
+    return ",".join(lowest) or "cloud"
