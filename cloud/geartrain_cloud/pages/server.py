@@ -22,8 +22,8 @@ from aiohttp import web
 
 from geartrain_cloud.broker.ready import LOOPBACK
 from geartrain_cloud.errors import PageError
-from geartrain_cloud.pages.page import Page, Rows
-from geartrain_cloud.sinks import tables as sink_tables
+from geartrain_cloud.pages.page import Page, Tables
+from geartrain_cloud.pages.reader import TableReader
 from geartrain_cloud.sinks.layout import TableError
 
 _LOG = logging.getLogger("geartrain.pages")
@@ -48,7 +48,7 @@ def make_app(page: Page, tables: Path, *, local: bool = True) -> web.Application
     files = {path.name: path.read_bytes() for path in sorted(page.static.iterdir()) if path.is_file()}
     for name, content in files.items():
         app.router.add_get("/" if name == "index.html" else f"/{name}", _file(name, content))
-    app.router.add_get("/api/{path:.+}", _api(page, partial(sink_tables.rows, tables, canonical=True)))
+    app.router.add_get("/api/{path:.+}", _api(page, TableReader(tables)))
     return app
 
 
@@ -109,7 +109,7 @@ def _file(name: str, content: bytes) -> Handler:
     return handle
 
 
-def _api(page: Page, rows: Rows) -> Handler:
+def _api(page: Page, rows: Tables) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
         path = [unquote(part) for part in request.rel_url.raw_parts[2:] if part]  # %2F is part of a name
         status, value = await asyncio.to_thread(page.answer, rows, path, dict(request.query))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from datetime import datetime
 from decimal import Decimal
@@ -46,11 +46,7 @@ def rows(
     Raises `TableError` when there is no such file, table or field.
     """
     with closing(_open(path)) as db:
-        found = _fetch(db, path, "SELECT schema FROM _sinks WHERE name = ?", (table,))
-        if not found:
-            listed = ", ".join(sorted(n for (n,) in _fetch(db, path, "SELECT name FROM _sinks"))) or "none"
-            raise TableError(f"there is no table {table!r} in {path}; its tables: {listed}")
-        schema = Schema.from_json(found[0][0])
+        schema, _ = _declared(db, path, table)
         names = [f.name for f in schema.fields]
         if unknown := sorted(set(where or {}) - set(names)):
             raise TableError(f"table {table!r} has no field {unknown[0]!r}; its fields: {', '.join(names)}")
@@ -59,9 +55,63 @@ def rows(
         statement += f"ORDER BY {_list(ORDER_COLUMNS if canonical else (*names, *ORDER_COLUMNS))}"
         held = _fetch(db, path, statement, tuple((where or {}).values()))
     readers = [(f.name, value_reader(f)) for f in schema.fields]
-    return [
-        {n: None if v is None else read(v) for (n, read), v in zip(readers, row, strict=True)} for row in held
-    ]
+    return [_as_json(readers, row) for row in held]
+
+
+def rows_after(
+    path: str | Path, table: str, after: int | None, count_max: int
+) -> tuple[list[dict[str, Any]], int]:
+    """Rows of a table without a key in the order in which they were written, and where that leaves a reader.
+
+    after: what the last call returned, 0 for the first row on, None for the newest rows of the table; at most
+    `count_max` rows. A row that is written later comes later, whatever its event time, so that one who asks
+    again with what he got back misses none and sees none twice. Raises `TableError`, also for a table with a
+    key, whose rows are replaced.
+    """
+    with closing(_open(path)) as db:
+        schema, key = _declared(db, path, table)
+        if key:
+            raise TableError(f"table {table!r} has a key: its rows are replaced and have no order of writing")
+        names = [f.name for f in schema.fields]
+        statement = f"SELECT _rowid_, {_list(names)} FROM {quoted(table)} "  # noqa: S608
+        if after is None:
+            held = _fetch(db, path, f"{statement} ORDER BY _rowid_ DESC LIMIT ?", (count_max,))[::-1]
+        else:
+            held = _fetch(
+                db, path, f"{statement} WHERE _rowid_ > ? ORDER BY _rowid_ LIMIT ?", (after, count_max)
+            )
+    readers = [(f.name, value_reader(f)) for f in schema.fields]
+    return [_as_json(readers, row[1:]) for row in held], held[-1][0] if held else after or 0
+
+
+def counts(path: str | Path, table: str, by: Sequence[str]) -> list[dict[str, Any]]:
+    """How many rows a table has of each combination of the fields `by`, as `count`; sorted by these fields.
+
+    Raises `TableError`.
+    """
+    with closing(_open(path)) as db:
+        schema, _ = _declared(db, path, table)
+        fields = {f.name: f for f in schema.fields}
+        if unknown := sorted(set(by) - set(fields)):
+            raise TableError(f"table {table!r} has no field {unknown[0]!r}; its fields: {', '.join(fields)}")
+        chosen = _list(by)
+        statement = f"SELECT {chosen}, COUNT(*) FROM {quoted(table)} GROUP BY {chosen} ORDER BY {chosen}"  # noqa: S608
+        held = _fetch(db, path, statement)
+    readers = [(name, value_reader(fields[name])) for name in by]
+    return [_as_json(readers, row[:-1]) | {"count": row[-1]} for row in held]
+
+
+def _as_json(readers: Sequence[tuple[str, Callable[[Any], Any]]], row: Sequence[Any]) -> dict[str, Any]:
+    return {n: None if v is None else read(v) for (n, read), v in zip(readers, row, strict=True)}
+
+
+def _declared(db: sqlite3.Connection, path: str | Path, table: str) -> tuple[Schema, tuple[str, ...]]:
+    """The schema and the key of a table."""
+    found = _fetch(db, path, "SELECT schema, key FROM _sinks WHERE name = ?", (table,))
+    if not found:
+        listed = ", ".join(sorted(n for (n,) in _fetch(db, path, "SELECT name FROM _sinks"))) or "none"
+        raise TableError(f"there is no table {table!r} in {path}; its tables: {listed}")
+    return Schema.from_json(found[0][0]), tuple(json.loads(found[0][1]))
 
 
 def json_bytes(rows: Iterable[Mapping[str, Any]]) -> bytes:
