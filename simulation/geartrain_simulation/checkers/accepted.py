@@ -24,8 +24,8 @@ from geartrain_simulation.stores import SpoolBook
 
 Identity = tuple[str, int, bytes]
 """A record's origin, which is unique in its channel: name, number, path."""
-Place = tuple[str, bytes]
-"""(channel, epoch)."""
+Place = tuple[str, bytes, int]
+"""(channel, epoch, seq)."""
 
 
 def identity(row: Row) -> Identity:
@@ -64,7 +64,8 @@ class Accepted:
     def __init__(self, device: str, flow: str, breach: Breach) -> None:
         self.device, self.flow, self._breach = device, flow, breach
         self.channels: dict[str, Taken] = {}
-        self.order: dict[Place, list[Identity]] = {}
+        self.contents: dict[Place, list[list[Identity]]] = {}
+        """What each batch held, in its order: one content, unless the spool was an old one again."""
         self.batches = 0
         self.rows_in_batch_max = 1
         self.may_repeat = False
@@ -126,7 +127,7 @@ class Accepted:
         rows = rows_of(decode_rows(self._schemas[header.channel], header, batch.body))
         self._oldest[epoch, batch.seq] = header.channel, min(row.time for row in rows)
         self.rows_in_batch_max = max(self.rows_in_batch_max, len(rows))
-        taken, order = self.taken(header.channel), self.order.setdefault((header.channel, epoch), [])
+        taken, order = self.taken(header.channel), list[Identity]()
         starts = self._starts.get(epoch, {})
         for row in rows:
             one = identity(row)
@@ -136,6 +137,7 @@ class Accepted:
                 self._breach("one birth", f"{self.device} takes {row} into {header.channel} twice")
             taken.rows[one] = row
             order.append(one)
+        self.contents.setdefault((header.channel, epoch, batch.seq), []).append(order)
         return header
 
     def _go_on(self, epoch: bytes, header: Header) -> None:

@@ -78,20 +78,21 @@ class Balance:
                 seen.add(name)
 
     def _check_order(self, accepted: Accepted, channel: str) -> None:
-        for place, order in accepted.order.items():
-            if place[0] != channel:
-                continue
-            # Backwards: of one that came in again, by a spool that was restored, the first time counts.
-            ranks = {order[rank]: rank for rank in reversed(range(len(order)))}
-            came = [
-                ranks[identity(logged.row)]
-                for one in self._of(accepted.device, channel)
-                if one.entry.epoch == place[1]
-                for logged in one.rows
-                if identity(logged.row) in ranks
-            ]
-            if came != sorted(came):
-                self._breach("in order", f"{accepted.device} {channel}: rows are not in their epoch's order")
+        """Of an epoch the batches come in the order of their seqs, each with its rows as they stood in it.
+
+        A spool that was set back may have made two batches of one seq, of which one is in the log. Both may
+        hold a row, each in an order of its own: steps order the rows of a key, and the keys of one commit
+        follow on each other, which other commits come in a former life than in the next.
+        """
+        where, newest = f"{accepted.device} {channel}", dict[bytes, int]()
+        for one in self._of(accepted.device, channel):
+            epoch, seq = one.entry.epoch, one.entry.seq
+            if seq <= newest.get(epoch, 0):
+                self._breach("in order", f"{where}: batch {seq} comes behind {newest[epoch]} of its epoch")
+            newest[epoch] = seq
+            came = [identity(logged.row) for logged in one.rows]
+            if came not in accepted.contents.get((channel, epoch, seq), ()):
+                self._breach("in order", f"{where}: rows are not in the order of their batch {seq}")
 
     def _equation(self, accepted: Accepted, channel: str, undeclared: int) -> None:
         device, taken = accepted.device, accepted.taken(channel)
