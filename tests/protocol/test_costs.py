@@ -1,0 +1,428 @@
+"""What a cut costs: the measurement against bytes counted in a run of that very cut, and the choice by it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from geartrain import Flow, Record, Table, Task
+from geartrain.adapters.system import SystemClock, SystemRandomness
+from geartrain.batch import Batch
+from geartrain.event_time import END_OF_TIME
+from geartrain.graph import DEAD_LETTERS, LATE, Graph
+from geartrain.loading import load_flow
+from geartrain.operators.source import SourceOperator
+from geartrain.placement import Cut, choose_cut, legal_cuts, make_plan
+from geartrain.placement.cost import Costs, CutCost, StepCost, StreamCost, rate
+from geartrain.placement.measure import BATCH_ROWS, Measurement
+from geartrain.placement.reasons import cut_name, reasons, warnings
+from geartrain.runtime.fragment import Fragment
+from geartrain.runtime.splits import SplitTracker
+from geartrain.schema import ColumnBatch, RowCodec
+from geartrain.source import Poll
+from geartrain.task import Context
+from geartrain.testing import TestingSource
+from geartrain.wire.body import encode_rows
+from geartrain_examples.stocks.data import write_sample
+
+SECOND_US = 1_000_000
+
+
+class VirtualClock:
+    """Moves only when somebody sleeps, or as a source says."""
+
+    def __init__(self) -> None:
+        self.s = 1_000.0
+
+    def now_us(self) -> int:
+        return int(self.s * 1e6)
+
+    def monotonic_s(self) -> float:
+        return self.s
+
+    async def sleep(self, seconds: float) -> None:
+        self.s += seconds
+
+
+def measured(graph: Graph, seconds: float = 60.0, **options: Any) -> Costs:
+    clock = options.pop("clock", None) or SystemClock()
+    options.setdefault("cpu_time", lambda: 0.0)
+    return asyncio.run(Measurement(graph, clock=clock, randomness=SystemRandomness(), **options).run(seconds))
+
+
+# What a cut weighs, counted in a run of it
+
+
+def sent_over(graph: Graph, cut: Cut) -> dict[str, int]:
+    """By channel, the bytes that a device sends which runs the edge's steps of `cut` and nothing else."""
+    plan = make_plan(graph, sorted(cut.edge))
+    assert plan.cut == cut
+    rows = asyncio.run(_edge(plan.graph, plan.edge))
+    return {c.id: encoded(c.kind, rows.get(c.id, [])) for c in plan.channels}
+
+
+async def _edge(graph: Graph, steps: tuple[str, ...]) -> Mapping[str, list[Batch]]:
+    fragment = Fragment(graph, steps)
+    splits = [
+        (SplitTracker(step.id, split.name, split.out_of_orderness_us, None), split)
+        for step in graph.sources()
+        if isinstance(step.operator, SourceOperator)
+        for split in step.operator.source.open("local", step.id, step.out)
+    ]
+    found: dict[str, list[Batch]] = {}
+    while any(not tracker.progress.ended for tracker, _ in splits):
+        for tracker, split in splits:
+            if tracker.progress.ended:
+                continue
+            batch, late, rejected = tracker.observe(await split.read(tracker.progress.position, BATCH_ROWS))
+            for letter in rejected:
+                fragment.reject(letter)
+            for letter in late:
+                fragment.divert_late(letter)
+            fragment.feed(tracker.step, batch)
+            for step in graph.sources():
+                marks = [t.watermark for t, _ in splits if t.step == step.id]
+                fragment.advance(step.id, min(marks, default=END_OF_TIME))
+            for channel, batches in fragment.take().batches.items():
+                found.setdefault(channel, []).extend(batches)
+    return found
+
+
+def encoded(kind: Any, batches: list[Batch]) -> int:
+    codec, size = RowCodec(kind), 0
+    rows = [
+        (batch.values[i], batch.times[i], (o := batch.origin(i)).name, o.number, o.path)
+        for batch in batches
+        for i in range(len(batch))
+    ]
+    for start in range(0, len(rows), BATCH_ROWS):
+        values, times, names, numbers, paths = map(list, zip(*rows[start : start + BATCH_ROWS], strict=True))
+        columns = ColumnBatch(codec.to_columns(values), times, names, numbers, paths)
+        size += len(encode_rows(codec.schema, columns).body)
+    return size
+
+
+class Reading(Record):
+    sensor: str
+    value: float
+
+
+def checked(reading: Reading) -> Reading:
+    if reading.value < 0:
+        raise ValueError("below zero")
+    return Reading(reading.sensor, round(reading.value, 1))
+
+
+def readings(count: int = 1_000) -> list[tuple[int, Reading]]:
+    return [(n * SECOND_US, Reading(f"s{n % 7}", n * 37 % 101 / 3 if n % 50 else -1.0)) for n in range(count)]
+
+
+def thermometers(items: list[Any] | None = None) -> Flow:
+    flow = Flow("thermometers")
+    source = TestingSource[Reading](items=readings() if items is None else items)
+    raw = flow.source("raw", source, out=Reading, partitioned_by="sensor")
+    good = raw.map(checked, keeps=("sensor",))
+    good.filter(lambda r: r.value > 20, name="warm").sink("hot", Table("hot"))
+    good.key_by("sensor").reduce("highest", max_of).sink("peaks", Table("peaks"))
+    return flow
+
+
+def max_of(left: Reading, right: Reading) -> Reading:
+    return left if left.value >= right.value else right
+
+
+EXAMPLES: dict[str, dict[str, dict[str, Any]]] = {
+    "stocks": {},
+    "wordcount": {"lines": {"records": 2_000}},
+    "complexdag": {},
+    "sol": {"light": {"records": 3_000}},
+    "sensors": {},
+}
+
+
+def example(name: str, folder: Path) -> Graph:
+    options = EXAMPLES[name]
+    if name == "stocks":
+        write_sample(folder / "prices.csv")
+        options = {"quotes": {"path": str(folder / "prices.csv")}}
+    return load_flow(f"geartrain_examples.{name}.flow:flow").graph().with_options(options)
+
+
+def test_every_cut_weighs_what_a_run_of_it_sends() -> None:
+    graph = thermometers([*readings(), (0, Reading("s1", 3.0))]).graph()
+    costs = measured(graph)
+    cuts = legal_cuts(graph)
+    assert len(cuts) > 5
+    for cut in cuts:
+        sent = sent_over(graph, cut)
+        assert {c: costs.of_channel(c, cut).bytes for c in sent} == sent
+        assert costs.of_cut(graph, cut).bytes == sum(sent.values())
+    assert costs.late.records == 1
+    assert costs.steps["checked"].letters.records == 20
+    refused = costs.of_channel(DEAD_LETTERS, Cut(frozenset({"raw"})))
+    assert refused.records == 0, "what the cloud refuses crosses no link"
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_auto_is_within_5_percent_of_the_best_cut_found_by_trying_all(name: str, tmp_path: Path) -> None:
+    graph = example(name, tmp_path)
+    costs = measured(graph)
+    assert costs.ended
+    tried = {cut: sum(sent_over(graph, cut).values()) for cut in legal_cuts(graph)}
+    for cut, size in tried.items():
+        assert costs.of_cut(graph, cut).bytes == size
+    chosen = choose_cut(graph, "auto", costs)
+    assert tried[chosen] <= min(tried.values()) * 1.05
+    near = [cut for cut, size in tried.items() if size <= min(tried.values()) * 1.05]
+    assert len(chosen.edge) == max(len(cut.edge) for cut in near)
+
+
+# The choice
+
+
+def graph_of_three() -> Graph:
+    flow = Flow("three")
+    a = flow.source("a", TestingSource[Reading](), out=Reading)
+    b = a.map(checked, name="b")
+    b.filter(lambda r: r.value > 0, name="c").sink("s", Table("t"))
+    return flow.graph()
+
+
+def costs_of(sizes: Mapping[str, int], cpu_s: Mapping[str, float], capacity: float = 0.5) -> Costs:
+    """A measurement of 100 s in which streams had `sizes` bytes and steps took `cpu_s`."""
+    streams = {step: StreamCost(100, size) for step, size in sizes.items()}
+    steps = {step: StepCost(100, cpu_s.get(step, 0.0)) for step in (*sizes, "s")}
+    return Costs(100.0, True, 100.0, True, streams, steps, capacity=capacity)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "cpu_s", "chosen"),
+    [
+        ((1_000, 500, 100), (1, 1, 1), "abc"),
+        ((100, 500, 1_000), (1, 1, 1), "a"),
+        ((100, 104, 105), (1, 1, 1), "abc"),  # as good within 5 %: as much as possible on the edge
+        ((100, 104, 106), (1, 1, 1), "ab"),
+        ((1_000, 500, 100), (1, 1, 60), "ab"),  # 62 s of 100 s are above half a core
+        ((1_000, 500, 100), (1, 50, 60), "a"),
+        ((1_000, 500, 100), (60, 50, 60), "a"),  # none is within: that which asks least
+    ],
+)
+def test_the_cheapest_cut_within_capacity_is_chosen(
+    sizes: tuple[int, ...], cpu_s: tuple[float, ...], chosen: str
+) -> None:
+    graph = graph_of_three()
+    costs = costs_of(dict(zip("abc", sizes, strict=True)), dict(zip("abc", cpu_s, strict=True)))
+    assert choose_cut(graph, "auto", costs).edge == set(chosen)
+    assert choose_cut(graph, "cloud", costs).edge == {"a"}, "what is asked for by name is not weighed"
+    assert make_plan(graph, "auto", costs).cut.edge == set(chosen)
+
+
+def test_pins_are_kept_whatever_they_cost() -> None:
+    flow = Flow("pinned")
+    a = flow.source("a", TestingSource[Reading](), out=Reading)
+    a.map(checked, name="b").at("edge").filter(lambda r: r.value > 0, name="c").sink("s", Table("t"))
+    graph = flow.graph()
+    assert choose_cut(graph, "auto", costs_of({"a": 1, "b": 900, "c": 800}, {})).edge == {"a", "b", "c"}
+    flow.pin("b", "cloud")
+    assert choose_cut(flow.graph(), "auto", costs_of({"a": 900, "b": 9, "c": 1}, {})).edge == {"a"}
+
+
+def test_capacity_is_a_share_of_a_core_and_says_how_many_records_it_takes() -> None:
+    graph, costs = graph_of_three(), costs_of({"a": 1_000, "b": 500, "c": 100}, {"a": 1, "b": 4, "c": 15})
+    cost = costs.of_cut(graph, Cut(frozenset("abc")))
+    assert cost == CutCost(Cut(frozenset("abc")), 100, 1.0, 0.2, 2.5)
+    assert costs.of_cut(graph, Cut(frozenset("a"))).records_per_s_max == 50.0
+    assert [one.bytes for one in costs.compare(graph, legal_cuts(graph))] == [100, 500, 1_000]
+
+
+def test_each_step_says_what_the_other_tier_would_have_cost() -> None:
+    graph = graph_of_three()
+    costs = costs_of({"a": 1_000, "b": 500, "c": 100}, {"a": 1, "b": 4, "c": 60})
+    plan = make_plan(graph, "auto", costs)
+    assert reasons(plan, costs, costs.compare(graph, legal_cuts(graph))) == {
+        "a": "rule 1: a source bound to devices",
+        "b": "cost: edge 5 B/s, cloud at least 10 B/s",
+        "c": "cost: edge would take 0.65 of a core or more, above the capacity of 0.5",
+        "s": "rule 1: a table is a store of the cloud",
+    }
+    even = costs_of({"a": 100, "b": 104, "c": 104}, {})
+    why = reasons(make_plan(graph, "auto", even), even, even.compare(graph, legal_cuts(graph)))
+    assert why["c"].endswith("within 5 %, so as many steps as possible on the edge")
+
+
+def test_a_cut_has_the_name_that_asks_for_it() -> None:
+    graph = thermometers().graph()
+    for cut in legal_cuts(graph):
+        assert choose_cut(graph, cut_name(graph, cut)) == cut
+
+
+@pytest.mark.parametrize(
+    ("per_s", "span", "text"),
+    [(12.345, "s", "12.3 B/s"), (1234.5, "s", "1,234 B/s"), (0.0002, "day", "17.3 B/day"), (0, "s", "0 B/s")],
+)
+def test_rates_are_told_so_that_they_can_be_read(per_s: float, span: str, text: str) -> None:
+    assert rate(per_s, "B", span) == text
+
+
+# The measurement
+
+
+class Endless(TestingSource[Reading]):
+    """A record for every 100 ms of a clock, for ever."""
+
+    bounded = False
+    clock: Any = None
+
+    def open(self, device: str, step: str, out: type[Reading]) -> Any:
+        return [_EndlessSplit(self.clock)]
+
+
+class _EndlessSplit:
+    name = "endless"
+    out_of_orderness_us = 0
+    live_clock = True
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self._clock, self._began_s = clock, clock.s
+
+    async def read(self, position: int, limit: int) -> Poll:
+        due = min(position + limit, int((self._clock.s - self._began_s) * 10))
+        numbers = range(position, due)
+        times = [int((self._began_s + n / 10) * 1e6) for n in numbers]
+        return Poll([Reading("s", n) for n in numbers], times, list(numbers), max(position, due))
+
+    async def close(self) -> None:
+        """Nothing to release."""
+
+
+def test_a_live_source_is_measured_for_its_time_at_its_own_pace() -> None:
+    clock, flow = VirtualClock(), Flow("live")
+    source = Endless(clock=clock)
+    flow.source("raw", source, out=Reading).map(checked).sink("all", Table("all"))
+    costs = measured(flow.graph(), 20.0, clock=clock)
+    assert (costs.paced, costs.ended) == (True, False)
+    assert 20.0 <= costs.wall_s < 20.1
+    assert costs.seconds == costs.wall_s
+    assert costs.steps["raw"].records in (199, 200)
+    assert costs.per_s(costs.streams["checked"].records) == pytest.approx(10, rel=0.02)
+
+
+def test_a_file_that_is_read_at_once_has_the_rate_of_its_event_times() -> None:
+    costs = measured(thermometers().graph())
+    assert (costs.paced, costs.ended) == (False, True)
+    assert costs.seconds == pytest.approx(999 * 1_000 / 1_000)
+    assert costs.per_s(costs.steps["raw"].records) == pytest.approx(1_000 / 999)
+
+
+class Slow(TestingSource[Reading]):
+    """Takes a second of a clock for 10 records."""
+
+    clock: Any = None
+
+    def open(self, device: str, step: str, out: type[Reading]) -> Any:
+        (split,) = super().open(device, step, out)
+        read, clock = split.read, self.clock
+
+        async def slowly(position: int, limit: int) -> Poll:
+            clock.s += 1.0
+            return await read(position, 10)
+
+        split.read = slowly  # type: ignore[method-assign]
+        return [split]
+
+
+def test_a_long_file_is_measured_until_the_time_is_over() -> None:
+    clock, flow = VirtualClock(), Flow("slow")
+    flow.source("raw", Slow(items=readings(), clock=clock), out=Reading).sink("all", Table("all"))
+    costs = measured(flow.graph(), 5.0, clock=clock)
+    assert (costs.steps["raw"].records, costs.ended, costs.paced) == (50, False, False)
+
+
+def test_the_time_of_a_step_is_its_own() -> None:
+    ticks = [0.0]
+
+    def slow(reading: Reading) -> Reading:
+        ticks[0] += 0.5
+        return reading
+
+    def quick(reading: Reading) -> Reading:
+        ticks[0] += 0.01
+        return reading
+
+    flow = Flow("times")
+    raw = flow.source("raw", TestingSource[Reading](items=readings(100)), out=Reading)
+    raw.map(slow).map(quick).sink("all", Table("all"))
+    costs = measured(flow.graph(), cpu_time=lambda: ticks[0])
+    assert costs.steps["slow"].cpu_s == pytest.approx(50)
+    assert costs.steps["quick"].cpu_s == pytest.approx(1)
+    assert costs.steps["quick"].cpu_us_per_record == pytest.approx(10_000)
+    assert costs.steps["raw"].cpu_s == pytest.approx(0)
+
+
+class AtTheEnd(Task[Reading, Reading]):
+    def on_next(self, value: Reading, ctx: Context[Reading, Any]) -> None:
+        ctx.notify_at(ctx.event_time + 3_600 * SECOND_US)
+
+    def on_notify(self, time: int, ctx: Context[Reading, Any]) -> None:
+        ctx.emit(Reading(str(ctx.key), 0.0))
+
+
+def test_what_waits_for_its_time_when_the_measurement_is_over_is_counted() -> None:
+    clock, flow = VirtualClock(), Flow("timers")
+    raw = flow.source("raw", Slow(items=readings(), clock=clock), out=Reading)
+    raw.key_by("sensor").process("later", AtTheEnd()).sink("all", Table("all"))
+    costs = measured(flow.graph(), 3.0, clock=clock)
+    assert (costs.steps["raw"].records, costs.streams["later"].records, costs.ended) == (30, 30, False)
+
+
+class Blob(Record):
+    body: bytes
+    more: Any = None
+
+
+def test_records_too_large_for_a_batch_are_told() -> None:
+    items = [(n, Blob(bytes(10))) for n in range(5)]
+    items[3] = (3, Blob(bytes(300_000)))
+    flow = Flow("blobs")
+    flow.source("raw", TestingSource[Blob](items=items), out=Blob).sink("all", Table("all"))
+    costs = measured(flow.graph())
+    assert (costs.streams["raw"].records, costs.streams["raw"].too_large) == (5, 1)
+    told = warnings(make_plan(flow.graph()), costs)
+    assert "1 records of 'raw' are too large for a batch, and cannot be sent" in told
+
+
+class Roll(Task[Reading, float]):
+    replayable = False
+
+    def on_next(self, value: Reading, ctx: Context[float, Any]) -> None:
+        ctx.emit(value.value)
+
+
+def test_untyped_channels_and_steps_that_are_not_replayable_are_warned_of() -> None:
+    flow = Flow("careless")
+    source = TestingSource[Blob](items=[(n, Blob(b"x", {"n": n})) for n in range(100)])
+    flow.source("raw", source, out=Blob).sink("all", Table("all"))
+    raw = flow.source("others", TestingSource[Reading](items=readings(10)), out=Reading)
+    raw.key_by("sensor").process("roll", Roll()).sink("rolls", Table("rolls"))
+    assert warnings(make_plan(flow.graph())) == [
+        "step 'roll' is not replayable: its results may differ after a restart or under another cut",
+        "channel 'raw' says nothing of what is in 'more', sent as msgpack: declare its type",
+    ]
+    costs = measured(flow.graph())
+    plan = make_plan(flow.graph())
+    (untyped,) = [text for text in warnings(plan, replace(costs, capacity=9.0)) if "msgpack" in text]
+    assert "(4.0 bytes a record before compression; the whole record has " in untyped
+    over = warnings(make_plan(graph_of_three()), costs_of({"a": 1, "b": 1, "c": 1}, {"b": 70}))
+    assert over[-1].startswith("this cut takes 0.7 of a core of a device, above the capacity of 0.5")
+
+
+def test_only_the_streams_that_are_asked_for_are_weighed() -> None:
+    graph = thermometers().graph()
+    costs = measured(graph, streams=["raw"])
+    assert set(costs.streams) == {"raw"}
+    assert costs.of_channel(LATE, Cut(frozenset({"raw"}))).bytes == 0
