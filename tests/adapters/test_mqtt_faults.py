@@ -106,6 +106,21 @@ def test_silent_broker_is_given_up_and_its_socket_closed() -> None:
     run(test, connack=None)
 
 
+def test_connection_that_is_reset_before_the_answer_is_given_up_at_once() -> None:
+    async def test(broker: ScriptedBroker) -> None:
+        async def reset() -> None:
+            await until(lambda: bool(broker.seen))
+            broker.cut()
+
+        cutting = asyncio.create_task(reset())
+        with pytest.raises(NetError, match="closed before the broker answered"):
+            async with net_of(broker, reply_timeout_s=1_000).connect("agent"):
+                raise AssertionError
+        await cutting
+
+    run(test, connack=None)
+
+
 def test_connect_that_is_cancelled_leaves_no_socket_behind() -> None:
     async def test(broker: ScriptedBroker) -> None:
         net = net_of(broker, reply_timeout_s=0.5)

@@ -243,9 +243,32 @@ class _Client(aiomqtt.Client):
 
     def _hang_up_early(self) -> None:
         self.hang_up()
+        self._fail_connect("it was given up")
+
+    def _on_disconnect(self, client: Any, userdata: Any, flags: Any, reason_code: Any, *rest: Any) -> None:
+        # aiomqtt would wait for the answer to the connect to its end, though none can come any more.
+        self._fail_connect(f"the connection was closed before the broker answered: {reason_code}")
+        super()._on_disconnect(client, userdata, flags, reason_code, *rest)
+
+    def _fail_connect(self, why: str) -> None:
         if not self._connected.done():
-            self._connected.set_exception(aiomqtt.MqttError("it was given up"))
+            self._connected.set_exception(aiomqtt.MqttError(why))
             self._connected.exception()  # whoever waited may be gone: it is no error that nobody hears of it
+
+    def _on_socket_register_write(self, client: Any, userdata: Any, sock: Any) -> None:
+        # aiomqtt has the loop watch a descriptor that may be closed, or of another socket, by then.
+        self._loop.call_soon_threadsafe(self._watch_writes, client, sock)
+
+    def _watch_writes(self, client: Any, sock: Any) -> None:
+        if sock.fileno() >= 0:
+            self._loop.add_writer(sock.fileno(), self._write, client)
+
+    def _write(self, client: Any) -> None:
+        try:
+            client.loop_write()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the connection is broken
+            if not self._disconnected.done():
+                self._disconnected.set_exception(error)
 
     @property
     def lost(self) -> asyncio.Future[None]:
