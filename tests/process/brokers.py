@@ -26,6 +26,11 @@ class Mosquitto:
         self._kept = folder / "broker"
         self._kept.mkdir(parents=True, exist_ok=True)
         self._config, self._log = self._kept / "mosquitto.conf", folder / "broker.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self.rewrite(queued_max, packet_bytes_max)
+
+    def rewrite(self, queued_max: int = 100_000, packet_bytes_max: int = 2 << 20) -> None:
+        """Write the configuration of its next life."""
         self._config.write_text(
             f"listener {self.port} {HOST}\nallow_anonymous true\nuser root\n"
             f"persistence true\npersistence_location {self._kept}/\nautosave_interval 1\n"
@@ -33,7 +38,6 @@ class Mosquitto:
             f"max_packet_size {packet_bytes_max}\nconnection_messages false\nlog_dest stderr\n",
             encoding="utf-8",
         )
-        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def pid(self) -> int:

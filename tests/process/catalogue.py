@@ -1,0 +1,8 @@
+"""All scenarios of the fault suite: importing this module enters them."""
+
+from __future__ import annotations
+
+from tests.process.registry import SCENARIOS
+from tests.process.scenarios import broker, kills, network
+
+__all__ = ["SCENARIOS", "broker", "kills", "network"]
