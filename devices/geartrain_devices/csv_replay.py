@@ -27,10 +27,11 @@ T = TypeVar("T")
 class CsvReplay(FileReplay[T]):
     """Records of type `T` from the rows of a CSV file, columns matched to fields by name.
 
-    time_column: the column of event times (ISO 8601, UTC where it names no zone); select: the values of
-    partition_column that this device takes, empty for all; others: this device also takes rows whose
-    partition value is missing or cannot be read. An empty text is None in an optional field. A bad row is a
-    dead letter by itself, never an error of the file. The other options are those of `FileReplay`.
+    time_column: the column of event times (ISO 8601, UTC where it names no zone; subclasses may read another
+    form, see `moment`); select: the values of partition_column that this device takes, empty for all; others:
+    this device also takes rows whose partition value is missing or cannot be read. An empty text is None in
+    an optional field. A bad row is a dead letter by itself, never an error of the file. The other options are
+    those of `FileReplay`.
     """
 
     time_column: str
@@ -41,6 +42,24 @@ class CsvReplay(FileReplay[T]):
     def check(self, record: T) -> str | None:
         """Why `record` is refused, in a few words, or None where it is sound; subclasses say more."""
         return None
+
+    def moment(self, text: str) -> int:
+        """The event time that a text of the time column means, microseconds; the text is empty where there is
+        no such column. Raises `ValueError` with a sentence.
+        """
+        return parse_moment(text)
+
+    def derived(self, column: str) -> tuple[str, Callable[[str], str]] | None:
+        """What a column follows from where the file lacks it: the name of another column, and a function of
+        its text, which raises `ValueError` with a sentence. None where the file must have it.
+        """
+        return None
+
+    def survey(self, out: type[T]) -> Iterator[tuple[str, int | None]]:
+        """Of each row in turn, whoever takes it: the text of its partition, empty where it has none, and its
+        event time, None where it is no record. Raises `SourceError`.
+        """
+        return _Layout.of(self, out).survey()
 
     def open(self, device: str, step: str, out: type[T]) -> Sequence[Split]:
         """The one split of this device; raises `SourceError` naming the file and column, or the option."""
@@ -53,6 +72,26 @@ class CsvReplay(FileReplay[T]):
 
 
 @dataclass(frozen=True, slots=True)
+class _Column:
+    """Where the text of a column stands in a row, and what is made of it, if anything."""
+
+    index: int
+    derive: Callable[[str], str] | None = None
+
+    @staticmethod
+    def of(source: CsvReplay[Any], header: list[str], name: str) -> _Column:
+        found = None if name in header else source.derived(name)
+        if found is None:
+            return _Column(column_index(source.path, header, name))
+        return _Column(column_index(source.path, header, found[0]), found[1])
+
+    def text(self, fields: list[str]) -> str:
+        """Of a row that is as wide as the header; raises `ValueError` with a sentence."""
+        found = fields[self.index]
+        return found if self.derive is None else self.derive(found)
+
+
+@dataclass(frozen=True, slots=True)
 class _Layout:
     """How a row of one file becomes a record: where each field stands, and what makes it bad."""
 
@@ -61,32 +100,34 @@ class _Layout:
     kind: Any
     schema: Schema
     logicals: tuple[Logical | None, ...]
-    columns: tuple[int, ...]
-    time_index: int
+    columns: tuple[_Column, ...]
+    time_index: int | None
     time_column: str
-    partition_index: int | None
+    partition: _Column | None
     select: frozenset[str]
     others: bool
     check: Callable[[Any], str | None]
+    moment: Callable[[str], int]
 
     @staticmethod
     def of(source: CsvReplay[Any], kind: Any) -> _Layout:
         path, schema = source.path, derive(kind)
         header = read_header(path)
-        partition = column_index(path, header, source.partition_column) if source.select else None
+        partition, time_column = source.partition_column, source.time_column
         return _Layout(
             path,
             len(header),
             kind,
             schema,
             logicals(kind),
-            tuple(column_index(path, header, field.name) for field in schema.fields),
-            column_index(path, header, source.time_column),
-            source.time_column,
-            partition,
+            tuple(_Column.of(source, header, field.name) for field in schema.fields),
+            column_index(path, header, time_column) if time_column else None,
+            time_column,
+            _Column.of(source, header, partition) if partition else None,
             frozenset(source.select),
             source.others,
             source.check,
+            source.moment,
         )
 
     def rows(self) -> Iterator[RecordedRow | None]:
@@ -96,11 +137,29 @@ class _Layout:
             for row in rows:
                 yield self._read(row) if self._mine(row) else None
 
+    def survey(self) -> Iterator[tuple[str, int | None]]:
+        """Partition and event time of each row."""
+        with closing(read_rows(self.path)) as rows:
+            next(rows, None)
+            for row in rows:
+                read = self._read(row)
+                yield self._part(row), None if read.problem else read.time
+
     def _mine(self, row: Row) -> bool:
-        if self.partition_index is None:
+        if not self.select:
             return True
-        value = field_at(row, self.partition_index)
+        value = self._part(row)
         return value in self.select if value else self.others
+
+    def _part(self, row: Row) -> str:
+        """The text of a row's partition, empty where it has none that can be read."""
+        if self.partition is None:
+            return ""
+        text = field_at(row, self.partition.index)
+        try:
+            return text if self.partition.derive is None else self.partition.derive(text)
+        except ValueError:
+            return ""
 
     def _read(self, row: Row) -> RecordedRow:
         time_us: int | None = None
@@ -109,10 +168,12 @@ class _Layout:
                 raise ValueError(row.problem)
             if len(row.fields) != self.width:
                 raise ValueError(f"it has {len(row.fields)} columns and the header {self.width}")
-            time_us = self._time(row.fields[self.time_index])
+            time_us = self._time("" if self.time_index is None else row.fields[self.time_index])
             values = [
-                self._value(field, logical, row.fields[index])
-                for field, logical, index in zip(self.schema.fields, self.logicals, self.columns, strict=True)
+                self._value(field, logical, column, row.fields)
+                for field, logical, column in zip(
+                    self.schema.fields, self.logicals, self.columns, strict=True
+                )
             ]
             problem = self.check(self.record(values))
         except ValueError as error:
@@ -127,7 +188,7 @@ class _Layout:
 
     def _time(self, text: str) -> int:
         try:
-            time_us = parse_moment(text)
+            time_us = self.moment(text)
         except ValueError as error:
             raise ValueError(f"column {self.time_column}: {error}") from None
         if time_us >= END_OF_TIME:
@@ -137,10 +198,10 @@ class _Layout:
         return time_us
 
     @staticmethod
-    def _value(field: Field, logical: Logical | None, text: str) -> Any:
+    def _value(field: Field, logical: Logical | None, column: _Column, fields: list[str]) -> Any:
         """As a column holds it: that is what can be sorted on disk."""
         try:
-            value = parse_field(field, logical, text)
+            value = parse_field(field, logical, column.text(fields))
             return value if logical is None or value is None else logical.lower(value)
         except (ValueError, OverflowError) as error:
             raise ValueError(f"column {field.name}: {error}") from None
