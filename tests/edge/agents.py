@@ -30,7 +30,8 @@ class MortalSpool:
         self._spool: SpoolStore = SqliteSpool(path)
         self._writes, self._after = writes, after
         self.done = 0
-        self.spooled_bytes_max = 0
+        self.on_write: Callable[[], object] = lambda: None
+        """Called before each."""
 
     async def open(self, device: str, flow: str, fresh_epoch: bytes) -> SpoolImage:
         return await self._spool.open(device, flow, fresh_epoch)
@@ -43,6 +44,7 @@ class MortalSpool:
 
     async def _write(self, write: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self.done += 1
+        self.on_write()
         dies = self._writes is not None and self.done >= self._writes
         if dies and not self._after:
             raise KilledError

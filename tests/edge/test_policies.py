@@ -54,7 +54,17 @@ def test_a_bad_network_and_a_full_spool_lose_only_what_is_declared(
     ingest = NaiveIngest(PLAN)
     troubles = Troubles(lose=0.2, double=0.2, delay=0.15, cut=0.05 if seed % 2 else 0.0, seed=seed)
     store = MortalSpool(tmp_path / "spool.sqlite")
-    agent = agent_of(PLAN, store, MemoryNet(ingest, troubles), settings_of(policy), seed)
+    full = False
+
+    def until_it_drops(header: Header) -> bool:
+        """Nothing arrives before the spool was full once, however slow its disk is."""
+        nonlocal full
+        full = full or any(name.startswith(("dropped.", "shed.")) for name in agent.status().counters)
+        return not full
+
+    agent = agent_of(
+        PLAN, store, MemoryNet(ingest, troubles, swallow=until_it_drops), settings_of(policy), seed
+    )
     assert run(agent.run(), 60)
     status = agent.status()
     assert balance(ingest, status.counters) > 0
@@ -140,11 +150,8 @@ def test_the_reserve_is_used_up_and_what_was_dropped_meanwhile_is_still_declared
 
     async def until_full(store: MortalSpool) -> None:
         agent = agent_of(LONG, store, MemoryNet(ingest, swallow=lambda header: blocked), settings)
-        task = asyncio.create_task(agent.run())
-        while not task.done():
-            await asyncio.sleep(0.001)
-            sizes.append(agent.status().spool_bytes)
-        await task
+        store.on_write = lambda: sizes.append(agent.status().spool_bytes)
+        await agent.run()
 
     with pytest.raises(KilledError):
         run(until_full(MortalSpool(path, 100)), 60)

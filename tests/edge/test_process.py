@@ -58,13 +58,13 @@ async def story(host: str, port: int, config: Path, ingest: NaiveIngest) -> None
             for kill in range(1, 4):
                 await until(lambda due=kill * 40: receiving.done() or ingest.seq >= due)  # type: ignore[misc]
                 agent.kill()
-                assert agent.wait(timeout=10) == -9
+                assert agent.wait(timeout=30) == -9
                 agent = start_agent(config)
             await until(lambda: receiving.done() or agent.poll() is not None)
         finally:
             agent.kill()
             receiving.cancel()
-        assert agent.wait(timeout=10) == 0
+        assert agent.wait(timeout=30) == 0
         outcome = await asyncio.gather(receiving, return_exceptions=True)
         assert isinstance(outcome[0], asyncio.CancelledError), outcome
 
@@ -76,14 +76,14 @@ def test_kill_9_in_mid_replay_is_invisible(
     broker = choose_broker(broker_kind, tmp_path)
     process = subprocess.Popen(broker.command)
     try:
-        wait_until_ready(broker.host, broker.port, timeout_s=15)
+        wait_until_ready(broker.host, broker.port, timeout_s=60)
         config = write_config(tmp_path, broker.address)
         plan = read_config(str(config)).plan()
         ingest = NaiveIngest(plan)
-        run(story(broker.host, broker.port, config, ingest), 60.0)
+        run(story(broker.host, broker.port, config, ingest), 120.0)
     finally:
         process.terminate()
-        process.wait(timeout=10)
+        process.wait(timeout=30)
     rows = ingest.sorted_rows()
     assert rows == expected(plan)
     assert len(rows["quotes"]) + len(rows["_dead_letters"]) == ROWS

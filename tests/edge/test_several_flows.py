@@ -7,6 +7,7 @@ import json
 import os
 import signal
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,23 @@ def backlog_of(plan: Plan, path: Path) -> int:
     return int(run(story()))
 
 
+class Inline(Executor):
+    """Runs what it is given at once: a thread that the machine lets wait would leave a flow behind the other
+    for as long, which says nothing of what they wait for by themselves.
+    """
+
+    def __init__(self, *_args: object, **_options: object) -> None:
+        """Takes what a pool of threads takes."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **options: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **options))
+        except Exception as error:  # raised where the future is asked
+            future.set_exception(error)
+        return future
+
+
 def delays(tmp_path: Path, *, is_urgent: bool) -> list[int]:
     """Publishes of the backlog between each ring's commit and its publish."""
     bulk, alarms = make_plan(two_flows.bulk.graph()), make_plan(two_flows.alarms.graph())
@@ -141,6 +159,12 @@ def delays(tmp_path: Path, *, is_urgent: bool) -> list[int]:
     return counts
 
 
+@pytest.fixture
+def _without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("geartrain_edge.spool.ThreadPoolExecutor", Inline)
+
+
+@pytest.mark.usefixtures("_without_threads")
 def test_an_urgent_flow_waits_for_no_backlog(tmp_path: Path) -> None:
     """At most the one publish that was already on its way, however much waits behind it."""
     counts = delays(tmp_path, is_urgent=True)
@@ -148,6 +172,7 @@ def test_an_urgent_flow_waits_for_no_backlog(tmp_path: Path) -> None:
     assert max(counts) <= 1
 
 
+@pytest.mark.usefixtures("_without_threads")
 def test_flows_side_by_side_wait_for_no_more_than_a_window_of_each_other(tmp_path: Path) -> None:
     counts = delays(tmp_path, is_urgent=False)
     print("publishes of the backlog while a ring waited:", counts)

@@ -183,7 +183,7 @@ def test_a_second_process_is_refused(tmp_path: Path) -> None:
         assert "is in use by another agent" in failure(opened(path))
     finally:
         holder.kill()
-        holder.communicate(timeout=10)
+        holder.communicate(timeout=60)
     assert image_of(path).epoch == EPOCH
 
 
@@ -335,7 +335,7 @@ def test_kill_9_in_mid_commit_leaves_whole_commits(tmp_path: Path) -> None:
                 told = int(writer.stdout.readline())
         finally:
             writer.send_signal(signal.SIGKILL)
-            rest, _ = writer.communicate(timeout=10)
+            rest, _ = writer.communicate(timeout=60)
         whole = [int(line) for line in rest.splitlines(keepends=True) if line.endswith("\n")]
         seq = check_whole(path, max([told, *whole]))
     assert seq > 3 * 7 * 6

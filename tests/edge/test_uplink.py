@@ -138,7 +138,7 @@ def test_acks_that_change_nothing_are_counted_and_ignored(tmp_path: Path) -> Non
 
 
 def test_bytes_that_are_no_ack_are_counted_and_ignored(tmp_path: Path) -> None:
-    plan = plan_of(items(80))
+    plan = plan_of(items(1_000))
     ingest = NaiveIngest(plan)
     net = MemoryNet(ingest)
     agent = agent_of(plan, tmp_path / "spool.sqlite", net)
@@ -169,7 +169,7 @@ def test_a_nack_of_a_gap_sends_again_from_there(tmp_path: Path, lost: int) -> No
     plan = plan_of(items(80))
     ingest = NaiveIngest(plan)
     net = MemoryNet(ingest, swallow=swallow)
-    assert run(agent_of(plan, tmp_path / "spool.sqlite", net, replace(SETTINGS, uplink=SLOW)).run(), 5.0)
+    assert run(agent_of(plan, tmp_path / "spool.sqlite", net, replace(SETTINGS, uplink=SLOW)).run())
     assert ingest.gaps > 0
     assert seen.count(lost) == 2
     assert seen[seen.index(lost) + 1 :].count(lost) == 1
@@ -180,9 +180,18 @@ def test_the_timer_sends_all_that_is_unacked_again_and_backs_off(tmp_path: Path)
     plan = plan_of(items(15))
     ingest = NaiveIngest(plan)
     ingest.silent = True
+    nobody = agent_of(plan, tmp_path / "spool.sqlite", MemoryNet(ingest, swallow=lambda header: True))
+
+    async def spool_all() -> None:
+        task = asyncio.create_task(nobody.run())
+        await until(lambda: nobody.status().state == "draining")
+        nobody.stop()
+        await task
+
+    run(spool_all())
     net = MemoryNet(ingest)
-    patient = replace(QUICK, resend_ms=300, resend_ms_max=600)  # all is spooled and sent before it fires
-    agent = agent_of(plan, tmp_path / "spool.sqlite", net, replace(SETTINGS, uplink=patient))
+    patient = replace(QUICK, resend_ms=300, resend_ms_max=600)  # all is sent before it fires
+    agent = agent_of(plan, tmp_path / "spool.sqlite", net, replace(SETTINGS, uplink=patient), seed=2)
 
     async def story() -> bool:
         task = asyncio.create_task(agent.run())
@@ -220,7 +229,7 @@ def test_no_more_than_the_window_is_unacked(tmp_path: Path, settings: UplinkSett
 
     async def story() -> bool:
         task = asyncio.create_task(agent.run())
-        await until(lambda: agent.status().ended)
+        await until(lambda: agent.status().ended and len(net.published) >= most)
         await asyncio.sleep(0.05)
         assert [seq for seq, _ in net.published] == list(range(1, most + 1))
         ingest.silent = False
@@ -278,7 +287,7 @@ def test_an_ack_for_what_a_former_life_sent_is_taken(tmp_path: Path) -> None:
     assert run(first()) > 0
     ingest.silent = False  # its answer to the first resend acks the whole of the former life
     again = agent_of(plan, path, MemoryNet(ingest), replace(SETTINGS, uplink=replace(SLOW, window=2)))
-    assert run(again.run(), 5.0)
+    assert run(again.run())
     assert ingest.doubles <= 2
     assert (again.status().spool_bytes, again.status().acked_seq) == (0, ingest.seq)
 
