@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from geartrain.errors import PlacementError
 from geartrain.graph import Graph, Step
 from geartrain.operators.operator import StreamProperties
-from geartrain.operators.sink import DeviceSinkOperator, SinkOperator
+from geartrain.operators.sink import SinkOperator
 from geartrain.placement.down import below_deals, edge_ancestors
 from geartrain.placement.properties import derive_properties
 
@@ -103,7 +103,7 @@ def choose_cut(graph: Graph, wanted: str | Sequence[str] = "auto", costs: Costs 
             if reason is None and (wanted != "cloud" or not step.inputs or step.tier == "edge"):
                 edge |= {step.id}
             elif reason is not None and (step.tier == "edge" or (wanted == "edge" and _may_move(step))):
-                raise _refusal(step, reason)
+                raise _refusal(graph, step, edge, properties)
         if wanted == "cloud":
             edge = _with_ancestors(graph, edge)
         return Cut(edge)
@@ -113,7 +113,7 @@ def choose_cut(graph: Graph, wanted: str | Sequence[str] = "auto", costs: Costs 
         if step.id in edge or step.tier == "edge":
             reason = obstacle(step, edge, properties)
             if reason is not None:
-                raise _refusal(step, reason)
+                raise _refusal(graph, step, edge, properties)
     pinned = frozenset(s.id for s in graph.steps if s.tier == "edge" or not s.inputs)
     return Cut(edge | _with_ancestors(graph, pinned))
 
@@ -127,17 +127,12 @@ def _may_move(step: Step) -> bool:
     return step.out is not None and step.operator.kind != "deal"
 
 
-def _refusal(step: Step, reason: str) -> PlacementError:
-    fix = "leave its tier to the planner"
-    if "not local" in reason:
-        fix = (
-            "declare partitioned_by on its source (below a step with device=: deal by_key, or by the field "
-            'that is its key), or pin it with .at("cloud") and ask for the cut auto '
-            f"(step {step.id!r} then runs there)"
-        )
-    elif isinstance(step.operator, DeviceSinkOperator) and "is in the cloud" in reason:
-        fix = 'end a stream of the devices in it: pin the step before it with .at("edge", device=...)'
-    return PlacementError(f"step {step.id!r} cannot be on the edge ({reason}): {fix}")
+def _refusal(
+    graph: Graph, step: Step, edge: frozenset[str], properties: dict[str, StreamProperties]
+) -> PlacementError:
+    from geartrain.placement.refusals import refusal  # only where something is wrong
+
+    return refusal(graph, step, lambda one: obstacle(one, edge, properties), properties)
 
 
 def _impossible_pin(graph: Graph, properties: dict[str, StreamProperties]) -> PlacementError:
@@ -147,7 +142,7 @@ def _impossible_pin(graph: Graph, properties: dict[str, StreamProperties]) -> Pl
         if reason is None:
             edge |= {step.id}
         elif step.tier == "edge":
-            return _refusal(step, reason)
+            return _refusal(graph, step, edge, properties)
     return PlacementError(
         f"flow {graph.name} has no legal cut: remove its pins one by one to find the one that is in the way"
     )
