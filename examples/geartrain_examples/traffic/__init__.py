@@ -1,1 +1,1 @@
-"""The traffic demo: cameras and loops of a city, over-speed, plates used twice, streets by the minute, and a map."""
+"""The traffic demo: cameras and loops of a city, who drives too fast, and how its streets are, on a map."""
