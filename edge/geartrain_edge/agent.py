@@ -11,6 +11,7 @@ import asyncio
 import logging
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -34,6 +35,10 @@ from geartrain_edge.settings import AgentSettings, Policy
 from geartrain_edge.shedding import Shedder
 from geartrain_edge.status import AgentStatus
 from geartrain_edge.uplink import Effects, Hooks, Uplink
+
+if TYPE_CHECKING:
+    from geartrain_edge.delivering import LineFiles
+    from geartrain_edge.down import Down
 
 _LOG = logging.getLogger("geartrain.agent")
 
@@ -62,6 +67,7 @@ class _Life:
     flip: Flip
     admission: Admission
     greeting: bytes
+    down: Down | None
     welcome: Welcome | None = None
 
 
@@ -85,12 +91,15 @@ class Agent:
         clock: Clock,
         randomness: Randomness,
         precedence: Precedence | None = None,
+        files: LineFiles | None = None,
     ) -> None:
-        """`precedence`: what the agents of one process share, each of which runs another flow."""
+        """`precedence`: what the agents of one process share, each of which runs another flow; `files`: for
+        sinks on the device that write some.
+        """
         self._settings, self._plan = settings, plan
         shared = precedence or Precedence()
         self._turn = shared.turn(plan.graph.name, is_urgent=settings.urgent)
-        self._effects = Effects(store, net, clock, randomness)
+        self._effects, self._files = Effects(store, net, clock, randomness), files
         self._state, self._reason = "starting", ""
         self._stopping, self._stop_asked = False, asyncio.Event()
         self._life: _Life | None = None
@@ -136,12 +145,15 @@ class Agent:
             try:
                 await self._greet(life)
                 async with asyncio.TaskGroup() as group:
-                    uplink = group.create_task(life.uplink.run())
+                    beside = [group.create_task(life.uplink.run())]
+                    if life.down is not None:
+                        await life.down.prepare()
+                        beside.append(group.create_task(life.down.run()))
                     work = group.create_task(self._work(life))
-                    grace = group.create_task(self._give_up(work))
+                    beside.append(group.create_task(self._give_up(work)))
                     await asyncio.wait([work])
-                    uplink.cancel()
-                    grace.cancel()
+                    for task in beside:
+                        task.cancel()
                 life.fragment.close()
             finally:
                 # All of them: a commit that was cancelled on its way may have taken some along.
@@ -173,6 +185,8 @@ class Agent:
         who = Identity(settings.device, plan.graph.name, image.epoch)
         uplink = Uplink(settings.uplink, who, self._effects, backlog, uplink_counters, self._turn)
         shedder = Shedder(who, self._effects.store, backlog, counters, lambda: uplink.acked_seq)
+        down = self._down(image, fragment, counters)
+        uplink.beside = down
         return _Life(
             image,
             intake,
@@ -186,7 +200,17 @@ class Agent:
             Flip.of(image.state.get(FLIP)),
             Admission(settings, backlog, counters, shedder, image.state.get(DECLARED)),
             greeting,
+            down,
         )
+
+    def _down(self, image: SpoolImage, fragment: Fragment, counters: Counters) -> Down | None:
+        """What a flow needs in which something comes down to devices, or ends on them; imported only then."""
+        plan = self._plan
+        if not plan.down and not any(s.id in plan.cut.edge for s in plan.graph.sinks()):
+            return None
+        from geartrain_edge.down import Down
+
+        return Down(self._settings, plan, image.state, fragment, counters, self._effects.clock, self._files)
 
     async def _renew(self, life: _Life, why: str) -> None:
         """Begin a new epoch, because ingest knows another history of this one; raises `AlarmError` for the
@@ -239,6 +263,8 @@ class Agent:
         """Announce the schemas in a fresh epoch; refuse a spool that was begun with others."""
         channels = {channel.id: channel.schema.schema_id for channel in self._plan.channels}
         layout: dict[str, object] = {"steps": list(self._plan.edge), "channels": channels}
+        if self._plan.down:
+            layout["down"] = {channel.id: channel.schema.schema_id for channel in self._plan.down}
         if life.image.last_seq == 0:
             schemas = [life.sealer.announce(life.progress)]
             state = {_LAYOUT: msgspec.json.encode(layout), _HELLO: _FRESH}
@@ -254,7 +280,7 @@ class Agent:
     async def _work(self, life: _Life) -> None:
         """Read and commit until the sources have ended, then wait for the last ack."""
         idle_s = _IDLE_S_MIN
-        while not self._stopping and not life.intake.ended:
+        while not self._stopping and not (life.intake.ended and (life.down is None or life.down.ended)):
             if life.welcome is not None:
                 await self._open(life, life.welcome)
                 continue
@@ -264,7 +290,7 @@ class Agent:
             if await self._commit(life) or rows:
                 idle_s = _IDLE_S_MIN
             else:
-                await self._effects.clock.sleep(idle_s)
+                await (self._effects.clock.sleep(idle_s) if life.down is None else life.down.wait(idle_s))
                 idle_s = min(idle_s * 2, self._settings.idle_ms_max / 1_000)
         self._state = "draining"
         await self._flush(life)
@@ -294,6 +320,9 @@ class Agent:
         """Read until a commit is due: enough rows, enough time, or nothing there."""
         clock, settings, rows = self._effects.clock, self._settings, 0
         due_s = clock.monotonic_s() + settings.interval_ms / 1_000
+        down = None if life.intake.holds else life.down
+        if down is not None and (down.feed(life.backlog.epoch) or not down.has_room):
+            return 0  # committed at once; while the sinks have no room, nothing more is read
         while rows < settings.records_max and not self._stopping:
             came = await life.intake.read(life.fragment, life.counters, settings.records_max - rows)
             rows += came
@@ -308,7 +337,12 @@ class Agent:
         greeting = b""
         async with life.backlog.lock:
             after, admission, sealer = life.intake.progress(), life.admission, life.sealer
-            parts = sealer.encode(admission.thin(life.fragment.take()))
+            down, beside = life.down, dict[tuple[str, bytes], bytes | None]()
+            if down is None:
+                output = life.fragment.take()
+            else:
+                output, beside = down.take(life.backlog.epoch)
+            parts = sealer.encode(admission.thin(output))
             admitted = await admission.admit(parts, sealer.header_bytes)
             batches: list[SpooledBatch] = []
             if admitted.parts or not admission.is_closed:
@@ -316,7 +350,7 @@ class Agent:
             if batches:
                 admission.declared()
             positions = life.intake.moved()
-            state = {**life.fragment.changes(), **admission.state()}
+            state = {**life.fragment.changes(), **admission.state(), **beside}
             if opening is not None:
                 positions.update(opening.positions)
                 # A new epoch that has begun meanwhile has a welcome of its own to come.
@@ -327,6 +361,8 @@ class Agent:
             counters = life.counters.changes() | life.uplink_counters.changes()
             change = SpoolCommit(batches, positions, state, counters, admitted.gaps)
             await self._effects.store.commit(change)
+            if down is not None:
+                down.committed()
             if batches:
                 life.progress = after
             if opening is not None:

@@ -7,3 +7,7 @@ from geartrain.errors import GeartrainError
 
 class AlarmError(GeartrainError):
     """The data centre knows another spool than this one: the agent must neither go on nor be restarted."""
+
+
+class DeliveryError(GeartrainError):
+    """A sink on the device cannot be used."""

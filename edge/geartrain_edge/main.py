@@ -16,6 +16,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from geartrain.adapters.mqtt import AiomqttNet
 from geartrain.adapters.system import SystemClock, SystemRandomness
@@ -27,6 +28,9 @@ from geartrain_edge.errors import AlarmError
 from geartrain_edge.precedence import Precedence
 from geartrain_edge.spool import SqliteSpool
 from geartrain_edge.status import write_status
+
+if TYPE_CHECKING:
+    from geartrain_edge.delivering import LineFiles
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -100,10 +104,20 @@ async def _run(loaded: Sequence[tuple[AgentConfig, Plan]]) -> set[int]:
         for config, plan in loaded:
             net = AiomqttNet(config.host, config.port)
             spool, clock = SqliteSpool(config.spool_file), SystemClock()
-            agent = Agent(config.settings, plan, spool, net, clock, SystemRandomness(), precedence)
+            files = _files(config, plan)
+            agent = Agent(config.settings, plan, spool, net, clock, SystemRandomness(), precedence, files)
             agents.append(agent)
             tasks.append(group.create_task(_run_one(config, agent, net)))
     return {task.result() for task in tasks}
+
+
+def _files(config: AgentConfig, plan: Plan) -> LineFiles | None:
+    """The files of the sinks on this device, imported only where there are sinks."""
+    if not any(step.id in plan.cut.edge for step in plan.graph.sinks()):
+        return None
+    from geartrain_edge.line_files import FolderFiles
+
+    return FolderFiles(config.state)
 
 
 async def _run_one(config: AgentConfig, agent: Agent, net: AiomqttNet) -> int:

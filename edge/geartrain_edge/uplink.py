@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from geartrain.errors import NetError, WireError
 from geartrain.ports import (
@@ -65,6 +66,23 @@ class Hooks:
     hear: Callable[[Welcome], None]
 
 
+class Beside(Protocol):
+    """What else goes over the same connection: the way down."""
+
+    @property
+    def topic(self) -> str:
+        """Where it listens, "" for nowhere."""
+        ...
+
+    def hear(self, payload: bytes) -> None:
+        """Take what came there."""
+        ...
+
+    async def speak(self, connection: Connection) -> None:
+        """Publish what it has to say, forever; raises `NetError`."""
+        ...
+
+
 class Uplink:
     """Runs until it is cancelled, or raises `AlarmError` or `SpoolError`."""
 
@@ -81,6 +99,7 @@ class Uplink:
         self._settings, self._who, self._effects = settings, who, effects
         self._turn = turn or Precedence().turn(who.flow, is_urgent=False)
         self.hooks: Hooks | None = None
+        self.beside: Beside | None = None
         self._backlog, self._counters = backlog, counters
         self._window = Window(effects.store, backlog, settings.window, settings.window_bytes)
         self._up, self._down = up_topic(who.device, who.flow), ack_topic(who.device, who.flow)
@@ -132,6 +151,9 @@ class Uplink:
         client_id = f"gear-{self._who.device}-{self._who.flow}"
         async with self._effects.net.connect(client_id) as connection:
             await connection.subscribe(self._down)
+            beside = self.beside if self.beside is not None and self.beside.topic else None
+            if beside is not None:
+                await connection.subscribe(beside.topic)
             self.connected = True
             self._heard_s = self._progress_s = self._effects.clock.monotonic_s()
             self._resend_s = self._settings.resend_ms / 1_000
@@ -140,6 +162,8 @@ class Uplink:
                 group.create_task(self._send(connection))
                 group.create_task(self._receive(connection))
                 group.create_task(self._watch())
+                if beside is not None:
+                    group.create_task(beside.speak(connection))
 
     async def _send(self, connection: Connection) -> None:
         window = self._window
@@ -206,6 +230,9 @@ class Uplink:
 
     async def _receive(self, connection: Connection) -> None:
         async for incoming in connection.incoming():
+            if self.beside is not None and incoming.topic == self.beside.topic:
+                self.beside.hear(incoming.payload)
+                continue
             control = self._decoded(incoming)
             if control is None:
                 continue

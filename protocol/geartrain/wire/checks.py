@@ -86,7 +86,7 @@ def _check_kind(header: Header) -> None:
         check_digest(header.digest_after)
         if header.count:
             raise WireError(f"gap {seq} counts {header.count} rows in its header")
-    elif header.first_seq or header.digest_after:
+    elif (header.first_seq and kind is not BatchKind.HELLO) or header.digest_after:
         raise WireError(f"batch {seq} is no gap but says what it stands for")
     if header.dropped and (not seq or kind is BatchKind.GAP):
         raise WireError(f"batch {seq} of kind {kind.name} cannot declare dropped rows in its header")
@@ -101,6 +101,8 @@ def _check_ordinal(header: Header) -> None:
         raise WireError(f"batch {header.seq} is no hello but says the how manieth epoch it is of")
     if not 0 <= header.ordinal <= INT64_MAX:
         raise WireError(f"the ordinal of an epoch is never negative and fits 64 bits: {header.ordinal}")
+    if not 0 <= header.first_seq <= INT64_MAX:
+        raise WireError(f"a hello cannot say that batches are held from {header.first_seq} on")
 
 
 def check_gap(dropped: Sequence[tuple[int, str, int]], limits: Limits) -> None:

@@ -1,4 +1,5 @@
-"""The topics of a fleet: `geartrain/v1/<bucket>/<device>/<flow>/up` and `/ack`, and `.../<device>/down`.
+"""The topics of a fleet: `geartrain/v1/<bucket>/<device>/<flow>/up` and `/ack`, `/down` and `/downack` for
+what the cloud sends to a device, and `.../<device>/down` for its control.
 
 A device's bucket is a pure function of its name, so that several ingest processes share a fleet by buckets
 and all of a device's batches reach one of them, in order. Names are plain: none holds a wildcard or a level.
@@ -15,6 +16,7 @@ ROOT = "geartrain/v1"
 BUCKETS = 64
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _UP = re.compile(rf"{ROOT}/([0-9a-f]{{2}})/([^/]*)/([^/]*)/up")
+_DOWNACK = re.compile(rf"{ROOT}/([0-9a-f]{{2}})/([^/]*)/([^/]*)/downack")
 
 
 def check_name(kind: str, name: str) -> str:
@@ -45,6 +47,16 @@ def down_topic(device: str) -> str:
     return f"{ROOT}/{bucket(device)}/{device}/down"
 
 
+def flow_down_topic(device: str, flow: str) -> str:
+    """Where a device gets the batches of a flow that the cloud sends to it; raises `WireError`."""
+    return f"{ROOT}/{bucket(device)}/{device}/{check_name('flow', flow)}/down"
+
+
+def downack_topic(device: str, flow: str) -> str:
+    """Where a device answers them; raises `WireError`."""
+    return f"{ROOT}/{bucket(device)}/{device}/{check_name('flow', flow)}/downack"
+
+
 def up_filter(bucket: str = "+") -> str:
     """The filter of all `up` topics of one bucket (two hexadecimal digits), or of all; raises `WireError`."""
     if bucket != "+" and not (re.fullmatch("[0-9a-f]{2}", bucket) and int(bucket, 16) < BUCKETS):
@@ -54,9 +66,23 @@ def up_filter(bucket: str = "+") -> str:
 
 def parse_up(topic: str) -> tuple[str, str]:
     """(device, flow) of an `up` topic; raises `WireError`, also when the bucket is not the device's."""
-    found = _UP.fullmatch(topic)
+    return _parse(_UP, topic, "send batches to")
+
+
+def downack_filter(flow: str) -> str:
+    """The filter of all `downack` topics of one flow; raises `WireError`."""
+    return f"{ROOT}/+/+/{check_name('flow', flow)}/downack"
+
+
+def parse_downack(topic: str) -> tuple[str, str]:
+    """(device, flow) of a `downack` topic; raises `WireError`, also when the bucket is not the device's."""
+    return _parse(_DOWNACK, topic, "answer the cloud on")
+
+
+def _parse(form: re.Pattern[str], topic: str, what: str) -> tuple[str, str]:
+    found = form.fullmatch(topic)
     if not found:
-        raise WireError(f"topic {topic[:200]!r} is not one that devices send batches to")
+        raise WireError(f"topic {topic[:200]!r} is not one that devices {what}")
     device, flow = check_name("device", found[2]), check_name("flow", found[3])
     if found[1] != bucket(device):
         raise WireError(f"topic {topic[:200]!r}: the bucket of device {device} is {bucket(device)}")

@@ -1,0 +1,9 @@
+"""The errors of the way down that the protocol package has no word for."""
+
+from __future__ import annotations
+
+from geartrain_cloud.sinks.layout import TableError
+
+
+class OutboxError(TableError):
+    """The outbox cannot be opened, read or written."""

@@ -1,0 +1,275 @@
+"""The outbox as a store of micro-batches: rows for devices, dealt, sealed and kept until they are acked.
+
+Last on a record's path inside the cloud, on its way to a device. Spark hands a micro-batch over at least
+once; rows, watermarks and the micro-batch's number are one transaction. Guarantees: what the outbox holds of
+a micro-batch is all of it, once; a row for a device that is not known, or whose outbox is full, is refused
+with the reason and becomes a dead letter.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from geartrain.errors import WireError
+from geartrain.event_time import END_OF_TIME, START_OF_TIME
+from geartrain.operators.conform import describe
+from geartrain.operators.deal import Deal
+from geartrain.ports import Randomness
+from geartrain.schema import ColumnBatch, RowCodec, Schema
+from geartrain.sink import Sink
+from geartrain.wire.envelope import EPOCH_BYTES
+from geartrain_cloud.down.errors import OutboxError
+from geartrain_cloud.down.outbox_file import (
+    INSERT_BATCH,
+    lane_of,
+    new_lane,
+    open_outbox,
+    transaction,
+    translated,
+)
+from geartrain_cloud.down.sealing import Part, parts_of, seal
+from geartrain_cloud.down.store import Lane, OutBatch
+from geartrain_cloud.sinks.rows import take_rows
+from geartrain_cloud.sinks.store import Rows
+
+LANE_BYTES_MAX = 64 << 20
+"""Bytes that wait for one device, beyond which its rows are refused."""
+TICKS_MAX = 64
+"""Batches that wait for one device, beyond which none is added that only lets time pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class DownChannel:
+    """A stream that goes down: how it is dealt, the query that writes it, and whether a step on the device
+    waits for its time.
+    """
+
+    deal: Deal
+    codec: RowCodec
+    query: str
+    is_timed: bool
+
+
+class OutboxWriter:
+    """`Store` over one file. Its methods may be called from several threads."""
+
+    def __init__(
+        self,
+        path: Path,
+        flow: str,
+        channels: Mapping[str, DownChannel],
+        devices: Callable[[], Collection[str]],
+        clock: Callable[[str, Mapping[str, int]], int],
+        randomness: Randomness,
+        lane_bytes_max: int = LANE_BYTES_MAX,
+    ) -> None:
+        """`devices`: those assigned to the flow; `clock`: that of a query at positions, microseconds.
+
+        Raises `OutboxError`.
+        """
+        self._path, self._flow, self._channels = path, flow, dict(channels)
+        self._devices, self._clock, self._randomness = devices, clock, randomness
+        self._lane_bytes_max = lane_bytes_max
+        self._known: frozenset[str] = frozenset()
+        self._lock = threading.Lock()
+        self._database = open_outbox(path, flow)
+
+    def declare(self, sink_id: str, sink: Sink, schema: Schema) -> None:
+        """Nothing is made before the first row."""
+
+    def attach(self, query: str, checkpoint: str, *, has_run: bool) -> None:
+        """Bind a query to its checkpoint; raises `OutboxError` where they do not belong together."""
+        with self._lock, translated(self._path):
+            held = self._held(query)
+            if held is not None and held[1] >= 0 and held[0] != checkpoint:
+                raise OutboxError(
+                    f"the outbox {self._path} holds what query {query!r} wrote, but its checkpoint is not "
+                    "there: bring the checkpoint back, or empty both with --reset"
+                )
+            if has_run and (held is None or held[0] != checkpoint):
+                raise OutboxError(
+                    f"the checkpoint of query {query!r} goes on from an earlier run, but the outbox "
+                    f"{self._path} holds nothing of it: bring the file back, or empty both with --reset"
+                )
+            if held is None or held[0] != checkpoint:
+                with transaction(self._database):
+                    values = (query, checkpoint, -1, "{}")
+                    self._database.execute("INSERT OR REPLACE INTO queries VALUES (?, ?, ?, ?)", values)
+
+    def _held(self, query: str) -> tuple[str, int, str] | None:
+        select = "SELECT checkpoint, batch_id, positions FROM queries WHERE query = ?"
+        found: tuple[str, int, str] | None = self._database.execute(select, (query,)).fetchone()
+        return found
+
+    def refused(self, sink_id: str, rows: ColumnBatch) -> Mapping[int, str]:
+        """The rows that go to no device that is known, whose outbox is full, or which cannot be sent."""
+        channel, refused = self._channels[sink_id], dict[int, str]()
+        full = self._full()
+        for row, name in enumerate(_names(channel, rows)):
+            if isinstance(name, Exception):
+                refused[row] = describe(name)
+            elif not self._is_known(name):
+                refused[row] = (
+                    f"no device {name!r} is assigned to flow {self._flow}: mend what device= says, or assign "
+                    "it"
+                )
+            elif name in full:
+                refused[row] = (
+                    f"device {name!r} does not ack what waits for it, at most {self._lane_bytes_max} bytes"
+                )
+        for row in self._too_large(channel, rows):
+            refused.setdefault(row, "this record is too large to be sent to a device")
+        return refused
+
+    def _is_known(self, device: str) -> bool:
+        if device not in self._known:
+            self._known = frozenset(self._devices())
+        return device in self._known
+
+    def _full(self) -> frozenset[str]:
+        with self._lock, translated(self._path):
+            query = "SELECT device FROM lanes WHERE held_bytes >= ?"
+            found = self._database.execute(query, (self._lane_bytes_max,)).fetchall()
+        return frozenset(device for (device,) in found)
+
+    def _too_large(self, channel: DownChannel, rows: ColumnBatch) -> Iterable[int]:
+        try:
+            list(parts_of("x", channel.codec.schema, rows))
+        except WireError:
+            for row in range(len(rows)):
+                try:
+                    list(parts_of("x", channel.codec.schema, take_rows(rows, [row])))
+                except WireError:
+                    yield row
+
+    def write(self, query: str, batch_id: int, positions: Mapping[str, int], rows: Rows) -> None:
+        """Write a micro-batch, unless it is held; raises `OutboxError`."""
+        clock = self._clock(query, positions)
+        dealt = self._dealt(rows)
+        with self._lock, translated(self._path), transaction(self._database):
+            held = self._held(query)
+            checkpoint, last = ("", -1) if held is None else held[:2]
+            if batch_id <= last:
+                return
+            if batch_id != last + 1:
+                raise OutboxError(
+                    f"query {query!r} brings micro-batch {batch_id}, but the outbox {self._path} holds them "
+                    f"only up to {last}: bring the newer file back, or empty both with --reset"
+                )
+            marks = self._move_clock(query, clock)
+            self._known = frozenset(self._devices())
+            for device in sorted(self._known | dealt.keys()):
+                self._put(device, dealt.get(device, []), marks)
+            ends = json.dumps(dict(positions), sort_keys=True)
+            values = (query, checkpoint, batch_id, ends)
+            self._database.execute("INSERT OR REPLACE INTO queries VALUES (?, ?, ?, ?)", values)
+
+    def _dealt(self, rows: Rows) -> dict[str, list[Part]]:
+        """The parts for each device, channel by channel."""
+        dealt: dict[str, list[Part]] = {}
+        for sink, batches in rows.items():
+            channel, schema = self._channels[sink], self._channels[sink].codec.schema
+            by_device: dict[str, list[ColumnBatch]] = {}
+            for batch in batches:
+                indexes: dict[str, list[int]] = {}
+                for row, name in enumerate(_names(channel, batch)):
+                    if isinstance(name, Exception):
+                        raise OutboxError(f"a row of {sink!r} names a device only now and then: {name}")
+                    indexes.setdefault(name, []).append(row)
+                for device, chosen in indexes.items():
+                    by_device.setdefault(device, []).append(take_rows(batch, chosen))
+            for device, several in by_device.items():
+                dealt.setdefault(device, []).extend(parts_of(sink, schema, _joined(several)))
+        return dealt
+
+    def _move_clock(self, query: str, clock: int) -> dict[str, int]:
+        """The watermark of each channel, now that the query's clock stands there."""
+        for channel, its in self._channels.items():
+            if its.query == query:
+                self._database.execute(
+                    "INSERT INTO watermarks VALUES (?, ?) "
+                    "ON CONFLICT (channel) DO UPDATE SET time = max(time, excluded.time)",
+                    (channel, clock),
+                )
+        found = dict(self._database.execute("SELECT channel, time FROM watermarks").fetchall())
+        return {channel: found.get(channel, START_OF_TIME) for channel in self._channels}
+
+    def _put(self, device: str, parts: Sequence[Part], marks: Mapping[str, int]) -> None:
+        lane = lane_of(self._database, device)
+        if lane is None:
+            lane = new_lane(device, self._randomness.token(EPOCH_BYTES))
+            told: dict[str, int] = {}
+        else:
+            (text,) = self._database.execute("SELECT told FROM lanes WHERE device = ?", (device,)).fetchone()
+            told = json.loads(text)
+        if not parts and not self._is_due(lane, told, marks):
+            return
+        batches = seal(self._flow, lane, parts, told, marks)
+        self._keep(lane, batches, marks)
+
+    def _is_due(self, lane: Lane, told: Mapping[str, int], marks: Mapping[str, int]) -> bool:
+        """Whether a device without rows has to hear that time has passed."""
+        moved = {c for c, mark in marks.items() if mark > told.get(c, START_OF_TIME)}
+        if any(marks[c] == END_OF_TIME for c in moved):
+            return True
+        waiting = lane.last_seq - lane.acked_seq
+        return waiting < TICKS_MAX and any(self._channels[c].is_timed for c in moved)
+
+    def _keep(self, lane: Lane, batches: Sequence[OutBatch], marks: Mapping[str, int]) -> None:
+        rows = [(lane.device, b.seq, b.header, b.body, b.digest, b.count) for b in batches]
+        self._database.executemany(INSERT_BATCH, rows)
+        lane = replace(lane, last_seq=batches[-1].seq, last_digest=batches[-1].digest)
+        size, told = sum(b.size for b in batches), json.dumps(dict(marks), sort_keys=True)
+        beside = (lane.acked_seq, lane.acked_digest, size, told)
+        self._database.execute(
+            "INSERT INTO lanes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (device) DO UPDATE SET "
+            "last_seq = excluded.last_seq, last_digest = excluded.last_digest, "
+            "held_bytes = held_bytes + excluded.held_bytes, told = excluded.told",
+            (lane.device, lane.epoch, lane.ordinal, lane.last_seq, lane.last_digest, *beside),
+        )
+
+    def reset(self) -> None:
+        """Empty it; what devices get from now on is of new epochs."""
+        with self._lock, translated(self._path), transaction(self._database):
+            for table in ("queries", "watermarks", "batches", "lanes"):
+                self._database.execute(f"DELETE FROM {table}")  # noqa: S608 - constants
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._database.close()
+
+
+def _names(channel: DownChannel, rows: ColumnBatch) -> list[str | Exception]:
+    """The device of each row, or why it has none."""
+    found: list[str | Exception] = []
+    for value in _values(channel.codec, rows):
+        try:
+            found.append(channel.deal.device_of(value))
+        except Exception as error:  # noqa: BLE001 - the user's own function
+            found.append(error)
+    return found
+
+
+def _values(codec: RowCodec, rows: ColumnBatch) -> list[Any]:
+    return codec.from_columns([list(column) for column in rows.fields])
+
+
+def _joined(several: Sequence[ColumnBatch]) -> ColumnBatch:
+    if len(several) == 1:
+        return several[0]
+    fields = [
+        [v for part in columns for v in part] for columns in zip(*(b.fields for b in several), strict=True)
+    ]
+    paths = [p for b in several for p in (b.paths if b.paths is not None else [b""] * len(b))]
+    return ColumnBatch(
+        fields,
+        [t for b in several for t in b.times],
+        [n for b in several for n in b.names],
+        [n for b in several for n in b.numbers],
+        paths if any(paths) else None,
+    )
