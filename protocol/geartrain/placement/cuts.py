@@ -96,26 +96,23 @@ def choose_cut(graph: Graph, wanted: str | Sequence[str] = "auto", costs: Costs 
     if wanted == "auto" and costs is not None:
         return costs.cheapest(graph, legal_cuts(graph))
     properties = derive_properties(graph)
-    if isinstance(wanted, str) and wanted in ("auto", "edge", "cloud"):
-        edge: frozenset[str] = frozenset()
-        for step in graph.steps:
-            reason = obstacle(step, edge, properties)
-            if reason is None and (wanted != "cloud" or not step.inputs or step.tier == "edge"):
-                edge |= {step.id}
-            elif reason is not None and (step.tier == "edge" or (wanted == "edge" and _may_move(step))):
-                raise _refusal(graph, step, edge, properties)
-        if wanted == "cloud":
-            edge = _with_ancestors(graph, edge)
-        return Cut(edge)
-    names = wanted.split(",") if isinstance(wanted, str) else list(wanted)
-    edge = _with_ancestors(graph, frozenset(n.strip() for n in names) | below_deals(graph))
+    possible: frozenset[str] = frozenset()
     for step in graph.steps:
-        if step.id in edge or step.tier == "edge":
-            reason = obstacle(step, edge, properties)
-            if reason is not None:
-                raise _refusal(graph, step, edge, properties)
-    pinned = frozenset(s.id for s in graph.steps if s.tier == "edge" or not s.inputs)
-    return Cut(edge | _with_ancestors(graph, pinned))
+        if obstacle(step, possible, properties) is None:
+            possible |= {step.id}
+        elif step.tier == "edge" or (wanted == "edge" and _may_move(step)):
+            raise _refusal(graph, step, possible, properties)
+    if wanted in ("auto", "edge"):
+        return Cut(possible)
+    named = [] if wanted == "cloud" else wanted.split(",") if isinstance(wanted, str) else wanted
+    asked = frozenset(name.strip() for name in named)
+    kept = frozenset(s.id for s in graph.steps if s.tier == "edge" or not s.inputs)
+    edge = _with_ancestors(graph, asked | kept | below_deals(graph))
+    beyond = [s for s in graph.steps if s.id in edge - possible]
+    if beyond:
+        step = next((s for s in beyond if s.id in asked), beyond[0])
+        raise _refusal(graph, step, possible, properties)
+    return Cut(edge)
 
 
 def _with_ancestors(graph: Graph, steps: frozenset[str]) -> frozenset[str]:
