@@ -5,16 +5,27 @@ The one place that knows all stores; a library of one is imported when a sink ne
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
+from geartrain.device_sink import DeviceSink
 from geartrain.graph import Graph
 from geartrain.schema import derive
-from geartrain.sink import ConsoleSink, MqttSink, ParquetTable, PostgresTable
+from geartrain.sink import ConsoleSink, MqttSink, ParquetTable, PostgresTable, Sink
 from geartrain_cloud.sinks.store import Store, Tables
 
 
-def open_tables(graph: Graph, path: Path) -> Tables:
-    """The stores of a flow, every sink declared; raises `TableError`."""
+@dataclass(frozen=True)
+class OutgoingSink(Sink):
+    """The outbox, for a stream that goes down to devices; named as the step that deals it."""
+
+
+def open_tables(graph: Graph, path: Path, outbox: Callable[[], Store] | None = None) -> Tables:
+    """The stores of a flow, every sink declared; raises `TableError`.
+
+    outbox: opens that of a flow in which streams go down to devices.
+    """
     flow = graph.name
 
     def postgres() -> Store:
@@ -37,10 +48,20 @@ def open_tables(graph: Graph, path: Path) -> Tables:
 
         return MqttTopics(flow)
 
-    stores = {PostgresTable: postgres, ParquetTable: parquet, ConsoleSink: console, MqttSink: mqtt}
+    stores: dict[type[Sink], Callable[[], Store]] = {
+        PostgresTable: postgres,
+        ParquetTable: parquet,
+        ConsoleSink: console,
+        MqttSink: mqtt,
+    }
+    if outbox is not None:
+        stores[OutgoingSink] = outbox
     tables = Tables(path, stores)
     for step in graph.sinks():
         sink = getattr(step.operator, "table", None)
-        if sink is not None:
+        if sink is not None and not isinstance(sink, DeviceSink):
             tables.declare(step.id, sink, derive(graph[step.inputs[0].step].out))
+    for step in graph.steps:
+        if step.operator.kind == "deal":
+            tables.declare(step.id, OutgoingSink(step.id), derive(step.out))
     return tables

@@ -39,7 +39,7 @@ class Query:
 
     channels: what it reads, and the Python type of each one's records; direct: sinks that take a channel as
     it is; stages: its steps; owned: steps whose dead letters it hands out, and channels whose unreadable rows
-    it reports; sinks: where its rows go, system sinks included.
+    it reports; sinks: where its rows go, system sinks and the streams that go down to devices included.
     """
 
     name: str
@@ -66,11 +66,13 @@ def compile_queries(plan: Plan) -> tuple[Query, ...]:
     graph, cloud = plan.graph, frozenset(plan.cloud)
     numbers = stage_numbers(graph, cloud)
     # A step whose output nobody reads runs as well: on a device it would, and its dead letters count.
-    ends = [s.id for s in graph.steps if s.id in cloud and not graph.consumers(s.id)]
+    deals = [channel.id for channel in plan.down]
+    ends = [s.id for s in graph.steps if s.id in cloud and (s.id in deals or not graph.consumers(s.id))]
     keyed_steps = _keyed_steps(graph, cloud, numbers, ends)
     stateless_steps = _above(graph, (s for s in ends if s not in keyed_steps), cloud)
     sinks = [s.id for s in graph.sinks() if s.id in cloud]
     plain = [s for s in sinks if s not in keyed_steps]
+    down = [s for s in deals if s not in keyed_steps]
     keyed_channels = _channels(plan, keyed_steps)
     stateless_channels = _channels(plan, stateless_steps) | {
         c.id: c.kind for c in plan.channels if c.id in (DEAD_LETTERS, LATE)
@@ -86,7 +88,7 @@ def compile_queries(plan: Plan) -> tuple[Query, ...]:
         direct,
         make_stages(graph, stateless_steps - _taken(direct), numbers),
         (cloud | stateless_channels.keys()) - keyed_steps - keyed_channels.keys(),
-        (*plain, DEAD_LETTERS, LATE),
+        (*plain, *down, DEAD_LETTERS, LATE),
     )
     if not keyed_steps:
         return (stateless,)
@@ -94,7 +96,8 @@ def compile_queries(plan: Plan) -> tuple[Query, ...]:
     direct = _direct(graph, keyed_channels, tables)
     stages = make_stages(graph, keyed_steps - _taken(direct), numbers)
     owned = keyed_steps | keyed_channels.keys()
-    keyed = Query(KEYED, graph, keyed_channels, direct, stages, owned, (*tables, DEAD_LETTERS, LATE))
+    down = [s for s in deals if s in keyed_steps]
+    keyed = Query(KEYED, graph, keyed_channels, direct, stages, owned, (*tables, *down, DEAD_LETTERS, LATE))
     return stateless, keyed
 
 

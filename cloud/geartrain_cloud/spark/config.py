@@ -65,6 +65,11 @@ class DriverConfig:
     sources: Options = field(default_factory=dict)
 
     @property
+    def outbox(self) -> Path:
+        """The SQLite file of what goes down to devices, beside the tables."""
+        return self.tables.with_name("outbox.sqlite")
+
+    @property
     def status_file(self) -> Path:
         """Where the status is."""
         return self.state / "status.json"

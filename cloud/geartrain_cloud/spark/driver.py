@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from py4j.protocol import Py4JError
@@ -29,7 +29,7 @@ from geartrain_cloud.ingest.alarm import plain
 from geartrain_cloud.log.queries import Registration
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.sinks.opening import open_tables
-from geartrain_cloud.sinks.store import Tables
+from geartrain_cloud.sinks.store import Store, Tables
 from geartrain_cloud.spark.breaker import Breaker
 from geartrain_cloud.spark.checkpoint import Checkpoint, open_checkpoint, remove_checkpoint
 from geartrain_cloud.spark.compile import Query, compile_queries
@@ -128,13 +128,21 @@ class Driver:
 
         Raises `TableError` or `QueryError`.
         """
-        tables = open_tables(self._plan.graph, self._config.tables)
+        tables = open_tables(
+            self._plan.graph, self._config.tables, self._outbox() if self._plan.down else None
+        )
         if self._reset:
             for query in self._queries:
                 self._unregister(query)
                 remove_checkpoint(self._folder(query))
             tables.reset()
         return tables
+
+    def _outbox(self) -> Callable[[], Store]:
+        """How the outbox is opened, to which what goes down to devices is written."""
+        from geartrain_cloud.down.opening import outbox_of
+
+        return outbox_of(self._plan, self._queries, self._log, self._config.outbox)
 
     def _registration(self, checkpoint: Checkpoint) -> Registration:
         flow = self._plan.graph.name

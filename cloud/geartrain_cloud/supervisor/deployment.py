@@ -25,7 +25,7 @@ from geartrain_cloud.supervisor.toml_text import to_toml
 
 Options = Mapping[str, Mapping[str, Any]]
 
-BROKER, INGEST, DRIVER = "broker", "ingest", "driver"
+BROKER, INGEST, DRIVER, DOWN = "broker", "ingest", "driver", "down"
 DRIVER_RESTARTS_MAX = 5
 DRIVER_WINDOW_S = 300.0
 """Spark takes ten seconds to start, so that a driver that never comes up dies seldom: counted for longer."""
@@ -120,6 +120,8 @@ def write_deployment(deployment: Deployment, broker: BrokerChoice, places: Place
         _ingest(plan, list(deployment.devices), address, places),
         _driver(deployment, places),
     ]
+    if plan.down:
+        specs.append(_sender(plan, address, places))
     return specs + [_agent(deployment, device, address, places) for device in deployment.devices]
 
 
@@ -157,6 +159,16 @@ def _driver(deployment: Deployment, places: Places) -> ChildSpec:
         restarts_max=DRIVER_RESTARTS_MAX,
         restarts_window_s=DRIVER_WINDOW_S,
     )
+
+
+def _sender(plan: Plan, address: str, places: Places) -> ChildSpec:
+    config = places.folder / "down.toml"
+    outbox = places.tables.with_name("outbox.sqlite").name
+    write_private(
+        config, to_toml({"flow": plan.graph.name, "outbox": outbox, "state": "down", "broker": address})
+    )
+    command = (sys.executable, "-m", "geartrain_cloud.down.main", "--config", str(config))
+    return ChildSpec(DOWN, command, places.logs / "down.log")
 
 
 def _agent(deployment: Deployment, device: str, address: str, places: Places) -> ChildSpec:
