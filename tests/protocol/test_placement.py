@@ -118,6 +118,24 @@ def test_a_pin_to_the_cloud_holds_under_every_cut() -> None:
         choose_cut(flow.graph(), "edge")
 
 
+@pytest.mark.parametrize("wanted", ["cloud", "readings", "double"])
+def test_a_pin_to_the_edge_holds_under_every_cut_with_all_above_it(wanted: str) -> None:
+    flow = sensors()
+    flow.pin("counter", "edge")
+    assert choose_cut(flow.graph(), wanted).edge == {"readings", "double", "double_by_sensor", "counter"}
+
+
+def test_what_is_asked_for_in_vain_is_named_itself_with_what_stands_in_its_way() -> None:
+    graph = sensors(keeps=()).graph()
+    match = (
+        r"step 'counter' cannot be on the edge \(.*'counter_order' is in the cloud\): the keys of 'double_by_"
+    )
+    with pytest.raises(PlacementError, match=match):
+        choose_cut(graph, ["double", "counter"])
+    with pytest.raises(PlacementError, match="step 'counter_order' cannot be on the edge"):
+        choose_cut(graph, "edge")
+
+
 def test_options_are_set_by_step_and_checked() -> None:
     graph = sensors().graph().with_options({"counter": {"step": "5"}})
     task = graph["counter"].operator.task  # type: ignore[attr-defined]
