@@ -1,11 +1,11 @@
-"""Several random flows as one, so that one run on Spark proves them all: their graphs side by side, every
-step and split named for its flow.
+"""Several flows as one, so that one run on Spark proves them all: their graphs side by side, every step and
+split named for its flow.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,7 +34,7 @@ class Many:
     def plan(self, rng: random.Random) -> Plan:
         """A cut of each flow, drawn from its legal ones."""
         edge = [
-            f"f{number}_{step}"
+            prefix_of(number) + step
             for number, case in enumerate(self.cases)
             for step in sorted(rng.choice(legal_cuts(case.graph)).edge)
         ]
@@ -42,21 +42,31 @@ class Many:
 
 
 def many(cases: Sequence[Case]) -> Many:
-    """Put flows side by side."""
+    """Put random flows side by side."""
+    return Many(cases, *side_by_side((case.graph, case.world) for case in cases))
+
+
+def side_by_side(flows: Iterable[tuple[Graph, World]]) -> tuple[Graph, World]:
+    """Flows and their worlds as one flow in one world."""
     steps = []
     devices: dict[str, dict[str, Mapping[str, Sequence[Any]]]] = {}
     bounds: dict[str, int] = {}
-    for number, case in enumerate(cases):
-        prefix = f"f{number}_"
-        for step in case.graph.steps:
+    for number, (graph, world) in enumerate(flows):
+        prefix = prefix_of(number)
+        for step in graph.steps:
             inputs = tuple(replace(i, step=prefix + i.step) for i in step.inputs)
             steps.append(replace(step, id=prefix + step.id, inputs=inputs))
-        bounds |= {prefix + source: bound for source, bound in case.world.bounds_us.items()}
-        for device, sources in case.world.devices.items():
+        bounds |= {prefix + source: bound for source, bound in world.bounds_us.items()}
+        for device, sources in world.devices.items():
             mine = devices.setdefault(device, {})
             for source, splits in sources.items():
                 mine[prefix + source] = {f"f{number}/{name}": items for name, items in splits.items()}
-    return Many(cases, Graph(NAME, tuple(steps)), World(devices, bounds))
+    return Graph(NAME, tuple(steps)), World(devices, bounds)
+
+
+def prefix_of(number: int) -> str:
+    """What the steps of flow `number` begin with."""
+    return f"f{number}_"
 
 
 def kinds(case: Case) -> set[str]:
