@@ -111,6 +111,8 @@ class Uplink:
         self._ordinal = 1
         self._answered = asyncio.Event()
         self._sent_max = backlog.acked_seq
+        self._has_sent = False
+        """Whether this connection was handed a batch."""
         self._digest_refusals = (0, 0)
         self._resend_s = settings.resend_ms / 1_000
         self._progress_s = self._heard_s = self._rewound_s = 0.0
@@ -157,6 +159,7 @@ class Uplink:
             self.connected = True
             self._heard_s = self._progress_s = self._effects.clock.monotonic_s()
             self._resend_s = self._settings.resend_ms / 1_000
+            self._has_sent = False
             self._window.rewind(self._window.acked + 1)
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._send(connection))
@@ -191,6 +194,7 @@ class Uplink:
             payload = encode_envelope(Envelope(batch.header, batch.body, digest, window.acked + 1))
             self._counters.add("batches_sent_again", batch.seq <= self._sent_max)
             self._sent_max = max(self._sent_max, batch.seq)
+            self._has_sent = True
             window.sent = batch.seq  # before the publish, during which a NACK may set it back
             await connection.publish(self._up, payload)
 
@@ -399,13 +403,20 @@ class Uplink:
         backlog.grown.set()
         return True
 
+    @property
+    def _is_waiting(self) -> bool:
+        """Whether an ack is due on this connection. That all is about to be sent again does not change it:
+        the connection may take no more publishes, because pubacks were lost.
+        """
+        return self._has_sent and max(self._sent_max, self._window.sent) > self._window.acked
+
     async def _watch(self) -> None:
         """The resend timer, and the end of a connection on which ingest is silent."""
         clock, settings = self._effects.clock, self._settings
         while True:
             await clock.sleep(settings.resend_ms / 4_000)
             now_s = clock.monotonic_s()
-            if not self._window.waiting and not self.asks:
+            if not self._is_waiting and not self.asks:
                 self._progress_s = self._heard_s = now_s
             elif now_s - self._heard_s >= settings.silence_ms / 1_000:
                 raise NetError(

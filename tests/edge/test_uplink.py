@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from geartrain_edge.settings import UplinkSettings
 from geartrain_edge.spool import SqliteSpool
 from tests.edge.agents import QUICK, SETTINGS, agent_of, run, until
 from tests.edge.flows import expected, items, plan_of
-from tests.edge.network import MemoryNet, NaiveIngest
+from tests.edge.network import MemoryConnection, MemoryNet, NaiveIngest
 
 SLOW = replace(QUICK, resend_ms=60_000, resend_ms_max=60_000)
 """No timer comes to the rescue."""
@@ -306,6 +307,39 @@ def test_silence_makes_a_new_connection(tmp_path: Path) -> None:
         return await task
 
     assert run(story())
+
+
+class ClosingNet(MemoryNet):
+    """Its first connection takes so many publishes, as where pubacks were lost, and answers none of them."""
+
+    PUBLISHES = 5
+
+    @asynccontextmanager
+    async def connect(self, client_id: str) -> AsyncIterator[MemoryConnection]:
+        async with super().connect(client_id) as connection:
+            if self.connects == 1:
+                taken, publish = 0, connection.publish
+
+                async def limited(topic: str, payload: bytes) -> None:
+                    nonlocal taken
+                    taken += 1
+                    if taken > self.PUBLISHES:
+                        await asyncio.Event().wait()
+                    self.ingest.silent = taken > 1
+                    await publish(topic, payload)
+
+                connection.publish = limited  # type: ignore[method-assign]
+            else:
+                self.ingest.silent = False
+            yield connection
+
+
+def test_a_connection_that_takes_no_more_publishes_is_silent_too(tmp_path: Path) -> None:
+    plan = plan_of(items(100))
+    net = ClosingNet(NaiveIngest(plan))
+    settings = replace(SETTINGS, uplink=replace(QUICK, silence_ms=200))
+    assert run(agent_of(plan, tmp_path / "spool.sqlite", net, settings).run())
+    assert net.connects == 2
 
 
 class RecordingClock(SystemClock):
