@@ -156,8 +156,14 @@ class Graph:
 
 
 def key_step(graph: Graph, stream: str) -> Step | None:
-    """The `key_by` whose keys the records of a stream have, None for a stream without keys."""
+    """The `key_by` whose keys the records of a stream have, None for a stream without keys.
+
+    Of rows that carry the keys of what they were made of (partial aggregates), their step with the operator
+    that reads them.
+    """
     step = graph[stream]
     while step.operator.keeps_key:
         step = graph[step.inputs[0].step]
+    if step.operator.row_key is not None:
+        return replace(step, operator=step.operator.row_key)
     return step if step.operator.kind == "key_by" else None

@@ -83,6 +83,13 @@ class ExactSum(msgspec.Struct, array_like=True):
         self.digits = max(self.digits, other.digits)
         self._compress()
 
+    def compact(self) -> None:
+        """Take the smallest form: an expansion of the floats, of mostly one to three."""
+        if len(self.floats) > 1:
+            self.floats = _expansion(self.floats)
+        if len(self.large) > 1:
+            self.large = _expansion(self.large)
+
     def special(self) -> float | None:
         """NaN or the infinity that the sum is, None where it is finite."""
         if self.seen & NAN or (self.seen & PLUS and self.seen & MINUS):

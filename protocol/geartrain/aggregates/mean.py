@@ -49,6 +49,11 @@ class Mean(BuiltIn[Any, Summed, float]):
         left.sum.merge(right.sum)
         return left
 
+    def compact(self, acc: Summed) -> Summed:
+        """Few floats."""
+        acc.sum.compact()
+        return acc
+
     def result(self, acc: Summed) -> float:
         """The float nearest to the exact mean."""
         special = acc.sum.special()

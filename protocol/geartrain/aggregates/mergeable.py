@@ -133,6 +133,10 @@ class BuiltIn(Mergeable[V, A, R]):
         """`acc` with one value."""
         return self.add_all(acc, [value], [time], [origin])
 
+    def compact(self, acc: A) -> A:
+        """`acc` in its smallest form, before it travels; it is not added to any more."""
+        return acc
+
     def accept(self, kind: Any) -> Accept | None:
         """Values of the types `kinds` are taken; others raise."""
         if kind in self.kinds:

@@ -39,6 +39,11 @@ class Total(BuiltIn[Any, ExactSum, Any]):
         left.merge(right)
         return left
 
+    def compact(self, acc: ExactSum) -> ExactSum:
+        """Few floats."""
+        acc.compact()
+        return acc
+
     def result(self, acc: ExactSum) -> Any:
         """The sum."""
         return acc.result()

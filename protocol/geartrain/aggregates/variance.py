@@ -62,6 +62,11 @@ class Moments(msgspec.Struct, array_like=True):
         if len(self.pending) > _PENDING_MAX:
             self._settle()
 
+    def compact(self) -> None:
+        """Take the smallest form."""
+        self._settle()
+        self.sum.compact()
+
     def ratio(self) -> tuple[int, int]:
         """The sum of squares as numerator and denominator; all values are finite."""
         self._settle()
@@ -120,6 +125,11 @@ class Variance(BuiltIn[Any, Moments, float]):
         """Both."""
         left.merge(right)
         return left
+
+    def compact(self, acc: Moments) -> Moments:
+        """Few floats, and the squares of none."""
+        acc.compact()
+        return acc
 
     def result(self, acc: Moments) -> float:
         """The float nearest to the exact variance."""

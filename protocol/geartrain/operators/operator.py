@@ -121,6 +121,11 @@ class Operator(Protocol):
         ...
 
     @property
+    def row_key(self) -> Any:
+        """What gives its output keys that the records themselves carry, None where they carry none."""
+        ...
+
+    @property
     def only_tier(self) -> Literal["edge", "cloud"] | None:
         """The tier that it cannot leave."""
         ...
@@ -147,6 +152,7 @@ class Plain:
     keeps_key: ClassVar[bool] = False
     broadcast_ports: ClassVar[tuple[int, ...]] = ()
     only_tier: ClassVar[Literal["edge", "cloud"] | None] = None
+    row_key: ClassVar[Any] = None
 
     def derive(self, inputs: Sequence[StreamProperties]) -> StreamProperties:
         """Nothing is known of the output, except whether it obeys its watermark."""

@@ -11,7 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from geartrain.aggregates.mergeable import AggregateSpec, Mergeable
+import msgspec
+
+from geartrain.aggregates.mergeable import AggregateSpec, BuiltIn, Mergeable
 from geartrain.aggregates.top_n import TopN
 from geartrain.batch import Batch, Origin
 from geartrain.errors import FlowError
@@ -19,6 +21,7 @@ from geartrain.operators.columns import Column
 
 Settle = Callable[[Any], Any]
 Columns = list[list[Any]]
+_ENCODE = msgspec.msgpack.Encoder().encode
 
 
 class Parts:
@@ -60,11 +63,24 @@ class Parts:
         """The result of each; raises what a user's `result` raises."""
         return [part.result(acc) for part, acc in zip(self._parts, held, strict=True)]
 
+    def columns(self) -> list[tuple[str, str]]:
+        """(name, type) of each accumulator in the form of `pack`: `int` or `bytes`, with `?` for `| None`."""
+        return [(part.name, part.column) for part in self._parts]
+
+    def pack(self, held: Any) -> list[Any]:
+        """Each accumulator in the form in which it travels, which is its smallest; `held` is then used up."""
+        return [part.pack(acc) for part, acc in zip(self._parts, held, strict=True)]
+
+    def unpack(self, packed: Sequence[Any]) -> Any:
+        """The accumulators that `pack` wrote; raises `msgspec.MsgspecError` for other bytes."""
+        return tuple(part.unpack(raw) for part, raw in zip(self._parts, packed, strict=True))
+
 
 class _Part:
     def __init__(
         self, name: str, spec: AggregateSpec, record: Any, settler: Callable[[Any], Settle | None]
     ) -> None:
+        self.name = name
         self.mergeable: Mergeable[Any, Any, Any] = spec.mergeable
         try:
             self._column = Column(spec.selector, record)
@@ -80,6 +96,8 @@ class _Part:
         else:
             self.kind = self.mergeable.accumulator_of(kind)
         self._settle = None if self.mergeable.built_in else settler(self.kind)
+        self._plain = self.mergeable.built_in and self.kind is int
+        self._decoder: msgspec.msgpack.Decoder[Any] | None = None
 
     def read(self, values: Sequence[Any], refused: dict[int, str]) -> list[Any]:
         column = self._column.read(values, refused)
@@ -119,6 +137,22 @@ class _Part:
             return right if left is None else left
         merged = self.mergeable.merge(left, right)
         return merged if self._settle is None else self._settle(merged)
+
+    @property
+    def column(self) -> str:
+        return ("int" if self._plain else "bytes") + ("?" if self.mergeable.skips_none else "")
+
+    def pack(self, acc: Any) -> Any:
+        if self._plain or acc is None:
+            return acc
+        return _ENCODE(self.mergeable.compact(acc) if isinstance(self.mergeable, BuiltIn) else acc)
+
+    def unpack(self, raw: Any) -> Any:
+        if self._plain or raw is None:
+            return raw
+        if self._decoder is None:
+            self._decoder = msgspec.msgpack.Decoder(self.kind)
+        return self._decoder.decode(raw)
 
     def result(self, acc: Any) -> Any:
         return self.mergeable.empty if acc is None else self.mergeable.result(acc)

@@ -1,9 +1,9 @@
 """Windows at work: which windows of a key are open, what each holds, and when it gives its result.
 
-Stands under window aggregate, reduce and fold. One cell per key holds its open windows and is due when the
-first of them is. A window fires once the watermark has reached its end, and is then forgotten. Guarantees:
-the same results in whatever order and batches the records came; a record for which user code raises leaves
-no trace but a dead letter.
+Stands under window aggregate, reduce and fold, and both parts of an aggregate that is split. One cell per key
+holds its open windows and is due when the first of them is. A window fires once the watermark has reached its
+end, and is then forgotten. Guarantees: the same results in whatever order and batches the records came; a
+record for which user code raises leaves no trace but a dead letter.
 """
 
 from __future__ import annotations
@@ -63,20 +63,23 @@ def windows_type(kind: Any) -> Any:
     return OpenWindows[kind]
 
 
-class _Results:
+class Results:
     """Results under construction, and the dead letters of those that could not be made."""
 
     def __init__(self) -> None:
         self.batch = Batch([], [], [], [], [])
         self.letters: list[DeadLetter] = []
 
-    def extend(self, other: _Results) -> None:
+    def extend(self, other: Results) -> None:
+        """Append what another has."""
         mine, more = self.batch, other.batch
         mine.values += more.values
         mine.times += more.times
         mine.names += more.names
         mine.numbers += more.numbers
         mine.paths = (mine.paths or []) + (more.paths or [])
+        if more.keys:
+            mine.keys = (mine.keys or []) + more.keys
         self.letters += other.letters
 
 
@@ -92,7 +95,7 @@ class Windowing:
     def feed(self, batch: Batch, port: int) -> Batch:
         """Take records into their windows; early results leave."""
         ready, read = self._content.prepare(self._in_reach(batch))
-        results = _Results()
+        results = Results()
         try:
             self._take(ready, read, range(len(ready)), results)
         except Exception:  # found again, record by record
@@ -102,7 +105,7 @@ class Windowing:
 
     def advance(self, watermark: int) -> Batch:
         """The results that are due at `watermark`, early ones before the last one of each window."""
-        results, cells = _Results(), self._cells
+        results, cells = Results(), self._cells
         for key in cells.due(watermark):
             cell = cells.get(key)
             for window in sorted(cell.windows.values(), key=lambda w: (w.end, w.start)):
@@ -122,10 +125,10 @@ class Windowing:
         far = {row: _TOO_FAR for row, time in enumerate(times) if not -TIME_US_MAX <= time <= TIME_US_MAX}
         return batch.take(without(self._services, batch, far))
 
-    def _one_by_one(self, batch: Batch, read: Any) -> _Results:
-        results = _Results()
+    def _one_by_one(self, batch: Batch, read: Any) -> Results:
+        results = Results()
         for row in range(len(batch)):
-            attempt = _Results()
+            attempt = Results()
             try:
                 self._take(batch, read, (row,), attempt)
             except Exception as error:
@@ -135,7 +138,7 @@ class Windowing:
                 results.extend(attempt)
         return results
 
-    def _take(self, batch: Batch, read: Any, rows: Iterable[int], results: _Results) -> None:
+    def _take(self, batch: Batch, read: Any, rows: Iterable[int], results: Results) -> None:
         """Add the given rows and save the cells once; raises what user code raises."""
         by_key: dict[bytes, list[int]] = {}
         keys = batch.keys or []
@@ -149,15 +152,16 @@ class Windowing:
             elif isinstance(self._window, Session):
                 self._add_sessions(cell, self._window.gap_us, batch, read, mine)
             else:
-                self._add_grouped(cell, self._window.assign, batch, read, mine)
+                self._add_grouped(cell, batch, read, mine)
             if cell.windows:
                 self._put(key, cell)
         self._cells.save()
 
-    def _add_grouped(self, cell: Any, assign: Any, batch: Batch, read: Any, rows: list[int]) -> None:
+    def _add_grouped(self, cell: Any, batch: Batch, read: Any, rows: list[int]) -> None:
         groups: dict[tuple[int, int], list[int]] = {}
+        assign, times = self._window.assign, batch.times  # type: ignore[union-attr]  # no session comes here
         for row in rows:
-            for bounds in assign(batch.times[row]):
+            for bounds in assign(times[row]):
                 groups.setdefault(bounds, []).append(row)
         for (start, end), group in groups.items():
             self._add(cell, start, end, batch, read, group)
@@ -186,7 +190,7 @@ class Windowing:
             self._add(cell, first, last, batch, read, run)
 
     def _add_in_order(
-        self, cell: Any, key: bytes, batch: Batch, read: Any, row: int, results: _Results
+        self, cell: Any, key: bytes, batch: Batch, read: Any, row: int, results: Results
     ) -> None:
         """Add one record, which is canonically later than all before, and give the early results that it
         brings about.
@@ -223,14 +227,14 @@ class Windowing:
             window.end = end
         return window
 
-    def _early_by_time(self, results: _Results, key: bytes, window: Any, time: int) -> None:
+    def _early_by_time(self, results: Results, key: bytes, window: Any, time: int) -> None:
         """Give the early result that is due by `time`, which covers all that the window holds."""
         boundary = window.boundary
         if boundary is not None and boundary <= time and boundary < window.fires_at():
             window.boundary = None
             self._emit(results, key, window, boundary - 1)
 
-    def _emit(self, results: _Results, key: bytes, window: Any, time: int) -> None:
+    def _emit(self, results: Results, key: bytes, window: Any, time: int) -> None:
         step, revision = self._services.step, window.revision
         path = key + encode_key((window.start,)) + child_path(b"", revision)
         window.revision += 1
@@ -254,7 +258,7 @@ class Windowing:
         else:
             self._cells.drop(key)
 
-    def _finished(self, results: _Results) -> Batch:
+    def _finished(self, results: Results) -> Batch:
         for letter in results.letters:
             self._services.reject(letter)
         return self._check(results.batch)

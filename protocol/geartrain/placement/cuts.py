@@ -1,9 +1,9 @@
 """Cuts: the assignment of steps to tiers, which of them are legal, and which one is taken.
 
-Rules (DESIGN 3): 1 sources bound to devices are on the edge, sinks to stores in the cloud; 2 a step may be
-on the
-edge iff all its inputs are, and it is stateless or its key is local to the device. A pin must agree with
-them.
+Rules (DESIGN 3): 1 sources bound to devices are on the edge, sinks to stores in the cloud; 2 a step may be on
+the edge iff all its inputs are, and it is stateless, or its key is local to the device, or it is the partial
+of an aggregate that was split (`splitting`), whose merging part is always in the cloud. A pin must agree with
+them. Cuts are those of the graph with its aggregates split.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from geartrain.operators.operator import StreamProperties
 from geartrain.operators.sink import SinkOperator
 from geartrain.placement.down import below_deals, edge_ancestors
 from geartrain.placement.properties import derive_properties
+from geartrain.placement.splitting import MERGE, PARTIAL, with_partials
 
 if TYPE_CHECKING:
     from geartrain.placement.cost import Costs
@@ -42,6 +43,10 @@ def obstacle(step: Step, edge: frozenset[str], properties: dict[str, StreamPrope
     above = [i.step for i in step.inputs if i.step not in edge and not properties[i.step].from_cloud]
     if above:
         return f"rule 2: its input {above[0]!r} is in the cloud"
+    if step.operator.kind == MERGE:
+        return "rule 2: it merges the partial aggregates of all devices"
+    if step.operator.kind == PARTIAL:
+        return _pinned_away(step)
     return _not_local(step, properties) if step.operator.stateful else _pinned_away(step)
 
 
@@ -65,6 +70,7 @@ def legal_cuts(graph: Graph) -> list[Cut]:
     """Every legal cut, fewest edge steps first; raises `PlacementError` for an impossible pin or too many
     cuts.
     """
+    graph = with_partials(graph)
     properties = derive_properties(graph)
     found: list[frozenset[str]] = [frozenset()]
     for step in graph.steps:
@@ -93,6 +99,7 @@ def choose_cut(graph: Graph, wanted: str | Sequence[str] = "auto", costs: Costs 
 
     Raises `PlacementError` naming the step, the rule and the fix.
     """
+    graph = with_partials(graph)
     if wanted == "auto" and costs is not None:
         return costs.cheapest(graph, legal_cuts(graph))
     properties = derive_properties(graph)
@@ -120,8 +127,10 @@ def _with_ancestors(graph: Graph, steps: frozenset[str]) -> frozenset[str]:
 
 
 def _may_move(step: Step) -> bool:
-    """Whether a step could stand on either tier: tables and what deals to devices are the cloud's."""
-    return step.out is not None and step.operator.kind != "deal"
+    """Whether a step could stand on either tier: tables, what deals to devices and what merges what they
+    give are the cloud's.
+    """
+    return step.out is not None and step.operator.kind not in ("deal", MERGE)
 
 
 def _refusal(

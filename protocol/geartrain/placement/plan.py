@@ -12,6 +12,7 @@ from geartrain.graph import DEAD_LETTERS, LATE, Graph, Step
 from geartrain.letters import Letter
 from geartrain.placement.cuts import Cut, choose_cut, obstacle
 from geartrain.placement.properties import derive_properties
+from geartrain.placement.splitting import PARTIAL, put_back, with_partials
 from geartrain.schema import Schema, derive
 
 if TYPE_CHECKING:
@@ -37,7 +38,10 @@ class Channel:
 
 @dataclass(frozen=True)
 class Plan:
-    """A graph cut in two; `channels` in topological order, the two system channels last."""
+    """A graph cut in two; `channels` in topological order, the two system channels last.
+
+    graph: the user's, with the aggregates that this cut splits as two steps each.
+    """
 
     graph: Graph
     cut: Cut
@@ -71,6 +75,8 @@ class Plan:
             return "deals its records to devices"
         if step.tier is not None:
             return f"pinned to the {step.tier}"
+        if step.operator.kind == PARTIAL:
+            return "rule 2: partial aggregate, merged in the cloud"
         if step.id in self.cut.edge:
             return "rule 1: a source bound to devices" if not step.inputs else "rule 2: legal on the edge"
         return why_not if why_not is not None else "the cut asked for keeps it in the cloud"
@@ -78,7 +84,9 @@ class Plan:
 
 def make_plan(graph: Graph, cut: str | Sequence[str] = "auto", costs: Costs | None = None) -> Plan:
     """Cut `graph` as `choose_cut` does and find its channels; raises `PlacementError`."""
+    graph = with_partials(graph)
     chosen = choose_cut(graph, cut, costs)
+    graph = put_back(graph, chosen.edge)
     sources = frozenset(s.id for s in graph.sources())
     crossing = [
         Channel(s.id, s.out, graph.ancestors(s.id) & sources)

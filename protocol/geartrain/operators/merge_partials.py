@@ -1,0 +1,121 @@
+"""merge partials: the part of a windowed aggregate that stands in the cloud.
+
+It reads the rows that the `partial_aggregate` of each device has given, merges those of one key and window,
+and gives the aggregate's result. Guarantees: value, event time and origin of each result, and the dead letter
+of one that cannot be, are those of the aggregate that was not split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from geartrain.batch import Batch
+from geartrain.errors import StepError
+from geartrain.event_time import END_OF_TIME
+from geartrain.operators.aggregating import Aggregating
+from geartrain.operators.conform import describe
+from geartrain.operators.contents import without
+from geartrain.operators.operator import Keyed, Running, Services, StreamProperties
+from geartrain.operators.window_aggregate import WindowAggregate
+from geartrain.operators.windowing import Windowing
+from geartrain.windows import Global, Window
+
+A = TypeVar("A")
+
+
+class Merged(msgspec.Struct, Generic[A], array_like=True):
+    """The accumulators of all devices, or why they could not be merged."""
+
+    held: A | None
+    broken: str = ""
+
+
+@lru_cache(maxsize=256)
+def _merged_type(kind: Any) -> Any:
+    return Merged[kind]
+
+
+@dataclass(frozen=True)
+class MergePartials(Keyed):
+    """Merge the rows of the partials of `whole`, an aggregate of records of the type `record`."""
+
+    whole: WindowAggregate
+    record: Any
+    kind = "merge_partials"
+
+    def derive(self, inputs: Sequence[StreamProperties]) -> StreamProperties:
+        """Order is lost, and there is no domain: its keys are on many devices."""
+        return StreamProperties(None, False, timely=inputs[0].timely)
+
+    def open(self, services: Services) -> Running:
+        """The operator at work; its cells hold the open windows of a key."""
+        content = _Merging(services, self.whole, self.record)
+        return _MergedWindows(services, self.whole.window, content, None)
+
+
+class _Merging(Aggregating):
+    """What `Content` asks for, over rows instead of records."""
+
+    def __init__(self, services: Services, whole: WindowAggregate, record: Any) -> None:
+        over_records = replace(services, inputs=(record,))
+        super().__init__(over_records, whole.fields, whole.key_fields, whole.window)
+        self._window = whole.window
+        self.kind = _merged_type(self.kind)
+
+    def prepare(self, batch: Batch) -> tuple[Batch, Any]:
+        """Take the rows apart; one whose event time is not that of its window's result is a dead letter."""
+        read = list(map(msgspec.structs.astuple, batch.values))
+        refused = {
+            row: f"a partial aggregate of the window from {start} cannot have the event time {time}"
+            for row, ((_, start, *_), time) in enumerate(zip(read, batch.times, strict=True))
+            if time != min(_end(self._window, start), END_OF_TIME) - 1
+        }
+        if not refused:
+            return batch, read
+        kept = without(self._services, batch, refused)
+        return batch.take(kept), [read[row] for row in kept]
+
+    def add(self, held: Any, batch: Batch, read: Any, rows: Sequence[int]) -> Any:
+        """The accumulators with those of the given rows; raises for one that cannot be read."""
+        for row in rows:
+            _, _, *packed = read[row]
+            more = self._parts.unpack(packed)  # made here, since merging may change it
+            if held is None:
+                held = Merged(more)
+            elif not held.broken:
+                held = self._merged(held, more)
+        return held
+
+    def _merged(self, held: Any, more: Any) -> Any:
+        try:
+            held.held = self._parts.merge(held.held, more)
+        except Exception as error:
+            return Merged(None, f"its partial aggregates cannot be merged: {describe(error)}")
+        return held
+
+    def result(self, held: Any, key: bytes, start: int, end: int, revision: int) -> Any:
+        """The record of all results; raises what user code raises."""
+        if held.broken:
+            raise StepError(held.broken)
+        return super().result(held.held, key, start, end, revision)
+
+
+class _MergedWindows(Windowing):
+    """Windows that are told by the rows, not by event time."""
+
+    def _add_grouped(self, cell: Any, batch: Batch, read: Any, rows: list[int]) -> None:
+        groups: dict[int, list[int]] = {}
+        for row in rows:
+            groups.setdefault(read[row][1], []).append(row)
+        for start, group in groups.items():
+            self._add(cell, start, _end(self._window, start), batch, read, group)
+
+
+def _end(window: Window, start: int) -> int:
+    """The end of the window that begins at `start`; the planner splits no sessions."""
+    return END_OF_TIME if isinstance(window, Global) else start + window.size_us  # type: ignore[union-attr]
