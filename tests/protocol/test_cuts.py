@@ -67,12 +67,9 @@ def _known() -> set[str]:
     operators = {kind.kind for kind in ours if "kind" in vars(kind)}
     aggregates = {kind.__name__ for kind in _below(BuiltIn) if not _below(kind) or kind.__name__ in _ALSO}
     windows = {w.__name__ for w in (Tumbling, Sliding, Session, Global, EveryRecords, EveryTime)}
-    operators -= _ELSEWHERE
     return operators | aggregates | windows | {"late records", "dead letters", "results"}
 
 
-_ELSEWHERE = {"deal"}
-"""Operators whose results stay on devices, so that no table shows them; they have tests of their own."""
 _ALSO = {"Count", "Distinct", "TopN"}
 """Aggregates of which others are special cases."""
 
