@@ -37,7 +37,7 @@ def test_every_legal_cut_of_random_flows_equals_the_reference_and_every_operator
     @given(cases(down=True))
     def check(case: Case) -> None:
         want = check_case(case, CUTS_MAX)
-        for step in case.graph.steps:
+        for step in with_partials(case.graph).steps:
             drawn.update(_names(step.operator))
         drawn["late records"] += bool(want.late)
         drawn["dead letters"] += bool(want.dead)

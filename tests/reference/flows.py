@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from geartrain import Flow, Table
 from geartrain.graph import Graph
 from geartrain.testing import TestingSource
-from tests.reference import data, processor_steps, steps, window_steps
+from tests.reference import data, down_steps, processor_steps, steps, window_steps
 from tests.reference.records import Reading
 from tests.reference.steps import Known
 from tests.reference.two_tiers import World
@@ -89,14 +89,18 @@ _steps = st.sampled_from([*steps.STEPS, *window_steps.STEPS, *processor_steps.ST
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> Case:
-    """A flow of one or two sources and 2 to 8 steps, over 1 to 3 devices."""
+def cases(draw: st.DrawFn, *, down: bool = False) -> Case:
+    """A flow of one or two sources and 2 to 8 steps, over 1 to 3 devices; down: now and then something goes
+    down to devices, too.
+    """
     known = Known(Flow("random"))
     sources = [_source(draw, known, number) for number in range(draw(_counts[2]))]
     devices = range(draw(_counts[3]))
     world = _world(draw, sources, len(devices))
     for _ in range(draw(_step_counts)):
         draw(_steps)(draw, known)
+    if down:
+        down_steps.draw_down(draw, known)
     last = len(known.streams) - 1
     for number, made in enumerate(known.streams):
         if number == last or draw(_yes):

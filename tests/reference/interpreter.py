@@ -16,7 +16,7 @@ from geartrain.event_time import END_OF_TIME
 from geartrain.graph import Graph, Step
 from geartrain.keys import encode_key
 from geartrain.source import Reject
-from tests.reference import joins, tasks, windows
+from tests.reference import down_steps, joins, tasks, windows
 from tests.reference.rows import Answer, Row, conform, in_order, same_bits
 
 __all__ = ["Answer", "Row", "interpret", "same_bits"]
@@ -153,6 +153,7 @@ _FAMILIES: dict[str, Family] = {
     "Branch": _branch,
     "Log": _same,
     "Order": _same,
+    "Deal": down_steps.deal,
     "Process": tasks.process,
     "Aggregate": windows.aggregate,
     "Reduce": windows.reduce_or_fold,

@@ -19,8 +19,9 @@ from typing import Any
 from geartrain.batch import Batch, DeadLetter
 from geartrain.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.graph import DEAD_LETTERS, LATE, Graph, Step, key_step
+from geartrain.operators.deal import Deal
 from geartrain.operators.operator import Services, Transform
-from geartrain.placement import Cut, Plan, make_plan
+from geartrain.placement import Channel, Cut, Plan, make_plan
 from geartrain.runtime.fragment import Fragment
 from geartrain.runtime.splits import SplitTracker
 from geartrain.runtime.state import DictBackend, KeyedState
@@ -171,13 +172,14 @@ class Device:
     def _send(self, parts: Parts) -> None:
         for channel, batch in parts:
             self._sent += [
-                Sent(channel, over_the_link(self._plan, channel, part)) for part in batch.slices(256)
+                Sent(channel, over_the_link(self._plan, self._plan.channel(channel), part))
+                for part in batch.slices(256)
             ]
 
 
-def over_the_link(plan: Plan, channel: str, batch: Batch) -> Batch:
+def over_the_link(plan: Plan, channel: Channel, batch: Batch) -> Batch:
     """The batch as it comes out of the wire's codec."""
-    codec = RowCodec(plan.channel(channel).kind)
+    codec = RowCodec(channel.kind)
     columns = ColumnBatch(
         codec.to_columns(batch.values), batch.times, batch.names, batch.numbers, batch.paths
     )
@@ -188,7 +190,7 @@ def over_the_link(plan: Plan, channel: str, batch: Batch) -> Batch:
         "device",
         b"12345678",
         1,
-        channel,
+        channel.id,
         codec.schema.schema_id,
         len(batch),
         encoded.first_number,
@@ -252,7 +254,8 @@ class _Cloud:
         self._units = [_Unit(plan.graph, group, shards, rng) for group in groups if group]
         self._waiting: Parts = []
         self._marks: dict[tuple[str, int], int] = {}
-        self.results: Parts = []
+        self._down = _DownDevices(plan, rng)
+        self.results: Parts = self._down.results
 
     def receive(self, device: int, sent: Sent) -> None:
         """Take what a device sent into the log."""
@@ -277,6 +280,8 @@ class _Cloud:
                     self._keep(unit.feed(stream, batch), streams)
             for stream in unit.streams:
                 self._keep(unit.advance(stream, self._mark(stream, marks)), streams)
+        for dealt in self._plan.down:
+            self._down.receive(dealt, streams.get(dealt.id, []), self._mark(dealt.id, marks))
 
     def _clocks(self) -> dict[str, int]:
         """The watermark of each channel: the min over the devices, never ahead, often behind."""
@@ -307,6 +312,40 @@ class _Cloud:
                 self.results.append((stream, batch))
             else:
                 streams.setdefault(stream, []).append(batch)
+
+
+class _DownDevices:
+    """The devices again, for what comes down to them: no step with state is fed from both sides."""
+
+    def __init__(self, plan: Plan, rng: random.Random) -> None:
+        self._plan, self._rng = plan, rng
+        self._nodes: dict[str, _Node] = {}
+        self._marks: dict[str, int] = {}
+        self.results: Parts = []
+
+    def receive(self, channel: Channel, batches: Sequence[Batch], watermark: int) -> None:
+        """Deal what one micro-batch has for a channel, then let the channel's time pass everywhere."""
+        deal = self._plan.graph[channel.id].operator
+        assert isinstance(deal, Deal)
+        for batch in batches:
+            dealt: dict[str, list[int]] = {}
+            for row, value in enumerate(batch.values):
+                dealt.setdefault(deal.device_of(value), []).append(row)
+            for name, rows in dealt.items():
+                for part in batch.take(rows).slices(self._rng.choice([1, 7, 256])):
+                    came = over_the_link(self._plan, channel, part)
+                    self.results += self._node(name).feed(channel.id, came)
+        self._marks[channel.id] = watermark
+        for node in self._nodes.values():
+            self.results += node.advance(channel.id, watermark)
+
+    def _node(self, name: str) -> _Node:
+        if name not in self._nodes:
+            restarts = self._rng.choice([0.0, 0.1, 0.5])
+            self._nodes[name] = _Node(self._plan.graph, self._plan.edge, self._rng, restarts)
+            for channel, mark in self._marks.items():
+                self._nodes[name].advance(channel, mark)
+        return self._nodes[name]
 
 
 def _keys_of(graph: Graph, stream: str) -> Transform | None:
