@@ -25,6 +25,8 @@ LISTS = {"overspeed": "overspeed", "sections": "section_overspeed", "fakes": "fa
 """The lists that can be asked for, by the name in the address, and their tables."""
 
 _NEXT = re.compile(r"r(\d{1,18})")
+_LOOKS = re.compile(r'<style>.*?</style>| style="[^"]*"', re.DOTALL)
+"""The colours of a drawing, which the page gives itself: its security policy takes none from elsewhere."""
 _ASK = (
     "there is no such page: ask for /api/map, /api/minutes, /api/streets?minute=, /api/overspeed?since=, "
     "/api/sections?since=, /api/fakes?since=, /api/trace/VEHICLE or /api/plan"
@@ -106,7 +108,8 @@ class TrafficPage:
             return 404, {"error": "nobody said how the flow is cut: start the page with gear demo traffic"}
         steps = {"edge": list(self.plan.edge), "cloud": list(self.plan.cloud)}
         reasons = {step.id: self.plan.reason(step) for step in self.plan.graph.steps}
-        return 200, steps | {"flow": self.plan.graph.name, "reasons": reasons, "svg": draw(self.plan)}
+        shapes = _LOOKS.sub("", draw(self.plan))
+        return 200, steps | {"flow": self.plan.graph.name, "reasons": reasons, "svg": shapes}
 
 
 def _minutes(rows: Tables) -> Row:
@@ -154,7 +157,12 @@ def _list(rows: Tables, table: str, query: Mapping[str, str]) -> Row:
         found, place = rows.after(table, int(found_next[1]), ROWS_MAX)
     else:
         return _from_time(rows, table, since or "")
-    return {"rows": found, "next": f"r{place}", "more": len(found) == ROWS_MAX and last is None}
+    return _part(found, place, more=len(found) == ROWS_MAX and last is None)
+
+
+def _part(rows: list[Row], place: int, *, more: bool) -> Row:
+    """A part of a list; its tables only grow, so that a place is the number of rows up to there."""
+    return {"rows": rows, "next": f"r{place}", "count": place, "more": more}
 
 
 def _from_time(rows: Tables, table: str, since: str) -> Row:
@@ -173,7 +181,7 @@ def _from_time(rows: Tables, table: str, since: str) -> Row:
         found += [row for row in part if parse_time(row["time"]) >= first]
         more = len(part) == wanted
     found.sort(key=lambda row: parse_time(row["time"]))
-    return {"rows": found, "next": f"r{place}", "more": more}
+    return _part(found, place, more=more)
 
 
 def _trace(rows: Tables, vehicle: str) -> Answer:
