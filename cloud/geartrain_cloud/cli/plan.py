@@ -23,6 +23,7 @@ from geartrain.placement.cost import CAPACITY, Costs, CutCost, StreamCost
 from geartrain.placement.drawing import draw
 from geartrain.placement.measure import Measurement
 from geartrain.placement.reasons import cut_name, reasons, warnings
+from geartrain.placement.splitting import with_partials
 from geartrain.schema import Schema, derive
 from geartrain_cloud.cli.plan_text import print_plan
 from geartrain_cloud.cli.screen import notices, print_json
@@ -63,7 +64,7 @@ class Measured:
 
 def show_plan(flow: str, options: PlanOptions, settings: Mapping[str, Mapping[str, Any]]) -> None:
     """Print the plan; raises `GeartrainError`."""
-    graph = load_flow(flow).graph().with_options(settings)
+    graph = with_partials(load_flow(flow).graph().with_options(settings))  # what any cut may have is measured
     plan, measured = make_plan(graph, options.cut), None
     if options.measures:
         measured = _measured(graph, options)
@@ -215,11 +216,12 @@ def _of_cut(graph: Graph, cost: CutCost) -> dict[str, Any]:
 
 
 def _cuts(plan: Plan, measured: Measured) -> list[dict[str, Any]]:
+    graph = with_partials(plan.graph)
     return [
         {
-            "cut": cut_name(plan.graph, one.cut),
-            "edge": [step.id for step in plan.graph.steps if step.id in one.cut.edge],
-            **_of_cut(plan.graph, one),
+            "cut": cut_name(graph, one.cut),
+            "edge": [step.id for step in graph.steps if step.id in one.cut.edge],
+            **_of_cut(graph, one),
             "within_capacity": one.cpu_share <= measured.costs.capacity,
             "chosen": one.cut == plan.cut,
         }

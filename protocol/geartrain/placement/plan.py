@@ -12,7 +12,7 @@ from geartrain.graph import DEAD_LETTERS, LATE, Graph, Step
 from geartrain.letters import Letter
 from geartrain.placement.cuts import Cut, choose_cut, obstacle
 from geartrain.placement.properties import derive_properties
-from geartrain.placement.splitting import PARTIAL, put_back, with_partials
+from geartrain.placement.splitting import PARTIAL, may_split, put_back, with_partials
 from geartrain.schema import Schema, derive
 
 if TYPE_CHECKING:
@@ -70,7 +70,8 @@ class Plan:
 
     def reason(self, step: Step) -> str:
         """Why a step stands where it stands, for people."""
-        why_not = obstacle(step, self.cut.edge, derive_properties(self.graph))
+        properties = derive_properties(self.graph)
+        why_not = obstacle(step, self.cut.edge, properties)
         if step.operator.kind == "deal":
             return "deals its records to devices"
         if step.tier is not None:
@@ -79,7 +80,9 @@ class Plan:
             return "rule 2: partial aggregate, merged in the cloud"
         if step.id in self.cut.edge:
             return "rule 1: a source bound to devices" if not step.inputs else "rule 2: legal on the edge"
-        return why_not if why_not is not None else "the cut asked for keeps it in the cloud"
+        if why_not is None or ("not local" in why_not and may_split(self.graph, step, properties)):
+            return "the cut asked for keeps it in the cloud"
+        return why_not
 
 
 def make_plan(graph: Graph, cut: str | Sequence[str] = "auto", costs: Costs | None = None) -> Plan:

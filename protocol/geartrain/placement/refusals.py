@@ -57,6 +57,9 @@ def _fix(
         return f"{_make_local(graph, root, properties)}, or let {step.id!r} run in the cloud"
     if "different fields" in reason:
         return f"partition all of them by the field that is their key, or let {step.id!r} run in the cloud"
+    if "merges the partial" in reason:
+        partial = root.inputs[0].step
+        return f"its part that can be there is {partial!r}: name that, or let {step.id!r} run in the cloud"
     if "pinned to the cloud" in reason:
         return f'take .at("cloud") off {root.id!r}, or let {step.id!r} run in the cloud'
     if isinstance(step.operator, SinkOperator):

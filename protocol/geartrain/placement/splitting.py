@@ -34,7 +34,7 @@ def with_partials(graph: Graph) -> Graph:
     taken = {step.id for step in graph.steps}
     steps: list[Step] = []
     for step in graph.steps:
-        if step.id not in dealt and _may_split(graph, step, properties):
+        if step.id not in dealt and may_split(graph, step, properties):
             steps += _split(graph, step, taken)
         else:
             steps.append(step)
@@ -56,7 +56,8 @@ def put_back(graph: Graph, edge: Collection[str]) -> Graph:
     return Graph(graph.name, tuple(steps))
 
 
-def _may_split(graph: Graph, step: Step, properties: dict[str, StreamProperties]) -> bool:
+def may_split(graph: Graph, step: Step, properties: dict[str, StreamProperties]) -> bool:
+    """Whether `step` is an aggregate that may be split, above all that comes down to devices."""
     if step.operator.kind != "window_aggregate" or step.tier == "cloud":
         return False
     above = step.inputs[0].step
