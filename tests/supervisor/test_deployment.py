@@ -39,6 +39,9 @@ def test_all_processes_are_given_one_flow_cut_and_options(tmp_path: Path) -> Non
     assert (ingest.log, ingest.broker_port) == (tmp_path / "log", 18_830)
     assert ingest.flows["stocks"].devices == ("device-1", "device-2")
     assert set(ingest.flows["stocks"].channels) == {channel.id for channel in plan.channels}
+    assert dict(ingest.flows["stocks"].partitioned_by) == {
+        channel.id: "symbol" for channel in plan.channels if not channel.id.startswith("_")
+    }
 
     driver = read_driver_config(tmp_path / "driver.toml")
     assert (driver.log, driver.tables) == (ingest.log, tmp_path / "tables.sqlite")

@@ -16,6 +16,7 @@ from geartrain_cloud.cli.log import time_text
 from geartrain_cloud.cli.screen import print_json, results, table_of
 from geartrain_cloud.cli.state_place import log_folder, run_folder
 from geartrain_cloud.log.browse import all_cursors, assigned_devices, excluded_devices
+from geartrain_cloud.supervisor.child import printable
 from geartrain_cloud.supervisor.deployment import Places, read_status
 
 
@@ -39,6 +40,8 @@ def list_devices(state: Path, *, as_json: bool) -> None:
     ]
     out = results()
     out.print(table_of("", heads, [_line(one) for one in found], numbers=(4, 5, 6, 8)))
+    for alarm in dict.fromkeys(text for one in found for text in _alarms(one)):
+        out.print(f"alarm: {printable(alarm)}")
     if not found:
         out.print("no device is assigned yet")
 
@@ -76,6 +79,7 @@ def describe_devices(state: Path) -> list[dict[str, Any]]:
                     and _holds(mark, [m for d, m in marks[flow, c].items() if (flow, d, c) not in out])
                 ],
                 "excluded": away,
+                "misplaced": _misplaced(reports, flow, device),
             }
         )
     return found
@@ -84,6 +88,22 @@ def describe_devices(state: Path) -> list[dict[str, Any]]:
 def _newest(reported: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
     """What was said of a device by the ingest that last heard of it: several may share the fleet."""
     return max(reported, key=lambda one: int(one.get("last_contact_us", -1)), default={})
+
+
+def _misplaced(reports: Iterable[Mapping[str, Any]], flow: str, device: str) -> list[dict[str, Any]]:
+    """The values of partition fields that came from this device and from another one."""
+    found = (one for report in reports for one in report.get(flow, {}).get("misplaced", []))
+    return [one for one in found if device in one["devices"]]
+
+
+def _alarms(one: Mapping[str, Any]) -> list[str]:
+    return [
+        f"flow {one['flow']}: {found['field']} {found['value']!r} came from the devices "
+        f"{' and '.join(found['devices'])} ({found['rows']:,} rows from the second), but its source says "
+        f'partitioned_by="{found["field"]}": give each {found["field"]} to one device, or leave that out, '
+        "and run the flow again"
+        for found in one["misplaced"]
+    ]
 
 
 def _watermarks(

@@ -32,7 +32,8 @@ class FlowConfig:
     """One flow: `channels` gives the devices that feed each channel, the two system channels included.
 
     bounded: all its sources come to an end, so that nobody is ever excluded; else a device is excluded that
-    has not joined within join_timeout_s, or of which nothing is heard for idle_after_s.
+    has not joined within join_timeout_s, or of which nothing is heard for idle_after_s. partitioned_by: of
+    some channels the field of whose values each is said to live on one device.
     """
 
     devices: tuple[str, ...]
@@ -40,6 +41,7 @@ class FlowConfig:
     bounded: bool = True
     join_timeout_s: float = 60.0
     idle_after_s: float = 30.0
+    partitioned_by: Mapping[str, str] = field(default_factory=dict)
 
     @staticmethod
     def of(
@@ -203,10 +205,10 @@ def _flow(key: str, raw: Any) -> FlowConfig:
     if not isinstance(raw, dict):
         raise ConfigError(f"{key}: give a table with devices and channels")
     for name in raw:
-        if name not in ("devices", "channels", "bounded", *_TIMES):
+        if name not in ("devices", "channels", "bounded", "partitioned_by", *_TIMES):
             raise ConfigError(
                 f"{key}.{name}: there is no such setting; "
-                f"there are bounded, channels, devices, {_listed(_TIMES)}"
+                f"there are bounded, channels, devices, partitioned_by, {_listed(_TIMES)}"
             )
     devices = _devices(f"{key}.devices", raw.get("devices"))
     channels = raw.get("channels")
@@ -220,7 +222,19 @@ def _flow(key: str, raw: Any) -> FlowConfig:
         fed[channel] = devices if feeders == "all" else _devices(where, feeders)
         if strangers := sorted(set(fed[channel]) - set(devices)):
             raise ConfigError(f"{where}: {_listed(strangers)} not among {key}.devices")
-    return FlowConfig.of(devices, fed, **_membership(key, raw))
+    fields = _partitioned_by(f"{key}.partitioned_by", raw.get("partitioned_by", {}), fed)
+    return FlowConfig.of(devices, fed, partitioned_by=fields, **_membership(key, raw))
+
+
+def _partitioned_by(key: str, raw: Any, channels: Mapping[str, Any]) -> dict[str, str]:
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{key}: give a table of channels, each with the field it is partitioned by")
+    for channel, name in raw.items():
+        if channel not in channels:
+            raise ConfigError(f"{key}.{channel}: there is no such channel; there are {_listed(channels)}")
+        if not isinstance(name, str) or not name:
+            raise ConfigError(f"{key}.{channel}: give the name of a field, not {name!r}")
+    return dict(raw)
 
 
 def _membership(key: str, raw: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from geartrain.wire.codec import decode_gap, decode_schemas
 from geartrain.wire.envelope import BatchKind, Header
 from geartrain_cloud.ingest.config import SYSTEM_CHANNELS
 from geartrain_cloud.ingest.counters import DROPPED_PREFIX, ROWS_PREFIX, Counter, Counters
+from geartrain_cloud.ingest.domains import Domains
 from geartrain_cloud.ingest.group import Group, Partition, Place
 from geartrain_cloud.ingest.lineage import Arrival
 from geartrain_cloud.ingest.quarantine import Quarantine
@@ -36,9 +37,11 @@ class Content:
         group: Group,
         counters: Counters,
         quarantine: Quarantine,
+        domains: Domains,
     ) -> None:
         self._partitions, self._schemas = partitions, schemas
         self._group, self._counters, self._quarantine = group, counters, quarantine
+        self._domains = domains
         self._channels = {(flow, channel) for flow, channel, _ in partitions}
 
     def note(
@@ -81,6 +84,8 @@ class Content:
         watermarks = self._move_clocks(stream, cursor, header)
         if part is not None:
             self._log(stream, header, part)
+            schema = self._schemas[stream.flow, header.channel]
+            self._domains.watch(stream, header.channel, schema, part.rows)
         if dropped:
             self._declare(stream, header, dropped, first_seq)
         stream.cursor = AckCursor(

@@ -21,6 +21,7 @@ from geartrain_cloud.ingest.alarm import Alarm
 from geartrain_cloud.ingest.config import IngestConfig
 from geartrain_cloud.ingest.content import Content
 from geartrain_cloud.ingest.counters import Counter
+from geartrain_cloud.ingest.domains import Domains
 from geartrain_cloud.ingest.group import Group, SealedGroup
 from geartrain_cloud.ingest.intake import Intake
 from geartrain_cloud.ingest.lineage import WaitingBudget
@@ -271,6 +272,7 @@ class Ingest:
             known.streams,
             core.durable,
             {**core.counters.totals(), **self._net_counters},
+            core.domains,
         )
         try:
             await write_status(self._disk, status, status_name(self._config))
@@ -310,7 +312,10 @@ class _Core:
         self.advance = Advance(known.partitions, config.partitions, clock)
         self.durable = Durable(known.partitions, self.counters)
         quarantine = Quarantine(config, self.group, self.counters, self.alarm)
-        content = Content(known.partitions, known.schemas, self.group, self.counters, quarantine)
+        self.domains = Domains(config.flows, self.counters, self.alarm)
+        content = Content(
+            known.partitions, known.schemas, self.group, self.counters, quarantine, self.domains
+        )
         sequencer = Sequencer(
             known.streams,
             known.closed,

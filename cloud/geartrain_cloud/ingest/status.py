@@ -13,6 +13,7 @@ from typing import Any
 from geartrain.event_time import START_OF_TIME, format_time
 from geartrain.ports import Disk, Entry, position_key
 from geartrain_cloud.ingest.counters import ROWS_PREFIX, Counters
+from geartrain_cloud.ingest.domains import Domains
 from geartrain_cloud.ingest.group import Partition, Place, SealedGroup
 from geartrain_cloud.ingest.streams import DeviceStream
 
@@ -48,12 +49,14 @@ def make_status(
     streams: Mapping[tuple[str, str], DeviceStream],
     durable: Durable,
     counters: Mapping[str, int],
+    domains: Domains,
 ) -> dict[str, Any]:
     """The content of status.json; docs/data_files.md describes it."""
     flows: dict[str, Any] = {}
     for flow, channel in sorted(durable.rows):
         several = {p.index: p for p in partitions.values() if (p.flow, p.channel) == (flow, channel)}
-        channels = flows.setdefault(flow, {"channels": {}, "devices": {}})["channels"]
+        empty = {"channels": {}, "devices": {}, "misplaced": domains.strays(flow)}
+        channels = flows.setdefault(flow, empty)["channels"]
         channels[channel] = _channel(several, (flow, channel), durable)
     for (device, flow), stream in sorted(streams.items()):
         flows[flow]["devices"][device] = _device(stream)

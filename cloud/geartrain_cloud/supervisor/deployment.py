@@ -18,6 +18,7 @@ from geartrain.errors import ConfigError
 from geartrain.loading import load_flow
 from geartrain.operators.source import SourceOperator
 from geartrain.placement import Plan, make_plan
+from geartrain.placement.properties import derive_properties
 from geartrain_cloud.broker import BrokerChoice
 from geartrain_cloud.files import write_private
 from geartrain_cloud.supervisor.child import ChildSpec
@@ -132,10 +133,19 @@ def _ingest(plan: Plan, devices: list[str], address: str, places: Places) -> Chi
     bounded = all(
         step.operator.source.bounded for step in plan.graph.steps if isinstance(step.operator, SourceOperator)
     )
-    flows = {plan.graph.name: {"devices": devices, "bounded": bounded, "channels": channels}}
+    flow = {"devices": devices, "bounded": bounded, "channels": channels, "partitioned_by": _domains(plan)}
+    flows = {plan.graph.name: flow}
     write_private(config, to_toml({"log": places.log.name, "broker": address, "flows": flows}))
     command = (sys.executable, "-m", "geartrain_cloud.ingest.main", "--config", str(config))
     return ChildSpec(INGEST, command, places.logs / "ingest.log")
+
+
+def _domains(plan: Plan) -> dict[str, str]:
+    """The channels that carry the field that their sources are partitioned by, with that field."""
+    properties = derive_properties(plan.graph)
+    known = {c.id: properties[c.id].domain for c in plan.channels if c.id in properties}
+    fields = {c.id: {field.name for field in c.schema.fields} for c in plan.channels}
+    return {channel: field for channel, field in known.items() if field in fields[channel] and field}
 
 
 def _driver(deployment: Deployment, places: Places) -> ChildSpec:

@@ -1,0 +1,213 @@
+"""A false `partitioned_by`: counted, named with both devices, in bounded memory, and nothing else changes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from geartrain.adapters.system import SystemClock
+from geartrain.errors import ConfigError
+from geartrain.record import Record
+from geartrain.schema import ColumnBatch, RowCodec
+from geartrain_cloud.cli import main
+from geartrain_cloud.cli.devices import describe_devices
+from geartrain_cloud.ingest.alarm import Alarm
+from geartrain_cloud.ingest.config import FlowConfig, IngestConfig, read_config
+from geartrain_cloud.ingest.counters import Counter, Counters
+from geartrain_cloud.ingest.domains import STRAYS_MAX, Domains
+from geartrain_cloud.ingest.streams import DeviceStream
+from geartrain_cloud.log.reader import LogReader
+from tests.cloud.fleet import FLOW, QUOTE, TestDevice, make_config, running
+
+DEVICES = ("device-1", "device-2")
+
+
+def claiming(folder: Path, fields: Mapping[str, str]) -> IngestConfig:
+    """Two devices, whose flow claims that each value of a field lives on one of them."""
+    config = make_config(folder, DEVICES)
+    return replace(config, flows={FLOW: replace(config.flows[FLOW], partitioned_by=fields)})
+
+
+def quotes(device: TestDevice, *symbols: str) -> bytes:
+    numbers = list(range(device.number, device.number + len(symbols)))
+    device.number += len(symbols)
+    times = [device.time + 10 * (n + 1) for n in range(len(symbols))]
+    device.time = times[-1]
+    columns: list[list[Any]] = [list(symbols), [1.0] * len(symbols)]
+    rows = ColumnBatch(columns, times, [device.name] * len(symbols), numbers)
+    return device.rows("quotes", QUOTE.schema, rows)
+
+
+def run(config: IngestConfig, first: tuple[str, ...], second: tuple[str, ...]) -> dict[str, Any]:
+    """Let two devices send quotes of these symbols, one device after the other; returns the status."""
+
+    async def work() -> None:
+        one, two = TestDevice(), TestDevice("device-2", b"epoch--2")
+        async with running(config) as world:
+            for device, symbols in ((one, first), (two, second)):
+                world.net.deliver(device.topic, device.schemas(), quotes(device, *symbols))
+                await world.net.acked(device)
+
+    asyncio.run(work())
+    found: dict[str, Any] = json.loads((config.log / "status.json").read_bytes())
+    return found
+
+
+def test_a_value_from_two_devices_is_counted_and_named_and_logged_all_the_same(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status = run(
+        claiming(tmp_path, {"quotes": "symbol"}), ("AAPL", "IBM", "AAPL"), ("MSFT", "IBM", "IBM", "\x1b[2J")
+    )
+    assert status["flows"][FLOW]["misplaced"] == [
+        {"field": "symbol", "value": "IBM", "devices": ["device-1", "device-2"], "rows": 2}
+    ]
+    counters = LogReader(tmp_path).counters()
+    assert counters["misplaced_records"] == 2
+    assert counters["records_logged"] == 7, "nothing is kept out of the log"
+    assert "symbol 'IBM' came from device-1 and from device-2" in caplog.text
+    one, two = describe_devices(tmp_path)
+    assert one["misplaced"] == two["misplaced"] == status["flows"][FLOW]["misplaced"]
+    assert main(["devices", "--state", str(tmp_path)]) == 0
+    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("alarm")]
+    (alarm,) = said
+    assert alarm.startswith(
+        "alarm: flow stocks: symbol 'IBM' came from the devices device-1 and device-2 (2 rows"
+    )
+    assert 'its source says partitioned_by="symbol": give each symbol to one device, or leave' in alarm
+
+
+@pytest.mark.parametrize(
+    ("fields", "second"),
+    [
+        ({"quotes": "symbol"}, ("MSFT", "GOOG")),  # the claim holds
+        ({}, ("AAPL", "IBM")),  # there is none
+        ({"quotes": "street"}, ("AAPL", "IBM")),  # the channel does not carry the field
+    ],
+)
+def test_no_alarm_without_a_false_claim(
+    tmp_path: Path, fields: dict[str, str], second: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    status = run(claiming(tmp_path, fields), ("AAPL", "IBM"), second)
+    assert status["flows"][FLOW]["misplaced"] == []
+    assert status["counters"]["misplaced_records"] == 0
+    assert main(["devices", "--state", str(tmp_path)]) == 0
+    assert "alarm" not in capsys.readouterr().out
+
+
+class Pass(Record):
+    street: str | None
+    car: int
+
+
+PASS = RowCodec(Pass)
+
+
+class Watched:
+    """Domains over two channels of one flow that share the field `street`."""
+
+    def __init__(self, values_max: int = 100) -> None:
+        flow = FlowConfig.of(
+            ("a", "b"),
+            {"passes": ("a", "b"), "loops": ("a", "b")},
+            partitioned_by={"passes": "street", "loops": "street"},
+        )
+        self.counters = Counters({})
+        self.domains = Domains({"traffic": flow}, self.counters, Alarm(SystemClock()), values_max)
+
+    def send(self, device: str, channel: str, *streets: str | None) -> None:
+        columns: list[list[Any]] = [list(streets), list(range(len(streets)))]
+        rows = ColumnBatch(columns, [0] * len(streets), [device] * len(streets), list(range(len(streets))))
+        self.domains.watch(DeviceStream(device, "traffic", (channel,)), channel, PASS.schema, rows)
+
+    @property
+    def misplaced(self) -> int:
+        return self.counters[Counter.MISPLACED_RECORDS]
+
+
+def test_two_sources_share_a_domain() -> None:
+    world = Watched()
+    world.send("a", "passes", "main", "side", None)
+    world.send("b", "loops", "other", None)
+    assert world.misplaced == 0, "a null is no value"
+    world.send("b", "loops", "main", "other", "main")
+    assert world.misplaced == 2
+    world.send("a", "loops", "other")
+    assert world.misplaced == 3
+    assert [(one["value"], one["devices"], one["rows"]) for one in world.domains.strays("traffic")] == [
+        ("main", ["a", "b"], 2),
+        ("other", ["b", "a"], 1),
+    ]
+    assert world.domains.strays("stocks") == []
+
+
+def test_memory_is_bounded_whatever_is_sent() -> None:
+    world = Watched(values_max=100)
+    for start in range(0, 1_000, 50):
+        world.send("a", "passes", *(f"street {n}" for n in range(start, start + 50)))
+    homes = world.domains._homes["traffic", "street"]
+    assert len(homes) == 100
+    assert world.counters[Counter.PARTITION_VALUES_FORGOTTEN] == 900
+    world.send("b", "passes", "street 3", "street 999")
+    assert world.misplaced == 1, "street 3 was forgotten, street 999 was not"
+    world.send("a", "passes", *(f"{n:05}{'x' * 10_000}" for n in range(100)))
+    assert sum(len(str(value)) for value in homes) < 100 * 100
+    world.send("b", "passes", *(f"{n:05}{'x' * 10_000}" for n in range(100)))
+    assert world.misplaced == 101
+    strays = world.domains.strays("traffic")
+    assert len(strays) == STRAYS_MAX
+    assert max(len(one["value"]) for one in strays) <= 64
+
+
+def test_text_of_a_device_is_escaped() -> None:
+    world = Watched()
+    world.send("a", "passes", "\x1b[2Jmain")
+    world.send("b", "passes", "\x1b[2Jmain")
+    assert world.domains.strays("traffic")[0]["value"] == "\\x1b[2Jmain"
+
+
+FLOWS = """
+log = "log"
+[flows.stocks]
+devices = ["device-1"]
+[flows.stocks.channels]
+quotes = "all"
+"""
+
+
+def test_the_claims_are_a_table_of_the_configuration(tmp_path: Path) -> None:
+    path = tmp_path / "ingest.toml"
+    path.write_text(FLOWS + '[flows.stocks.partitioned_by]\nquotes = "symbol"\n', encoding="utf-8")
+    assert dict(read_config(path).flows["stocks"].partitioned_by) == {"quotes": "symbol"}
+    path.write_text(FLOWS, encoding="utf-8")
+    assert dict(read_config(path).flows["stocks"].partitioned_by) == {}
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        (
+            '[flows.stocks.partitioned_by]\nprices = "symbol"',
+            "there is no such channel; there are quotes",
+        ),
+        (
+            "[flows.stocks.partitioned_by]\nquotes = 3",
+            "flows.stocks.partitioned_by.quotes: give the name of a",
+        ),
+        ('[flows.stocks.partitioned_by]\nquotes = ""', "give the name of a field, not ''"),
+    ],
+)
+def test_a_mistake_in_them_is_a_sentence(tmp_path: Path, more: str, sentence: str) -> None:
+    path = tmp_path / "ingest.toml"
+    path.write_text(FLOWS + more, encoding="utf-8")
+    with pytest.raises(ConfigError, match=sentence):
+        read_config(path)
+    path.write_text(FLOWS.replace("devices =", 'partitioned_by = "symbol"\ndevices ='), encoding="utf-8")
+    with pytest.raises(ConfigError, match="partitioned_by: give a table of channels"):
+        read_config(path)
