@@ -11,34 +11,44 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from geartrain.errors import ConfigError
+from geartrain.loading import load_flow
+from geartrain.placement import Plan, legal_cuts
 from geartrain_cloud.pages.page import Page, Rows
 
 GROUP = "geartrain.demos"
 
 Options = dict[str, dict[str, Any]]
+Inputs = Mapping[str, Path]
+"""Input files by the name of their option; one that was not given, and is not needed, is missing."""
+Settings = Mapping[str, str]
+"""What the user set, as text, by the name of the option (`limit_mps` for `--limit-mps`)."""
+
+Survey = tuple[list[str], dict[str, str], list[str]]
+"""What reading the inputs has shown: the parts that can be dealt to devices (symbols, streets), sorted; by
+name what the flow must be told of the inputs as a whole, which no device sees; sentences for the user.
+"""
 
 
 class Demo(Protocol):
-    """A demo whose input is one file, dealt by parts (symbols, sensors, streets) to devices."""
+    """A demo whose input is files, dealt by parts to devices."""
 
     @property
     def name(self) -> str:
         """As in `gear demo NAME`."""
         ...
 
-    @property
-    def flow(self) -> str:
-        """`module:name`."""
+    def flow_of(self, settings: Settings) -> str:
+        """Its flow, as `module:name`."""
         ...
 
     @property
-    def table(self) -> str:
-        """The table that is its output."""
+    def tables(self) -> tuple[str, ...]:
+        """The tables that are its output: one is written to a file, several to a folder."""
         ...
 
     @property
-    def page(self) -> Page:
-        """Its page."""
+    def settings(self) -> Settings:
+        """Its own options that results depend on, with their defaults."""
         ...
 
     @property
@@ -46,20 +56,38 @@ class Demo(Protocol):
         """How many agents it is for, if there are as many parts."""
         ...
 
-    def write_sample(self, path: Path) -> None:
-        """Write the demo's own input; raises `SourceError`."""
+    @property
+    def edge_is_strict(self) -> bool:
+        """Whether the cut `edge` is refused if a step cannot be on a device; else it is all that can."""
         ...
 
-    def parts(self, path: Path) -> list[str]:
-        """What of an input file can be dealt to devices, sorted; raises `SourceError`."""
+    @property
+    def page_while_running(self) -> bool:
+        """Whether its page is worth looking at before the end."""
         ...
 
-    def source_options(self, path: Path, parts: Sequence[str], *, others: bool, speed: str) -> Options:
-        """The options of the sources on a device with these parts; `others`: and rows that name no part."""
+    def own_inputs(self, folder: Path, given: Inputs, settings: Settings) -> dict[str, Path]:
+        """The demo's own input beside what was given, written to `folder` unless it lies somewhere already;
+        raises `SourceError` or `ConfigError`.
+        """
         ...
 
-    def step_options(self, period: str) -> Options:
-        """The options of the steps."""
+    def survey(self, inputs: Inputs, settings: Settings) -> Survey:
+        """Read the inputs; raises `SourceError`."""
+        ...
+
+    def source_options(
+        self, inputs: Inputs, settings: Settings, parts: Sequence[str], *, first: bool, speed: str
+    ) -> Options:
+        """The options of the sources on a device with these parts; `first`: and what is nobody's part."""
+        ...
+
+    def step_options(self, settings: Settings) -> Options:
+        """The options of the steps; raises `ConfigError`."""
+        ...
+
+    def page_of(self, plan: Plan, settings: Settings) -> Page:
+        """Its page."""
         ...
 
     def summary(self, rows: Rows) -> tuple[str, list[str], list[list[str]]]:
@@ -87,10 +115,19 @@ def deal(parts: Sequence[str], count: int) -> dict[str, list[str]]:
 
 
 def device_options(
-    demo: Demo, path: Path, dealt: Mapping[str, Sequence[str]], speed: str
+    demo: Demo, inputs: Inputs, settings: Settings, dealt: Mapping[str, Sequence[str]], speed: str
 ) -> dict[str, Options]:
-    """The source options of each device; the first one also takes the rows that name no part."""
+    """The source options of each device; the first one also takes what is nobody's part."""
     return {
-        device: demo.source_options(path, parts, others=index == 0, speed=speed)
+        device: demo.source_options(inputs, settings, parts, first=index == 0, speed=speed)
         for index, (device, parts) in enumerate(dealt.items())
     }
+
+
+def cut_of(demo: Demo, wanted: str, settings: Settings) -> str:
+    """The cut that the planner is asked for: for `edge`, in a demo that is not strict, the names of all steps
+    that may be on a device. Raises `PlacementError`.
+    """
+    if wanted != "edge" or demo.edge_is_strict:
+        return wanted
+    return ",".join(sorted(legal_cuts(load_flow(demo.flow_of(settings)).graph())[-1].edge))

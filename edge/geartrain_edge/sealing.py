@@ -182,6 +182,7 @@ class Sealer:
             )
         )
         self.header_bytes = len(header)
+        self._counters.add("bytes_sealed", len(header) + len(part.rows.body))
         self._digest = next_digest(self._digest, header, part.rows.body)
         if part.count:
             lost[part.channel] = lost.get(part.channel, 0) + part.count

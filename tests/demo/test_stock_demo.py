@@ -53,9 +53,11 @@ def test_flow_reads_like_its_sentence() -> None:
 
 def test_options_fit_the_flow() -> None:
     graph = load_flow(DEMO.flow).graph()
-    options = device_options(DEMO, Path("p.csv"), {"device-1": ["A"], "device-2": ["B"]}, "max")
+    options = device_options(
+        DEMO, {"input": Path("p.csv")}, DEMO.settings, {"device-1": ["A"], "device-2": ["B"]}, "max"
+    )
     for device in options.values():
-        graph.with_options(DEMO.step_options("month") | device)
+        graph.with_options(DEMO.step_options({"period": "month"}) | device)
     assert options["device-1"]["quotes"]["others"] is True
     assert options["device-2"]["quotes"]["others"] is False
 

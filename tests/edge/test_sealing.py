@@ -74,7 +74,8 @@ def test_batches_are_numbered_and_chained() -> None:
         ["a", "b", "c"],
         ["d"],
     ]
-    assert counters.totals == {"rows.readings": 4}
+    sealed = sum(len(batch.header) + len(batch.body) for batch in made)
+    assert counters.totals == {"rows.readings": 4, "bytes_sealed": sealed}
 
 
 def test_only_the_last_batch_of_a_commit_moves_the_watermarks() -> None:
@@ -126,6 +127,7 @@ def test_a_record_too_large_is_a_dead_letter_and_the_others_go_on(count: int) ->
         "records_too_large": 1,
         "rows.readings": len(values) - 1,
         f"rows.{DEAD_LETTERS}": 1,
+        "bytes_sealed": sum(len(batch.header) + len(batch.body) for batch in made),
     }
 
 

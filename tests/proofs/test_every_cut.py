@@ -20,7 +20,7 @@ from geartrain_cloud.sinks.tables import json_bytes, rows
 from geartrain_cloud.supervisor.deployment import Deployment, Places
 from geartrain_cloud.supervisor.supervise import StopSignal
 from geartrain_cloud.supervisor.whole_run import run_to_the_end
-from geartrain_examples.stocks.data import write_sample
+from geartrain_examples.stocks.data import symbols_of, write_sample
 from geartrain_examples.stocks.demo import DEMO
 from tests.demo.path_run import (
     SAMPLE_ROWS,
@@ -74,8 +74,8 @@ def test_every_cut_between_gives_the_same(
 ) -> None:
     prices, places, period = tmp_path / "input.csv", Places(tmp_path / "state"), BETWEEN[cut]
     write_sample(prices)
-    devices = device_options(DEMO, prices, deal(DEMO.parts(prices), 3), "max")
-    deployment = Deployment(DEMO.flow, cut, DEMO.step_options(period), devices)
+    devices = device_options(DEMO, {"input": prices}, DEMO.settings, deal(symbols_of(prices), 3), "max")
+    deployment = Deployment(DEMO.flow, cut, DEMO.step_options({"period": period}), devices)
     with StopSignal() as stop:
         accounts = run_to_the_end(deployment, places, broker_kind, stop, lambda hops, happened: None)
     assert sum(one.before for one in accounts) > SAMPLE_ROWS

@@ -25,8 +25,10 @@ DEVICES = ["device-1", "device-2"]
 
 def deployment(cut: str = "cloud", period: str = "month") -> Deployment:
     dealt = deal(["A", "B", "C"], 2)
-    devices = device_options(DEMO, Path("prices.csv"), dealt, "86400")
-    return Deployment(DEMO.flow, cut, DEMO.step_options(period), devices, "local[1]", driver={"rows_max": 7})
+    devices = device_options(DEMO, {"input": Path("prices.csv")}, DEMO.settings, dealt, "86400")
+    return Deployment(
+        DEMO.flow, cut, DEMO.step_options({"period": period}), devices, "local[1]", driver={"rows_max": 7}
+    )
 
 
 def test_all_processes_are_given_one_flow_cut_and_options(tmp_path: Path) -> None:

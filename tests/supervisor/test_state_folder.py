@@ -7,12 +7,16 @@ from pathlib import Path
 import pytest
 
 from geartrain_cloud.errors import StateError
-from geartrain_cloud.supervisor.state_folder import InputFile, Manifest, StateFolder, check_input, check_same
+from geartrain_cloud.supervisor.state_folder import InputFile, Manifest, StateFolder, check_inputs, check_same
 
 
 def manifest_of(path: Path, *, sample: bool = False) -> Manifest:
     return Manifest(
-        "stocks", "auto", "year", InputFile.of(path, sample=sample), {"device-1": ["A"], "device-2": ["B"]}
+        "stocks",
+        "auto",
+        {"period": "year"},
+        {"input": InputFile.of(path, sample=sample)},
+        {"device-1": ["A"], "device-2": ["B"]},
     )
 
 
@@ -88,18 +92,20 @@ def test_input_must_be_what_it_was(prices: Path, tmp_path: Path) -> None:
     manifest = manifest_of(prices)
     copy = tmp_path / "copy.csv"
     copy.write_bytes(prices.read_bytes())
-    check_input(manifest, None, tmp_path)
-    check_input(manifest, copy, tmp_path)
+    check_inputs(manifest, {}, tmp_path)
+    check_inputs(manifest, {"input": copy}, tmp_path)
     copy.write_text("symbol,date,price\n", encoding="utf-8")
     with pytest.raises(
         StateError, match=r"was begun with .*prices\.csv, and --input .*copy\.csv is not the same"
     ):
-        check_input(manifest, copy, tmp_path)
-    with pytest.raises(StateError, match="was begun with the sample prices, and --input"):
-        check_input(manifest_of(prices, sample=True), copy, tmp_path)
+        check_inputs(manifest, {"input": copy}, tmp_path)
+    with pytest.raises(StateError, match="was begun with the sample, and --input"):
+        check_inputs(manifest_of(prices, sample=True), {"input": copy}, tmp_path)
+    with pytest.raises(StateError, match=r"was begun without --loops: leave --loops .*copy\.csv out"):
+        check_inputs(manifest, {"loops": copy}, tmp_path)
     prices.write_text("symbol,date,price\nA,2020-01-01,2\n", encoding="utf-8")
     with pytest.raises(StateError, match=r"the input .*prices\.csv has changed since the run"):
-        check_input(manifest, None, tmp_path)
+        check_inputs(manifest, {}, tmp_path)
     prices.unlink()
     with pytest.raises(StateError, match=r"the input .*prices\.csv of .* cannot be read: No such file"):
-        check_input(manifest, None, tmp_path)
+        check_inputs(manifest, {}, tmp_path)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from geartrain_cloud.cli.demo_app import demo_app
 from geartrain_cloud.cli.inspect_app import devices, letters_app, log_app, quarantine_app
 from geartrain_cloud.cli.settings import parse_set
 
@@ -20,28 +20,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-demo_app = typer.Typer(
-    help="Run a demo: the whole path on this machine.", no_args_is_help=True, rich_markup_mode=None
-)
-
-
-class CutChoice(StrEnum):
-    """What of a flow runs on the devices."""
-
-    AUTO = "auto"
-    EDGE = "edge"
-    CLOUD = "cloud"
-
-
-class PeriodChoice(StrEnum):
-    """The periods that the stock demo can report."""
-
-    DAY = "day"
-    MONTH = "month"
-    YEAR = "year"
-    ALL = "all"
-
-
 Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="STEP.OPTION=VALUE", help="Set an option of a step; may be repeated."),
@@ -61,86 +39,6 @@ def _gear(
 
         typer.echo(f"gear {__version__}")
         raise typer.Exit
-
-
-@demo_app.callback()
-def _demo() -> None:
-    """Run a demo: the whole path on this machine."""
-
-
-InputOption = Annotated[
-    Path | None,
-    typer.Option("--input", metavar="FILE", help="Prices: a CSV file (.gz too) of symbol,date,price."),
-]
-DevicesOption = Annotated[
-    int | None, typer.Option(min=1, max=256, help="Agents; default 5, or one a symbol if there are fewer.")
-]
-DemoCutOption = Annotated[
-    CutChoice | None,
-    typer.Option(
-        metavar="auto|edge|cloud",
-        help="auto: on the devices what may be there; edge: the same, or refuse; "
-        "cloud: only sources there. Default auto.",
-    ),
-]
-PeriodOption = Annotated[
-    PeriodChoice | None,
-    typer.Option(metavar="day|month|year|all", help="The period of the output. Default year."),
-]
-OutputOption = Annotated[
-    Path | None, typer.Option(metavar="FILE.json", help="Write the drawdowns here as well.")
-]
-PageOption = Annotated[bool, typer.Option("--page/--no-page", help="Show the page at the end, until Ctrl-C.")]
-SpeedOption = Annotated[str, typer.Option(metavar="N|max", help="Event seconds per second; a day is 86400.")]
-StateOption = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="The folder of this run; an existing one resumes. Default a new one."),
-]
-BrokerOption = Annotated[str, typer.Option(metavar="auto|amqtt|mosquitto|HOST:PORT", help="The MQTT broker.")]
-MasterOption = Annotated[str, typer.Option(metavar="URL", help="Spark's master.")]
-
-
-@demo_app.command("stocks")
-def stocks(
-    input_: InputOption = None,
-    devices: DevicesOption = None,
-    cut: DemoCutOption = None,
-    period: PeriodOption = None,
-    output: OutputOption = None,
-    page: PageOption = True,
-    speed: SpeedOption = "max",
-    state: StateOption = None,
-    broker: BrokerOption = "auto",
-    master: MasterOption = "local[2]",
-) -> None:
-    """Worst drawdown of stocks, on real prices, from agents through MQTT and Spark to a page.
-
-    Broker, ingest, Spark driver and agents run as processes of their own; one that dies is started again.
-
-    \b
-    Examples:
-      gear demo stocks
-      gear demo stocks --cut cloud --period month --no-page --output drawdown.json
-      gear demo stocks --input prices.csv.gz --devices 3
-      gear demo stocks --state run1        (and once more, to resume)
-    """
-    from geartrain_cloud.cli.demo import DemoOptions, run_demo
-
-    run_demo(
-        "stocks",
-        DemoOptions(
-            input=input_,
-            devices=devices,
-            cut=None if cut is None else cut.value,
-            period=None if period is None else period.value,
-            output=output,
-            page=page,
-            speed=speed,
-            state=state,
-            broker=broker,
-            master=master,
-        ),
-    )
 
 
 @app.command("run", short_help="Run a whole flow in this process.")

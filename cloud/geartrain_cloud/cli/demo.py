@@ -11,18 +11,19 @@ import asyncio
 import math
 import shutil
 import signal
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 from rich.console import Console
 
 from geartrain.errors import ConfigError
+from geartrain_cloud.cli.demo_figures import figures
 from geartrain_cloud.cli.screen import ProgressView, notices, results, table_of
-from geartrain_cloud.demos import Demo, deal, device_options, load_demo
+from geartrain_cloud.demos import Demo, cut_of, deal, device_options, load_demo
 from geartrain_cloud.errors import StoppedError
+from geartrain_cloud.pages.reader import TableReader
 from geartrain_cloud.sinks.tables import rows, write_json
 from geartrain_cloud.supervisor.child import printable
 from geartrain_cloud.supervisor.deployment import Deployment, Places
@@ -31,7 +32,7 @@ from geartrain_cloud.supervisor.state_folder import (
     InputFile,
     Manifest,
     StateFolder,
-    check_input,
+    check_inputs,
     check_same,
 )
 from geartrain_cloud.supervisor.supervise import StopSignal
@@ -42,12 +43,15 @@ LETTERS_SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """What the user asked for; None where an option was left out."""
+    """What the user asked for; None, or nothing under its name, where an option was left out.
 
-    input: Path | None = None
+    inputs: files by the name of their option; settings: the demo's own options.
+    """
+
+    inputs: Mapping[str, Path] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
     devices: int | None = None
     cut: str | None = None
-    period: str | None = None
     output: Path | None = None
     page: bool = True
     speed: str = "max"
@@ -67,7 +71,7 @@ def run_demo(name: str, options: DemoOptions) -> None:
     try:
         manifest = state.manifest()
         if manifest is None:
-            manifest = begin(demo, options, state)
+            manifest = begin(demo, options, state, notice)
         else:
             check_resumed(demo, manifest, options, state.path)
         notice.print(f"state folder: {state.path}", soft_wrap=True)
@@ -77,7 +81,7 @@ def run_demo(name: str, options: DemoOptions) -> None:
             state.write(msgspec.structs.replace(manifest, finished=True))
         _print_results(demo, Places(state.path), options.output, notice)
         if options.page:
-            asyncio.run(_show_page(demo, Places(state.path), notice))
+            asyncio.run(_show_page(demo, manifest, options, Places(state.path)))
     except StoppedError:
         notice.print(f"to go on: gear demo {name} --state {state.path}")
         raise
@@ -99,49 +103,58 @@ def check_speed(speed: str) -> None:
         )
 
 
-def begin(demo: Demo, options: DemoOptions, state: StateFolder) -> Manifest:
+def begin(demo: Demo, options: DemoOptions, state: StateFolder, notice: Console) -> Manifest:
     """Find the input, deal it to devices, check that the flow can be cut as asked, and write the manifest."""
-    if options.input is None:
-        path = state.path / "input.csv"
-        demo.write_sample(path)
-    else:
-        path = options.input
-    parts = demo.parts(path)
-    try:
-        source = InputFile.of(path, sample=options.input is None)
-    except OSError as error:
-        raise ConfigError(f"--input {path} cannot be read: {error.strerror}") from None
+    settings = {**demo.settings, **options.settings}
+    demo.step_options(settings)  # refuses a wrong setting before anything is written
+    own = demo.own_inputs(state.path, options.inputs, settings)
+    inputs = {**own, **options.inputs}
+    parts, surveyed, said = demo.survey(inputs, settings)
     manifest = Manifest(
         demo.name,
         options.cut or "auto",
-        options.period or "year",
-        source,
+        settings,
+        {name: _fingerprint(name, path, own=name in own) for name, path in inputs.items()},
         deal(parts, options.devices or demo.devices_default),
+        surveyed,
     )
     deployment_of(demo, manifest, options).plan()
     state.write(manifest)
+    for sentence in said:
+        notice.print(sentence, soft_wrap=True)
     return manifest
+
+
+def _fingerprint(name: str, path: Path, *, own: bool) -> InputFile:
+    try:
+        return InputFile.of(path, sample=own)
+    except OSError as error:
+        raise ConfigError(f"--{name} {path} cannot be read: {error.strerror}") from None
 
 
 def check_resumed(demo: Demo, manifest: Manifest, options: DemoOptions, folder: Path) -> None:
     """Raise `StateError` when what was begun in the folder is not what is asked for now."""
     count = sum(map(len, manifest.devices.values()))
     devices = None if options.devices is None else min(options.devices, count)
-    given = {"demo": demo.name, "cut": options.cut, "period": options.period, "devices": devices}
-    check_same(manifest, given, folder)
-    check_input(manifest, options.input, folder)
+    check_same(manifest, {"demo": demo.name, "cut": options.cut, "devices": devices}, folder)
+    check_same(manifest, options.settings, folder)
+    check_inputs(manifest, options.inputs, folder)
 
 
 def deployment_of(demo: Demo, manifest: Manifest, options: DemoOptions) -> Deployment:
     """What to run for a manifest."""
-    source = Path(manifest.input.path)
+    settings = manifest.settings | manifest.surveyed
     return Deployment(
-        demo.flow,
-        manifest.cut,
-        demo.step_options(manifest.period),
-        device_options(demo, source, manifest.devices, options.speed),
+        demo.flow_of(settings),
+        cut_of(demo, manifest.cut, settings),
+        demo.step_options(settings),
+        device_options(demo, _paths(manifest), settings, manifest.devices, options.speed),
         options.master,
     )
+
+
+def _paths(manifest: Manifest) -> dict[str, Path]:
+    return {name: Path(file.path) for name, file in manifest.inputs.items()}
 
 
 def _run(
@@ -152,10 +165,14 @@ def _run(
     deployment = deployment_of(demo, manifest, options)
     with ProgressView(notice) as view:
         accounts = run_to_the_end(deployment, places, options.broker, stop, view.show)
+        seconds = view.seconds
     total = sum(one.before for one in accounts if one.place.startswith("channel "))
     notice.print(
         f"accounts: {total:,} rows spooled, each in the log and in the tables once: lost 0, doubled 0"
     )
+    whole = device_options(demo, _paths(manifest), manifest.settings | manifest.surveyed, {"": []}, "max")
+    for line in figures(deployment, whole[""], places, seconds):
+        notice.print(line, soft_wrap=True)
 
 
 def _few(parts: Sequence[str]) -> str:
@@ -163,7 +180,7 @@ def _few(parts: Sequence[str]) -> str:
 
 
 def _print_results(demo: Demo, places: Places, output: Path | None, notice: Console) -> None:
-    read = partial(rows, places.tables, canonical=True)
+    read = TableReader(places.tables)
     title, heads, lines = demo.summary(read)
     results().print(table_of(title, heads, lines))
     letters = read("dead_letters", {})
@@ -171,14 +188,16 @@ def _print_results(demo: Demo, places: Places, output: Path | None, notice: Cons
         notice.print(f"{len(letters):,} rows were refused and are in the table dead_letters:")
         for letter in letters[:LETTERS_SHOWN]:
             notice.print(f"  {printable(letter['reason'])}")
-    found = rows(places.tables, demo.table)
-    for target in (places.folder / f"{demo.table}.json", output):
-        if target is not None:
-            write_json(found, target)
-            notice.print(f"written: {target}")
+    for table in demo.tables:
+        found = rows(places.tables, table)
+        there = output if output is None or len(demo.tables) == 1 else output / f"{table}.json"
+        for target in (places.folder / f"{table}.json", there):
+            if target is not None:
+                write_json(found, target)
+                notice.print(f"written: {target}", soft_wrap=True)
 
 
-async def _show_page(demo: Demo, places: Places, notice: Console) -> None:
+async def _show_page(demo: Demo, manifest: Manifest, options: DemoOptions, places: Places) -> None:
     from geartrain_cloud.pages.server import serve
 
     stop = asyncio.Event()
@@ -189,4 +208,5 @@ async def _show_page(demo: Demo, places: Places, notice: Console) -> None:
     def announce(address: str) -> None:
         results().print(f"page: {address} (Ctrl-C ends it)")
 
-    await serve(demo.page, places.tables, announce, stop.wait)
+    page = demo.page_of(deployment_of(demo, manifest, options).plan(), manifest.settings | manifest.surveyed)
+    await serve(page, places.tables, announce, stop.wait)

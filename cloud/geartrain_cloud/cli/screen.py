@@ -75,6 +75,11 @@ class ProgressView:
             Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
         )
 
+    @property
+    def seconds(self) -> float:
+        """How long it has been showing."""
+        return time.monotonic() - self._began_s
+
     def __enter__(self) -> Self:
         if self._live is not None:
             self._live.start()
@@ -90,7 +95,7 @@ class ProgressView:
 
     def show(self, hops: Hops, happened: Sequence[str]) -> None:
         """Show the progress, and each thing that has happened as a line of its own."""
-        seconds = time.monotonic() - self._began_s
+        seconds = self.seconds
         for line in happened:
             self._console.print(f"{seconds:6.1f} s  {printable(line)}", soft_wrap=True)
         self._last = f"{seconds:6.1f} s  {one_line(hops)}"

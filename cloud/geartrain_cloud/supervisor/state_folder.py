@@ -21,7 +21,9 @@ from geartrain_cloud.errors import StateError
 from geartrain_cloud.files import write_private
 
 MANIFEST = "demo.json"
-_VERSION = 1
+_VERSION = 2
+OWN_FILES = frozenset({"lock", "input.csv", "input.csv.new", "input"})
+"""What may lie in a folder in which nothing has begun."""
 
 
 class InputFile(msgspec.Struct, frozen=True):
@@ -41,13 +43,18 @@ class InputFile(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What was begun: settings that results depend on, and whether it has come to its end."""
+    """What was begun, and whether it has come to its end.
+
+    settings: the demo's own options, by name, that results depend on; surveyed: what its inputs were found to
+    hold as a whole; inputs: by the names of their options; devices: the parts of the input that each has.
+    """
 
     demo: str
     cut: str
-    period: str
-    input: InputFile
+    settings: dict[str, str]
+    inputs: dict[str, InputFile]
     devices: dict[str, list[str]]
+    surveyed: dict[str, str] = {}
     finished: bool = False
     version: int = _VERSION
 
@@ -84,7 +91,7 @@ class StateFolder:
 
     def _strangers(self) -> list[str]:
         names = {entry.name for entry in self.path.iterdir()}
-        return [] if MANIFEST in names else sorted(names - {"lock", "input.csv", "input.csv.new"})
+        return [] if MANIFEST in names else sorted(names - OWN_FILES)
 
     def manifest(self) -> Manifest | None:
         """What was begun here, None for a new folder; raises `StateError`."""
@@ -117,21 +124,32 @@ def check_same(manifest: Manifest, given: Mapping[str, Any], folder: Path) -> No
     begun = {
         "demo": manifest.demo,
         "cut": manifest.cut,
-        "period": manifest.period,
         "devices": len(manifest.devices),
+        **manifest.settings,
     }
     for name, value in given.items():
         if value is not None and value != begun[name]:
-            word = name if name == "demo" else f"--{name}"
+            word = name if name == "demo" else f"--{name.replace('_', '-')}"
+            former = begun[name] if begun[name] != "" else "left out"
             raise StateError(
-                f"the state folder {folder} was begun with {word} {begun[name]}, and this run asks for "
+                f"the state folder {folder} was begun with {word} {former}, and this run asks for "
                 f"{word} {value}: leave the option out to resume, or name another folder"
             )
 
 
-def check_input(manifest: Manifest, given: Path | None, folder: Path) -> None:
-    """Raise `StateError` when the input is not the one, or not what it was, when the run was begun."""
-    begun = manifest.input
+def check_inputs(manifest: Manifest, given: Mapping[str, Path], folder: Path) -> None:
+    """Raise `StateError` when an input is not the one, or not what it was, when the run was begun."""
+    for name, path in given.items():
+        if name not in manifest.inputs:
+            raise StateError(
+                f"the state folder {folder} was begun without --{name}: leave --{name} {path} out to resume, "
+                "or name another folder"
+            )
+    for name, begun in manifest.inputs.items():
+        _check_input(name, begun, given.get(name), folder)
+
+
+def _check_input(name: str, begun: InputFile, given: Path | None, folder: Path) -> None:
     path = Path(begun.path) if given is None else given
     try:
         now = InputFile.of(path)
@@ -142,9 +160,9 @@ def check_input(manifest: Manifest, given: Path | None, folder: Path) -> None:
     if (now.size, now.sha256) == (begun.size, begun.sha256):
         return
     if given is not None:
-        what = "the sample prices" if begun.sample else begun.path
+        what = "the sample" if begun.sample else begun.path
         raise StateError(
-            f"the state folder {folder} was begun with {what}, and --input {given} is not the same: leave "
+            f"the state folder {folder} was begun with {what}, and --{name} {given} is not the same: leave "
             "the option out to resume, or name another folder"
         )
     raise StateError(

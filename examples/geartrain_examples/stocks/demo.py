@@ -8,12 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+from geartrain.placement import Plan
 from geartrain_examples.stocks.data import symbols_of, write_sample
 from geartrain_examples.stocks.page import OUTPUT_TABLE, Rows, StockPage
 
 Options = dict[str, dict[str, Any]]
+Inputs = Mapping[str, Path]
+Settings = Mapping[str, str]
+Survey = tuple[list[str], dict[str, str], list[str]]
 
 
 class StockDemo:
@@ -21,28 +26,46 @@ class StockDemo:
 
     name = "stocks"
     flow = "geartrain_examples.stocks.flow:flow"
-    table = OUTPUT_TABLE
+    tables = (OUTPUT_TABLE,)
+    settings: Settings = MappingProxyType({"period": "year"})
     page = StockPage()
     devices_default = 5
+    edge_is_strict = True
+    page_while_running = False
 
-    def write_sample(self, path: Path) -> None:
-        """Write the sample input; raises `SourceError`."""
+    def flow_of(self, settings: Settings) -> str:
+        """Its flow, as `module:name`."""
+        return self.flow
+
+    def own_inputs(self, folder: Path, given: Inputs, settings: Settings) -> dict[str, Path]:
+        """The sample prices, unless there are others; raises `SourceError`."""
+        if "input" in given:
+            return {}
+        path = folder / "input.csv"
         write_sample(path)
+        return {"input": path}
 
-    def parts(self, path: Path) -> list[str]:
-        """What can be dealt to devices: the symbols of an input file; raises `SourceError`."""
-        return symbols_of(path)
+    def survey(self, inputs: Inputs, settings: Settings) -> Survey:
+        """What can be dealt to devices: the symbols of the input file; raises `SourceError`."""
+        return symbols_of(inputs["input"]), {}, []
 
-    def source_options(self, path: Path, parts: Sequence[str], *, others: bool, speed: str) -> Options:
+    def source_options(
+        self, inputs: Inputs, settings: Settings, parts: Sequence[str], *, first: bool, speed: str
+    ) -> Options:
         """The options of the sources on a device that replays `parts` of the file.
 
-        others: this device also takes the rows that name no symbol, so that each is refused once.
+        first: this device also takes the rows that name no symbol, so that each is refused once.
         """
-        return {"quotes": {"path": str(path), "select": list(parts), "others": others, "speed": speed}}
+        path = str(inputs["input"])
+        return {"quotes": {"path": path, "select": list(parts), "others": first, "speed": speed}}
 
-    def step_options(self, period: str) -> Options:
+    def step_options(self, settings: Settings) -> Options:
         """The options of the steps: the period of the table of drawdowns."""
-        return {"drawdown": {"period": period}}
+        return {"drawdown": {"period": settings["period"]}}
+
+    def page_of(self, plan: Plan, settings: Settings) -> StockPage:
+        """Its page."""
+        return self.page
 
     def summary(self, rows: Rows) -> tuple[str, list[str], list[list[str]]]:
         """Title, column heads and rows of the table to print: the worst drawdown of each stock ever."""

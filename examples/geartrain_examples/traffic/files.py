@@ -12,10 +12,9 @@ from decimal import ROUND_HALF_EVEN, Context, Decimal
 from math import isfinite
 from typing import Any, TypeVar
 
-from geartrain.event_time import parse_time
 from geartrain.source import Split
 from geartrain_devices.csv_replay import CsvReplay
-from geartrain_devices.csv_values import shortened
+from geartrain_devices.csv_values import parse_moment, shortened
 from geartrain_devices.file_replay import RecordedRow
 from geartrain_examples.traffic.records import Checkpoint, Pass, Reading
 
@@ -56,61 +55,10 @@ def street_of(detector: str) -> str:
     return street
 
 
-class SecondsFile(CsvReplay[T]):
-    """A CSV file whose times are seconds since `start` (ISO 8601), one street on one device."""
+class OptionalFile(CsvReplay[T]):
+    """A CSV file that may be left out: without a path there are no rows."""
 
-    start: str = START
-    partition_column: str = "edge"
-
-    def moment(self, text: str) -> int:
-        """The start plus so many seconds."""
-        return parse_time(self.start) + microseconds(text)
-
-
-class PassFile(SecondsFile[Pass]):
-    """Columns time_s, detector, edge, lane, vehicle, speed_mps."""
-
-    time_column: str = "time_s"
-
-    def check(self, record: Pass) -> str | None:
-        """Why a row is no pass."""
-        for name in ("detector", "edge", "vehicle"):
-            if not getattr(record, name):
-                return f"the {name} is empty"
-        return None if isfinite(record.speed_mps) else f"the speed {record.speed_mps} is not a finite number"
-
-
-class LoopFile(SecondsFile[Reading]):
-    """Columns begin_s, detector, n, speed_mps, occupancy_pct; edge, if not by the detector's name."""
-
-    time_column: str = "begin_s"
-
-    def derived(self, column: str) -> tuple[str, Callable[[str], str]] | None:
-        """The street."""
-        return ("detector", street_of) if column == "edge" else None
-
-    def check(self, record: Reading) -> str | None:
-        """Why a row is no reading."""
-        if not record.edge:
-            return "the edge is empty"
-        occupancy = record.occupancy_pct
-        return None if isfinite(occupancy) else f"the occupancy {occupancy} is not a finite number"
-
-
-class CheckpointFile(CsvReplay[Checkpoint]):
-    """Columns detector, x_m, y_m; before all passes, in 1970. Without a path there are none."""
-
-    time_column: str = ""
-
-    def moment(self, text: str) -> int:
-        """1970: a checkpoint stood there before anything passed it."""
-        return 0
-
-    def check(self, record: Checkpoint) -> str | None:
-        """Why a row is no place."""
-        return None if isfinite(record.x_m) and isfinite(record.y_m) else "its place is not finite"
-
-    def open(self, device: str, step: str, out: type[Checkpoint]) -> Sequence[Split]:
+    def open(self, device: str, step: str, out: type[T]) -> Sequence[Split]:
         """The one split of this device; raises `SourceError`."""
         return super().open(device, step, out) if self.path else [self.split(device, step, _NoRows())]
 
@@ -127,3 +75,59 @@ class _NoRows:
     def record(self, columns: list[Any]) -> Any:
         """Never asked for."""
         raise LookupError("there are no rows")
+
+
+class PassFile(CsvReplay[Pass]):
+    """Columns time_s, detector, edge, lane, vehicle, speed_mps; times are seconds since `start`."""
+
+    start: str = START
+    time_column: str = "time_s"
+    partition_column: str = "edge"
+
+    def moment(self, text: str) -> int:
+        """The start plus so many seconds."""
+        return parse_moment(self.start) + microseconds(text)
+
+    def check(self, record: Pass) -> str | None:
+        """Why a row is no pass."""
+        for name in ("detector", "edge", "vehicle"):
+            if not getattr(record, name):
+                return f"the {name} is empty"
+        return None if isfinite(record.speed_mps) else f"the speed {record.speed_mps} is not a finite number"
+
+
+class LoopFile(OptionalFile[Reading]):
+    """Columns begin_s, detector, n, speed_mps, occupancy_pct; edge, if not by the detector's name."""
+
+    start: str = START
+    time_column: str = "begin_s"
+    partition_column: str = "edge"
+
+    def moment(self, text: str) -> int:
+        """The start plus so many seconds."""
+        return parse_moment(self.start) + microseconds(text)
+
+    def derived(self, column: str) -> tuple[str, Callable[[str], str]] | None:
+        """The street."""
+        return ("detector", street_of) if column == "edge" else None
+
+    def check(self, record: Reading) -> str | None:
+        """Why a row is no reading."""
+        if not record.edge:
+            return "the edge is empty"
+        occupancy = record.occupancy_pct
+        return None if isfinite(occupancy) else f"the occupancy {occupancy} is not a finite number"
+
+
+class CheckpointFile(OptionalFile[Checkpoint]):
+    """Columns detector, x_m, y_m; before all passes, in 1970."""
+
+    time_column: str = ""
+
+    def moment(self, text: str) -> int:
+        """1970: a checkpoint stood there before anything passed it."""
+        return 0
+
+    def check(self, record: Checkpoint) -> str | None:
+        """Why a row is no place."""
+        return None if isfinite(record.x_m) and isfinite(record.y_m) else "its place is not finite"

@@ -1,0 +1,47 @@
+"""What a run of a demo is measured by: its throughput, and what its cut saved on the link.
+
+After the end of a record's path. Guarantees: bytes of the run are the devices' own counters; another cut is
+not run again for its figure, but every stream is weighed once, as the planner does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from geartrain.loading import load_flow
+from geartrain.placement import make_plan
+from geartrain_cloud.cli.plan import measure
+from geartrain_cloud.supervisor.deployment import Deployment, Places, read_status
+from geartrain_cloud.supervisor.progress import read_hops
+
+MEASURE_S = 5.0
+"""How long the streams are weighed at the most."""
+
+
+def figures(
+    deployment: Deployment, sources: Mapping[str, Mapping[str, Any]], places: Places, seconds: float
+) -> list[str]:
+    """Lines of text for people.
+
+    sources: the options of a device that would have all of the input; seconds: how long the run took, from
+    its first process to its last.
+    """
+    plan = deployment.plan()
+    hops = read_hops(places, plan.graph.name, deployment.devices)
+    counters = [read_status(places.agent_status(d)).get("counters", {}) for d in deployment.devices]
+    sent = sum(one.get("bytes_sealed", 0) for one in counters)
+    graph = load_flow(deployment.flow).graph().with_options({**deployment.steps, **sources})
+    costs = measure(graph, MEASURE_S)
+    this, other = (make_plan(graph, cut) for cut in (deployment.cut, "cloud"))
+    bodies, all_cloud = (costs.of_cut(one.graph, one.cut).bytes for one in (this, other))
+    share = f" ({100 * bodies / all_cloud:.0f} %)" if all_cloud else ""
+    speed = (
+        f"throughput: {hops.read:,} records in {seconds:.1f} s, Spark's start included: "
+        f"{hops.read / max(seconds, 0.001):,.0f} records/s"
+    )
+    link = (
+        f"link: {sent:,} bytes in {hops.batches:,} batches; their rows alone, in full batches, come to "
+        f"{bodies:,} bytes by this cut, and would come to {all_cloud:,} by the cut cloud{share}"
+    )
+    return [speed, link]
