@@ -79,7 +79,7 @@ class Legs(InOrder[Placed, Leg]):
     def _leg(self, last: Placed, last_time: int, one: Placed, time: int) -> Leg | None:
         """The way between two passes, if it was that fast."""
         metres, took_us = distance(last, one), time - last_time
-        # A metre a microsecond is 3,600,000,000 km/h; multiplied, so that no time at all is no special case.
+        # A metre a microsecond is 3,600,000 km/h; multiplied, so that no time at all is no special case.
         above_limit = metres * 3_600_000 > exact(self.limit_kmh) * took_us
         impossible = metres * 3_600_000 > IMPOSSIBLE_KMH * took_us
         if not metres or not (above_limit or impossible):
