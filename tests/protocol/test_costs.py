@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from geartrain import Flow, Record, Table, Task
 from geartrain.adapters.system import SystemClock, SystemRandomness
+from geartrain.aggregates import count, maximum, mean
 from geartrain.batch import Batch
 from geartrain.event_time import END_OF_TIME
 from geartrain.graph import DEAD_LETTERS, LATE, Graph
@@ -21,12 +23,14 @@ from geartrain.placement import Cut, choose_cut, legal_cuts, make_plan
 from geartrain.placement.cost import Costs, CutCost, StepCost, StreamCost, rate
 from geartrain.placement.measure import BATCH_ROWS, Measurement
 from geartrain.placement.reasons import cut_name, reasons, warnings
+from geartrain.placement.splitting import with_partials
 from geartrain.runtime.fragment import Fragment
 from geartrain.runtime.splits import SplitTracker
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain.source import Poll
 from geartrain.task import Context
 from geartrain.testing import TestingSource
+from geartrain.windows import tumbling
 from geartrain.wire.body import encode_rows
 from geartrain_examples.stocks.data import write_sample
 
@@ -180,6 +184,67 @@ def test_auto_is_within_5_percent_of_the_best_cut_found_by_trying_all(name: str,
     assert tried[chosen] <= min(tried.values()) * 1.05
     near = [cut for cut, size in tried.items() if size <= min(tried.values()) * 1.05]
     assert len(chosen.edge) == max(len(cut.edge) for cut in near)
+
+
+class Hour(Record):
+    value: float
+    readings: int
+    highest: float
+
+
+def by_level() -> Flow:
+    """Readings that no field partitions, by a key that every device has, in hours."""
+    flow = Flow("levels")
+    items = [(n * 60 * SECOND_US, Reading(f"s{n % 7}", float(n % 4))) for n in range(2_000)]
+    raw = flow.source("raw", TestingSource[Reading](items=items), out=Reading)
+    keyed = raw.key_by(level, name="by_level").window(tumbling(timedelta(hours=6)))
+    hours = keyed.aggregate(
+        "levels", out=Hour, early=None, readings=count(), highest=maximum("value"), value=mean("value")
+    )
+    hours.sink("all", Table("all"))
+    return flow
+
+
+def level(reading: Reading) -> int:
+    return int(reading.value)
+
+
+def test_partial_aggregates_weigh_what_a_run_of_them_sends_and_are_chosen() -> None:
+    split = with_partials(by_level().graph())
+    costs = measured(split)
+    tried = {cut: sum(sent_over(split, cut).values()) for cut in legal_cuts(split)}
+    assert len(tried) == 3
+    for cut, size in tried.items():
+        assert costs.of_cut(split, cut).bytes == size
+    plan = make_plan(by_level().graph(), "auto", costs)
+    assert plan.edge == ("raw", "by_level", "levels_partial")
+    assert tried[plan.cut] * 5 < max(tried.values())
+    why = reasons(plan, costs, costs.compare(split, legal_cuts(split)))
+    assert why["levels_partial"].startswith("cost: edge ")
+    assert " of partial aggregates in place of " in why["levels_partial"]
+    assert why["levels"] == "rule 2: it merges the partial aggregates of all devices"
+
+
+def test_an_aggregate_that_is_not_split_has_the_work_of_both_its_parts() -> None:
+    ticks = [0.0]
+
+    def cpu_time() -> float:
+        ticks[0] += 1.0
+        return ticks[0]
+
+    split = with_partials(by_level().graph())
+    costs = measured(split, cpu_time=cpu_time)
+    plan = make_plan(split, "cloud")
+    whole = costs.whole_again(split, plan.graph)
+    parts = costs.steps["levels_partial"], costs.steps["levels"]
+    assert whole.steps["levels"].cpu_s == parts[0].cpu_s + parts[1].cpu_s
+    assert whole.steps["levels"].records == 2_000
+    assert set(whole.steps) == {step.id for step in plan.graph.steps}
+    assert costs.whole_again(split, split) == costs
+    cheap = replace(whole, capacity=1e9)
+    why = reasons(plan, cheap, cheap.compare(split, legal_cuts(split)))
+    assert why["levels"].startswith("cost: cloud ")
+    assert ", edge (its partial aggregates) at least " in why["levels"]
 
 
 # The choice

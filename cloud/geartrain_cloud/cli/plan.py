@@ -70,6 +70,7 @@ def show_plan(flow: str, options: PlanOptions, settings: Mapping[str, Mapping[st
         measured = _measured(graph, options)
         if options.cut == "auto":
             plan = make_plan(graph, "auto", measured.costs)
+        measured = replace(measured, costs=measured.costs.whole_again(graph, plan.graph))
     described = describe_plan(plan, options, measured)
     if options.svg is not None:
         _write(options.svg, draw(plan, None if measured is None else measured.costs, _reasons(described)))

@@ -84,8 +84,8 @@ def _line(step: Described, text: str, measured: Described | None) -> list[str]:
 
 
 def _print_types(out: Console, steps: Sequence[Described]) -> None:
-    types = {step["out"]: _fields(step) for step in steps if step["out"]}
-    out.print(table_of("Types", ["type", "fields"], [list(one) for one in types.items()]))
+    types = dict.fromkeys((step["out"], _fields(step)) for step in steps if step["out"])
+    out.print(table_of("Types", ["type", "fields"], types))
 
 
 def _fields(described: Described) -> str:
@@ -115,7 +115,7 @@ def _print_measured(out: Console, measured: Described) -> None:
     if of_cloud and size != of_cloud:
         change = 100 * abs(size - of_cloud) / of_cloud
         line += (
-            f", {change:.0f} % {'less' if size < of_cloud else 'more'} than with only sources on the devices"
+            f", {change:.3g} % {'less' if size < of_cloud else 'more'} than with only sources on the devices"
         )
     line += f"; {measured['cpu_share']:.2g} of a core of a device that holds all splits"
     if measured["records_per_s_max"] is not None:

@@ -8,7 +8,7 @@ what they weigh on the wire, and over the steps on the edge, the time that they 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from geartrain.errors import PlacementError
 from geartrain.graph import DEAD_LETTERS, LATE, Graph
@@ -122,6 +122,20 @@ class Costs:
     def per_s(self, total: float) -> float:
         """What `total` of the measurement is per second; 0 where no time passed."""
         return total / self.seconds if self.seconds else 0.0
+
+    def whole_again(self, measured: Graph, graph: Graph) -> Costs:
+        """The same for `graph`, in which some aggregates are one step that were measured as two: such a step
+        has the work of both.
+        """
+        steps, known = dict(self.steps), {step.id for step in graph.steps}
+        for part in (step for step in measured.steps if step.id in steps and step.id not in known):
+            (whole,) = measured.consumers(part.id)
+            first, second = steps.pop(part.id), steps[whole.id]
+            letters = StreamCost(
+                first.letters.records + second.letters.records, first.letters.bytes + second.letters.bytes
+            )
+            steps[whole.id] = StepCost(first.records, first.cpu_s + second.cpu_s, letters)
+        return replace(self, steps=steps)
 
     def span(self, graph: Graph) -> str:
         """The span of time that all rates of this measurement are told in: at least one record is born in

@@ -13,6 +13,7 @@ from geartrain.graph import Graph, Step
 from geartrain.placement.cost import NEAR_LEAST, Costs, CutCost, rate
 from geartrain.placement.cuts import Cut
 from geartrain.placement.plan import Plan
+from geartrain.placement.splitting import MERGE, PARTIAL, with_partials
 from geartrain.schema import Field, derive
 
 _UNTYPED = re.compile(r"\b(Any|list|dict|tuple)\b(?![\[:])")
@@ -25,27 +26,43 @@ def is_untyped(field: Field) -> bool:
 
 def reasons(plan: Plan, costs: Costs, compared: Sequence[CutCost]) -> dict[str, str]:
     """Why each step stands where it stands in a plan that was chosen by cost; `compared`: all legal cuts."""
-    chosen = costs.of_cut(plan.graph, plan.cut)
-    return {step.id: _reason(plan, step, chosen, compared, costs) for step in plan.graph.steps}
+    split = with_partials(plan.graph)
+    chosen = costs.of_cut(split, plan.cut)
+    return {step.id: _reason(plan, split, step, chosen, compared, costs) for step in plan.graph.steps}
 
 
-def _reason(plan: Plan, step: Step, chosen: CutCost, compared: Sequence[CutCost], costs: Costs) -> str:
-    on_edge = step.id in plan.cut.edge
-    others = [one for one in compared if (step.id in one.cut.edge) is not on_edge]
+def _reason(
+    plan: Plan, split: Graph, step: Step, chosen: CutCost, compared: Sequence[CutCost], costs: Costs
+) -> str:
+    moved = _movable(plan.graph, split, step)
+    on_edge = moved in plan.cut.edge
+    others = [one for one in compared if (moved in one.cut.edge) is not on_edge]
     if step.tier is not None or not others:
         return plan.reason(step)
     capacity, span = costs.capacity, costs.span(plan.graph)
     here, there = ("edge", "cloud") if on_edge else ("cloud", "edge")
+    part = "" if moved == step.id else " (its partial aggregates)"
     able = [one for one in others if one.cpu_share <= capacity]
     if not able:
         least = min(one.cpu_share for one in others)
-        return f"cost: {there} would take {least:.2g} of a core or more, above the capacity of {capacity:g}"
+        needed = f"{least:.2g} of a core or more, above the capacity of {capacity:g}"
+        return f"cost: {there}{part} would take {needed}"
     best = min(able, key=lambda one: one.bytes)
     size, other = rate(chosen.bytes_per_s, "B", span), rate(best.bytes_per_s, "B", span)
-    sizes = f"{here} {size}, {there} at least {other}"
+    sizes = f"{here} {size}, {there}{part} at least {other}"
+    if on_edge and step.operator.kind == PARTIAL:
+        own = (costs.streams[step.id], costs.streams[step.inputs[0].step])
+        saved, whole = (rate(costs.per_s(stream.bytes), "B", span) for stream in own)
+        sizes += f"; {saved} of partial aggregates in place of {whole} of records"
     if best.bytes <= chosen.bytes * (1 + NEAR_LEAST) and chosen.bytes <= best.bytes * (1 + NEAR_LEAST):
         return f"cost: {sizes}: within 5 %, so as many steps as possible on the edge"
     return f"cost: {sizes}"
+
+
+def _movable(graph: Graph, split: Graph, step: Step) -> str:
+    """The step that would go to the edge in place of `step`: its partial, where it may be split."""
+    merges = split[step.id].operator.kind == MERGE and graph[step.id].operator.kind != MERGE
+    return split[step.id].inputs[0].step if merges else step.id
 
 
 def warnings(plan: Plan, costs: Costs | None = None) -> list[str]:
