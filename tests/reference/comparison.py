@@ -32,8 +32,8 @@ def check_case(case: Case, cuts_max: int = CUTS_MAX) -> Answer:
 
 
 def drawn_cuts(graph: Graph, rng: random.Random, cuts_max: int) -> list[Cut]:
-    """All legal cuts of `graph`, or `cuts_max` of them; of a flow with too many to list, cuts of drawn steps with
-    all above them.
+    """All legal cuts of `graph`, or `cuts_max` of them; of a flow with too many to list, cuts of drawn steps
+    with all above them.
     """
     try:
         cuts = legal_cuts(graph)
