@@ -55,6 +55,8 @@ class LedgerBook:
         self.tail = Tail()
         self.told = 0
         """Transactions that the hook has heard of."""
+        self.is_loading = False
+        """Whether what the hook hears of was done before a crash."""
         self.queries: list[QueryProgress] = []
         self.on_commit: Callable[[LedgerChange], None] = lambda change: None
         self._begin()
@@ -77,10 +79,11 @@ class LedgerBook:
     def load(self, records: Sequence[bytes]) -> None:
         """Hold what the disk holds; the hook hears of what was made durable before its caller heard."""
         self._begin()
+        self.is_loading = True
         for record in records:
             name, _, body = record.partition(b":")
             self.do(name.decode(), _DECODERS[name.decode()].decode(body))
-        self.told = self._done
+        self.told, self.is_loading = self._done, False
 
     def do(self, name: str, what: Any) -> Any:
         """Carry out a transaction that is on the disk."""

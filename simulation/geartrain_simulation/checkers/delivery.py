@@ -107,8 +107,12 @@ class Delivery:
         self._cleared()
 
     def _cleared(self) -> None:
-        """Before it takes anything, an ingest removes what a former one has left and no entry names."""
-        if self._term == self._ledger.term or self.shares_the_log:
+        """Before it takes anything, an ingest removes what a former one has left and no entry names.
+
+        Of a commit that is heard of only after a crash this cannot be said any more: the loss of power may
+        have taken the removal back, which nothing needs to be durable.
+        """
+        if self._term == self._ledger.term or self.shares_the_log or self._ledger.is_loading:
             return
         self._term = self._ledger.term
         named = {entry.segment for entry in self._ledger.all_entries()} | self._ledger.replaced.keys()
