@@ -101,6 +101,35 @@ class _Grid:
                 best, fewest = [list(row.ids) for row in self.rows], crossings
         for row, ids in zip(self.rows, best, strict=True):
             row.ids = ids
+        for _ in range(_SWEEPS):
+            swapped = [self._swap(index) for index in range(len(self.rows))]
+            if not any(swapped):
+                break
+
+    def _swap(self, index: int) -> bool:
+        """Swap neighbours of a row where fewer arrows cross then; whether any was."""
+        ids, swapped = self.rows[index].ids, False
+        near = {
+            name: i
+            for other in (index - 1, index + 1)
+            if 0 <= other < len(self.rows)
+            for i, name in enumerate(self.rows[other].ids)
+        }
+        for at in range(len(ids) - 1):
+            one, two = ids[at], ids[at + 1]
+            if self._crossed(two, one, near) < self._crossed(one, two, near):
+                ids[at], ids[at + 1] = two, one
+                swapped = True
+        return swapped
+
+    def _crossed(self, left: str, right: str, near: Mapping[str, int]) -> int:
+        """How many arrows of two neighbours cross, in this order."""
+        return sum(
+            near[one] > near[two]
+            for ties in (self.above, self.below)
+            for one in ties[left]
+            for two in ties[right]
+        )
 
     @staticmethod
     def _order_row(row: _Row, near: Mapping[str, int], ties: Mapping[str, list[str]]) -> None:
