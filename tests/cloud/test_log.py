@@ -147,9 +147,9 @@ def test_file_of_another_layout_is_refused(tmp_path: Path, version: int) -> None
     with closing(sqlite3.connect(tmp_path / "ledger.sqlite")) as other:
         other.execute("CREATE TABLE notes (text)")
         other.execute(f"PRAGMA user_version = {version}")
-    with pytest.raises(LedgerError, match=rf"no ledger of version 3 \(it says {version}\)"):
+    with pytest.raises(LedgerError, match=rf"no ledger of version 4 \(it says {version}\)"):
         with_ledger(tmp_path, never)
-    with pytest.raises(LedgerError, match="no ledger of version 3"):
+    with pytest.raises(LedgerError, match="no ledger of version 4"):
         LogReader(tmp_path).positions("f")
 
 

@@ -139,3 +139,31 @@ def test_gear_lists_and_forgets_queries(tmp_path: Path, capsys: pytest.CaptureFi
     (quotes,) = [one for one in json.loads(capsys.readouterr().out) if one["channel"] == "quotes"]
     size = sum(path.stat().st_size for path in (tmp_path / "segments").rglob("*.arrow"))
     assert (quotes["segments"], quotes["bytes"], quotes["old_files"]) == (3, size, 0)
+
+
+def test_ingest_removes_nothing_while_it_cannot_know_who_is_done(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The row of a query is damaged: rows stay, devices go on, and the log says why."""
+    *_, third = three_segments(tmp_path)
+    commit(tmp_path, "one", FLOW, {"quotes": third})
+    with closing(sqlite3.connect(tmp_path / "ledger.sqlite")) as ledger, ledger:
+        ledger.execute("UPDATE queries SET position = position + 1")
+
+    async def run() -> None:
+        config = make_config(tmp_path, retention=Retention(bytes_max=1))
+        async with running(config) as world:
+            said = "what query one has done of stocks/quotes is damaged"
+            async with asyncio.timeout(60):
+                while said not in caplog.text:  # noqa: ASYNC110 - what is waited for is a line of the log
+                    await asyncio.sleep(0.05)
+            fresh = TestDevice(epoch=b"epoch--2")
+            world.net.deliver(fresh.topic, fresh.hello(2), fresh.schemas(), fresh.quotes(4.0))
+            await world.net.acked(fresh)
+
+    asyncio.run(run())
+    assert files(tmp_path) == 4
+    with pytest.raises(LedgerError, match="is damaged: restore the ledger from a copy"):
+        retain(tmp_path, OLD, FAR_US)
+    with pytest.raises(LedgerError, match="is damaged"):
+        registered(tmp_path)

@@ -1,18 +1,20 @@
 """Every bit of the log's files flipped, one at a time: it is detected or harmless, and the rest is read.
 
 Here every bit of some bytes; `python -m tests.proofs.test_bit_flips_log` takes every bit of every byte of a
-segment of 64 KiB and of three pages of the ledger, about an hour, and prints what became of them.
+segment of 64 KiB, of three pages of the ledger, and of all that one page of each smaller table holds, about
+an hour, and prints what became of them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import sqlite3
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,13 +25,30 @@ import pytest
 from geartrain.errors import LedgerError
 from geartrain.ports import Entry
 from geartrain_cloud.log.browse import all_cursors
+from geartrain_cloud.log.opening import ledger_of, writable_ledger
+from geartrain_cloud.log.queries import commit
 from geartrain_cloud.log.reader import LogReader
+from geartrain_cloud.log.rows import (
+    COLUMNS,
+    put,
+    read_closed_epochs,
+    read_digest,
+    read_quarantined,
+    read_queries,
+    read_replaced,
+    read_resubmitted,
+    read_schema,
+    read_schemas,
+    read_terms,
+    read_totals,
+)
 from geartrain_cloud.log.segment import open_segment
 from geartrain_cloud.log.verify import verify_log
 from tests.cloud.fleet import FLOW, TestDevice, make_config, running
 
 SEGMENT_BYTES = 64 << 10
 CHANNELS = ("_dead_letters", "_late", "quotes")
+SMALL = tuple(table for table in COLUMNS if table != "segments")
 Place = tuple[str, int]
 
 
@@ -40,10 +59,16 @@ class Log:
     folder: Path
     content: dict[Place, Any]
     cursors: list[Any]
+    small: dict[str, Any]
 
     @property
     def ledger(self) -> Path:
         return self.folder / "ledger.sqlite"
+
+    def digest(self, seq: int) -> bytes | None:
+        """The running digest of a batch of device-1."""
+        found: bytes | None = self.small["digests"][seq]
+        return found
 
     @property
     def large(self) -> tuple[Place, Path]:
@@ -69,11 +94,48 @@ def make_log(folder: Path) -> Log:
                 world.net.deliver(device.topic, quotes or device.advance(device.time + 10))
                 device.time += 0 if quotes else 10
                 await world.net.acked(device)
+            stranger, later = TestDevice("stranger"), TestDevice("device-2", b"epoch--2")
+            world.net.deliver(stranger.topic, stranger.schemas())  # to the quarantine
+            world.net.deliver(later.topic, later.hello(2))
+            await world.net.until(lambda: world.net.welcomes(later) != [])
+            world.net.deliver(later.topic, later.schemas())
+            await world.net.acked(later)
 
     asyncio.run(run())
+    commit(folder, "one", FLOW, {"quotes": 2, "_late": 1})
+    with writable_ledger(folder) as ledger:
+        put(ledger, "replaced", [("segments/stocks/quotes/p0/gone.arrow", FLOW, "quotes", 0, 1, 10, 5)])
+        put(ledger, "resubmitted_letters", [(FLOW, 0, 7, 0)])
     with closing(sqlite3.connect(folder / "ledger.sqlite")) as ledger:
         ledger.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    return Log(folder, read_all(folder, None), all_cursors(folder))
+    return Log(folder, read_all(folder, None), all_cursors(folder), read_small(folder))
+
+
+def read_small(folder: Path) -> dict[str, Any]:
+    """What each smaller table gives, None where that is refused."""
+
+    def digests(ledger: sqlite3.Connection) -> dict[int, bytes | None]:
+        return {seq: read_digest(ledger, "device-1", FLOW, b"epoch--1", seq) for seq in range(1, 52)}
+
+    readers: dict[str, Callable[[sqlite3.Connection], Any]] = {
+        "fencing": read_terms,
+        "closed_epochs": read_closed_epochs,
+        "digests": digests,
+        "schemas": lambda ledger: (read_schemas(ledger), read_schema(ledger, FLOW, "quotes")),
+        "quarantine": lambda ledger: read_quarantined(ledger, None),
+        "resubmitted_letters": read_resubmitted,
+        "replaced": lambda ledger: read_replaced(ledger, ""),
+        "queries": read_queries,
+        "counters": read_totals,
+    }
+    found: dict[str, Any] = {}
+    for table, read in readers.items():
+        try:
+            with ledger_of(folder) as ledger:
+                found[table] = read(ledger)
+        except LedgerError:
+            found[table] = None
+    return found
 
 
 def read_all(folder: Path, known: Iterable[Place] | None) -> dict[Place, Any]:
@@ -157,12 +219,20 @@ def pages_of(ledger: Path, table: str) -> list[int]:
         query = "SELECT rootpage FROM sqlite_master WHERE name = ?"
         (root,) = connection.execute(query, (table,)).fetchone()
     page = raw[(root - 1) * size : root * size]
-    if page[0] == 0x0A:
+    if page[0] in (0x0A, 0x0D):
         return [root]
     assert page[0] == 0x02, "an interior page of an index b-tree"
     cells = int.from_bytes(page[3:5], "big")
     starts = [int.from_bytes(page[12 + 2 * i : 14 + 2 * i], "big") for i in range(cells)]
     return [int.from_bytes(page[s : s + 4], "big") for s in starts] + [int.from_bytes(page[8:12], "big")]
+
+
+def used(ledger: Path, page: int) -> list[int]:
+    """The bytes of a leaf page that say anything: its header, its pointers and its cells."""
+    size = page_size(ledger)
+    raw = ledger.read_bytes()[(page - 1) * size : page * size]
+    cells, start = int.from_bytes(raw[3:5], "big"), int.from_bytes(raw[5:7], "big")
+    return [*range(8 + 2 * cells), *range(start, size)]
 
 
 def page_size(ledger: Path) -> int:
@@ -201,7 +271,12 @@ def _judged(log: Log, on_page: set[Place], where: str) -> str:
         cursors = all_cursors(log.folder) == log.cursors
     except LedgerError:
         cursors = False
+    small = read_small(log.folder)
+    forged = {seq for seq, known in (small["digests"] or {}).items() if known not in (None, log.digest(seq))}
+    assert not forged, f"{where}: the digests of {sorted(forged)[:3]} are read otherwise than written"
     if not damages:
+        others = [table for table, content in small.items() if content != log.small[table]]
+        assert not others, f"{where}: {others} are read otherwise than written, and nobody says so"
         assert not lost, f"{where}: {sorted(lost)[:3]} are lost, and nobody says so"
         assert cursors, f"{where}: the cursors are other ones, and nobody says so"
         return "harmless"
@@ -237,6 +312,30 @@ def test_flipped_bits_of_a_page_of_the_ledger_are_detected_or_harmless(log: Log,
     assert verify_log(log.folder).damages == []
 
 
+@pytest.mark.parametrize("table", SMALL)
+def test_flipped_bits_of_a_smaller_table_are_detected_or_harmless(log: Log, table: str) -> None:
+    assert log.small[table]
+    page = pages_of(log.ledger, table)[-1]
+    offsets = used(log.ledger, page)
+    became = flip_page(log, page, offsets[:: max(len(offsets) // 12, 1)])
+    assert became["detected, nothing lost"] > len(offsets[:: max(len(offsets) // 12, 1)])
+    assert verify_log(log.folder).damages == []
+
+
+@pytest.mark.parametrize("table", SMALL)
+def test_a_changed_row_of_a_smaller_table_is_not_believed(log: Log, tmp_path: Path, table: str) -> None:
+    """As a flipped bit deep in a page changes it, which SQLite does not notice."""
+    folder, column = tmp_path / "log", COLUMNS[table].split(", ")[-1]
+    shutil.copytree(log.folder, folder)
+    other = {"digests": "X'00'", "closed_epochs": "X'00'", "schemas": f"{column} || ' '"}
+    with closing(sqlite3.connect(folder / "ledger.sqlite")) as ledger, ledger:
+        ledger.execute(f"UPDATE {table} SET {column} = {other.get(table, column + ' + 1')}")
+    small = read_small(folder)
+    assert small.pop(table) in (None, dict.fromkeys(range(1, 52)))
+    assert small == {one: log.small[one] for one in small}
+    assert any(f"table {table} " in damage.reason for damage in verify_log(folder).damages)
+
+
 def main(chosen: list[str]) -> None:
     """Every bit of what is chosen: `segment`, or pages of tables of the ledger; prints figures."""
     with tempfile.TemporaryDirectory() as folder:
@@ -250,9 +349,10 @@ def main(chosen: list[str]) -> None:
         for table in (one for one in chosen if one != "segment"):
             pages = pages_of(log.ledger, table)
             page = pages[len(pages) // 2]
-            became = flip_page(log, page, range(page_size(log.ledger)))
+            offsets = used(log.ledger, page) if table in SMALL else range(page_size(log.ledger))
+            became = flip_page(log, page, offsets)
             print(f"page {page}, of {table}: {dict(sorted(became.items()))}", flush=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:] or ["segment", "entries", "cursors", "segments"])
+    main(sys.argv[1:] or ["segment", "entries", "cursors", "segments", *SMALL])

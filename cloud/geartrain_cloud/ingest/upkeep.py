@@ -12,7 +12,7 @@ import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from geartrain.errors import DiskError, LedgerError
+from geartrain.errors import DiskError, FencedError, LedgerError
 from geartrain.ports import Clock, Disk, HeldSegment, LedgerStore, ReplacedFile, StoredSegment, position_key
 from geartrain.ports.buggify import buggify
 from geartrain_cloud.ingest.alarm import Alarm
@@ -59,8 +59,20 @@ class Upkeep:
         self._damaged: set[str] = set()
 
     async def round(self) -> None:
-        """Do what is due; raises `LedgerError`: `FencedError` where another ingest has taken over."""
-        await self._ledger.check(self._term)
+        """Do what is due; raises `FencedError` where another ingest has taken over.
+
+        What the ledger cannot say, because a row of it is damaged, is left undone with an alarm: nothing is
+        removed then, and what devices send is taken as ever.
+        """
+        try:
+            await self._ledger.check(self._term)
+            await self._round()
+        except FencedError:
+            raise
+        except LedgerError as error:
+            self._alarm.warn("upkeep", "log", str(error))
+
+    async def _round(self) -> None:
         if self._limits.is_limited:
             await self._retain()
         if self._merge_segments is not None:

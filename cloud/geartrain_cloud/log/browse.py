@@ -18,6 +18,7 @@ from geartrain.schema import RowCodec
 from geartrain_cloud.log.arrow import from_table
 from geartrain_cloud.log.opening import ledger_of
 from geartrain_cloud.log.reader import LogReader
+from geartrain_cloud.log.rows import read_quarantined, read_resubmitted
 from geartrain_cloud.log.tables import (
     SELECT_CURSORS,
     SELECT_ENTRIES,
@@ -127,15 +128,11 @@ def excluded_devices(folder: Path) -> set[tuple[str, str, str]]:
 
 def quarantined(folder: Path, number: int | None = None) -> list[HeldBatch]:
     """The quarantined batches, oldest first, or the one of this number; raises `LedgerError`."""
-    query = (
-        "SELECT number, device, flow, epoch, seq, count, reason, payload, acked, resubmitted "
-        "FROM quarantine WHERE ? IS NULL OR number = ? ORDER BY number"
-    )
     with ledger_of(folder) as ledger:
-        rows = ledger.execute(query, (number, number)).fetchall()
+        rows = read_quarantined(ledger, number)
     if number is not None and not rows:
         raise LedgerError(f"the quarantine has no batch {number}: see gear quarantine ls")
-    return [HeldBatch(number, QuarantinedBatch(*held), done) for number, *held, done in rows]
+    return [HeldBatch(*row) for row in rows]
 
 
 def letters(folder: Path, flow: str | None = None) -> Iterator[LoggedLetter]:
@@ -146,7 +143,7 @@ def letters(folder: Path, flow: str | None = None) -> Iterator[LoggedLetter]:
         found = ledger.execute(
             query + "ORDER BY flow, partition, number", (DEAD_LETTERS, flow, flow)
         ).fetchall()
-        done = set(ledger.execute("SELECT flow, partition, number, row FROM resubmitted_letters").fetchall())
+        done = read_resubmitted(ledger)
     for entry in map(read_entry, found):
         schema = reader.schema(entry.flow, DEAD_LETTERS)
         if schema is None or schema.schema_id != _LETTERS.schema.schema_id:

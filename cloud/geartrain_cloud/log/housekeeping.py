@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from geartrain.ports import EntryKind, HeldSegment, StoredSegment
+from geartrain_cloud.log.rows import put
 from geartrain_cloud.log.tables import (
     INSERT_SEGMENT,
     REPLACE_ENTRY,
@@ -64,7 +65,5 @@ def _held(ledger: sqlite3.Connection, name: str) -> HeldSegment | None:
 
 def _retire(ledger: sqlite3.Connection, held: HeldSegment, now_us: int) -> None:
     ledger.execute("DELETE FROM segments WHERE name = ?", (held.segment.name,))
-    ledger.execute(
-        "INSERT INTO replaced VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (held.segment.name, held.flow, held.channel, held.partition, held.last, held.segment.size, now_us),
-    )
+    place = (held.flow, held.channel, held.partition, held.last)
+    put(ledger, "replaced", [(held.segment.name, *place, held.segment.size, now_us)])

@@ -30,6 +30,24 @@ from geartrain.ports import (
     StoredSegment,
 )
 from geartrain_cloud.log.housekeeping import forget_rows, merge_rows
+from geartrain_cloud.log.rows import (
+    mark_resubmitted,
+    put,
+    put_closed_epochs,
+    put_digests,
+    put_quarantined,
+    put_schemas,
+    put_terms,
+    put_totals,
+    read_closed_epochs,
+    read_digest,
+    read_queries,
+    read_replaced,
+    read_schema,
+    read_schemas,
+    read_terms,
+    read_totals,
+)
 from geartrain_cloud.log.tables import (
     AT_PLACE,
     CLOSED_KEPT,
@@ -43,7 +61,6 @@ from geartrain_cloud.log.tables import (
     SELECT_ENTRIES,
     SELECT_EXCLUDED,
     SELECT_PLACES,
-    SELECT_REPLACED,
     SELECT_SEGMENTS,
     VERSION,
     check_version,
@@ -84,7 +101,7 @@ class SqliteLedger:
         def opened() -> int:
             with closing(sqlite3.connect(self.path, timeout=_BUSY_TIMEOUT_S)) as found:
                 check_version(found, self.path)
-                (count,) = found.execute("SELECT count(*) FROM fencing").fetchone()
+                count = len(read_terms(found))
             return self._open(count, tuple(range(count)))
 
         return await self._run(opened)
@@ -136,15 +153,20 @@ class SqliteLedger:
 
     async def resubmit_batch(self, term: int, change: LedgerChange, number: int) -> None:
         """`commit`, and mark the quarantined batch `number` as resubmitted under `term`."""
-        statement = "UPDATE quarantine SET resubmitted = ? WHERE number = ? AND resubmitted = 0"
-        await self._run(lambda: self._commit(term, change, (statement, (term, number))))
+        await self._run(
+            lambda: self._commit(term, change, lambda ledger: mark_resubmitted(ledger, number, term))
+        )
 
     async def resubmit_letter(
         self, term: int, change: LedgerChange, place: tuple[str, int, int, int]
     ) -> None:
         """`commit`, and mark the dead letter at (flow, partition, entry, row) as resubmitted."""
-        statement = "INSERT INTO resubmitted_letters VALUES (?, ?, ?, ?)"
-        await self._run(lambda: self._commit(term, change, (statement, place)))
+
+        def mark(ledger: sqlite3.Connection) -> bool:
+            put(ledger, "resubmitted_letters", [place])
+            return True
+
+        await self._run(lambda: self._commit(term, change, mark))
 
     async def cursors(self) -> list[AckCursor]:
         """Every device's cursor."""
@@ -153,13 +175,11 @@ class SqliteLedger:
 
     async def closed_epochs(self) -> list[ClosedEpoch]:
         """The epochs that a later one has replaced, by device, flow and ordinal: the last 1,000 of each."""
-        query = "SELECT device, flow, epoch, ordinal, seq, digest FROM closed_epochs "
-        return [ClosedEpoch(*row) for row in await self._rows(query + "ORDER BY device, flow, ordinal")]
+        return await self._run(lambda: read_closed_epochs(self._opened()))
 
     async def schemas(self) -> list[StoredSchema]:
         """Every schema announced so far, in the order they were stored."""
-        rows = await self._rows("SELECT flow, channel, schema_id, text FROM schemas ORDER BY number")
-        return [StoredSchema(*row) for row in rows]
+        return await self._run(lambda: read_schemas(self._opened()))
 
     async def last_entries(self) -> list[Entry]:
         """The newest entry of every (flow, channel, partition)."""
@@ -190,24 +210,20 @@ class SqliteLedger:
 
     async def replaced_files(self) -> list[ReplacedFile]:
         """Every replaced file of the partitions taken, by name."""
-        rows = await self._rows(SELECT_REPLACED + self._of_owned() + "ORDER BY name")
-        return [ReplacedFile(*row) for row in rows]
+        return await self._run(lambda: read_replaced(self._opened(), self._of_owned() + "ORDER BY name"))
 
     async def queries(self) -> list[QueryProgress]:
         """Every registered query by name, flow and key."""
-        rows = await self._rows("SELECT name, flow, key, position FROM queries ORDER BY name, flow, key")
-        return [QueryProgress(*row) for row in rows]
+        return await self._run(lambda: read_queries(self._opened()))
 
     async def digest_at(self, device: str, flow: str, epoch: bytes, seq: int) -> bytes | None:
         """The running digest of an appended batch, or None where it is no longer remembered."""
-        query = "SELECT digest FROM digests WHERE device = ? AND flow = ? AND epoch = ? AND seq = ?"
-        rows = await self._rows(query, (device, flow, epoch, seq))
-        return rows[0][0] if rows else None
+        return await self._run(lambda: read_digest(self._opened(), device, flow, epoch, seq))
 
     async def counters(self) -> Mapping[str, int]:
         """Totals by name, of the partitions taken."""
-        query = "SELECT name, total FROM counters WHERE scope = ?"
-        return dict(await self._rows(query, (min(self._owned, default=0),)))
+        totals = await self._run(lambda: read_totals(self._opened()))
+        return {name: total for name, scope, total in totals if scope == min(self._owned, default=0)}
 
     async def close(self) -> None:
         """Release the ledger; a second call does nothing."""
@@ -256,12 +272,12 @@ class SqliteLedger:
         return term
 
     def _commit(
-        self, term: int, change: LedgerChange, mark: tuple[str, tuple[Any, ...]] | None = None
+        self, term: int, change: LedgerChange, mark: Callable[[sqlite3.Connection], bool] | None = None
     ) -> None:
         def write(connection: sqlite3.Connection) -> None:
             _write(connection, change)
             self._write_counters(connection, change.counters)
-            if mark is not None and connection.execute(*mark).rowcount != 1:
+            if mark is not None and not mark(connection):
                 raise LedgerError("it was resubmitted before")
 
         self._transact(term, write)
@@ -273,7 +289,7 @@ class SqliteLedger:
             return write(connection)
 
     def _check(self, connection: sqlite3.Connection, term: int) -> None:
-        for partition, newest in connection.execute("SELECT partition, term FROM fencing ORDER BY partition"):
+        for partition, newest in read_terms(connection).items():
             if newest != term and partition in self._owned:
                 raise FencedError(
                     f"another ingest has taken the ledger {self.path}, partition {partition} (its term is "
@@ -281,11 +297,7 @@ class SqliteLedger:
                 )
 
     def _write_counters(self, connection: sqlite3.Connection, counters: Mapping[str, int]) -> None:
-        scope = min(self._owned, default=0)
-        connection.executemany(
-            "INSERT OR REPLACE INTO counters (name, scope, total) VALUES (?, ?, ?)",
-            [(name, scope, total) for name, total in counters.items()],
-        )
+        put_totals(connection, counters, min(self._owned, default=0))
 
 
 @contextmanager
@@ -304,29 +316,26 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
 def _create(connection: sqlite3.Connection, partitions: int) -> None:
     for statement in CREATE.split(";"):
         connection.execute(statement)
-    connection.executemany("INSERT INTO fencing VALUES (?, 0)", [(p,) for p in range(partitions)])
+    put_terms(connection, dict.fromkeys(range(partitions), 0))
     connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
 def _take(connection: sqlite3.Connection, partitions: int, owned: tuple[int, ...]) -> int:
     """Take partitions under a new term, and their counters together."""
-    count, highest = connection.execute("SELECT count(*), max(term) FROM fencing").fetchone()
-    if count != partitions:
+    terms = read_terms(connection)
+    if (count := len(terms)) != partitions:
         raise ConfigError(
             f"log.partitions: this log was made with {count} partitions, which is fixed for its life, and "
             f"cannot be read with {partitions}: set partitions = {count}, or begin with an empty log folder"
         )
-    term = int(highest) + 1
-    connection.executemany("UPDATE fencing SET term = ? WHERE partition = ?", [(term, p) for p in owned])
-    scopes = ", ".join(str(int(p)) for p in owned)
-    totals = connection.execute(
-        f"SELECT name, sum(total) FROM counters WHERE scope IN ({scopes}) GROUP BY name"  # noqa: S608
-    ).fetchall()
-    connection.execute(f"DELETE FROM counters WHERE scope IN ({scopes})")  # noqa: S608
-    connection.executemany(
-        "INSERT INTO counters (name, scope, total) VALUES (?, ?, ?)",
-        [(name, min(owned), total) for name, total in totals],
-    )
+    term = max(terms.values()) + 1
+    put_terms(connection, dict.fromkeys(owned, term))
+    sums: dict[str, int] = {}
+    for name, scope, total in read_totals(connection):
+        if scope in owned:
+            sums[name] = sums.get(name, 0) + total
+    connection.executemany("DELETE FROM counters WHERE scope = ?", [(p,) for p in owned])
+    put_totals(connection, sums, min(owned))
     return term
 
 
@@ -335,33 +344,16 @@ def _write(connection: sqlite3.Connection, change: LedgerChange) -> None:
     connection.executemany(REPLACE_CURSOR, [cursor_row(cursor) for cursor in change.cursors])
     for schema in change.schemas:
         _check_schema(connection, schema)
-    connection.executemany(
-        "INSERT OR IGNORE INTO schemas (flow, channel, schema_id, text) VALUES (?, ?, ?, ?)",
-        [(x.flow, x.channel, x.schema_id, x.text) for x in change.schemas],
-    )
-    connection.executemany(
-        "INSERT INTO quarantine (device, flow, epoch, seq, count, reason, payload, acked) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        [
-            (q.device, q.flow, q.epoch, q.seq, q.count, q.reason, q.payload, q.acked)
-            for q in change.quarantined
-        ],
-    )
+    put_schemas(connection, change.schemas)
+    put_quarantined(connection, change.quarantined)
     connection.executemany(INSERT_SEGMENT, [segment_row(held) for held in _held(change)])
-    connection.executemany(
-        "INSERT OR REPLACE INTO digests (device, flow, epoch, seq, digest) VALUES (?, ?, ?, ?, ?)",
-        [(d.device, d.flow, d.epoch, d.seq, d.digest) for d in change.digests],
-    )
+    put_digests(connection, change.digests)
     newest = {(d.device, d.flow, d.epoch): d.seq for d in change.digests}
     connection.executemany(
         "DELETE FROM digests WHERE device = ? AND flow = ? AND epoch = ? AND seq <= ?",
         [(*place, seq - DIGESTS_KEPT) for place, seq in newest.items()],
     )
-    connection.executemany(
-        "INSERT OR IGNORE INTO closed_epochs (device, flow, epoch, ordinal, seq, digest) "
-        "VALUES (?, ?, ?, ?, ?, ?)",
-        [(c.device, c.flow, c.epoch, c.ordinal, c.seq, c.digest) for c in change.closed_epochs],
-    )
+    put_closed_epochs(connection, change.closed_epochs)
     connection.executemany(
         "DELETE FROM closed_epochs WHERE device = ? AND flow = ? AND ordinal <= ?",
         [(c.device, c.flow, c.ordinal - CLOSED_KEPT) for c in change.closed_epochs],
@@ -375,12 +367,12 @@ def _write(connection: sqlite3.Connection, change: LedgerChange) -> None:
 
 def _check_schema(connection: sqlite3.Connection, schema: StoredSchema) -> None:
     """Raise `LedgerError` where another ingest has given the channel its schema since ours began."""
-    query = "SELECT schema_id FROM schemas WHERE flow = ? AND channel = ? ORDER BY number LIMIT 1"
-    first = connection.execute(query, (schema.flow, schema.channel)).fetchone()
-    if first is not None and first[0] != schema.schema_id:
+    first = read_schema(connection, schema.flow, schema.channel)
+    if first is not None and first.schema_id != schema.schema_id:
         raise LedgerError(
-            f"the schema of {schema.flow}/{schema.channel} is {first[0]}, by another ingest, and one of our "
-            f"devices announces {schema.schema_id}: start this ingest again, and run one version of the flow"
+            f"the schema of {schema.flow}/{schema.channel} is {first.schema_id}, by another ingest, and one "
+            f"of our devices announces {schema.schema_id}: start this ingest again, and run one version of "
+            "the flow"
         )
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from geartrain.errors import LedgerError
 from geartrain.ports import QueryProgress
 from geartrain_cloud.log.opening import ledger_of, writable_ledger
+from geartrain_cloud.log.rows import put, read_queries
 
 _LOG = logging.getLogger("geartrain.queries")
 
@@ -55,10 +56,7 @@ def register(folder: Path, name: str, flow: str, keys: Iterable[str]) -> None:
     What was registered before keeps its position.
     """
     with writable_ledger(folder) as ledger:
-        ledger.executemany(
-            "INSERT OR IGNORE INTO queries (name, flow, key, position) VALUES (?, ?, ?, 0)",
-            [(name, flow, key) for key in keys],
-        )
+        put(ledger, "queries", [(name, flow, key, 0) for key in keys], "INSERT OR IGNORE")
 
 
 def commit(folder: Path, name: str, flow: str, positions: Mapping[str, int]) -> None:
@@ -67,11 +65,10 @@ def commit(folder: Path, name: str, flow: str, positions: Mapping[str, int]) -> 
     Keys that were not registered are, and a position below the committed one changes nothing.
     """
     with writable_ledger(folder) as ledger:
-        ledger.executemany(
-            "INSERT INTO queries (name, flow, key, position) VALUES (?, ?, ?, ?) "
-            "ON CONFLICT (name, flow, key) DO UPDATE SET position = max(position, excluded.position)",
-            [(name, flow, key, position) for key, position in positions.items()],
-        )
+        known = {q.key: q.position for q in read_queries(ledger) if (q.name, q.flow) == (name, flow)}
+        moved = {key: max(position, known.get(key, 0)) for key, position in positions.items()}
+        rows = [(name, flow, key, position) for key, position in moved.items()]
+        put(ledger, "queries", rows, "INSERT OR REPLACE")
 
 
 def unregister(folder: Path, name: str, flow: str) -> None:
@@ -83,5 +80,4 @@ def unregister(folder: Path, name: str, flow: str) -> None:
 def registered(folder: Path) -> list[QueryProgress]:
     """Every registered query by name, flow and key; raises `LedgerError`."""
     with ledger_of(folder) as ledger:
-        rows = ledger.execute("SELECT name, flow, key, position FROM queries ORDER BY name, flow, key")
-        return [QueryProgress(*row) for row in rows]
+        return read_queries(ledger)

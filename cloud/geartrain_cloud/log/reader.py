@@ -21,15 +21,17 @@ from geartrain.event_time import START_OF_TIME
 from geartrain.ports import AckCursor, Entry, position_key, split_key
 from geartrain.schema import Schema
 from geartrain_cloud.log.opening import has_tables, ledger_of
+from geartrain_cloud.log.rows import read_schema, read_terms, read_totals
 from geartrain_cloud.log.segment import open_segment
 from geartrain_cloud.log.tables import (
     AT_PLACE,
     LEDGER_FILE,
-    SELECT_COUNTERS,
     SELECT_CURSORS,
     SELECT_ENTRIES,
+    SELECT_SEGMENTS,
     entry_at,
     read_cursor,
+    read_segment,
 )
 
 _SEGMENTS_HELD = 8
@@ -81,7 +83,7 @@ class LogReader:
         """How many partitions each channel has."""
         if not self._partitions:
             with self._ledger() as ledger:
-                (self._partitions,) = ledger.execute("SELECT count(*) FROM fencing").fetchone()
+                self._partitions = len(read_terms(ledger))
         return self._partitions
 
     def keys(self, channels: Iterable[str]) -> list[str]:
@@ -185,10 +187,9 @@ class LogReader:
 
     def schema(self, flow: str, channel: str) -> Schema | None:
         """The schema of the channel's rows, or None until a device has announced it."""
-        query = "SELECT text FROM schemas WHERE flow = ? AND channel = ? ORDER BY number LIMIT 1"
         with self._ledger() as ledger:
-            row = ledger.execute(query, (flow, channel)).fetchone()
-        return None if row is None else Schema.from_json(row[0])
+            stored = read_schema(ledger, flow, channel)
+        return None if stored is None else Schema.from_json(stored.text)
 
     def cursors(self, flow: str) -> list[AckCursor]:
         """Where each device of `flow` stands, by device."""
@@ -208,7 +209,11 @@ class LogReader:
     def counters(self) -> Mapping[str, int]:
         """Ingest's totals by name, as of its last commit."""
         with self._ledger() as ledger:
-            return dict(ledger.execute(SELECT_COUNTERS).fetchall())
+            totals = read_totals(ledger)
+        sums: dict[str, int] = {}
+        for name, _, total in totals:
+            sums[name] = sums.get(name, 0) + total
+        return sums
 
     def _segment(self, name: str) -> pa.Table:
         with self._lock:
@@ -221,8 +226,8 @@ class LogReader:
 
     def _digest(self, name: str) -> bytes | None:
         with self._ledger() as ledger:
-            row = ledger.execute("SELECT digest FROM segments WHERE name = ?", (name,)).fetchone()
-        return None if row is None else bytes(row[0])
+            row = ledger.execute(SELECT_SEGMENTS + "WHERE name = ?", (name,)).fetchone()
+        return None if row is None else read_segment(row).segment.digest
 
     def _ledger(self) -> AbstractContextManager[Any]:
         return ledger_of(self.folder)

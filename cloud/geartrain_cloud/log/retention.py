@@ -15,6 +15,7 @@ from geartrain.errors import LedgerError
 from geartrain.ports import HeldSegment, QueryProgress, position_key
 from geartrain_cloud.log.housekeeping import forget_rows
 from geartrain_cloud.log.opening import writable_ledger
+from geartrain_cloud.log.rows import read_queries
 from geartrain_cloud.log.tables import SELECT_SEGMENTS, read_segment
 
 
@@ -82,8 +83,7 @@ def retain(folder: Path, limits: Retention, now_us: int) -> Retained:
     """Remove what is due; now_us: wall clock. Raises `LedgerError`."""
     with writable_ledger(folder) as ledger:
         rows = ledger.execute(SELECT_SEGMENTS + "ORDER BY made_us, name").fetchall()
-        queries = ledger.execute("SELECT name, flow, key, position FROM queries").fetchall()
-        due = find_due(map(read_segment, rows), (QueryProgress(*row) for row in queries), limits, now_us)
+        due = find_due(map(read_segment, rows), read_queries(ledger), limits, now_us)
         names = [one.segment.name for one in due.segments]
         for name in names:
             forget_rows(ledger, name, now_us)

@@ -7,18 +7,16 @@ describes each table.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sqlite3
 from collections.abc import Mapping
-from typing import Any
-
-import msgspec
 
 from geartrain.errors import LedgerError
 from geartrain.ports import AckCursor, Entry, EntryKind, HeldSegment, SplitProgress, StoredSegment
+from geartrain_cloud.log.checksums import Row, sealed, whole
+from geartrain_cloud.log.rows import insert, select
 
-VERSION = 3
+VERSION = 4
 """The layout below; kept in `PRAGMA user_version`."""
 
 DIGESTS_KEPT = 1_024
@@ -32,7 +30,8 @@ LEDGER_FILE = "ledger.sqlite"
 CREATE = """
 CREATE TABLE fencing (
     partition INTEGER PRIMARY KEY,
-    term INTEGER NOT NULL
+    term INTEGER NOT NULL,
+    checksum BLOB NOT NULL
 ) STRICT;
 CREATE TABLE entries (
     flow TEXT NOT NULL,
@@ -73,6 +72,7 @@ CREATE TABLE closed_epochs (
     ordinal INTEGER NOT NULL,
     seq INTEGER NOT NULL,
     digest BLOB NOT NULL,
+    checksum BLOB NOT NULL,
     PRIMARY KEY (device, flow, epoch)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE digests (
@@ -81,6 +81,7 @@ CREATE TABLE digests (
     epoch BLOB NOT NULL,
     seq INTEGER NOT NULL,
     digest BLOB NOT NULL,
+    checksum BLOB NOT NULL,
     PRIMARY KEY (device, flow, epoch, seq)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE schemas (
@@ -89,6 +90,7 @@ CREATE TABLE schemas (
     channel TEXT NOT NULL,
     schema_id TEXT NOT NULL,
     text TEXT NOT NULL,
+    checksum BLOB NOT NULL,
     UNIQUE (flow, channel, schema_id)
 ) STRICT;
 CREATE TABLE quarantine (
@@ -101,13 +103,15 @@ CREATE TABLE quarantine (
     reason TEXT NOT NULL,
     payload BLOB NOT NULL,
     acked INTEGER NOT NULL,
-    resubmitted INTEGER NOT NULL DEFAULT 0
+    resubmitted INTEGER NOT NULL DEFAULT 0,
+    checksum BLOB NOT NULL
 ) STRICT;
 CREATE TABLE resubmitted_letters (
     flow TEXT NOT NULL,
     partition INTEGER NOT NULL,
     number INTEGER NOT NULL,
     row INTEGER NOT NULL,
+    checksum BLOB NOT NULL,
     PRIMARY KEY (flow, partition, number, row)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE segments (
@@ -120,7 +124,8 @@ CREATE TABLE segments (
     rows INTEGER NOT NULL,
     size INTEGER NOT NULL,
     digest BLOB NOT NULL,
-    made_us INTEGER NOT NULL
+    made_us INTEGER NOT NULL,
+    checksum BLOB NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE replaced (
     name TEXT PRIMARY KEY,
@@ -129,19 +134,22 @@ CREATE TABLE replaced (
     partition INTEGER NOT NULL,
     last INTEGER NOT NULL,
     size INTEGER NOT NULL,
-    since_us INTEGER NOT NULL
+    since_us INTEGER NOT NULL,
+    checksum BLOB NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE queries (
     name TEXT NOT NULL,
     flow TEXT NOT NULL,
     key TEXT NOT NULL,
     position INTEGER NOT NULL,
+    checksum BLOB NOT NULL,
     PRIMARY KEY (name, flow, key)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE counters (
     name TEXT NOT NULL,
     scope INTEGER NOT NULL,
     total INTEGER NOT NULL,
+    checksum BLOB NOT NULL,
     PRIMARY KEY (name, scope)
 ) STRICT, WITHOUT ROWID;
 """
@@ -172,12 +180,8 @@ WHERE kind = 'excluded' AND NOT EXISTS (
     AND number > one.number AND kind IN ('excluded', 'readmitted')
 ) ORDER BY flow, channel, device
 """
-SELECT_SEGMENTS = (
-    "SELECT name, flow, channel, partition, first, last, rows, size, digest, made_us FROM segments "
-)
-INSERT_SEGMENT = "INSERT INTO segments VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-SELECT_REPLACED = "SELECT name, flow, channel, partition, last, size, since_us FROM replaced "
-SELECT_COUNTERS = "SELECT name, sum(total) FROM counters GROUP BY name"
+SELECT_SEGMENTS = select("segments")
+INSERT_SEGMENT = insert("segments")
 SELECT_CURSORS = (
     "SELECT device, flow, epoch, ordinal, seq, digest, positions, watermarks, checksum FROM cursors "
 )
@@ -195,18 +199,16 @@ def check_version(connection: sqlite3.Connection, path: object) -> None:
         )
 
 
-def entry_row(entry: Entry) -> tuple[Any, ...]:
+def entry_row(entry: Entry) -> Row:
     """The values of `INSERT_ENTRY`."""
     place = (entry.flow, entry.channel, entry.partition, entry.number, entry.kind.value, entry.clock)
     batch = (entry.device, entry.epoch, entry.seq)
-    return _checked((*place, *batch, entry.segment, entry.first_row, entry.count, entry.detail))
+    return sealed((*place, *batch, entry.segment, entry.first_row, entry.count, entry.detail))
 
 
-def read_entry(row: tuple[Any, ...]) -> Entry:
+def read_entry(row: Row) -> Entry:
     """The entry of a row of `SELECT_ENTRIES`; raises `LedgerError` where it is not what was written."""
-    if not is_whole(row):
-        raise LedgerError(f"entry {row[3]} of {row[0]}/{row[1]} is damaged: restore the ledger from a copy")
-    values = row[:-1]
+    values = whole(row, f"entry {row[3]} of {row[0]}/{row[1]}")
     flow, channel, partition, number, kind, clock, device, epoch, seq, segment, first_row, count, detail = (
         values
     )
@@ -227,7 +229,7 @@ def read_entry(row: tuple[Any, ...]) -> Entry:
     )
 
 
-def entry_at(row: tuple[Any, ...], *place: object) -> Entry:
+def entry_at(row: Row, *place: object) -> Entry:
     """`read_entry` of a row that was asked for by its place; raises `LedgerError` where it is another's.
 
     A damaged page can lead SQLite to a row, whole in itself, that is not the one that was looked for.
@@ -242,48 +244,39 @@ def entry_at(row: tuple[Any, ...], *place: object) -> Entry:
     return entry
 
 
-def segment_row(held: HeldSegment) -> tuple[Any, ...]:
+def segment_row(held: HeldSegment) -> Row:
     """The values of `INSERT_SEGMENT`."""
     place = (held.flow, held.channel, held.partition, held.first, held.last, held.rows)
-    return (held.segment.name, *place, held.segment.size, held.segment.digest, held.segment.made_us)
+    return sealed((held.segment.name, *place, held.segment.size, held.segment.digest, held.segment.made_us))
 
 
-def read_segment(row: tuple[Any, ...]) -> HeldSegment:
-    """The segment of a row of `SELECT_SEGMENTS`."""
-    name, flow, channel, partition, first, last, rows, size, digest, made_us = row
+def read_segment(row: Row) -> HeldSegment:
+    """The segment of a row of `SELECT_SEGMENTS`; raises `LedgerError` where it is not what was written."""
+    columns = whole(row, f"the row of segment {row[0]}")
+    name, flow, channel, partition, first, last, rows, size, digest, made_us = columns
     segment = StoredSegment(name, size, digest, made_us)
     return HeldSegment(segment, flow, channel, partition, first, last, rows)
 
 
-def cursor_row(cursor: AckCursor) -> tuple[Any, ...]:
+def cursor_row(cursor: AckCursor) -> Row:
     """The values of `REPLACE_CURSOR`."""
     positions = [
         [step, split, at.position, at.max_time, at.ended] for (step, split), at in cursor.positions.items()
     ]
     place = (cursor.device, cursor.flow, cursor.epoch, cursor.ordinal, cursor.seq, cursor.digest)
-    return _checked((*place, _json(positions), _json(dict(cursor.watermarks))))
+    return sealed((*place, _json(positions), _json(dict(cursor.watermarks))))
 
 
-def read_cursor(row: tuple[Any, ...]) -> AckCursor:
+def read_cursor(row: Row) -> AckCursor:
     """The cursor of a row of `SELECT_CURSORS`; raises `LedgerError` where it is not what was written."""
-    if not is_whole(row):
-        raise LedgerError(f"the cursor of {row[0]}/{row[1]} is damaged: restore the ledger from a copy")
-    device, flow, epoch, ordinal, seq, digest, positions_json, watermarks_json, _ = row
+    columns = whole(row, f"the cursor of {row[0]}/{row[1]}")
+    device, flow, epoch, ordinal, seq, digest, positions_json, watermarks_json = columns
     positions = {
         (step, split): SplitProgress(position, max_time, ended)
         for step, split, position, max_time, ended in json.loads(positions_json)
     }
     watermarks: Mapping[str, int] = json.loads(watermarks_json)
     return AckCursor(device, flow, epoch, ordinal, seq, digest, positions, watermarks)
-
-
-def is_whole(row: tuple[Any, ...]) -> bool:
-    """Whether a row of `SELECT_ENTRIES` or `SELECT_CURSORS` is what was written."""
-    return _checked(row[:-1]) == row
-
-
-def _checked(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    return (*row, hashlib.blake2b(msgspec.msgpack.encode(row), digest_size=8).digest())
 
 
 def _json(value: object) -> str:

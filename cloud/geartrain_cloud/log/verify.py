@@ -1,4 +1,4 @@
-"""Whether the log is what ingest wrote: every row of the ledger's entries, and every byte of every segment.
+"""Whether the log is what ingest wrote: every row of the ledger, and every byte of every segment.
 
 Stands beside the log, on a running or a stopped one. Guarantees: a damaged range is reported with its
 positions, whatever part of it is damaged; what lies beyond it is still checked; nothing is written.
@@ -18,7 +18,9 @@ import pyarrow as pa
 from geartrain.errors import LedgerError
 from geartrain.event_time import START_OF_TIME
 from geartrain.ports import HeldSegment
+from geartrain_cloud.log.checksums import is_whole
 from geartrain_cloud.log.opening import ledger_of
+from geartrain_cloud.log.rows import COLUMNS, select
 from geartrain_cloud.log.segment import open_segment
 from geartrain_cloud.log.tables import (
     AT_PLACE,
@@ -27,7 +29,6 @@ from geartrain_cloud.log.tables import (
     SELECT_ENTRIES,
     SELECT_PLACES,
     SELECT_SEGMENTS,
-    is_whole,
     read_entry,
     read_segment,
 )
@@ -92,7 +93,10 @@ def verify_log(folder: Path) -> Verified:
                 reason = f"it has {count} entries, but {found.placed} are found at their places"
                 found.damages.append(Damage("", "", 0, 0, 0, LEDGER_FILE, reason))
         with _reported(found, "its segments cannot be read"):
-            known = {row[0]: read_segment(row) for row in ledger.execute(SELECT_SEGMENTS)}
+            known = {row[0]: read_segment(row) for row in ledger.execute(SELECT_SEGMENTS) if is_whole(row)}
+        for table in COLUMNS:
+            with _reported(found, f"its table {table} cannot be read"):
+                _check_rows(ledger, table, found)
     for (place, name), run in runs.items():
         _check_segment(folder, place, name, run, known.get(name), found)
     found.segments = len({name for _, name in runs})
@@ -132,6 +136,13 @@ def _check_cursors(ledger: sqlite3.Connection, found: Verified) -> None:
         if not is_whole(row):
             reason = f"the cursor of {row[0]}/{row[1]} is not what was written"
             found.damages.append(Damage(row[1], "", 0, 0, 0, LEDGER_FILE, reason))
+
+
+def _check_rows(ledger: sqlite3.Connection, table: str, found: Verified) -> None:
+    count = sum(not is_whole(row) for row in ledger.execute(select(table)))
+    if count:
+        reason = f"{count} rows of its table {table} are not what was written"
+        found.damages.append(Damage("", "", 0, 0, 0, LEDGER_FILE, reason))
 
 
 def _check_entries(

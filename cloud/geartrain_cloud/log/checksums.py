@@ -1,0 +1,39 @@
+"""The checksum that every row of the ledger carries: a row that changed on the disk is found out when it is
+read.
+
+Under the tables of the ledger. SQLite itself checks no content. Guarantees: a row whose columns are not what
+was written, whatever bit of them it is, is not believed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import msgspec
+
+from geartrain.errors import LedgerError
+
+Row = tuple[Any, ...]
+
+_BYTES = 8
+
+
+def sealed(row: Row) -> Row:
+    """The columns and, as the last one, their checksum."""
+    return (*row, hashlib.blake2b(msgspec.msgpack.encode(row), digest_size=_BYTES).digest())
+
+
+def is_whole(row: Row) -> bool:
+    """Whether a row, its checksum the last column, is what was written."""
+    return sealed(row[:-1]) == row
+
+
+def whole(row: Row, what: str) -> Row:
+    """The columns of a row without the checksum; raises `LedgerError` where they are not what was written.
+
+    `what`: as a sentence begins with it, such as "the schema of stocks/quotes".
+    """
+    if not is_whole(row):
+        raise LedgerError(f"{what} is damaged: restore the ledger from a copy")
+    return row[:-1]
