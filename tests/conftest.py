@@ -10,10 +10,13 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Generator
-from pathlib import Path
 from typing import Literal
 
 import pytest
+
+from tests.postgres_server import find_postgres, postgres
+
+__all__ = ["postgres"]
 
 IN_CI = os.environ.get("CI") == "true"
 SBIN = ("/usr/local/sbin", "/usr/sbin", "/opt/homebrew/sbin")  # Debian puts mosquitto off a user's PATH
@@ -39,14 +42,6 @@ def chromium_path() -> str:
     path = find_chromium()
     assert path, "no chromium was found: install it, or set CHROMIUM to its path"
     return path
-
-
-def find_postgres() -> Path | None:
-    """The folder of PostgreSQL's programs, if the machine has them (Debian puts them off PATH)."""
-    on_path = shutil.which("initdb")
-    if on_path is not None:
-        return Path(on_path).resolve().parent
-    return max((p.parent for p in Path("/usr/lib/postgresql").glob("*/bin/initdb")), default=None)
 
 
 @pytest.fixture(scope="session")

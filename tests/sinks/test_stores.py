@@ -31,7 +31,7 @@ from geartrain_cloud.sinks.opening import open_tables
 from geartrain_cloud.sinks.parquet import ParquetTables
 from geartrain_cloud.sinks.store import Tables
 from geartrain_cloud.sinks.tables import rows
-from tests.sinks.conftest import Postgres
+from tests.postgres_server import Postgres
 
 
 class Side(Enum):

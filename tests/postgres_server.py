@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import find_postgres
-
 
 @dataclass
 class Postgres:
@@ -46,6 +44,14 @@ class Postgres:
 
     def stop(self, mode: str = "fast") -> None:
         self._call("pg_ctl", "-D", f"{self.folder}/data", "-w", "-m", mode, "stop")
+
+
+def find_postgres() -> Path | None:
+    """The folder of PostgreSQL's programs, if the machine has them (Debian puts them off PATH)."""
+    on_path = shutil.which("initdb")
+    if on_path is not None:
+        return Path(on_path).resolve().parent
+    return max((p.parent for p in Path("/usr/lib/postgresql").glob("*/bin/initdb")), default=None)
 
 
 @pytest.fixture(scope="session")
