@@ -116,6 +116,8 @@ class LoopFile(OptionalFile[Reading]):
         if not record.edge:
             return "the edge is empty"
         occupancy = record.occupancy_pct
+        if occupancy is None:
+            return "the occupancy is empty"
         return None if isfinite(occupancy) else f"the occupancy {occupancy} is not a finite number"
 
 

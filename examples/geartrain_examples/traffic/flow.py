@@ -12,11 +12,10 @@ from geartrain_examples.traffic.records import (
     Placed,
     Reading,
     Section,
-    Sighting,
     Trace,
     WindowedCity,
 )
-from geartrain_examples.traffic.streets import Streets, TooFast, pass_seen, reading_seen
+from geartrain_examples.traffic.streets import Streets, TooFast, as_reading
 from geartrain_examples.traffic.vehicles import Legs, Traces, placed, too_fast, twice_used
 
 
@@ -38,10 +37,8 @@ checkpoints = flow.source("checkpoints", CheckpointFile(), out=Checkpoint)
 
 overspeed = passes.key_by("edge", name="by_street").process("overspeed", TooFast())
 
-on_streets = passes.map(pass_seen, out=Sighting, keeps=["edge"]).merge(
-    "sightings", loops.map(reading_seen, out=Sighting, keeps=["edge"])
-)
-streets = on_streets.key_by("edge", name="sightings_by_street").process("streets", Streets())
+on_streets = passes.map(as_reading, keeps=["edge"]).merge("on_streets", loops)
+streets = on_streets.key_by("edge", name="all_by_street").process("streets", Streets())
 
 minutes = passes.key_by(whole_city).window(tumbling(timedelta(minutes=1)))
 city = minutes.aggregate("city", out=WindowedCity, passes=count(), mean_speed_mps=mean("speed_mps"))

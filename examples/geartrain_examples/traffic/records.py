@@ -20,16 +20,16 @@ class Pass(Record):
 
 
 class Reading(Record):
-    """What an induction loop counted in the interval that begins at its event time.
+    """What a loop counted in the interval that begins at its event time, or a camera at that moment.
 
-    speed_mps: the mean of the `n` vehicles, -1 where there was none.
+    speed_mps: the mean of the `n` vehicles, -1 where there was none; occupancy_pct: None for a camera.
     """
 
     detector: str
     edge: str
     n: int
     speed_mps: float
-    occupancy_pct: float
+    occupancy_pct: float | None
 
 
 class Checkpoint(Record):
@@ -48,14 +48,6 @@ class Placed(Record):
     vehicle: str
     x_m: float | None
     y_m: float | None
-
-
-class Sighting(Record):
-    """What a street tells of itself: the speed of one vehicle that passes, or the occupancy of a loop."""
-
-    edge: str
-    speed_mps: float | None
-    occupancy_pct: float | None
 
 
 class Overspeed(Record):

@@ -12,7 +12,7 @@ from msgspec import field
 from geartrain import Context, State, Task
 from geartrain.aggregates.mean import Mean, Summed
 from geartrain.event_time import parse_time, to_datetime
-from geartrain_examples.traffic.records import Overspeed, Pass, Reading, Sighting, StreetMinute
+from geartrain_examples.traffic.records import Overspeed, Pass, Reading, StreetMinute
 
 MINUTE_US = timedelta(minutes=1) // timedelta(microseconds=1)
 CONGESTED_PASSES = 3
@@ -39,20 +39,15 @@ class TooFast(Task[Pass, Overspeed]):
             ctx.emit(Overspeed(moment, value.detector, value.vehicle, value.edge, value.speed_mps))
 
 
-def pass_seen(seen: Pass) -> Sighting:
-    """What a pass tells of its street."""
-    return Sighting(seen.edge, seen.speed_mps, None)
-
-
-def reading_seen(reading: Reading) -> Sighting:
-    """What a reading tells of its street."""
-    return Sighting(reading.edge, None, reading.occupancy_pct)
+def as_reading(seen: Pass) -> Reading:
+    """A pass as its street takes it, beside the readings of its loops."""
+    return Reading(seen.detector, seen.edge, 1, seen.speed_mps, None)
 
 
 class StreetState(State):
     """Of one street: what the current minute has so far, and the passes of those before, latest last.
 
-    next_time: when the current minute ends, 0 before the first; seen_time: of the last sighting.
+    next_time: when the current minute ends, 0 before the first; seen_time: of the last reading or pass.
     """
 
     speeds: Summed = field(default_factory=_MEAN.create)
@@ -62,8 +57,8 @@ class StreetState(State):
     seen_time: int = 0
 
 
-class Streets(Task[Sighting, StreetMinute]):
-    """One row for each minute of a street, from its first sighting to the minute that `end` lies in.
+class Streets(Task[Reading, StreetMinute]):
+    """One row for each minute of a street, from its first reading or pass to the minute that `end` lies in.
 
     end: ISO 8601; empty: as far as time goes on.
     """
@@ -71,7 +66,7 @@ class Streets(Task[Sighting, StreetMinute]):
     end: str = ""
     state: ClassVar[Any] = StreetState
 
-    def on_next(self, value: Sighting, ctx: Context[StreetMinute, StreetState]) -> None:
+    def on_next(self, value: Reading, ctx: Context[StreetMinute, StreetState]) -> None:
         """Add to the current minute."""
         now = ctx.state
         if not now.next_time:
@@ -79,9 +74,9 @@ class Streets(Task[Sighting, StreetMinute]):
             now.before = []
             ctx.notify_at(now.next_time)
         now.seen_time = ctx.event_time
-        if value.speed_mps is not None:
+        if value.occupancy_pct is None:
             _MEAN.add_all(now.speeds, [value.speed_mps], [], [])
-        if value.occupancy_pct is not None:
+        else:
             _MEAN.add_all(now.occupancies, [value.occupancy_pct], [], [])
 
     def on_notify(self, time: int, ctx: Context[StreetMinute, StreetState]) -> None:
