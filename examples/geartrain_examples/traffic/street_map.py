@@ -25,7 +25,9 @@ _ENDS = (
 _CROSSING = re.compile(r"([A-Z]{1,2})(\d+)")
 _OUTSIDE = re.compile(r"(left|right|top|bottom)(\d+)")
 _DETECTOR = re.compile(r"(?:[A-Za-z]+_)?(.+?)(?:_\d+)?")
-_ROUNDS_MAX = 100
+
+ROUNDS = 60
+"""In which crossings find their places between the middles of their streets (least squares, Gauss-Seidel)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,10 @@ def lay_out(edges: Iterable[str], positions: Mapping[str, Point]) -> StreetMap:
     streets = [street_of(edge, places) for edge in sorted(set(edges))]
     names = sorted({n for s in streets for n in (s.start, s.end) if n is not None})
     middles = {s.edge: places[s.edge] for s in streets if s.edge in places}
-    crossings = {name: places[name] for name in names if name in places}
+    crossings = _at_one_end(streets, middles)
+    if crossings:
+        middles = {edge: at for edge, at in middles.items() if street_of(edge, places).start is None}
+    crossings |= {name: places[name] for name in names if name in places}
     layout = "checkpoints" if crossings or middles else "grid"
     if layout == "checkpoints":
         _between(crossings, middles, streets)
@@ -104,6 +109,25 @@ def _by_place(positions: Mapping[str, Point]) -> dict[str, Point]:
     return {name: (fmean(x for x, _ in at), fmean(y for _, y in at)) for name, at in found.items()}
 
 
+def _at_one_end(streets: Iterable[Street], places: Mapping[str, Point]) -> dict[str, Point]:
+    """The crossings at which the cameras stand, if each stands where its street begins, or where it ends.
+
+    That is so where both ways of a street have cameras far apart, but all those that begin (or end) at one
+    crossing have one place. Empty where cameras stand in the middle of their streets.
+    """
+    ways = {(s.start, s.end): places[s.edge] for s in streets if s.start is not None and s.edge in places}
+    if all(ways.get((end, start), at) == at for (start, end), at in ways.items()):
+        return {}
+    for side in (0, 1):
+        found: dict[str, Point] = {}
+        for ends, at in ways.items():
+            if found.setdefault(str(ends[side]), at) != at:
+                break
+        else:
+            return found
+    return {}
+
+
 def _between(crossings: dict[str, Point], middles: Mapping[str, Point], streets: Iterable[Street]) -> None:
     """Place the crossings whose streets have known middles, or whose neighbours are placed."""
     near: dict[str, dict[str, Point | None]] = {}
@@ -112,21 +136,21 @@ def _between(crossings: dict[str, Point], middles: Mapping[str, Point], streets:
             for one, other in ((street.start, street.end), (street.end, street.start)):
                 middle = middles.get(street.edge) or near.get(one, {}).get(other)
                 near.setdefault(one, {})[other] = middle
-    for name, around in near.items():
-        known = [middle for middle in around.values() if middle is not None]
-        if name not in crossings and len(around) > 1 and known:
+    loose = [name for name in near if name not in crossings]
+    for name in loose:
+        known = [middle for middle in near[name].values() if middle is not None]
+        if len(near[name]) > 1 and known:
             crossings[name] = _mean(known)
-    for _ in range(_ROUNDS_MAX):
-        found: dict[str, Point] = {}
-        for name, around in near.items():
-            beside = [(crossings[other], middle) for other, middle in around.items() if other in crossings]
-            if name not in crossings and beside:
-                point, middle = beside[0]
-                mirrored = None if middle is None else (2 * middle[0] - point[0], 2 * middle[1] - point[1])
-                found[name] = mirrored or _mean([point for point, _ in beside])
-        if not found:
-            return
-        crossings |= found
+    for _ in range(ROUNDS):
+        for name in loose:
+            wishes = [_across(crossings[o], middle) for o, middle in near[name].items() if o in crossings]
+            if wishes:
+                crossings[name] = _mean(wishes)
+
+
+def _across(point: Point, middle: Point | None) -> Point:
+    """The other end of a street from `point`; `point` itself where nobody knows the middle."""
+    return point if middle is None else (2 * middle[0] - point[0], 2 * middle[1] - point[1])
 
 
 def _mean(points: list[Point]) -> Point:

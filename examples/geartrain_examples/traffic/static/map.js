@@ -3,7 +3,7 @@ import { decimal, element, many, speed, spot } from "./dom.js";
 
 export const LEVELS = ["free", "congested", "silent"];
 const WORDS = { free: "free", congested: "congested", silent: "silent: nothing passes any more" };
-const MARGIN = 26;
+const MARGIN = 34;
 
 // The mark of a level, so that no one needs the colour: a triangle for congested, a crossed circle for silent.
 export function mark(level, x, y, size) {
@@ -90,6 +90,7 @@ export class StreetMap {
     this.layer = Object.fromEntries(layers.map((name) => [name, element("g", { class: name })]));
     this.svg = svg;
     for (const street of this.data.streets) this.addStreet(street, s);
+    this.addBlocks();
     this.addCrossings();
     svg.append(...layers.map((name) => this.layer[name]));
     svg.setAttribute("aria-label", this.words());
@@ -134,6 +135,20 @@ export class StreetMap {
     return element("path", { class: "arrow", d, transform: `translate(${x2.toFixed(1)} ${y2.toFixed(1)}) rotate(${turn.toFixed(1)})` });
   }
 
+  // Where cameras stand at the crossings of a grid: a faint way between neighbours that no street joins.
+  addBlocks() {
+    const manned = this.manned = new Set([...this.detectors.values()].map((one) => one.crossing).filter((name) => name !== null));
+    const joined = new Set(this.data.streets.flatMap(({ from, to }) => [JSON.stringify([from, to]), JSON.stringify([to, from])]));
+    for (const [along, across] of [["x", "y"], ["y", "x"]]) {
+      const sorted = this.places.filter((one) => manned.has(one.name)).sort((a, b) => a[across] - b[across] || a[along] - b[along]);
+      for (let i = 1; i < sorted.length; i += 1) {
+        const a = sorted[i - 1], b = sorted[i];
+        if (Math.abs(a[across] - b[across]) > 0.5 || b[along] - a[along] > 1.2 * this.size.block || joined.has(JSON.stringify([a.name, b.name]))) continue;
+        this.layer.roads.append(element("path", { class: "block", d: `M${a.x} ${a.y}L${b.x} ${b.y}` }));
+      }
+    }
+  }
+
   addCrossings() {
     const neighbours = new Map();
     for (const { from, to } of this.data.streets) {
@@ -143,7 +158,7 @@ export class StreetMap {
     }
     const radius = this.size.lane + this.size.line * 0.5;
     for (const { name, x, y } of this.places) {
-      const inner = (neighbours.get(name)?.size ?? 0) > 1;
+      const inner = (neighbours.get(name)?.size ?? 0) > 1 || this.manned.has(name);
       this.layer.crossings.append(element("circle", { class: inner ? "crossing" : "crossing outer", cx: x.toFixed(1), cy: y.toFixed(1), r: inner ? radius : radius * 0.6 }));
       if (inner && this.size.block >= 52) {
         const away = radius + 4;
@@ -188,6 +203,12 @@ export class StreetMap {
     if (own?.crossing) return own;
     const shape = this.shapes.get(edge) ?? this.shapes.get(detector) ?? this.shapes.get(spot(detector));
     return shape ? { ...shape.middle, crossing: null, shape } : own ?? null;
+  }
+
+  // The street that leads from one crossing to another, if there is one.
+  between(from, to) {
+    if (from === null || to === null) return undefined;
+    return [...this.shapes.values()].find(({ street }) => street.from === from && street.to === to);
   }
 
   // Pointer and keys

@@ -3,7 +3,7 @@ import { byId, count, day, element, minuteOf } from "./dom.js";
 
 const HEIGHT = 54;
 const THUMB = 18; // as in page.css, so that the bars stand above the slider's thumb
-const STEP_MS = 650;
+const STEP_MS = 600;
 const PLAY = "M4 2.5v11l9-5.5z", PAUSE = "M3.5 2.5h3.2v11H3.5zM9.3 2.5h3.2v11H9.3z";
 
 export class Timeline {

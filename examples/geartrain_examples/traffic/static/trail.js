@@ -1,7 +1,7 @@
 // One vehicle: its last passes in words, and its way over the map, walked from the oldest pass to the newest.
 import { byId, clock, day, element, kmh, many, metres, speed, spot, tag } from "./dom.js";
 
-const LEG_MS = 650;
+const LEG_MS = 500;
 const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
 function straight(points) {
@@ -106,7 +106,7 @@ export class Trail {
       const a = places[i - 1], b = places[i];
       if (!a || !b) { this.legs.push(null); continue; }
       const fake = this.fakeLeg(i);
-      const way = fake ? null : this.way(a, b, this.found.passes[i]);
+      const way = fake ? null : this.way(a, b);
       const { d, points } = straight(way ?? [[a.x, a.y], [b.x, b.y]]);
       const path = element("path", { class: `leg ${fake ? "fake" : way ? "seen" : "gap"}`, d });
       const under = element("path", { class: fake ? "leg-under fake" : "leg-under", d });
@@ -120,13 +120,13 @@ export class Trail {
   }
 
   // The streets between two places, or null where nobody knows how the vehicle went.
-  way(a, b, pass) {
+  way(a, b) {
     if (a.shape && b.shape && a.shape.street.to !== null && a.shape.street.to === b.shape.street.from) {
       const [, , x1, y1] = a.shape.line, [x2, y2] = b.shape.line;
       return [[a.x, a.y], [x1, y1], [x2, y2], [b.x, b.y]];
     }
-    const street = this.map.shapes.get(pass.edge);
-    if (a.crossing && b.crossing && street && street.street.from === a.crossing && street.street.to === b.crossing) {
+    const street = this.map.between(a.crossing, b.crossing);
+    if (street) {
       const [x1, y1, x2, y2] = street.line;
       return [[a.x, a.y], [x1, y1], [x2, y2], [b.x, b.y]];
     }
