@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -34,7 +35,12 @@ def flow_of_samples() -> Flow:
     flow = Flow("split")
     source: TestingSource[Sample] = TestingSource()
     by_key = flow.source("samples", source, out=Sample).key_by("key")
-    parts = {"n": count(), "spread": variance("x"), "opening": first("x"), "best": top_n("x", 2)}
+    parts: dict[str, Any] = {
+        "n": count(),
+        "spread": variance("x"),
+        "opening": first("x"),
+        "best": top_n("x", 2),
+    }
     parts |= {"middle": quantile("x"), "levels": distinct("x"), "x": mean("x")}
     windows = by_key.window(sliding(us(90), us(30)))
     windows.aggregate("wide", out=Wide, **parts).sink("wides", Table("wides"))
