@@ -245,16 +245,18 @@ class SqliteSpool:
     @contextmanager
     def _transaction(self, database: sqlite3.Connection) -> Iterator[None]:
         """All or nothing of the statements in the block, and the seal over what they leave."""
-        sealed = self._seal.rest
+        sealed, is_done = self._seal.rest, False
         database.execute("BEGIN IMMEDIATE")
         try:
             yield
             self._seal.write(database)
             database.execute("COMMIT")
+            is_done = True
         finally:
-            if database.in_transaction:
-                database.execute("ROLLBACK")
+            if not is_done:
                 self._seal.rest = sealed
+            if database.in_transaction:  # an error of the disk at the commit has rolled back by itself
+                database.execute("ROLLBACK")
 
     def _write_rest(self, database: sqlite3.Connection, change: SpoolCommit) -> None:
         """All of a commit but its batches."""

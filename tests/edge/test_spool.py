@@ -159,6 +159,41 @@ def test_a_failed_transaction_leaves_nothing(tmp_path: Path) -> None:
     assert image_of(tmp_path / "s.sqlite").last_seq == 0
 
 
+class FailingSync:
+    """A connection on which one commit fails as where fsync says EIO: SQLite has then rolled back by itself."""
+
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self._database, self.failures = database, 1
+
+    def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
+        if statement == "COMMIT" and self.failures:
+            self.failures -= 1
+            self._database.execute("ROLLBACK")
+            raise sqlite3.OperationalError("disk I/O error")
+        return self._database.execute(statement, *values)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._database, name)
+
+
+def test_a_commit_that_the_disk_fails_leaves_nothing_and_the_next_one_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "spool.sqlite"
+
+    async def story() -> None:
+        spool, _ = await opened(path)
+        await spool.commit(SpoolCommit(batches(1, 1), counters={"records": 1}))
+        assert spool._database is not None
+        spool._database = FailingSync(spool._database)  # type: ignore[assignment]
+        with pytest.raises(SpoolError, match="disk I/O error"):
+            await spool.commit(SpoolCommit(batches(2, 1), counters={"records": 2}))
+        await spool.commit(SpoolCommit(counters={"resends": 1}))  # an agent that ends writes its counters
+        await spool.close()
+
+    run(story())
+    image = image_of(path)
+    assert (image.last_seq, image.counters) == (1, {"records": 1, "resends": 1})
+
+
 def test_a_second_owner_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:
     async def story() -> None:
         first, _ = await opened(tmp_path / "s.sqlite")
