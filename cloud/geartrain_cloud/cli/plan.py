@@ -18,7 +18,7 @@ from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.errors import ConfigError
 from geartrain.graph import Graph, Step
 from geartrain.loading import load_flow
-from geartrain.placement import Plan, legal_cuts, make_plan
+from geartrain.placement import Channel, Plan, legal_cuts, make_plan
 from geartrain.placement.cost import CAPACITY, Costs, CutCost, StreamCost
 from geartrain.placement.drawing import draw
 from geartrain.placement.measure import Measurement
@@ -131,16 +131,8 @@ def describe_plan(
         "asked": options.cut,
         "cut": cut_name(plan.graph, plan.cut),
         "steps": [_step(plan, step, stages[step.id], why[step.id], costs) for step in plan.graph.steps],
-        "channels": [
-            {
-                "id": channel.id,
-                "record": channel.schema.name,
-                "fields": _fields(channel.schema),
-                "sources": sorted(channel.sources),
-                **_channel_cost(plan, channel.id, costs),
-            }
-            for channel in plan.channels
-        ],
+        "channels": [_channel(plan, channel, costs) for channel in plan.channels],
+        "down": [_channel(plan, channel, costs) for channel in plan.down],
         "warnings": warnings(plan, costs),
         **({} if measured is None else {"measured": _summary(plan, measured)}),
         **({"cuts": _cuts(plan, measured)} if measured is not None and options.compare else {}),
@@ -172,11 +164,15 @@ def _step(plan: Plan, step: Step, stage: int | None, why: str, costs: Costs | No
     return described
 
 
-def _channel_cost(plan: Plan, channel: str, costs: Costs | None) -> dict[str, Any]:
-    if costs is None:
-        return {}
-    stream = costs.of_channel(channel, plan.cut)
-    return _stream(stream, costs)
+def _channel(plan: Plan, channel: Channel, costs: Costs | None) -> dict[str, Any]:
+    cost = {} if costs is None else _stream(costs.of_channel(channel.id, plan.cut), costs)
+    return {
+        "id": channel.id,
+        "record": channel.schema.name,
+        "fields": _fields(channel.schema),
+        "sources": sorted(channel.sources),
+        **cost,
+    }
 
 
 def _stream(stream: StreamCost, costs: Costs) -> dict[str, Any]:

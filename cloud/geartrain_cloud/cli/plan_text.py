@@ -33,7 +33,9 @@ def print_plan(plan: Described) -> None:
     out.print(table_of(title, heads, lines, numbers=(3, 4) if measured else ()))
     out.print("═╪═ is the cut: what stands behind it is fed over the link")
     _print_types(out, steps)
-    _print_channels(out, plan["channels"], measured)
+    _print_channels(out, "Channels: what the devices send", plan["channels"], measured)
+    if plan["down"]:
+        _print_channels(out, "What comes down to them", plan["down"], measured)
     for text in plan["warnings"]:
         out.print(f"warning: {printable(text)}")
     if measured:
@@ -92,7 +94,9 @@ def _fields(described: Described) -> str:
     return ", ".join(f"{field['name']}: {field['type']}" for field in described["fields"])
 
 
-def _print_channels(out: Console, channels: Sequence[Described], measured: Described | None) -> None:
+def _print_channels(
+    out: Console, title: str, channels: Sequence[Described], measured: Described | None
+) -> None:
     heads = ["channel", "fields", "from"]
     lines = [[c["id"], _fields(c), ", ".join(c["sources"])] for c in channels]
     if measured:
@@ -103,7 +107,7 @@ def _print_channels(out: Console, channels: Sequence[Described], measured: Descr
                 f"{c['bytes_per_record']:.2f}",
                 _per(c["bytes_per_s"], measured),
             ]
-    out.print(table_of("Channels: what crosses the link", heads, lines, numbers=(3, 4, 5)))
+    out.print(table_of(title, heads, lines, numbers=(3, 4, 5)))
 
 
 def _print_measured(out: Console, measured: Described) -> None:

@@ -1,0 +1,95 @@
+"""What a cut sends, counted in a run of that very cut: the reference for what is measured once for all cuts.
+
+A device runs the steps of the edge and nothing else; each channel is encoded in batches of 256 rows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import geartrain_examples
+from geartrain.batch import Batch
+from geartrain.event_time import END_OF_TIME
+from geartrain.graph import Graph
+from geartrain.loading import load_flow
+from geartrain.operators.source import SourceOperator
+from geartrain.placement import Cut, make_plan
+from geartrain.runtime.fragment import Fragment
+from geartrain.runtime.splits import SplitTracker
+from geartrain.schema import ColumnBatch, RowCodec
+from geartrain.wire.body import encode_rows
+from geartrain_examples.stocks.data import write_sample
+
+BATCH_ROWS = 256
+TRAFFIC = Path(geartrain_examples.__file__).parent / "traffic" / "data"
+TRAFFIC_FILES = (("passes", ".gz"), ("loops", ".gz"), ("checkpoints", ""))
+EXAMPLES: dict[str, dict[str, dict[str, Any]]] = {
+    "stocks": {},
+    "wordcount": {"lines": {"records": 2_000}},
+    "complexdag": {},
+    "sol": {"light": {"records": 3_000}},
+    "sensors": {},
+    "traffic": {step: {"path": str(TRAFFIC / f"{step}.csv{gz}")} for step, gz in TRAFFIC_FILES},
+}
+
+
+def example(name: str, folder: Path) -> Graph:
+    """An example on its own data, small enough to be run many times."""
+    options = EXAMPLES[name]
+    if name == "stocks":
+        write_sample(folder / "prices.csv")
+        options = {"quotes": {"path": str(folder / "prices.csv")}}
+    return load_flow(f"geartrain_examples.{name}.flow:flow").graph().with_options(options)
+
+
+def sent_over(graph: Graph, cut: Cut) -> dict[str, int]:
+    """By channel, the bytes that a device sends which runs the edge's steps of `cut` and nothing else."""
+    plan = make_plan(graph, sorted(cut.edge))
+    assert plan.cut == cut
+    rows = asyncio.run(_edge(plan.graph, plan.edge))
+    return {c.id: encoded(c.kind, rows.get(c.id, [])) for c in plan.channels}
+
+
+async def _edge(graph: Graph, steps: tuple[str, ...]) -> Mapping[str, list[Batch]]:
+    fragment = Fragment(graph, steps)
+    splits = [
+        (SplitTracker(step.id, split.name, split.out_of_orderness_us, None), split)
+        for step in graph.sources()
+        if isinstance(step.operator, SourceOperator)
+        for split in step.operator.source.open("local", step.id, step.out)
+    ]
+    found: dict[str, list[Batch]] = {}
+    while any(not tracker.progress.ended for tracker, _ in splits):
+        for tracker, split in splits:
+            if tracker.progress.ended:
+                continue
+            batch, late, rejected = tracker.observe(await split.read(tracker.progress.position, BATCH_ROWS))
+            for letter in rejected:
+                fragment.reject(letter)
+            for letter in late:
+                fragment.divert_late(letter)
+            fragment.feed(tracker.step, batch)
+            for step in graph.sources():
+                marks = [t.watermark for t, _ in splits if t.step == step.id]
+                fragment.advance(step.id, min(marks, default=END_OF_TIME))
+            for channel, batches in fragment.take().batches.items():
+                found.setdefault(channel, []).extend(batches)
+    return found
+
+
+def encoded(kind: Any, batches: list[Batch]) -> int:
+    """Bytes of the rows, in order, in batches of 256."""
+    codec, size = RowCodec(kind), 0
+    rows = [
+        (batch.values[i], batch.times[i], (o := batch.origin(i)).name, o.number, o.path)
+        for batch in batches
+        for i in range(len(batch))
+    ]
+    for start in range(0, len(rows), BATCH_ROWS):
+        values, times, names, numbers, paths = map(list, zip(*rows[start : start + BATCH_ROWS], strict=True))
+        columns = ColumnBatch(codec.to_columns(values), times, names, numbers, paths)
+        size += len(encode_rows(codec.schema, columns).body)
+    return size
