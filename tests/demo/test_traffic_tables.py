@@ -1,0 +1,98 @@
+"""The tables of the traffic flow are what pandas finds, byte for byte, under every legal cut, for any number
+of devices, and over restarts at random points.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from geartrain.placement import choose_cut, legal_cuts
+from geartrain_cloud.demos import cut_of
+from geartrain_cloud.inprocess import run_in_process
+from geartrain_examples.traffic.city import City, write_city
+from geartrain_examples.traffic.demo import DEMO
+from tests.demo.traffic_reference import TABLES
+from tests.demo.traffic_world import SAMPLE_INPUTS, cut_tables, dealt_world, expected_of, prepared, whole
+
+CITY = City(3, 18, 0.3)
+
+
+def same(found: Mapping[str, bytes], wanted: Mapping[str, bytes], what: str) -> None:
+    for name in TABLES:
+        assert found[name] == wanted[name], f"{name}: {what}"
+
+
+@pytest.fixture(scope="module")
+def city(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A small city with plates used twice; of its loops only what was not empty, to be short."""
+    inputs = write_city(CITY, tmp_path_factory.mktemp("city"))
+    with inputs["loops"].open(newline="") as file:
+        header, *lines = csv.reader(file)
+    with inputs["loops"].open("w", newline="") as file:
+        csv.writer(file).writerows([header, *(line for line in lines if line[2] != "0")])
+    return inputs
+
+
+@pytest.fixture(scope="module")
+def city_wanted(city: dict[str, Path]) -> dict[str, bytes]:
+    return expected_of(city)
+
+
+def test_the_sample_gives_what_pandas_finds(tmp_path: Path) -> None:
+    result = run_in_process(whole(SAMPLE_INPUTS), tmp_path)
+    assert (result.dead_letters, result.late) == (0, 0)
+    assert result.rows["overspeed"] > 100 < result.rows["traces"]
+    assert result.rows["section_overspeed"] > 10
+    wanted = expected_of(SAMPLE_INPUTS)
+    same({name: (tmp_path / f"{name}.json").read_bytes() for name in TABLES}, wanted, "gear run")
+    assert b'"congested"' in wanted["streets"]  # the accident
+
+
+@pytest.mark.parametrize(("devices", "cut"), [(8, "auto"), (3, "cloud"), (5, "edge")])
+def test_the_sample_dealt_and_cut(devices: int, cut: str, tmp_path: Path) -> None:
+    graph, world = dealt_world(SAMPLE_INPUTS, devices)
+    chosen = choose_cut(graph, cut_of(DEMO, cut, DEMO.settings))
+    assert len(world.devices) == devices
+    same(cut_tables(graph, chosen, world, devices, tmp_path), expected_of(SAMPLE_INPUTS), cut)
+
+
+def test_a_city_under_every_legal_cut_with_restarts(
+    city: dict[str, Path], city_wanted: dict[str, bytes], tmp_path: Path
+) -> None:
+    worlds = {devices: dealt_world(city, devices) for devices in (1, 2, 9)}
+    cuts = legal_cuts(worlds[1][0])
+    assert len(cuts) > 50
+    for seed, cut in enumerate(cuts):
+        devices = (1, 2, 9)[seed % 3]
+        graph, world = worlds[devices]
+        found = cut_tables(graph, cut, world, seed, tmp_path)
+        same(found, city_wanted, f"{devices} devices, seed {seed}, cut {','.join(sorted(cut.edge))}")
+
+
+@pytest.mark.parametrize("devices", [1, 2, 3, 4, 7, 9])
+def test_a_city_for_any_number_of_devices(
+    devices: int, city: dict[str, Path], city_wanted: dict[str, bytes], tmp_path: Path
+) -> None:
+    graph, world = dealt_world(city, devices)
+    for seed in range(3):
+        found = cut_tables(graph, choose_cut(graph, "auto"), world, 100 * devices + seed, tmp_path)
+        same(found, city_wanted, f"{devices} devices, seed {seed}")
+
+
+def test_every_plate_used_twice_is_found_and_no_other(city: dict[str, Path], tmp_path: Path) -> None:
+    run_in_process(whole(city), tmp_path)
+    fakes = {row["vehicle"] for row in json.loads((tmp_path / "fake_plates.json").read_text())}
+    assert fakes == set(CITY.fakes())
+    assert len(fakes) == 5
+
+
+def test_auto_leaves_to_spark_what_needs_all_devices() -> None:
+    graph, _, _ = prepared(SAMPLE_INPUTS)
+    edge = choose_cut(graph, "auto").edge
+    assert {"overspeed", "streets", "city_partial"} <= edge
+    assert not {"legs", "sections", "fakes", "traces", "city", "placed"} & edge
