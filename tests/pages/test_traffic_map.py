@@ -48,11 +48,14 @@ def test_cameras_in_the_middle_of_blocks_place_the_crossings() -> None:
 @pytest.mark.parametrize("end", [0, 1])
 def test_cameras_at_one_end_of_their_streets_are_the_crossings(end: int) -> None:
     inside = [edge for edge in edges() if street_of(edge).start in lay_out(edges(), {}).crossings]
-    named = lay_out(inside, {}).streets
-    cameras = {f"cam_{e}_0": (5_000 * p[end][0], 5_000 * p[end][1]) for e, (_, *p) in named.items()}
+    named = lay_out(inside, {}).streets.values()
+    cameras = {
+        f"cam_{street.edge}_0": (5_000 * (first, last)[end][0], 5_000 * (first, last)[end][1])
+        for street, first, last in named
+    }
     found = lay_out(inside, cameras)
-    assert found.crossings["C1"] == (10_000, 5_000)
-    assert found.streets["C1C2"][1:] == ((10_000, 5_000), (10_000, 10_000))
+    assert found.crossings["C1"] == (10_000.0, 5_000.0)
+    assert found.streets["C1C2"][1:] == ((10_000.0, 5_000.0), (10_000.0, 10_000.0))
 
 
 def test_streets_without_ends_or_places_stand_on_a_circle() -> None:

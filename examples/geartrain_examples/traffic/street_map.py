@@ -115,13 +115,13 @@ def _at_one_end(streets: Iterable[Street], places: Mapping[str, Point]) -> dict[
     That is so where both ways of a street have cameras far apart, but all those that begin (or end) at one
     crossing have one place. Empty where cameras stand in the middle of their streets.
     """
-    ways = {(s.start, s.end): places[s.edge] for s in streets if s.start is not None and s.edge in places}
+    ways = {(s.start, s.end): places[s.edge] for s in streets if s.start and s.end and s.edge in places}
     if all(ways.get((end, start), at) == at for (start, end), at in ways.items()):
         return {}
     for side in (0, 1):
         found: dict[str, Point] = {}
         for ends, at in ways.items():
-            if found.setdefault(str(ends[side]), at) != at:
+            if found.setdefault(ends[side], at) != at:
                 break
         else:
             return found

@@ -28,7 +28,9 @@ export function showPlan(plan) {
   svg.setAttribute("role", "img");
   svg.setAttribute("aria-label", `Flow ${plan.flow}: ${plan.edge.join(", ")} on the devices; ${plan.cloud.join(", ")} in the data centre`);
   const words = `${many(plan.edge.length, "step")} on the devices, ${plan.cloud.length} in the data centre. Point at a step to read why it stands there.`;
-  byId("plan").replaceChildren(svg);
+  const host = byId("plan");
+  host.replaceChildren(svg);
+  host.scrollLeft = (host.scrollWidth - host.clientWidth) / 2; // where it is wider than the screen, its middle
   byId("plan").after(tag("p", "soft note", words));
 }
 
