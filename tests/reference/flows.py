@@ -85,6 +85,7 @@ _bytes = {
     n: st.binary(min_size=n, max_size=n) for n in (data.RECORD_BYTES * size for size in (0, 3, 6, 12, 20))
 }
 _seeds = st.integers(0, 2**32)
+_plain_steps = st.sampled_from(steps.PLAIN_STEPS)
 _steps = st.sampled_from([*steps.STEPS, *window_steps.STEPS, *processor_steps.STEPS])
 
 
@@ -108,8 +109,29 @@ def cases(draw: st.DrawFn, *, down: bool = False) -> Case:
     return Case(known.code, world, draw(_seeds), known.flow)
 
 
-def _source(draw: st.DrawFn, known: Known, number: int) -> _Born:
-    step, in_order, partitioned = f"source{number}", draw(_mostly), draw(_mostly)
+@st.composite
+def split_cases(draw: st.DrawFn) -> Case:
+    """A flow of sources whose keys are on all of 2 or 3 devices, with 1 to 3 aggregates that may be split and
+    up to 3 other steps.
+    """
+    known = Known(Flow("random"))
+    sources = [_source(draw, known, number, partitioned=False) for number in range(draw(_counts[2]))]
+    world = _world(draw, sources, 1 + draw(_counts[2]))
+    if draw(_yes):
+        draw(_plain_steps)(draw, known)
+    for _ in range(draw(_counts[3])):
+        window_steps.draw_split(draw, known)
+    for _ in range(draw(_counts[3]) - 1):
+        draw(_steps)(draw, known)
+    for number, made in enumerate(known.streams):
+        if not made.source:
+            known.call(made, "sink", f"sink{number}", Table(f"table{number}"))
+    return Case(known.code, world, draw(_seeds), known.flow)
+
+
+def _source(draw: st.DrawFn, known: Known, number: int, *, partitioned: bool | None = None) -> _Born:
+    step, in_order = f"source{number}", draw(_mostly)
+    partitioned = draw(_mostly) if partitioned is None else partitioned
     source: TestingSource[Reading] = Ordered() if in_order else Unordered()
     known.source(step, source, partitioned_by="key" if partitioned else None)
     return _Born(step, in_order, partitioned, 0 if in_order else draw(_bounds))

@@ -222,8 +222,10 @@ _meetings: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
     + [{"within": window} for window in _joinable]
     + [{"within": window, "how": "left"} for window in _joinable if isinstance(window, Tumbling)]
 )
+PLAIN_STEPS: list[DrawStep] = [_map, _flat_map, _filter, _merge, _split, _iterate, _log]
+"""Those that keep nothing."""
 STEPS: list[DrawStep] = [
-    *[_map, _flat_map, _filter, _merge, _split, _iterate, _log, _late, _broadcast],
+    *[*PLAIN_STEPS, _late, _broadcast],
     *[_join] * 2,
     *[_process] * 3,
 ]

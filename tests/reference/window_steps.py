@@ -37,10 +37,19 @@ def _windowed(draw: st.DrawFn, known: Known, by: Made) -> tuple[Made, bool]:
     return made, isinstance(window, Sliding)
 
 
-def _aggregate(draw: st.DrawFn, known: Known) -> None:
-    above = known.pick(draw, timely=True)
+def draw_split(draw: st.DrawFn, known: Known) -> None:
+    """An aggregate that may be split, rather below a source than not."""
+    above = next(m for m in reversed(known.streams) if m.source or (draw(_mostly) and not m.joined))
     key = draw(KEYS)
     by = keyed(draw, known, above, key)
+    made = known.call(by, "window", draw(_splittable))
+    out: Any = summaries.Everything if known.code[-1].endswith("Global())") else summaries.Summary
+    made = known.call(made, "aggregate", known.name("aggregate"), out=out, **_fields(draw, key))
+    known.add(made, above, joined=True)
+
+
+def _fields(draw: st.DrawFn, key: Any) -> dict[str, Any]:
+    """What is computed, by the name of the field that it fills."""
     fields: dict[str, Any] = {
         "n": draw(st.sampled_from(summaries.NUMBERS)),
         "x": draw(st.sampled_from(summaries.SIZES)),
@@ -49,6 +58,14 @@ def _aggregate(draw: st.DrawFn, known: Known) -> None:
     }
     if key != "key" and not draw(RARELY):
         fields["key"] = summaries.KEY  # else the whole key, which does not fit
+    return fields
+
+
+def _aggregate(draw: st.DrawFn, known: Known) -> None:
+    above = known.pick(draw, timely=True)
+    key = draw(KEYS)
+    by = keyed(draw, known, above, key)
+    fields = _fields(draw, key)
     out: Any = summaries.Rolling
     wide = False
     if draw(_mostly):
@@ -61,11 +78,13 @@ def _aggregate(draw: st.DrawFn, known: Known) -> None:
 
 
 _mostly = st.sampled_from([True, True, True, False])
+_SPLITTABLE = [
+    *[Tumbling(10), Tumbling(7, 3), Tumbling(1), Tumbling(10**6, -5), Sliding(10, 5), Sliding(12, 5, 1)],
+    *[Sliding(4, 9), Sliding(9, 3, -2), Global()],
+]
+_splittable = st.sampled_from(_SPLITTABLE)
 _windows: st.SearchStrategy[Any] = st.sampled_from(
-    [
-        *[Tumbling(10), Tumbling(7, 3), Tumbling(1), Tumbling(10**6, -5), Sliding(10, 5), Sliding(12, 5, 1)],
-        *[Sliding(4, 9), Sliding(9, 3, -2), Session(1), Session(4), Session(10), Session(10**6), Global()],
-    ]
+    [*_SPLITTABLE, Session(1), Session(4), Session(10), Session(10**6)]
 )
 _earlies = st.sampled_from(
     [
