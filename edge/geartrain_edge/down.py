@@ -66,7 +66,6 @@ class Down:
         receiver, fragment = self.receiver, self._fragment
         if receiver is None:
             return 0
-        receiver.arrived.clear()
         while rows < self._rows_max and self._deliveries.has_room:
             arrival = receiver.pop()
             if arrival is None:
@@ -127,7 +126,8 @@ class Down:
                 await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
                 for task in waits:
                     task.cancel()
-        self._deliveries.moved.clear()
+        for event in events:  # here, because what is held back until the welcome must not wake us again
+            event.clear()
 
     async def _pause(self, seconds: float) -> object:
         await self._clock.sleep(seconds)
