@@ -123,7 +123,7 @@ export class StreetMap {
     const road = element("path", { class: "road", d, "stroke-width": (2 * lane).toFixed(1), "data-edge": street.edge });
     const group = element("g", { class: "lane" });
     group.append(path);
-    if (long > 0) group.append(this.arrow(line));
+    if (long > 0 && this.size.block >= 34) group.append(this.arrow(line)); // else arrows would hide their streets
     this.layer.roads.append(road);
     this.layer.streets.append(group);
     this.shapes.set(street.edge, { edge: street.edge, street, line, middle, group, path, symbol: null });
@@ -161,7 +161,7 @@ export class StreetMap {
       const inner = (neighbours.get(name)?.size ?? 0) > 1 || this.manned.has(name);
       this.layer.crossings.append(element("circle", { class: inner ? "crossing" : "crossing outer", cx: x.toFixed(1), cy: y.toFixed(1), r: inner ? radius : radius * 0.6 }));
       if (inner && this.size.block >= 52) {
-        const away = radius + 4;
+        const away = radius + 6;
         this.layer.crossings.append(element("text", { class: "crossing-name", x: (x - away).toFixed(1), y: (y - away).toFixed(1), "text-anchor": "end" }, name));
       }
     }
