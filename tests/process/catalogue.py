@@ -3,6 +3,17 @@
 from __future__ import annotations
 
 from tests.process.registry import SCENARIOS
-from tests.process.scenarios import broker, kills, network
+from tests.process.scenarios import broker, clocks, days, disks, full, hostile, identity, kills, network
 
-__all__ = ["SCENARIOS", "broker", "kills", "network"]
+__all__ = [
+    "SCENARIOS",
+    "broker",
+    "clocks",
+    "days",
+    "disks",
+    "full",
+    "hostile",
+    "identity",
+    "kills",
+    "network",
+]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import shutil
+import subprocess
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -24,7 +25,7 @@ from tests.process.oracle import LETTERS, Account, Seen, account, missing_number
 from tests.process.programs import Program, status_of
 from tests.process.proxy import FaultProxy
 
-PATIENCE_S = 600.0
+PATIENCE_S = 300.0
 _POLL_S = 0.05
 UPLINK = {
     "window": 16,
@@ -56,6 +57,8 @@ class World:
         self.agents: dict[str, Program] = {}
         self.devices: list[str] = []
         self.ingest_keys: dict[str, Any] = {}
+        self.flows: tuple[str, ...] = ("numbers",)
+        self.mounts: list[Path] = []
         self.notes: dict[str, Any] = {}
         self.recovery_s: list[float] = []
         self._gate = folder / "gate"
@@ -68,20 +71,24 @@ class World:
     # Setting up
 
     async def begin(self, *devices: str, gate: int | None = None, **config: Any) -> None:
-        """Start all of it, with a device each of which replays `records` numbers, up to the gate.
+        """`prepare`, and `launch`."""
+        self.prepare(*devices, gate=gate, **config)
+        await self.launch()
 
-        config: see `add_agent`.
-        """
+    def prepare(self, *devices: str, gate: int | None = None, **config: Any) -> None:
+        """Devices each of which replays `records` numbers, up to the gate; config: see `add_agent`."""
         self.open_gate(self.records if gate is None else gate)
         for device in devices or ("d1",):
             self.add_agent(device, **config)
-        self.write_ingest()
+
+    async def launch(self) -> None:
+        """Start all of it."""
         await self.broker.start()
         await self.near.start()
         await self.far.start()
         for agent in self.agents.values():
             self._write_address(agent)
-        self.write_ingest()
+        self.write_ingest(self.flows)
         self.ingest.start()
         for agent in self.agents.values():
             agent.start()
@@ -126,7 +133,7 @@ class World:
         text = agent.config.read_text(encoding="utf-8")
         agent.config.write_text(text.replace("BROKER", f"{HOST}:{self.near.port}"), encoding="utf-8")
 
-    def write_ingest(self, flows: tuple[str, ...] = ("numbers",)) -> None:
+    def write_ingest(self, flows: tuple[str, ...]) -> None:
         """The configuration of ingest, for its next life."""
         content = {
             "log": {"folder": str(self.log), "merge": False},
@@ -223,13 +230,25 @@ class World:
             self._watch.cancel()
         self._watch = asyncio.create_task(watch())
 
+    async def ended(self, program: Program, code: int, says: str) -> None:
+        """Wait until a program has ended by itself, with this exit code and with these words."""
+        await self.until(f"{program.name} ends", lambda: program.code is not None, ends=True)
+        if program.code != code or says not in program.words():
+            raise ScenarioError(
+                f"{program.name} ended with {program.code}, not with {code} and {says!r}\n{self.words()}"
+            )
+
     # Ending
 
-    async def drained(self, *names: str) -> None:
+    async def drained(self, *names: str, ends: bool = False) -> None:
         """Open the gate and wait until these agents (none: all) have finished, then end ingest."""
         self.open_gate(1 << 60)
         waited = [self.agents[name] for name in names or self.agents]
-        await self.until("the agents have finished", lambda: all(one.code == 0 for one in waited))
+        await self.until("the agents have finished", lambda: all(one.code == 0 for one in waited), ends=ends)
+        await self.end_ingest()
+
+    async def end_ingest(self) -> None:
+        """End ingest in good order."""
         code = await asyncio.to_thread(self.ingest.terminate)
         if code != 0:
             raise ScenarioError(f"ingest ended with {code}\n{self.words()}")
@@ -248,6 +267,14 @@ class World:
                     accepted[channel] = accepted.get(channel, 0) + count
         return account(self.seen(), accepted)
 
+    def source_of(self, name: str) -> dict[str, Any]:
+        """The options of an agent's numbers."""
+        return dict(self._sources[name])
+
+    def account_of(self, accepted: Mapping[str, int]) -> Account:
+        """The account where so many rows were accepted, by channel."""
+        return account(self.seen(), accepted)
+
     def by_sources(self) -> Account:
         """The account where a spool was lost or set back: accepted is what the sources hold."""
         good = sum(not is_poison(number) for number in range(self.records)) * len(self.devices)
@@ -262,6 +289,23 @@ class World:
         if breach := tallies_breach(self.log, "numbers"):
             raise ScenarioError(breach)
         self.check_numbers()
+        return found
+
+    def once_at_least(self) -> Account:
+        """The account where a spool was lost, copied or set back: nothing may be lost that can be read again,
+        nothing out of order; what came twice is counted and allowed.
+        """
+        found = self.by_sources()
+        if not found.balances or found.reordered:
+            raise ScenarioError(f"records are lost, or out of order: {found}")
+        self.check_numbers()
+        return found
+
+    def declared(self) -> Account:
+        """The account where spools were full: what is not there was declared as dropped, to the unit."""
+        found = self.by_spools()
+        if not found.balances or found.duplicated or found.reordered:
+            raise ScenarioError(f"what was declared is not what is missing: {found}")
         return found
 
     def check_numbers(self) -> None:
@@ -286,6 +330,8 @@ class World:
         await self.near.stop()
         await self.far.stop()
         self.broker.kill()
+        for mount in self.mounts:
+            subprocess.run(["umount", "-l", str(mount)], check=False, capture_output=True)
 
 
 def rows_of(upto: int) -> int:
@@ -303,4 +349,5 @@ async def opened(folder: Path, seed: int, *, small: bool) -> AsyncIterator[World
         world.check_words()
     finally:
         await world.close()
+    # A failed world keeps its files until its suite ends.
     shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,124 @@
+"""What no agent sends: 64 MiB at once, a zip bomb, bytes that are no protobuf, schemas that nobody announced.
+
+A rogue device makes its batches by hand, with good digests and in their order, so that they come as far as a
+batch can. It is assigned: what it has no right to say is another part's to test.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from dataclasses import replace
+
+import aiomqtt
+
+from geartrain.schema import ColumnBatch, RowCodec
+from geartrain.wire.envelope import DEFLATED
+from geartrain.wire.topics import up_topic
+from tests.cloud.fleet import TestDevice
+from tests.process.brokers import HOST
+from tests.process.flows import Numbered, Pulse, numbered
+from tests.process.oracle import Account, account
+from tests.process.registry import scenario
+from tests.process.world import ScenarioError, World
+
+NUMBERS, PULSES = RowCodec(Numbered), RowCodec(Pulse)
+ROGUE = "rogue"
+ROWS = 20
+BOMB_BYTES = 512 << 20
+RSS_GROWTH_MAX = 256 << 20
+
+
+def rss_bytes(pid: int) -> int:
+    """Memory of a process that is in RAM."""
+    with open(f"/proc/{pid}/statm", encoding="ascii") as file:  # noqa: PTH123 - no file of ours
+        return int(file.read().split()[1]) * 4_096
+
+
+def _good(rogue: TestDevice) -> bytes:
+    """A batch as it should be."""
+    numbers = list(range(rogue.number, rogue.number + ROWS))
+    rogue.number += ROWS
+    values = [numbered(ROGUE, number) for number in numbers]
+    times = [number + 1 for number in numbers]
+    rows = ColumnBatch(NUMBERS.to_columns(values), times, [f"{ROGUE}/numbers"] * ROWS, numbers)
+    return rogue.rows("numbers", NUMBERS.schema, rows)
+
+
+def _changed(rogue: TestDevice, body: bytes, **header: object) -> bytes:
+    """A batch in its turn whose digest fits, with such a body and header."""
+    made = replace(rogue.header(), channel="numbers", schema_id=NUMBERS.schema.schema_id, count=ROWS)
+    return rogue.batch(replace(made, **header), body)  # type: ignore[arg-type]
+
+
+def _bomb() -> bytes:
+    """Half a mebibyte that inflates to half a gibibyte."""
+    deflate, piece = zlib.compressobj(9), bytes(1 << 20)
+    return b"".join([deflate.compress(piece) for _ in range(BOMB_BYTES >> 20)]) + deflate.flush()
+
+
+def _batches(rogue: TestDevice) -> list[bytes]:
+    """What the rogue sends in one epoch: four batches to be quarantined among good ones."""
+    foreign = PULSES.schema.schema_id
+    return [
+        rogue.schemas({"numbers": NUMBERS.schema}),
+        _good(rogue),
+        _changed(rogue, _bomb(), flags=DEFLATED),
+        _good(rogue),
+        _changed(rogue, b"\xff" * 1_000),
+        _changed(rogue, b"", schema_id=foreign),
+        _changed(rogue, b"", channel="nowhere"),
+        _good(rogue),
+    ]
+
+
+JUNK = (b"", b"\x00", b"\xff" * 5_000, b"\x0a\xff\xff\xff\xff\x0f", b"{}", bytes(1 << 19))
+
+
+@scenario("64 MiB, zip bomb, malformed, unknown schema", small=True)
+async def hostile(world: World) -> Account:
+    """Each is counted and kept or dropped; the others' records go on, and memory stays as it was."""
+    world.broker.rewrite(packet_bytes_max=128 << 20)
+    world.prepare("d1", gate=world.records // 2)
+    world.devices.append(ROGUE)
+    await world.launch()
+    await world.until("d1 is under way", lambda: world.logged() >= 20)
+    before, highest = rss_bytes(world.ingest.pid), 0
+    rogue = TestDevice(ROGUE, b"rogue..1", "numbers")
+    topic = up_topic(ROGUE, "numbers")
+    async with aiomqtt.Client(HOST, world.broker.port, timeout=120) as mouth:
+        await mouth.publish(topic, rogue.hello(), qos=1)
+        await world.until("the rogue's epoch is open", lambda: world.count("epochs_opened") >= 2)
+        for payload in _batches(rogue):
+            await mouth.publish(topic, payload, qos=1)
+            highest = max(highest, rss_bytes(world.ingest.pid))
+        for payload in JUNK:
+            await mouth.publish(topic, payload, qos=1)
+        await mouth.publish(topic, bytes(64 << 20), qos=1)
+        for _ in range(20):
+            highest = max(highest, rss_bytes(world.ingest.pid))
+            await asyncio.sleep(0.05)
+        await world.until(
+            "the rogue's last batch is logged", lambda: world.count("gaps") == 0 and _is_done(world)
+        )
+    world.notes["rss_growth_mib"] = (highest - before) >> 20
+    if highest - before > RSS_GROWTH_MAX:
+        raise ScenarioError(f"ingest grew by {(highest - before) >> 20} MiB")
+    await world.drained()
+    return _judged(world)
+
+
+def _is_done(world: World) -> bool:
+    refused = world.count("oversized_payloads") + world.count("malformed_batches")
+    return world.count("quarantined_records") >= 4 * ROWS and refused >= len(JUNK) + 1
+
+
+def _judged(world: World) -> Account:
+    spool = world.status("d1")["counters"]
+    accepted = {key.removeprefix("rows."): count for key, count in spool.items() if key.startswith("rows.")}
+    accepted["numbers"] += 6 * ROWS  # three good batches, and three of the channel that were kept raw
+    accepted["nowhere"] = ROWS
+    found = account(world.seen(), accepted)
+    if not found.is_exact or found.quarantined != 4 * ROWS:
+        raise ScenarioError(f"the account does not balance: {found}")
+    return found
