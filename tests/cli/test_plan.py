@@ -116,7 +116,7 @@ def test_a_cut_that_is_asked_for_is_kept_and_compared(capsys: Capture, prices: s
         "rule 1: a table is a store of the cloud",
     }
     _, out, _ = gear(["plan", STOCKS, "--set", prices, "--cut", "drawdown,whole", "--measure", "30"], capsys)
-    assert "93 % more than with only sources on the devices" in out
+    assert "93.2 % more than with only sources on the devices" in out
 
 
 def test_only_some_of_many_cuts_are_listed_and_the_rest_is_a_sentence(
