@@ -153,9 +153,7 @@ class World:
         """The agent of device d1."""
         settings = AgentSettings("d1", records_max=10, read_max=4, uplink=QUICK)
         clock, chance = SystemClock(), SeededRandomness(3)
-        return Agent(
-            settings, self.plan, store, net, clock, chance, files=files or FolderFiles(self.state)
-        )
+        return Agent(settings, self.plan, store, net, clock, chance, files=files or FolderFiles(self.state))
 
     def lines(self) -> list[dict[str, Any]]:
         """What the file sink holds."""
