@@ -7,7 +7,7 @@ PYTEST := $(BIN)/python -m pytest
 SEEDS ?= 100000
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test proofs seeds bench check clean distclean
+.PHONY: help demo test proofs faults seeds bench check clean distclean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,6 +21,9 @@ test: $(STAMP) ## Run all tests, with lint and types among them (options: make t
 proofs: $(STAMP) ## Run the long tests, and the benchmarks at 1 % for their results only
 	@$(PYTEST) tests/proofs --durations=15 $(ARGS)
 	@GEARTRAIN_BENCH_SIZE=0.01 $(PYTEST) tests/bench -s $(ARGS)
+
+faults: $(STAMP) ## Run the fault suite on real processes, and print one table (one fault: make faults ARGS="clock")
+	@$(BIN)/python -m tests.process.suite $(ARGS)
 
 seeds: $(STAMP) ## Run 100,000 simulated worlds, which takes hours (fewer: make seeds SEEDS=1000 ARGS="--from 5000")
 	@$(BIN)/gear-sim --seeds $(SEEDS) $(ARGS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.process.registry import SCENARIOS
-from tests.process.scenarios import broker, clocks, days, disks, full, hostile, identity, kills, network
+from tests.process.scenarios import broker, clocks, days, disks, fleet, full, hostile, identity, kills, network
 
 __all__ = [
     "SCENARIOS",

@@ -28,18 +28,18 @@ LIMIT_S = 1_800.0
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def run(one: Scenario, folder: Path, seed: int, *, small: bool) -> Outcome:
+def play(one: Scenario, folder: Path, seed: int, *, small: bool) -> Outcome:
     """Play a scenario in a world of its own, in a fresh `folder`."""
     began_s, worlds = time.monotonic(), list[World]()
 
-    async def play() -> Account:
+    async def whole() -> Account:
         async with asyncio.timeout(LIMIT_S), opened(folder, seed, small=small) as world:
             worlds.append(world)
             return await one.play(world)
 
     account, verdict = Account(), HELD
     try:
-        account = asyncio.run(play())
+        account = asyncio.run(whole())
     except Exception as error:  # one line of the table says so; the others run on
         verdict = f"{type(error).__name__}: {error}" if not isinstance(error, AssertionError) else str(error)
     recovery_s = worlds[0].recovery_s if worlds else []
@@ -136,7 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     outcomes = []
     with tempfile.TemporaryDirectory(prefix="faults-", ignore_cleanup_errors=True) as folder:
         for number, one in enumerate(chosen(options.words, small=options.small)):
-            outcome = run(one, Path(folder) / str(number), options.seed, small=options.small)
+            outcome = play(one, Path(folder) / str(number), options.seed, small=options.small)
             outcomes.append(outcome)
             print(
                 f"{outcome.seconds:7.1f} s  {outcome.scenario}: {outcome.verdict}",

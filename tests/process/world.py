@@ -61,7 +61,7 @@ class World:
         self.mounts: list[Path] = []
         self.notes: dict[str, Any] = {}
         self.recovery_s: list[float] = []
-        self._gate = folder / "gate"
+        self.gate = folder / "gate"
         self._sources: dict[str, dict[str, Any]] = {}
         self._watch: asyncio.Task[None] | None = None
         self.ingest = Program(
@@ -77,9 +77,13 @@ class World:
 
     def prepare(self, *devices: str, gate: int | None = None, **config: Any) -> None:
         """Devices each of which replays `records` numbers, up to the gate; config: see `add_agent`."""
-        self.open_gate(self.records if gate is None else gate)
+        self.prepare_gate(gate)
         for device in devices or ("d1",):
             self.add_agent(device, **config)
+
+    def prepare_gate(self, gate: int | None) -> None:
+        """Close the gate at a number, None for that of all records."""
+        self.open_gate(self.records if gate is None else gate)
 
     async def launch(self) -> None:
         """Start all of it."""
@@ -110,7 +114,7 @@ class World:
             self.devices.append(device)
         home = self.folder / name
         home.mkdir()
-        options = {"records": self.records, "gate": str(self._gate), **(source or {})}
+        options = {"records": self.records, "gate": str(self.gate), **(source or {})}
         self._sources[name] = options
         content = {
             "device": device,
@@ -153,9 +157,9 @@ class World:
 
     def open_gate(self, upto: int) -> None:
         """Let the sources read the numbers below `upto`."""
-        fresh = self._gate.with_suffix(".new")
+        fresh = self.gate.with_suffix(".new")
         fresh.write_text(str(upto), encoding="ascii")
-        fresh.replace(self._gate)
+        fresh.replace(self.gate)
 
     async def pause(self, full_s: float, small_s: float) -> None:
         """Let time pass: what is given for the form at hand."""
