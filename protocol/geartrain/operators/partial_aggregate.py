@@ -66,10 +66,10 @@ class PartialAggregate(Keyed):
         """What gives its rows their keys again, where they have come over a channel."""
         return RowKey(encoded=self.key_type is None)
 
-    def row(self, record: Any) -> Any:
-        """The type of its rows, over records of the type `record`."""
+    def row(self, name: str, record: Any) -> Any:
+        """The type of its rows, called `name`, over records of the type `record`."""
         parts = Parts(self.whole.fields, record, settler(self.step))
-        return row_type(_fields("bytes" if self.key_type is None else self.key_type.__name__, parts))
+        return row_type(name, _fields("bytes" if self.key_type is None else self.key_type.__name__, parts))
 
     def derive(self, inputs: Sequence[StreamProperties]) -> StreamProperties:
         """Order and domain are lost."""

@@ -15,22 +15,23 @@ import msgspec
 
 from geartrain.record import Record
 
-_PREFIX = "Partial:"
+_PREFIX = "partial:"
 _KINDS: dict[str, Any] = {"str": str, "int": int, "bool": bool, "bytes": bytes}
 _KINDS |= {f"{name}?": kind | None for name, kind in _KINDS.items()}
 
 
-def row_type(fields: Sequence[tuple[str, str]]) -> Any:
-    """The record type `Partial` of (name, `str`, `int`, `bool` or `bytes`, with `?` where it may be None)."""
-    return _made(_PREFIX + ",".join(f"{name}={kind}" for name, kind in fields))
+def row_type(name: str, fields: Sequence[tuple[str, str]]) -> Any:
+    """The record type `name` of (name, `str`, `int`, `bool` or `bytes`, with `?` where it may be None)."""
+    return _made(f"{_PREFIX}{name}:" + ",".join(f"{field}={kind}" for field, kind in fields))
 
 
 @lru_cache(maxsize=256)
-def _made(name: str) -> Any:
-    pairs = (field.split("=") for field in name[len(_PREFIX) :].split(","))
+def _made(qualified: str) -> Any:
+    _, name, listed = qualified.split(":")
+    pairs = (field.split("=") for field in listed.split(","))
     fields = [(field, _KINDS[kind]) for field, kind in pairs]
-    made = msgspec.defstruct("Partial", fields, bases=(Record,), module=__name__, frozen=True)
-    made.__qualname__ = name
+    made = msgspec.defstruct(name, fields, bases=(Record,), module=__name__, frozen=True)
+    made.__qualname__ = qualified
     return made
 
 

@@ -78,7 +78,7 @@ def _split(graph: Graph, step: Step, taken: set[str]) -> tuple[Step, Step]:
     whole: WindowAggregate = step.operator  # type: ignore[assignment]
     operator = PartialAggregate(whole, step.id, _key_type(graph, above))
     name = _free_name(step.id, taken)
-    partial = Step(name, operator, step.inputs, operator.row(record), step.tier)
+    partial = Step(name, operator, step.inputs, operator.row(name, record), step.tier)
     merging = replace(step, operator=MergePartials(whole, record), inputs=(Input(name),), tier=None)
     return partial, merging
 
