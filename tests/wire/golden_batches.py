@@ -122,6 +122,20 @@ HELLO_HEADER = Header(kind=BatchKind.HELLO, flow="stocks", device="device-1", ep
 ORDINAL_HEADER = Header(
     kind=BatchKind.HELLO, flow="stocks", device="device-1", epoch=EPOCH, seq=0, ordinal=2**40
 )
+DOWN_HEADER = Header(
+    BatchKind.DATA,
+    "stocks",
+    "device-1",
+    EPOCH,
+    12,
+    "command_down",
+    COUNT.schema_id,
+    3,
+    4,
+    {"command_down": DAY_US, "model_down": START_OF_TIME},
+)
+"""As a batch of the outbox has it: no positions, and the watermarks of what goes down."""
+DOWN_HELLO_HEADER = Header(BatchKind.HELLO, "stocks", "device-1", EPOCH, 0, ordinal=3, first_seq=2**40)
 HEADERS = {
     "schema_header": SCHEMA_HEADER,
     "few_header": FEW_HEADER,
@@ -130,6 +144,8 @@ HEADERS = {
     "gap_header": GAP_HEADER,
     "hello_header": HELLO_HEADER,
     "ordinal_header": ORDINAL_HEADER,
+    "down_header": DOWN_HEADER,
+    "down_hello_header": DOWN_HELLO_HEADER,
 }
 CONTROLS: dict[str, Control] = {
     "ack": Ack("stocks", EPOCH, 2, bytes(range(16)), 7),
