@@ -37,7 +37,7 @@ from geartrain_simulation.readings import Sensor, expected_rows, make_graph
 from geartrain_simulation.segments import Row, encode_plain, merge_plain
 from geartrain_simulation.spark_model import SparkModel
 from geartrain_simulation.spools import SimSpoolStore, SpoolBook
-from geartrain_simulation.strikes import Targets, arrange
+from geartrain_simulation.strikes import Targets, arrange, copy_of
 from geartrain_simulation.troubles import Fault, draw_faults
 from geartrain_simulation.world import Node, Process, StoppedError, World
 
@@ -119,10 +119,14 @@ class Fleet:
         self._plan = make_plan(make_graph(seed, records, self.climate.read_s_max, self.sensors))
         self.flow = self._plan.graph.name
         self.broker = SimBroker(self.world, self.climate)
-        self.platters = {node: self._platter(node) for node in (*names, "ingest")}
+        self.copied = {f.node for f in self.faults if f.kind == "copy" and f.node in names}
+        copies = [copy_of(name) for name in sorted(self.copied)]
+        self.platters = {node: self._platter(node) for node in (*names, *copies, "ingest")}
         self.platter = self.platters["ingest"]
         self.ledger = LedgerBook(self.platter)
         self.spools = {name: SpoolBook(self.platters[name]) for name in names}
+        self.copies = {name: SpoolBook(self.platters[copy_of(name)]) for name in sorted(self.copied)}
+        self._alarmed: set[str] = set()
         self.checkers = Checkers(self.world, self.broker, self.platter, self.ledger, every_step=every_step)
         self.spark = SparkModel(self.world, self.ledger, self.platter, self.checkers, self.climate)
         self._settings = {device.name: agent_settings(seed, device) for device in self.devices}
@@ -163,7 +167,12 @@ class Fleet:
         return {name: expected_rows(self._plan, name) for name in names}
 
     async def _story(self) -> None:
-        agents = [self._agent_node(device) for device in self.devices]
+        agents = [self._agent_node(device, device.name, self.spools[device.name]) for device in self.devices]
+        agents += [
+            self._agent_node(device, copy_of(device.name), self.copies[device.name])
+            for device in self.devices
+            if device.name in self.copied
+        ]
         ingest = self.world.node("ingest", self._ingest)
         for node in (*agents, ingest):
             node.on_power_loss(self.platters[node.name].power_loss)
@@ -173,7 +182,7 @@ class Fleet:
         else:
             self._arrange()
         random = self.world.random("starts")
-        for node in (*agents, ingest, self.spark.node):
+        for node in (*agents[: len(self.devices)], ingest, self.spark.node):
             self.world.later(random.uniform(0, 2), node.start)
         for agent in agents:
             if agent.name in self.sensors:
@@ -194,6 +203,7 @@ class Fleet:
                 self.checkers,
                 self.climate,
                 self._points,
+                self.copies,
             ),
             self.faults,
         )
@@ -215,9 +225,13 @@ class Fleet:
             if not sensor.left and replayed and book.last_seq and not held:
                 await self._end(agent)
 
-    def _agent_node(self, device: Device) -> Node:
-        name, settings, book = device.name, self._settings[device.name], self.spools[device.name]
-        self.checkers.watch(name, self.flow, book, settings)
+    def _agent_node(self, device: Device, node: str, book: SpoolBook) -> Node:
+        """`node`: by the device's name, or by that of its copy."""
+        name, settings = device.name, self._settings[device.name]
+        if node == name:
+            self.checkers.watch(name, self.flow, book, settings)
+        else:
+            self.checkers.watch_copy(name, self.flow, book, settings)
 
         async def main(process: Process) -> None:
             agent = self._programs.agent(
@@ -229,17 +243,24 @@ class Fleet:
                 SimRandomness(process),
             )
             process.on_stop = agent.stop
-            self.checkers.watch_agent(agent, settings)
+            self.checkers.watch_agent(agent, settings, node)
             try:
                 if not await agent.run():
                     if name in self._retired and not any(batch.rows for batch in book.batches.values()):
                         return
                     raise StoppedError(name)
             except AlarmError as error:
-                raise AssertionError(f"{name} was stopped for good: {error}") from error
-            self.checkers.check_end(agent.status(), book)
+                self._stopped_for_good(name, error)
+                return
+            self.checkers.check_end(agent.status(), book, drains=name not in self.copied)
 
-        return self.world.node(name, main)
+        return self.world.node(node, main)
+
+    def _stopped_for_good(self, name: str, error: AlarmError) -> None:
+        """One of two agents of one device may end by an alarm, so that the other has its name for itself."""
+        if name not in self.copied or name in self._alarmed:
+            raise AssertionError(f"{name} was stopped for good: {error}") from error
+        self._alarmed.add(name)
 
     async def _ingest(self, process: Process) -> None:
         ledger = SimLedgerStore(process, self.ledger)

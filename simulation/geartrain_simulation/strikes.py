@@ -31,7 +31,8 @@ FLAP_S = 0.15
 @dataclass(frozen=True, slots=True)
 class Targets:
     """What there is to strike. `spools`: by device; `climate`: what effects meet without any fault;
-    `points`: those of `buggify` that may strike now.
+    `points`: those of `buggify` that may strike now; `copies`: by device, the second spool that a copy gives
+    it.
     """
 
     world: World
@@ -42,6 +43,7 @@ class Targets:
     checkers: Checkers
     climate: Faults
     points: set[str]
+    copies: Mapping[str, SpoolBook]
 
 
 def arrange(targets: Targets, faults: Sequence[Fault]) -> None:
@@ -172,6 +174,19 @@ def _flip(targets: Targets, fault: Fault) -> None:
         targets.checkers.delivery.doubles.add(fault.node)
 
 
+def _copy(targets: Targets, fault: Fault) -> None:
+    """Start a second agent of the device, on a copy of what its disk holds now."""
+    targets.world.note("world", "copy", fault.node)
+    targets.checkers.repeats(fault.node, targets.flow, is_copied=True)
+    targets.copies[fault.node].put_back(targets.platters[fault.node].save())
+    targets.world.nodes[copy_of(fault.node)].start()
+
+
+def copy_of(device: str) -> str:
+    """The name of the node that runs a device's agent for the second time."""
+    return f"{device} again"
+
+
 def _node(targets: Targets, fault: Fault) -> Node:
     return targets.world.nodes[fault.node]
 
@@ -200,4 +215,5 @@ _ARRANGERS: dict[str, Callable[[Targets, Fault], None]] = {
     "restore": _at(_restore),
     "delete": _at(_delete),
     "flip": _at(_flip),
+    "copy": _at(_copy),
 }

@@ -83,7 +83,8 @@ LOSSES = ("lost", "torn", "reordered")
 """What power loss does to a node's un-synced writes, whenever it strikes."""
 TIMED = ("stop", "cut", "silence", "one way up", "one way down", "flap", "forget", "take over")
 CLOCKS = ("offset", "drift", "jump", "1970")
-SPOOLS = ("restore", "delete", "flip")
+SPOOLS = ("restore", "delete", "flip", "copy")
+"""What befalls a spool; copy: two agents on one spool, each on its own copy, under one name."""
 POINTS = (
     *("early flush", "poll of one row", "window of one", "resend at once", "read again from the spool"),
     *("late trim", "slow ack", "tiny group commit", "merge at once"),
@@ -189,4 +190,8 @@ def _spool_faults(random: Random, device: Device) -> list[Fault]:
         faults.append(_timed(random, Fault(random.choice(("restore", "delete")), device.name), 4.0))
     if random.random() < 0.08:
         faults.append(Fault("flip", device.name, at_s=_moment(random)))
+    # What a sensor says is said once, and where a spool was lost nobody knows what a copy of it took in.
+    alone = device.readings or any(fault.kind in ("restore", "delete") for fault in faults)
+    if random.random() < 0.06 and not alone:
+        faults.append(Fault("copy", device.name, at_s=_moment(random)))
     return faults

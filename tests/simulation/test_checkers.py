@@ -157,8 +157,8 @@ def watermark_back(fleet: Fleet) -> None:
     last = max(spool.batches.values(), key=lambda batch: batch.seq)
     accepted = fleet.checkers._accepted[DEVICE, FLOW]
     accepted.may_repeat = True
-    marks = accepted._watermarks[spool.epoch]
-    accepted._watermarks[spool.epoch] = {channel: mark + 1 for channel, mark in marks.items()}
+    marks = accepted._watermarks[spool, spool.epoch]
+    accepted._watermarks[spool, spool.epoch] = {channel: mark + 1 for channel, mark in marks.items()}
     spool.on_commit(SpoolCommit([last]))
 
 

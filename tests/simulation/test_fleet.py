@@ -16,7 +16,7 @@ import geartrain_cloud.ingest
 import geartrain_edge
 from geartrain.ports.buggify import buggify
 from geartrain_edge.settings import Policy
-from geartrain_simulation.devices import draw_devices
+from geartrain_simulation.devices import Device, draw_devices
 from geartrain_simulation.faults import Faults
 from geartrain_simulation.fleet import Fleet, Outcome
 from geartrain_simulation.troubles import KINDS, POINTS, Fault, draw_faults
@@ -37,10 +37,10 @@ def test_nothing_is_lost_or_doubled(piece: int) -> None:
         assert any(outcome.counters.get(counter, 0) > 1 for outcome in outcomes), counter
     assert not any(outcome.counters.get("losses", 0) for outcome in outcomes)
     for fleet, outcome in zip(fleets, outcomes, strict=True):
-        if not {"restore", "delete", "flip"} & {fault.kind for fault in fleet.faults}:
+        if not {"restore", "delete", "flip", "copy"} & {fault.kind for fault in fleet.faults}:
             for counter in ("digest_conflicts", "digest_mismatches", "quarantined_batches"):
                 assert not outcome.counters.get(counter, 0), counter
-        if not fleet.sensors and not {"restore", "delete"} & {fault.kind for fault in fleet.faults}:
+        if not fleet.sensors and not {"restore", "delete", "copy"} & {fault.kind for fault in fleet.faults}:
             assert not outcome.counters.get("records_overtaken", 0)
 
 
@@ -95,6 +95,20 @@ def test_no_point_strikes_outside_of_a_run() -> None:
     fleet.run()
     assert set(struck) >= set(POINTS) - {"merge at once"}
     assert not buggify("early flush", 1.0)
+
+
+def test_of_two_agents_on_one_spool_one_goes_on_and_delivers_all() -> None:
+    """Each begins a new epoch when it hears of the other's history; who is closed out again gives up."""
+    stopped = epochs = 0
+    for seed in range(6):
+        devices = [Device("device-1", records=24), Device("device-2", records=8)]
+        fleet = Fleet(seed, devices=devices, faults=[Fault("copy", "device-1", at_s=3.0)])
+        outcome = fleet.run()
+        stopped += len(fleet._alarmed)
+        epochs += outcome.counters["epochs_opened"]
+        assert not outcome.counters.get("losses", 0)
+    assert stopped > 0
+    assert epochs > 2 * 6
 
 
 def test_a_fault_says_what_it_does_in_one_line() -> None:

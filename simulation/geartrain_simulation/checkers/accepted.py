@@ -74,7 +74,7 @@ class Accepted:
         """Records that were in a spool that is gone."""
         self._schemas: dict[str, Schema] = {}
         self._oldest: dict[tuple[bytes, int], tuple[str, int]] = {}
-        self._watermarks: dict[bytes, dict[str, int]] = {}
+        self._watermarks: dict[tuple[SpoolBook, bytes], dict[str, int]] = {}
         self._is_lost = False
         self._starts: dict[bytes, dict[str, int]] = {}
 
@@ -82,7 +82,7 @@ class Accepted:
         """Take in what a commit has put into the spool."""
         for batch in change.batches:
             self.batches += 1
-            header = self._take(spool.epoch, batch)
+            header = self._take(spool, batch)
             for channel, count in header.dropped.items():
                 self.taken(channel).unsealed += count
 
@@ -90,7 +90,7 @@ class Accepted:
         """Note the batches of a new epoch, whose records were taken in before."""
         before, self.may_repeat = self.may_repeat, True
         for batch in batches:
-            self._take(spool.epoch, batch)
+            self._take(spool, batch)
         self.may_repeat = before
 
     def begin_again(self, *, is_lost: bool) -> None:
@@ -117,9 +117,9 @@ class Accepted:
         """Channel and lowest event time of the rows of a batch; END_OF_TIME for one without rows."""
         return self._oldest.get((epoch, seq), ("", END_OF_TIME))
 
-    def _take(self, epoch: bytes, batch: SpooledBatch) -> Header:
-        header = decode_header(batch.header)
-        self._go_on(epoch, header)
+    def _take(self, spool: SpoolBook, batch: SpooledBatch) -> Header:
+        header, epoch = decode_header(batch.header), spool.epoch
+        self._go_on(spool, header)
         if header.kind is BatchKind.SCHEMA:
             self._schemas.update(decode_schemas(batch.body))
         if header.kind is not BatchKind.DATA or not header.channel:
@@ -140,9 +140,9 @@ class Accepted:
         self.contents.setdefault((header.channel, epoch, batch.seq), []).append(order)
         return header
 
-    def _go_on(self, epoch: bytes, header: Header) -> None:
+    def _go_on(self, spool: SpoolBook, header: Header) -> None:
         """What a device has promised of its event times holds for its whole epoch, over all its restarts."""
-        watermarks = self._watermarks.setdefault(epoch, {})
+        watermarks = self._watermarks.setdefault((spool, spool.epoch), {})
         for channel, watermark in header.watermarks.items():
             if watermark < watermarks.get(channel, watermark):
                 detail = f"{self.device} sets that of {channel} back to {watermark} in batch {header.seq}"

@@ -14,7 +14,7 @@ import msgspec
 from geartrain.errors import DiskError
 from geartrain.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.graph import DEAD_LETTERS, LATE
-from geartrain.ports import Entry, LedgerChange, SpoolCommit
+from geartrain.ports import Entry, LedgerChange, SpoolCommit, SpooledBatch
 from geartrain_cloud.ingest.config import IngestConfig
 from geartrain_cloud.ingest.ingest import Ingest
 from geartrain_edge.agent import Agent
@@ -71,22 +71,36 @@ class Checkers:
         self._accepted.setdefault(place, Accepted(device, flow, self.breach))
         if settings is not None:
             self._settings[place] = settings
-        spool.on_commit = lambda change: self._spooled(place, change)
-        spool.on_renew = lambda batches: self._accepted[place].renewed(spool, batches)
+        self._hear(place, spool)
+
+    def watch_copy(self, device: str, flow: str, spool: SpoolBook, settings: AgentSettings) -> None:
+        """Take the second spool of a device that has two into the rules."""
+        self._settings[device, flow] = settings
+        self._hear((device, flow), spool)
+
+    def _hear(self, place: tuple[str, str], spool: SpoolBook) -> None:
+        device, flow = place
+        spool.on_commit = lambda change: self._spooled(place, spool, change)
+        spool.on_renew = lambda batches: self._renewed(place, spool, batches)
         if self._every_step:
             spool.on_trim = lambda epoch, through_seq: self.delivery.trimmed(
                 (device, flow, epoch), through_seq
             )
 
-    def repeats(self, device: str, flow: str, *, is_lost: bool = False) -> None:
+    def repeats(self, device: str, flow: str, *, is_lost: bool = False, is_copied: bool = False) -> None:
         """Say that a device's spool was copied or restored, or lost: its records may come in again."""
-        self._accepted[device, flow].begin_again(is_lost=is_lost)
+        if is_copied:
+            self._accepted[device, flow].may_repeat = True
+        else:
+            self._accepted[device, flow].begin_again(is_lost=is_lost)
         self.delivery.doubles.add(device)
         self.clocks.excused.add(device)
 
-    def watch_agent(self, agent: Agent, settings: AgentSettings) -> None:
-        """Take what an agent holds in memory into the rules, in place of its device's former one."""
-        self.caps.watch(settings.device, lambda: agent_holds(agent, settings))
+    def watch_agent(self, agent: Agent, settings: AgentSettings, node: str = "") -> None:
+        """Take what an agent holds in memory into the rules, in place of the node's former one; node: by
+        default that of the device's name.
+        """
+        self.caps.watch(node or settings.device, lambda: agent_holds(agent, settings))
 
     def watch_ingest(self, name: str, ingest: Ingest, config: IngestConfig) -> None:
         """Take what an ingest holds in memory into the rules, in place of the node's former one."""
@@ -105,8 +119,7 @@ class Checkers:
             self.drain.sent(device, len(self._spools[device, flow].batches))
         self.caps.check()
 
-    def _spooled(self, place: tuple[str, str], change: SpoolCommit) -> None:
-        spool = self._spools[place]
+    def _spooled(self, place: tuple[str, str], spool: SpoolBook, change: SpoolCommit) -> None:
         self._accepted[place].committed(spool, change)
         if not self._every_step:
             return
@@ -115,6 +128,10 @@ class Checkers:
         if place in self._settings:
             self.caps.check_spool(self._settings[place], spool, change)
         self.caps.check()
+
+    def _renewed(self, place: tuple[str, str], spool: SpoolBook, batches: Sequence[SpooledBatch]) -> None:
+        self._accepted[place].renewed(spool, batches)
+        self.caps.renewed(spool)
 
     def _committed(self, change: LedgerChange) -> None:
         self.delivery.committed(change)
@@ -126,12 +143,15 @@ class Checkers:
 
     # At the end
 
-    def check_end(self, status: AgentStatus, spool: SpoolBook) -> None:
-        """Compare what a finished agent says of itself with its spool, which has nothing more to send."""
+    def check_end(self, status: AgentStatus, spool: SpoolBook, *, drains: bool = True) -> None:
+        """Compare what a finished agent says of itself with its spool, which has nothing more to send.
+
+        drains: in bounded time; two agents of one name throw each other out of the broker while both live.
+        """
         said = (status.finished, status.spooled_seq, status.acked_seq, status.spool_bytes)
         if said != (True, spool.last_seq, spool.acked_seq, 0) or spool.batches:
             self.breach("agent's end", f"{status.device} says {said}, its spool ends at {spool.last_seq}")
-        if self._every_step:
+        if self._every_step and drains:
             self.drain.emptied(status.device)
 
     def check_log(self, expected: Mapping[str, Mapping[str, Sequence[Row]]], *, bounded: bool = True) -> None:

@@ -88,6 +88,11 @@ class Caps:
     def __init__(self, breach: Breach) -> None:
         self._breach = breach
         self._holds: dict[str, Holds] = {}
+        self._renewed: set[SpoolBook] = set()
+
+    def renewed(self, spool: SpoolBook) -> None:
+        """Note that a spool has begun a new epoch."""
+        self._renewed.add(spool)
 
     def watch(self, who: str, holds: Holds) -> None:
         """Look at what `who` holds, in place of what was said for it before."""
@@ -101,11 +106,17 @@ class Caps:
                     self._breach("caps", f"{who} holds {amount} {what}; {most} are the most")
 
     def check_spool(self, settings: AgentSettings, spool: SpoolBook, change: SpoolCommit) -> None:
-        """Compare a spool with its cap, after a commit."""
+        """Compare a spool with its cap, after a commit.
+
+        Where the sources wait, a new epoch may have come between the look at the room and the commit of what
+        was read: it takes along all that is held, its own schemas before it, however full the spool is.
+        """
         cap, held = settings.spool_bytes_max, sum(batch.size for batch in spool.batches.values())
         if settings.policy is Policy.BLOCK:
             before = held - sum(batch.size for batch in change.batches)
-            if before >= cap and any(batch.count for batch in change.batches):
+            was_renewed = spool in self._renewed
+            self._renewed.discard(spool)
+            if before >= cap and not was_renewed and any(batch.count for batch in change.batches):
                 self._breach(
                     "caps", f"{settings.device} takes rows into a full spool ({before} of {cap} bytes)"
                 )
