@@ -14,6 +14,8 @@ from geartrain.errors import ConfigError
 from geartrain.loading import load_flow
 from geartrain.placement import Plan, legal_cuts
 from geartrain_cloud.pages.page import Page, Rows
+from geartrain_cloud.supervisor.deployment import Deployment
+from geartrain_cloud.supervisor.state_folder import Manifest
 
 GROUP = "geartrain.demos"
 
@@ -131,3 +133,20 @@ def cut_of(demo: Demo, wanted: str, settings: Settings) -> str:
     if wanted != "edge" or demo.edge_is_strict:
         return wanted
     return ",".join(sorted(legal_cuts(load_flow(demo.flow_of(settings)).graph())[-1].edge))
+
+
+def deployment_of(demo: Demo, manifest: Manifest, speed: str = "max", master: str = "local[2]") -> Deployment:
+    """What to run for a manifest; raises what the demo's options and its cut raise."""
+    settings = manifest.settings | manifest.surveyed
+    return Deployment(
+        demo.flow_of(settings),
+        cut_of(demo, manifest.cut, settings),
+        demo.step_options(settings),
+        device_options(demo, paths_of(manifest), settings, manifest.devices, speed),
+        master,
+    )
+
+
+def paths_of(manifest: Manifest) -> dict[str, Path]:
+    """Its inputs by the names of their options."""
+    return {name: Path(file.path) for name, file in manifest.inputs.items()}

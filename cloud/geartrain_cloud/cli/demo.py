@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import math
 import shutil
-import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,14 +18,16 @@ import msgspec
 from rich.console import Console
 
 from geartrain.errors import ConfigError
+from geartrain_cloud.broker.ready import LOOPBACK
 from geartrain_cloud.cli.demo_figures import figures
+from geartrain_cloud.cli.demo_page import free_port, page_spec, show_page
 from geartrain_cloud.cli.screen import ProgressView, notices, results, table_of
-from geartrain_cloud.demos import Demo, cut_of, deal, device_options, load_demo
+from geartrain_cloud.demos import Demo, deal, deployment_of, device_options, load_demo, paths_of
 from geartrain_cloud.errors import StoppedError
 from geartrain_cloud.pages.reader import TableReader
 from geartrain_cloud.sinks.tables import rows, write_json
 from geartrain_cloud.supervisor.child import printable
-from geartrain_cloud.supervisor.deployment import Deployment, Places
+from geartrain_cloud.supervisor.deployment import Places
 from geartrain_cloud.supervisor.state_folder import (
     MANIFEST,
     InputFile,
@@ -81,7 +82,7 @@ def run_demo(name: str, options: DemoOptions) -> None:
             state.write(msgspec.structs.replace(manifest, finished=True))
         _print_results(demo, Places(state.path), options.output, notice)
         if options.page:
-            asyncio.run(_show_page(demo, manifest, options, Places(state.path)))
+            asyncio.run(show_page(manifest, Places(state.path), _announce))
     except StoppedError:
         notice.print(f"to go on: gear demo {name} --state {state.path}")
         raise
@@ -118,7 +119,7 @@ def begin(demo: Demo, options: DemoOptions, state: StateFolder, notice: Console)
         deal(parts, options.devices or demo.devices_default),
         surveyed,
     )
-    deployment_of(demo, manifest, options).plan()
+    deployment_of(demo, manifest).plan()
     state.write(manifest)
     for sentence in said:
         notice.print(sentence, soft_wrap=True)
@@ -141,38 +142,31 @@ def check_resumed(demo: Demo, manifest: Manifest, options: DemoOptions, folder: 
     check_inputs(manifest, options.inputs, folder)
 
 
-def deployment_of(demo: Demo, manifest: Manifest, options: DemoOptions) -> Deployment:
-    """What to run for a manifest."""
-    settings = manifest.settings | manifest.surveyed
-    return Deployment(
-        demo.flow_of(settings),
-        cut_of(demo, manifest.cut, settings),
-        demo.step_options(settings),
-        device_options(demo, _paths(manifest), settings, manifest.devices, options.speed),
-        options.master,
-    )
-
-
-def _paths(manifest: Manifest) -> dict[str, Path]:
-    return {name: Path(file.path) for name, file in manifest.inputs.items()}
-
-
 def _run(
     demo: Demo, manifest: Manifest, options: DemoOptions, places: Places, stop: StopSignal, notice: Console
 ) -> None:
     dealt = ", ".join(f"{d}: {_few(parts)}" for d, parts in list(manifest.devices.items())[:8])
     notice.print(f"devices: {printable(dealt)}")
-    deployment = deployment_of(demo, manifest, options)
+    deployment = deployment_of(demo, manifest, options.speed, options.master)
+    beside = []
+    if options.page and demo.page_while_running:
+        port = free_port()
+        beside.append(page_spec(places, port))
+        results().print(f"page: http://{LOOPBACK}:{port}/ (it fills while the demo runs)")
     with ProgressView(notice) as view:
-        accounts = run_to_the_end(deployment, places, options.broker, stop, view.show)
+        accounts = run_to_the_end(deployment, places, options.broker, stop, view.show, beside)
         seconds = view.seconds
     total = sum(one.before for one in accounts if one.place.startswith("channel "))
     notice.print(
         f"accounts: {total:,} rows spooled, each in the log and in the tables once: lost 0, doubled 0"
     )
-    whole = device_options(demo, _paths(manifest), manifest.settings | manifest.surveyed, {"": []}, "max")
+    whole = device_options(demo, paths_of(manifest), manifest.settings | manifest.surveyed, {"": []}, "max")
     for line in figures(deployment, whole[""], places, seconds):
         notice.print(line, soft_wrap=True)
+
+
+def _announce(address: str) -> None:
+    results().print(f"page: {address} (Ctrl-C ends it)")
 
 
 def _few(parts: Sequence[str]) -> str:
@@ -195,18 +189,3 @@ def _print_results(demo: Demo, places: Places, output: Path | None, notice: Cons
             if target is not None:
                 write_json(found, target)
                 notice.print(f"written: {target}", soft_wrap=True)
-
-
-async def _show_page(demo: Demo, manifest: Manifest, options: DemoOptions, places: Places) -> None:
-    from geartrain_cloud.pages.server import serve
-
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-
-    def announce(address: str) -> None:
-        results().print(f"page: {address} (Ctrl-C ends it)")
-
-    page = demo.page_of(deployment_of(demo, manifest, options).plan(), manifest.settings | manifest.surveyed)
-    await serve(page, places.tables, announce, stop.wait)

@@ -11,6 +11,7 @@ from typing import Any
 
 from geartrain.loading import load_flow
 from geartrain.placement import make_plan
+from geartrain.placement.splitting import with_partials
 from geartrain_cloud.cli.plan import measure
 from geartrain_cloud.supervisor.deployment import Deployment, Places, read_status
 from geartrain_cloud.supervisor.progress import read_hops
@@ -31,7 +32,8 @@ def figures(
     hops = read_hops(places, plan.graph.name, deployment.devices)
     counters = [read_status(places.agent_status(d)).get("counters", {}) for d in deployment.devices]
     sent = sum(one.get("bytes_sealed", 0) for one in counters)
-    graph = load_flow(deployment.flow).graph().with_options({**deployment.steps, **sources})
+    whole = load_flow(deployment.flow).graph().with_options({**deployment.steps, **sources})
+    graph = with_partials(whole)
     costs = measure(graph, MEASURE_S)
     this, other = (make_plan(graph, cut) for cut in (deployment.cut, "cloud"))
     bodies, all_cloud = (costs.of_cut(one.graph, one.cut).bytes for one in (this, other))

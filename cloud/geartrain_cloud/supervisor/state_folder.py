@@ -95,13 +95,7 @@ class StateFolder:
 
     def manifest(self) -> Manifest | None:
         """What was begun here, None for a new folder; raises `StateError`."""
-        path = self.path / MANIFEST
-        try:
-            return msgspec.json.decode(path.read_bytes(), type=Manifest)
-        except FileNotFoundError:
-            return None
-        except (OSError, msgspec.MsgspecError) as error:
-            raise StateError(f"{path} cannot be read ({error}): name a new state folder") from None
+        return read_manifest(self.path)
 
     def write(self, manifest: Manifest) -> None:
         """Replace the manifest; raises `StateError`."""
@@ -114,6 +108,17 @@ class StateFolder:
     def close(self) -> None:
         """Let others have the folder."""
         os.close(self._lock)
+
+
+def read_manifest(folder: Path) -> Manifest | None:
+    """What was begun in a folder, None where nothing was; raises `StateError`."""
+    path = folder / MANIFEST
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Manifest)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.MsgspecError) as error:
+        raise StateError(f"{path} cannot be read ({error}): name a new state folder") from None
 
 
 def check_same(manifest: Manifest, given: Mapping[str, Any], folder: Path) -> None:

@@ -6,10 +6,11 @@ all of it to the tables; however it ends, no process is left behind.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from geartrain_cloud.broker import BrokerChoice, choose_broker, wait_until_ready
 from geartrain_cloud.errors import StoppedError, SupervisorError
+from geartrain_cloud.supervisor.child import ChildSpec
 from geartrain_cloud.supervisor.deployment import Deployment, Places, broker_spec, write_deployment
 from geartrain_cloud.supervisor.progress import Accounts, Hops, read_accounts, read_hops
 from geartrain_cloud.supervisor.supervise import StopSignal, Supervisor
@@ -23,9 +24,14 @@ Show = Callable[[Hops, list[str]], None]
 
 
 def run_to_the_end(
-    deployment: Deployment, places: Places, broker: str, stop: StopSignal, show: Show
+    deployment: Deployment,
+    places: Places,
+    broker: str,
+    stop: StopSignal,
+    show: Show,
+    beside: Sequence[ChildSpec] = (),
 ) -> list[Accounts]:
-    """Run until everything is in the tables; the accounts of the run.
+    """Run until everything is in the tables; the accounts of the run. beside: what else runs so long.
 
     Raises `StoppedError` when a signal came, `ConfigError` when a process refuses what it is told,
     `BrokerError` and `SupervisorError`; and `SupervisorError` when the accounts do not come out even.
@@ -34,7 +40,7 @@ def run_to_the_end(
     with Supervisor(places.folder) as supervisor:
         specs = write_deployment(deployment, choice, places)
         _start_broker(supervisor, choice, places, stop)
-        for spec in specs:
+        for spec in (*beside, *specs):
             supervisor.start(spec)
         _watch(supervisor, deployment, places, stop, show)
     flow = deployment.plan().graph.name

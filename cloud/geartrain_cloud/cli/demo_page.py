@@ -1,0 +1,62 @@
+"""The page of a demo: beside a run, as a process of its own, and after it, until Ctrl-C.
+
+After the end of the record's path: it reads tables only. `python -m geartrain_cloud.cli.demo_page STATE PORT`
+is what the supervisor starts. Guarantees: it ends with SIGTERM and SIGINT, and waits for tables to come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from geartrain_cloud.broker.ready import LOOPBACK
+from geartrain_cloud.demos import deployment_of, load_demo
+from geartrain_cloud.pages.server import PORT_PREFERRED, serve
+from geartrain_cloud.supervisor.child import ChildSpec
+from geartrain_cloud.supervisor.deployment import Places
+from geartrain_cloud.supervisor.state_folder import Manifest, read_manifest
+
+
+def free_port() -> int:
+    """8765, or any free one where that is taken."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, PORT_PREFERRED))
+        except OSError:
+            probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
+
+
+def page_spec(places: Places, port: int) -> ChildSpec:
+    """The page as a process beside a run."""
+    command = (sys.executable, "-m", "geartrain_cloud.cli.demo_page", str(places.folder), str(port))
+    return ChildSpec("page", command, places.logs / "page.log")
+
+
+async def show_page(
+    manifest: Manifest, places: Places, announce: Callable[[str], None], port: int | None = None
+) -> None:
+    """Serve the page until SIGTERM or SIGINT; `announce` gets its address. Raises `PageError`."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    demo = load_demo(manifest.demo)
+    page = demo.page_of(deployment_of(demo, manifest).plan(), manifest.settings | manifest.surveyed)
+    await serve(page, places.tables, announce, stop.wait, port=port)
+
+
+def main(folder: str, port: str) -> None:
+    """Serve the page of the run in `folder`."""
+    manifest = read_manifest(Path(folder))
+    if manifest is not None:
+        asyncio.run(show_page(manifest, Places(Path(folder)), lambda address: None, int(port)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
