@@ -7,13 +7,16 @@ PYTEST := $(BIN)/python -m pytest
 SEEDS ?= 100000
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test proofs faults seeds bench check clean distclean
+.PHONY: help demo demo-traffic test proofs faults seeds bench check clean distclean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(STAMP) ## Run the stock-drawdown demo on real prices (options: make demo ARGS="--cut cloud")
 	@$(BIN)/gear demo stocks $(ARGS)
+
+demo-traffic: $(STAMP) ## Run the traffic demo on a simulated city (options: make demo-traffic ARGS="--city 5")
+	@$(BIN)/gear demo traffic $(ARGS)
 
 test: $(STAMP) ## Run all tests, with lint and types among them (options: make test ARGS="-k wire")
 	@$(PYTEST) tests --ignore=tests/proofs --ignore=tests/bench --durations=15 $(ARGS)
