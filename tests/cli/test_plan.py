@@ -160,9 +160,11 @@ tenth.map(mend).sink("mended", Table("mended"))
 """
 
 PINS = """
-from geartrain import Flow, Record, Table
+from datetime import timedelta
+from geartrain import Flow, JsonLinesFile, Record, Table
 from geartrain.testing import TestingSource
-from geartrain.windows import global_
+from geartrain.aggregates import count
+from geartrain.windows import global_, session, tumbling
 
 class Row(Record):
     name: str
@@ -173,6 +175,13 @@ def same(row: Row) -> Row:
 
 def more(row: Row) -> Row:
     return row
+
+class Sum(Record):
+    n: int
+    many: int
+
+def as_row(total: Sum) -> Row:
+    return Row("", total.many)
 
 def larger(one: Row, other: Row) -> Row:
     return one if one.n >= other.n else other
@@ -186,6 +195,25 @@ rows.map(same).at("cloud").map(more).at("edge").sink("s", Table("t"))
 
 rows = keyed.source("rows", TestingSource[Row](), out=Row)
 rows.key_by("name").reduce("largest", larger).at("edge").sink("s", Table("t"))
+
+far_source = Flow("far_source")
+far_source.source("rows", TestingSource[Row](), out=Row).at("cloud").sink("s", Table("t"))
+
+split = Flow("split")
+rows = split.source("rows", TestingSource[Row](), out=Row)
+hourly = rows.key_by("n").window(tumbling(timedelta(hours=1)))
+hours = hourly.aggregate("hours", out=Sum, early=None, many=count())
+hours.map(as_row).at("edge").sink("s", Table("t"))
+
+seldom = Flow("seldom")
+rows = seldom.source("rows", TestingSource[Row](), out=Row)
+near = rows.key_by("n").window(session(timedelta(hours=1)))
+visits = near.aggregate("visits", out=Sum, early=None, many=count())
+visits.at("edge").sink("s", Table("t"))
+
+valve = Flow("valve")
+rows = valve.source("rows", TestingSource[Row](), out=Row)
+rows.map(same).at("cloud").sink("open", JsonLinesFile("valve"))
 
 lost = Flow("lost")
 rows = lost.source("rows", TestingSource[Row](), out=Row, partitioned_by="name")
@@ -284,6 +312,28 @@ def test_measuring_writes_no_table(module: Path, capsys: Capture) -> None:
             "apart",
             """step 'pairs' cannot be on the edge (rule 2: its inputs are partitioned by different fields):
             partition all of them by the field that is their key, or let 'pairs' run in the cloud""",
+        ),
+        (
+            "far_source",
+            """step 'rows' cannot be in the cloud (rule 1: a source stands on its devices): take .at("cloud")
+            off 'rows'""",
+        ),
+        (
+            "split",
+            """step 'as_row' cannot be on the edge (rule 2: its input 'hours' is in the cloud): it merges the
+            partial aggregates of all devices, so its part that can be there is 'hours_partial': name that, or
+            let 'as_row' run in the cloud""",
+        ),
+        (
+            "seldom",
+            """step 'visits' cannot be on the edge (rule 2: the keys of 'rows_by_n' are not local to a
+            device): declare partitioned_by="n" on 'rows', if each n lives on one device, or let 'visits' run in the
+            cloud""",
+        ),
+        (
+            "valve",
+            """step 'open' cannot be on the edge (rule 2: its input 'same' is in the cloud): end a stream of
+            the devices in it: pin the step before it with .at("edge", device=...)""",
         ),
         (
             "table",

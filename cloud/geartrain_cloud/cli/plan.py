@@ -83,7 +83,8 @@ def show_plan(flow: str, options: PlanOptions, settings: Mapping[str, Mapping[st
 
 
 def _measured(graph: Graph, options: PlanOptions) -> Measured:
-    cuts = legal_cuts(graph)
+    # What is asked for by name needs no list of the others, which may be too long.
+    cuts = legal_cuts(graph) if options.compare or options.cut == "auto" else []
     capacity = CAPACITY if options.capacity is None else options.capacity
     seconds = MEASURE_S if options.measure_s is None else options.measure_s
     costs = replace(measure(graph, seconds), capacity=capacity)
@@ -196,7 +197,7 @@ def _summary(plan: Plan, measured: Measured) -> dict[str, Any]:
         "paced": costs.paced,
         "ended": costs.ended,
         "capacity": costs.capacity,
-        "legal_cuts": len(measured.compared),
+        "legal_cuts": len(measured.compared) or None,
         **_of_cut(plan.graph, chosen),
         "cloud_bytes": of_cloud.bytes,
     }

@@ -37,7 +37,7 @@ class Cut:
 def obstacle(step: Step, edge: frozenset[str], properties: dict[str, StreamProperties]) -> str | None:
     """Why `step` cannot be on the edge when the steps `edge` are, None when it can."""
     if not step.inputs:
-        return None
+        return _pinned_away(step)
     if isinstance(step.operator, SinkOperator) and step.operator.only_tier != "edge":
         return "rule 1: a table is a store of the cloud"
     above = [i.step for i in step.inputs if i.step not in edge and not properties[i.step].from_cloud]
@@ -107,7 +107,7 @@ def choose_cut(graph: Graph, wanted: str | Sequence[str] = "auto", costs: Costs 
     for step in graph.steps:
         if obstacle(step, possible, properties) is None:
             possible |= {step.id}
-        elif step.tier == "edge" or (wanted == "edge" and _may_move(step)):
+        elif step.tier == "edge" or not step.inputs or (wanted == "edge" and _may_move(step)):
             raise _refusal(graph, step, possible, properties)
     if wanted in ("auto", "edge"):
         return Cut(possible)
@@ -147,7 +147,7 @@ def _impossible_pin(graph: Graph, properties: dict[str, StreamProperties]) -> Pl
         reason = obstacle(step, edge, properties)
         if reason is None:
             edge |= {step.id}
-        elif step.tier == "edge":
+        elif step.tier == "edge" or not step.inputs:
             return _refusal(graph, step, edge, properties)
     return PlacementError(
         f"flow {graph.name} has no legal cut: remove its pins one by one to find the one that is in the way"

@@ -21,6 +21,11 @@ def refusal(
 ) -> PlacementError:
     """The error for `step`, for which `obstacle` gives a reason."""
     reason = obstacle(step)
+    if not step.inputs:
+        return PlacementError(
+            f"step {step.id!r} cannot be in the cloud (rule 1: a source stands on its devices): take "
+            f'.at("cloud") off {step.id!r}'
+        )
     said = f"step {step.id!r} cannot be on the edge ({reason}): "
     if isinstance(step.operator, DeviceSinkOperator):
         return PlacementError(
