@@ -51,16 +51,15 @@ class StreetMap:
     streets: Mapping[str, tuple[Street, Point, Point]]
 
 
-def street_of(edge: str, known: Iterable[str] = ()) -> Street:
+def street_of(edge: str, known: frozenset[str] = frozenset()) -> Street:
     """The two ends of a street, by its name; `known`: names of checkpoints to look for first.
 
     >>> street_of("left0A0")
     Street(edge='left0A0', start='left0', end='A0')
     """
-    names = frozenset(known)
-    for cut in range(1, len(edge)) if names else ():
+    for cut in range(1, len(edge)) if known else ():
         start, end = edge[:cut], edge[cut:].lstrip("-_.:>/ ")
-        if end in names and start.rstrip("-_.:/ ") in names:
+        if end in known and start.rstrip("-_.:/ ") in known:
             return Street(edge, start.rstrip("-_.:/ "), end)
     for pattern in _ENDS:
         if found := pattern.fullmatch(edge):
@@ -71,12 +70,13 @@ def street_of(edge: str, known: Iterable[str] = ()) -> Street:
 def lay_out(edges: Iterable[str], positions: Mapping[str, Point]) -> StreetMap:
     """The map of these streets; `positions`: of detectors, in metres, as far as they are known."""
     places = _by_place(positions)
-    streets = [street_of(edge, places) for edge in sorted(set(edges))]
+    known = frozenset(places)
+    streets = [street_of(edge, known) for edge in sorted(set(edges))]
     names = sorted({n for s in streets for n in (s.start, s.end) if n is not None})
     middles = {s.edge: places[s.edge] for s in streets if s.edge in places}
     crossings = _at_one_end(streets, middles)
     if crossings:
-        middles = {edge: at for edge, at in middles.items() if street_of(edge, places).start is None}
+        middles = {s.edge: middles[s.edge] for s in streets if s.start is None and s.edge in middles}
     crossings |= {name: places[name] for name in names if name in places}
     layout = "checkpoints" if crossings or middles else "grid"
     if layout == "checkpoints":

@@ -84,7 +84,12 @@ export class StreetMap {
     this.size = { block, lane: Math.max(1.6, Math.min(8, block * 0.06)), line: Math.max(1, Math.min(3.4, block * 0.035)) };
     this.size.crossing = this.size.lane + this.size.line + 1.5;
     this.places = this.data.crossings.map((one) => ({ name: one.name, x: s.x(one.x), y: s.y(one.y) }));
-    this.detectors = new Map(Object.entries(this.data.detectors).map(([name, [x, y]]) => [name, this.snapped(s.x(x), s.y(y))]));
+    const at = (x, y) => `${x.toFixed(0)} ${y.toFixed(0)}`;
+    const crossings = new Map(this.places.map((one) => [at(one.x, one.y), one])); // a camera there is drawn there
+    this.detectors = new Map(Object.entries(this.data.detectors).map(([name, [east, north]]) => {
+      const x = s.x(east), y = s.y(north), near = crossings.get(at(x, y));
+      return [name, near ? { x: near.x, y: near.y, crossing: near.name } : { x, y, crossing: null }];
+    }));
     this.shapes = new Map();
     const layers = ["roads", "streets", "crossings", "trail", "symbols", "flags", "walker"];
     this.layer = Object.fromEntries(layers.map((name) => [name, element("g", { class: name })]));
@@ -99,12 +104,6 @@ export class StreetMap {
     this.listen(svg);
     this.mark();
     this.onDraw();
-  }
-
-  // A detector at a crossing is drawn at the crossing.
-  snapped(x, y) {
-    const near = this.places.find((one) => Math.hypot(one.x - x, one.y - y) < 3);
-    return near ? { x: near.x, y: near.y, crossing: near.name } : { x, y, crossing: null };
   }
 
   addStreet(street, s) {

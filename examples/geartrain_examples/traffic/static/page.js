@@ -92,9 +92,10 @@ async function plan() {
 
 async function poll() {
   if (!document.hidden) {
+    const begun = performance.now();
     try {
       await refresh();
-      state.wait = POLL_MS;
+      state.wait = Math.max(POLL_MS, 4 * (performance.now() - begun)); // a large city is asked less often
     } catch (error) {
       const early = error instanceof Refused && error.status === 503;
       say(early ? `There are no results yet (${error.message}).` : error.message, !early);
