@@ -327,8 +327,8 @@ def test_measuring_writes_no_table(module: Path, capsys: Capture) -> None:
         (
             "seldom",
             """step 'visits' cannot be on the edge (rule 2: the keys of 'rows_by_n' are not local to a
-            device): declare partitioned_by="n" on 'rows', if each n lives on one device, or let 'visits' run in the
-            cloud""",
+            device): declare partitioned_by="n" on 'rows', if each n lives on one device, or let 'visits' run
+            in the cloud""",
         ),
         (
             "valve",

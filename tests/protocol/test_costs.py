@@ -123,6 +123,19 @@ def test_auto_leaves_the_streets_and_what_they_sum_up_to_on_the_devices(tmp_path
     assert {"traces", "legs", "sections", "fakes", "city"} <= set(plan.cloud)
 
 
+def test_a_stream_of_late_records_weighs_what_a_run_of_it_sends() -> None:
+    flow = Flow("late")
+    items = [(n * SECOND_US if n % 9 else 0, Reading(f"s{n % 7}", float(n))) for n in range(700)]
+    raw = flow.source("raw", TestingSource[Reading](items=items), out=Reading)
+    raw.late().map(checked).sink("too_late", Table("too_late"))
+    raw.sink("all", Table("all"))
+    graph = flow.graph()
+    costs = measured(graph)
+    assert costs.streams["checked"].records == 77
+    for cut in legal_cuts(graph):
+        assert costs.of_cut(graph, cut).bytes == sum(sent_over(graph, cut).values())
+
+
 class Hour(Record):
     value: float
     readings: int

@@ -27,9 +27,12 @@ from geartrain.runtime.splits import SplitTracker
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain.source import Split
 from geartrain.wire.body import encode_rows
+from geartrain.wire.envelope import EPOCH_BYTES
 
 BATCH_ROWS = 256
 """Rows of a batch, when an agent is busy."""
+_EPOCH = bytes(range(EPOCH_BYTES))
+"""In place of the random epoch that stands in the origins of what cannot be read again."""
 _PAUSE_S = 0.01
 _PACED_SHARE = 0.1
 """A run that waited for its sources for this part of its time was given its records at their own pace."""
@@ -252,7 +255,7 @@ class Measurement:
                         bool(getattr(split, "live_clock", False)),
                         source.idle_after_ms * 1_000,
                         self._clock.monotonic_s(),
-                        None if source.replayable else b"\x01",  # the ordinal of a first epoch
+                        None if source.replayable else _EPOCH,
                     )
 
     async def run(self, seconds: float) -> Costs:
