@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,7 +14,7 @@ from geartrain.event_time import END_OF_TIME, SECOND_US, START_OF_TIME
 from geartrain.placement import make_plan
 from geartrain.ports import SplitProgress
 from geartrain.runtime.splits import FUTURE_US_MAX, SplitTracker
-from geartrain.source import Poll, Source, Split
+from geartrain.source import Poll, Reject, Source, Split
 from tests.edge.agents import agent_of, run, until
 from tests.edge.flows import Reading
 from tests.edge.network import MemoryNet, NaiveIngest
@@ -62,6 +63,13 @@ def test_a_record_from_the_future_is_refused_and_moves_nothing() -> None:
     assert tracker_of().observe(poll(far))[0].times == [far]  # whoever replays has no clock to compare with
     restored = SplitTracker("readings", "d1/door", 0, SplitProgress(3, near))
     assert restored.watermark == near
+
+
+def test_dead_letters_of_one_read_are_in_the_order_of_their_numbers() -> None:
+    given = poll(NOW, END_OF_TIME, NOW, END_OF_TIME)
+    mixed = replace(given, numbers=[0, 1, 3, 4], rejects=[Reject(2, "no record", b""), Reject(5, "none", b"")])
+    _, _, rejected = tracker_of().observe(mixed, NOW)
+    assert [letter.origin.number for letter in rejected] == [1, 2, 4, 5]
 
 
 class _Live:

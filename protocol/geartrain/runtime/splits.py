@@ -75,6 +75,7 @@ class SplitTracker:
         if not late and not beyond:
             return batch, [], rejected
         rejected += [self._letter(batch, row, _beyond(batch.times[row])) for row in beyond]
+        rejected.sort(key=lambda letter: letter.origin.number)  # as they were read, whatever one read gave
         self.quarantined += sum(batch.times[row] < END_OF_TIME for row in beyond)
         below = "late: its event time is below the watermark of its split"
         letters = [replace(self._letter(batch, row, below), value=batch.values[row]) for row in late]
