@@ -56,6 +56,9 @@ class WindowedStream(Generic[K, T]):
         `key_by`, or `key`), by `window_start` and `window_end` (datetime, or int microseconds), and by
         `revision`. early: gives results before the end of a window too, numbered by their revision.
 
+        Where a key is on many devices, each of them adds up its own records and the cloud merges, with the
+        same result to the last bit; not with sessions or early results.
+
         >>> from datetime import timedelta
         >>> from geartrain import Flow, Record, count, maximum, tumbling
         >>> from geartrain.testing import TestingSink, TestingSource, run_flow
