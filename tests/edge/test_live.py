@@ -67,7 +67,8 @@ def test_a_record_from_the_future_is_refused_and_moves_nothing() -> None:
 
 def test_dead_letters_of_one_read_are_in_the_order_of_their_numbers() -> None:
     given = poll(NOW, END_OF_TIME, NOW, END_OF_TIME)
-    mixed = replace(given, numbers=[0, 1, 3, 4], rejects=[Reject(2, "no record", b""), Reject(5, "none", b"")])
+    rejects = [Reject(2, "no record", b""), Reject(5, "none", b"")]
+    mixed = replace(given, numbers=[0, 1, 3, 4], rejects=rejects)
     _, _, rejected = tracker_of().observe(mixed, NOW)
     assert [letter.origin.number for letter in rejected] == [1, 2, 4, 5]
 
