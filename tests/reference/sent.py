@@ -48,9 +48,16 @@ def example(name: str, folder: Path) -> Graph:
 def sent_over(graph: Graph, cut: Cut) -> dict[str, int]:
     """By channel, the bytes that a device sends which runs the edge's steps of `cut` and nothing else."""
     plan = make_plan(graph, sorted(cut.edge))
+    rows = rows_over(graph, cut)
+    return {c.id: encoded(c.kind, rows[c.id]) for c in plan.channels}
+
+
+def rows_over(graph: Graph, cut: Cut) -> dict[str, list[Batch]]:
+    """By channel, what leaves that device."""
+    plan = make_plan(graph, sorted(cut.edge))
     assert plan.cut == cut
-    rows = asyncio.run(_edge(plan.graph, plan.edge))
-    return {c.id: encoded(c.kind, rows.get(c.id, [])) for c in plan.channels}
+    found = asyncio.run(_edge(plan.graph, plan.edge))
+    return {channel.id: found.get(channel.id, []) for channel in plan.channels}
 
 
 async def _edge(graph: Graph, steps: tuple[str, ...]) -> Mapping[str, list[Batch]]:
