@@ -49,13 +49,17 @@ class Mosquitto:
         """Start it and wait until it answers."""
         program = find_mosquitto()
         assert program, "mosquitto is not installed, which the fault suite needs"
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen([program, "-c", str(self._config)], stderr=log, stdout=log)
+        self._spawn(program)
         deadline_s = asyncio.get_running_loop().time() + _READY_S
         while not await asyncio.to_thread(is_ready, HOST, self.port):
+            assert self._process is not None
             assert self._process.poll() is None, self._log.read_text(encoding="utf-8", errors="replace")
             assert asyncio.get_running_loop().time() < deadline_s, "mosquitto does not answer"
             await asyncio.sleep(0.02)
+
+    def _spawn(self, program: str) -> None:
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen([program, "-c", str(self._config)], stderr=log, stdout=log)
 
     def kill(self) -> None:
         """kill -9, and wait for its end; nothing where it does not run."""

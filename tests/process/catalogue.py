@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 from tests.process.registry import SCENARIOS
-from tests.process.scenarios import broker, clocks, days, disks, fleet, full, hostile, identity, kills, network
+from tests.process.scenarios import (
+    broker,
+    clocks,
+    days,
+    disks,
+    fleet,
+    full,
+    hostile,
+    identity,
+    kills,
+    network,
+    versions,
+)
 
 __all__ = [
     "SCENARIOS",
@@ -11,9 +23,11 @@ __all__ = [
     "clocks",
     "days",
     "disks",
+    "fleet",
     "full",
     "hostile",
     "identity",
     "kills",
     "network",
+    "versions",
 ]

@@ -1,7 +1,7 @@
-"""Many agents in one process, each with a spool, a connection and a device of its own: a fleet on one machine.
+"""Many agents in one process, each with a spool, a connection and a device of its own: a fleet.
 
-`python -m tests.process.crowd --config FILE.json`. What it runs is the agent's own class behind the production
-ports. Guarantees: its status says how many agents have a connection and have finished, and what their spools
+`python -m tests.process.crowd --config FILE.json`. What it runs is the agent's own class behind the
+production ports. Guarantees: its status says how many agents have a connection and have finished, and what their spools
 took, together.
 """
 

@@ -1,7 +1,7 @@
 """One direction of one connection through the fault proxy: what waits for its time, and how fast it goes.
 
-Under the proxy. Guarantees: bytes leave in the order of the times they are due, those due at once in the order
-they came; at most `HELD_BYTES_MAX` wait, then `put` does.
+Under the proxy. Guarantees: bytes leave in the order of the times they are due, those due at once in the
+order they came; at most `HELD_BYTES_MAX` wait, then `put` does.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Pipe:
     async def flush(self) -> None:
         """Return when nothing waits any more."""
         self._release()
-        while self._heap or self._sending:
+        while self._heap or self._sending:  # noqa: ASYNC110 - `drain` may never come to its end
             await asyncio.sleep(0.005)
 
     async def drain(self) -> None:

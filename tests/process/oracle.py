@@ -1,8 +1,8 @@
 """The oracle of the fault suite: it counts what numbered records became, from the log's own files.
 
 Behind everything. It believes the log's rows and entries, the ledger's quarantine, and of an agent only how
-many rows it says that its spool took. Guarantees: a record counts as delivered only if it came unchanged; what
-is missing and was not declared counts as lost, and one that came again as duplicated, to the unit.
+many rows it says that its spool took. Guarantees: a record counts as delivered only if it came unchanged;
+what is missing and was not declared counts as lost, and one that came again as duplicated, to the unit.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def account(seen: Mapping[str, Seen], accepted: Mapping[str, int]) -> Account:
 
 
 def missing_numbers(seen: Mapping[str, Seen], split: str, records: int) -> set[int]:
-    """Which of the records 0 to `records` of a split are nowhere in the log: neither as rows nor as letters."""
+    """Which of the records 0 to `records` of a split are nowhere in the log, neither as rows nor as letters."""
     there = {
         number
         for channel in ("numbers", LATE, LETTERS)

@@ -1,4 +1,4 @@
-"""MQTT control packets as the fault proxy sees them: kind, quality, topic and packet id, and all bytes as they came.
+"""MQTT control packets as the fault proxy sees them: kind, quality, topic and packet id, and all their bytes.
 
 Under the proxy. Guarantees: 3.1.1 and 5 are framed alike, and nothing behind a packet's id is looked at; what
 is no MQTT is a `FramingError`, and a packet above the cap is one too, before any of its body is read.
@@ -68,7 +68,7 @@ class Packet:
 
 
 async def read_packet(reader: asyncio.StreamReader) -> Packet | None:
-    """The next packet of a stream, None at its end; raises `FramingError`, also for an end within a packet."""
+    """The next packet of a stream, None at its end; raises `FramingError`, for an end within a packet too."""
     first = await reader.read(1)
     if not first:
         return None

@@ -1,4 +1,4 @@
-"""The programs of a scenario as processes: agents and ingest, started, killed, frozen, and asked how they are.
+"""The programs of a scenario as processes: agents and ingest, started, killed, frozen, asked how they are.
 
 Under the world. Guarantees: what a program says goes to a file of its own over all its lives; none outlives
 its scenario; a stack trace in what one said is found.

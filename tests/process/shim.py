@@ -1,4 +1,4 @@
-"""What is preloaded into a program so that its disk fails, or its clock jumps: `shim.c`, compiled when asked for.
+"""What is preloaded into a program so that its disk fails or its clock jumps: `shim.c`, compiled when needed.
 
 Under the scenarios. Needs a C compiler; where there is none, the scenario says so.
 """

@@ -168,7 +168,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="soak", description="Random faults on real processes, one report.")
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", type=Path, default=ROOT / "build" / "soak.json", help="where the report goes")
+    parser.add_argument(
+        "--json", type=Path, default=ROOT / "build" / "soak.json", help="where the report goes"
+    )
     options = parser.parse_args(arguments)
     worlds: list[World] = []
     drawn: Counter[str] = Counter()

@@ -183,9 +183,9 @@ def test_throttle_takes_the_time_that_the_bytes_need(tmp_path: Path) -> None:
 def test_cut_and_refuse_break_connections_and_heal(tmp_path: Path) -> None:
     async def body(proxy: FaultProxy) -> None:
         async with listening(proxy) as ear:
-            with pytest.raises(aiomqtt.MqttError):
-                async with client(proxy, "mouth") as mouth:
-                    proxy.rules = [Rule(Action.CUT, 1, frozenset({Kind.PUBLISH}), times=1)]
+            async with client(proxy, "mouth") as mouth:
+                proxy.rules = [Rule(Action.CUT, 1, frozenset({Kind.PUBLISH}), times=1)]
+                with pytest.raises(aiomqtt.MqttError):
                     await mouth.publish("t", b"cut off", qos=1, timeout=5)
             proxy.refuse()
             with pytest.raises(aiomqtt.MqttError):

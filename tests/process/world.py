@@ -1,4 +1,4 @@
-"""One world of the fault suite: a mosquitto, a fault proxy on either side of it, ingest, agents, and their files.
+"""One world of the fault suite: mosquitto, a fault proxy on either side of it, ingest, agents, their files.
 
 Every scenario runs in one of its own. Guarantees: agents and ingest are the programs that users start; each
 wait is bounded by minutes and says what it waited for; at the end nothing is left running; what a scenario
@@ -47,6 +47,7 @@ class World:
     """Made by `opened`; `small`: the form that takes seconds; `records`: of each device, unless said else."""
 
     def __init__(self, folder: Path, seed: int, *, small: bool) -> None:
+        folder.mkdir(parents=True)
         self.folder, self.seed, self.small = folder, seed, small
         self.random = random.Random(seed)
         self.records = 600 if small else 3_000
@@ -91,7 +92,7 @@ class World:
         await self.near.start()
         await self.far.start()
         for agent in self.agents.values():
-            self._write_address(agent)
+            self.set_address(agent)
         self.write_ingest(self.flows)
         self.ingest.start()
         for agent in self.agents.values():
@@ -130,10 +131,11 @@ class World:
         agent = Program(name, "geartrain_edge.main", home / "agent.toml", self.folder / f"{name}.log")
         self.agents[name] = agent
         if self.near.port:
-            self._write_address(agent)
+            self.set_address(agent)
         return agent
 
-    def _write_address(self, agent: Program) -> None:
+    def set_address(self, agent: Program) -> None:
+        """Have an agent speak to the proxy on its side."""
         text = agent.config.read_text(encoding="utf-8")
         agent.config.write_text(text.replace("BROKER", f"{HOST}:{self.near.port}"), encoding="utf-8")
 
@@ -226,7 +228,7 @@ class World:
         began_s = loop.time()
 
         async def watch() -> None:
-            while self.logged() <= before:
+            while self.logged() <= before:  # noqa: ASYNC110 - what is waited for is in another process
                 await asyncio.sleep(_POLL_S)
             self.recovery_s.append(loop.time() - began_s)
 
@@ -334,6 +336,9 @@ class World:
         await self.near.stop()
         await self.far.stop()
         self.broker.kill()
+        self._unmount()
+
+    def _unmount(self) -> None:
         for mount in self.mounts:
             subprocess.run(["umount", "-l", str(mount)], check=False, capture_output=True)
 
@@ -346,7 +351,6 @@ def rows_of(upto: int) -> int:
 @asynccontextmanager
 async def opened(folder: Path, seed: int, *, small: bool) -> AsyncIterator[World]:
     """A world in a fresh `folder`, ended with the block and then removed, unless it failed."""
-    folder.mkdir(parents=True)
     world = World(folder, seed, small=small)
     try:
         yield world

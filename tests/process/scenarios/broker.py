@@ -43,7 +43,7 @@ async def gone(world: World) -> Account:
 
 @scenario("broker's queue for ingest overflows")
 async def overflows(world: World) -> Account:
-    """ingest hangs, and the broker drops what it cannot queue without a word, though it has acknowledged it."""
+    """ingest hangs, and the broker drops what it cannot queue without a word, after its puback."""
     world.broker.rewrite(queued_max=5)
     await world.begin(
         "d1", "d2", "d3", gate=0, uplink={"window": 64, "resend_ms": 3_000, "resend_ms_max": 9_000}

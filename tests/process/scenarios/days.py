@@ -55,8 +55,8 @@ def latencies_ms(world: World) -> list[tuple[int, float]]:
     found = []
     for entry in reader.entries("pulses", "pulses", 0, reader.positions("pulses").get("pulses", 0)):
         if entry.kind is EntryKind.ROWS:
-            for row in reader.table(entry).to_pylist():
-                found.append((row["number"], (made[entry.segment] - row["made_us"]) / 1_000))
+            rows = reader.table(entry).to_pylist()
+            found += [(row["number"], (made[entry.segment] - row["made_us"]) / 1_000) for row in rows]
     return found
 
 
@@ -76,11 +76,13 @@ async def offline(world: World) -> Account:
     world.records = 600 if world.small else DAYS * MINUTES_A_DAY
     world.flows = ("numbers", "pulses")
     pulse_gate = world.folder / "pulse-gate"
-    pulse_gate.write_text("50", encoding="ascii")
+    pulse_gate.write_text("0", encoding="ascii")
     world.prepare("d1", gate=60)
     _two_flows(world, str(pulse_gate))
     await world.launch()
-    await world.until("the first day came", lambda: world.logged() >= rows_of(60) + 50)
+    await world.until("the first hour came", lambda: world.logged() >= rows_of(60))
+    pulse_gate.write_text("50", encoding="ascii")
+    await world.until("so did the first urgent ones", lambda: world.logged() >= rows_of(60) + 50)
     world.near.refuse()
     world.open_gate(world.records)
     numbers = world.state_of("d1") / "numbers" / "status.json"

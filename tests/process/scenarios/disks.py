@@ -1,4 +1,4 @@
-"""Disks that are full, read-only, slow, or fail a sync: a program ends with one sentence, and goes on when mended."""
+"""Disks that are full, read-only, slow, or fail a sync: a program ends with a sentence, and goes on later."""
 
 from __future__ import annotations
 
@@ -81,20 +81,21 @@ async def log_disk_full(world: World) -> Account:
     return world.exact()
 
 
+def _remount(world: World, folder: Path, how: str) -> None:
+    if folder in world.mounts:
+        subprocess.run(["mount", "-o", f"remount,{how}", str(folder)], check=True)
+    else:
+        world.notes["how"] = "by the mode of the folder, for want of root"
+        folder.chmod(0o500 if how == "ro" else 0o700)
+
+
 async def _made_read_only(world: World, program: Program, folder: Path) -> None:
     """A disk that comes up read-only after a restart, as after an error of its file system."""
     program.kill()
-    if folder in world.mounts:
-        subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
-    else:
-        world.notes["how"] = "by the mode of the folder, for want of root"
-        folder.chmod(0o500)
+    _remount(world, folder, "ro")
     program.start()
     await world.ended(program, FAILED, "gear-")
-    if folder in world.mounts:
-        subprocess.run(["mount", "-o", "remount,rw", str(folder)], check=True)
-    else:
-        folder.chmod(0o700)
+    _remount(world, folder, "rw")
     program.start()
     world.healed()
 

@@ -1,4 +1,4 @@
-"""The network between agents, broker and ingest: packets that go astray, partitions of every kind, slow links."""
+"""The network between agents, broker and ingest: packets gone astray, partitions of all kinds, slow links."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def astray(world: World) -> Account:
 
 @scenario("every answer packet lost now and then")
 async def answers_lost(world: World) -> Account:
-    """Connects, subscriptions, pings and pubacks go unanswered; connections are cut in the midst of a publish."""
+    """Connects, subscriptions, pings and pubacks go unanswered; connections are cut at a publish."""
     answers = frozenset({Kind.CONNACK, Kind.SUBACK, Kind.PUBACK, Kind.PINGRESP})
     rules = [Rule(Action.DROP, 0.02, answers), Rule(Action.CUT, 0.01, PUBLISH)]
     world.near.rules, world.far.rules = rules, list(rules)
@@ -138,7 +138,7 @@ async def flapping(world: World) -> Account:
 
 @scenario("slow link: 10 kB/s and 300 ms")
 async def slow(world: World) -> Account:
-    """Slower than the source for a while: the spool takes what the link cannot, and no storm of resends chokes it."""
+    """Slower than the source: the spool takes what the link cannot, and no storm of resends chokes it."""
     await world.begin("d1", gate=1, source={"filling": 64})
     await world.until_numbers(1)
     world.near.throttle(10_000)
