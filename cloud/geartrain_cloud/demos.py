@@ -68,6 +68,13 @@ class Demo(Protocol):
         """Whether its page is worth looking at before the end."""
         ...
 
+    def beside(self, folder: Path, settings: Settings) -> Mapping[str, Sequence[str]]:
+        """What else runs as long as the demo: arguments for Python by the name of the process.
+
+        A demo that has any has no end of its own: Ctrl-C ends it, with its results so far.
+        """
+        ...
+
     def own_inputs(self, folder: Path, given: Inputs, settings: Settings) -> dict[str, Path]:
         """The demo's own input beside what was given, written to `folder` unless it lies somewhere already;
         raises `SourceError` or `ConfigError`.

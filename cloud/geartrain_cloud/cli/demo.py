@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +27,7 @@ from geartrain_cloud.demos import Demo, deal, deployment_of, device_options, loa
 from geartrain_cloud.errors import StoppedError
 from geartrain_cloud.pages.reader import TableReader
 from geartrain_cloud.sinks.tables import rows, write_json
-from geartrain_cloud.supervisor.child import printable
+from geartrain_cloud.supervisor.child import ChildSpec, printable
 from geartrain_cloud.supervisor.deployment import Places
 from geartrain_cloud.supervisor.state_folder import (
     MANIFEST,
@@ -78,7 +79,7 @@ def run_demo(name: str, options: DemoOptions) -> None:
         notice.print(f"state folder: {state.path}", soft_wrap=True)
         if not manifest.finished:
             with StopSignal() as stop:
-                _run(demo, manifest, options, Places(state.path), stop, notice)
+                _run_or_stop(demo, manifest, options, Places(state.path), stop, notice)
             state.write(msgspec.structs.replace(manifest, finished=True))
         _print_results(demo, Places(state.path), options.output, notice)
         if options.page:
@@ -142,6 +143,18 @@ def check_resumed(demo: Demo, manifest: Manifest, options: DemoOptions, folder: 
     check_inputs(manifest, options.inputs, folder)
 
 
+def _run_or_stop(
+    demo: Demo, manifest: Manifest, options: DemoOptions, places: Places, stop: StopSignal, notice: Console
+) -> None:
+    """Run to the end; what has none shows what it has when it is stopped."""
+    try:
+        _run(demo, manifest, options, places, stop, notice)
+    except StoppedError:
+        if demo.beside(places.folder, manifest.settings) and places.tables.exists():
+            _print_results(demo, places, options.output, notice)
+        raise
+
+
 def _run(
     demo: Demo, manifest: Manifest, options: DemoOptions, places: Places, stop: StopSignal, notice: Console
 ) -> None:
@@ -153,6 +166,8 @@ def _run(
         port = free_port()
         beside.append(page_spec(places, port))
         results().print(f"page: http://{LOOPBACK}:{port}/ (it fills while the demo runs)")
+    for name, arguments in demo.beside(places.folder, manifest.settings).items():
+        beside.append(ChildSpec(name, (sys.executable, *arguments), places.logs / f"{name}.log"))
     with ProgressView(notice) as view:
         accounts = run_to_the_end(deployment, places, options.broker, stop, view.show, beside)
         seconds = view.seconds

@@ -37,6 +37,10 @@ class StockDemo:
         """Its flow, as `module:name`."""
         return self.flow
 
+    def beside(self, folder: Path, settings: Settings) -> dict[str, list[str]]:
+        """Nothing."""
+        return {}
+
     def own_inputs(self, folder: Path, given: Inputs, settings: Settings) -> dict[str, Path]:
         """The sample prices, unless there are others; raises `SourceError`."""
         if "input" in given:

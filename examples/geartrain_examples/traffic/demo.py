@@ -19,6 +19,7 @@ from geartrain_examples.traffic.city import City, write_city
 from geartrain_examples.traffic.files import START, LoopFile, PassFile
 from geartrain_examples.traffic.page import TrafficPage
 from geartrain_examples.traffic.records import Pass, Reading
+from geartrain_examples.traffic.simulate import PASSES, READINGS, prepare, streets_of
 from geartrain_examples.traffic.streets import MINUTE_US
 
 Options = dict[str, dict[str, Any]]
@@ -27,6 +28,8 @@ Settings = Mapping[str, str]
 Survey = tuple[list[str], dict[str, str], list[str]]
 
 SAMPLE = Path(__file__).with_name("data")
+INPUT = "input"
+"""Where in the state folder made-up traffic lies."""
 VEHICLES, FAKE_SHARE = "500", "0.02"
 
 
@@ -35,6 +38,7 @@ class TrafficDemo:
 
     name = "traffic"
     flow = "geartrain_examples.traffic.flow:flow"
+    live_flow = "geartrain_examples.traffic.live:flow"
     tables = ("overspeed", "section_overspeed", "fake_plates", "traces", "streets", "city")
     settings: Settings = MappingProxyType(
         {
@@ -53,10 +57,19 @@ class TrafficDemo:
 
     def flow_of(self, settings: Settings) -> str:
         """Its flow, as `module:name`."""
-        return self.flow
+        return self.live_flow if settings["live"] else self.flow
+
+    def beside(self, folder: Path, settings: Settings) -> dict[str, list[str]]:
+        """The simulation of a live run."""
+        command = ["-m", "geartrain_examples.traffic.simulate", str(folder / INPUT)]
+        return {"simulation": command} if settings["live"] else {}
 
     def own_inputs(self, folder: Path, given: Inputs, settings: Settings) -> dict[str, Path]:
-        """The sample, or a made-up city; raises `ConfigError` for options that do not go together."""
+        """The sample, a made-up city, or one that is simulated now; raises `ConfigError` for options that do
+        not go together.
+        """
+        if settings["live"]:
+            return self._live(folder, given, settings)
         if settings["city"]:
             return self._city(folder, given, settings)
         for name in ("vehicles", "fake_share"):
@@ -69,18 +82,30 @@ class TrafficDemo:
         files = {"passes": "passes.csv.gz", "loops": "loops.csv.gz", "checkpoints": "checkpoints.csv"}
         return {name: SAMPLE / file for name, file in files.items() if name not in given}
 
+    def _live(self, folder: Path, given: Inputs, settings: Settings) -> dict[str, Path]:
+        former = [f"--{name}" for name in given]
+        former += ["--city"] if settings["city"] else []
+        former += ["--start"] if settings["start"] != START else []
+        if former:
+            raise ConfigError(
+                f"--live simulates its own traffic, as of now: leave out {former[0]}, or --live"
+            )
+        return {"checkpoints": prepare(folder / INPUT)}
+
     def _city(self, folder: Path, given: Inputs, settings: Settings) -> dict[str, Path]:
         for name, path in given.items():
             raise ConfigError(f"--city makes its own traffic: leave out --{name} {path}, or --city")
         size, vehicles = int(settings["city"]), int(settings["vehicles"] or VEHICLES)
         city = City(size, vehicles, float(settings["fake_share"] or FAKE_SHARE))
         try:
-            return write_city(city, folder / "input")
+            return write_city(city, folder / INPUT)
         except OSError as error:
-            raise SourceError(f"the city cannot be written to {folder / 'input'}: {error.strerror}") from None
+            raise SourceError(f"the city cannot be written to {folder / INPUT}: {error.strerror}") from None
 
     def survey(self, inputs: Inputs, settings: Settings) -> Survey:
         """The streets, the last minute of any row, and what is missing; raises `SourceError`."""
+        if settings["live"]:
+            return streets_of(inputs["checkpoints"]), {"end": ""}, []
         last_us, streets = 0, set[str]()
         surveys = [PassFile(path=str(inputs["passes"]), start=settings["start"]).survey(Pass)]
         if "loops" in inputs:
@@ -110,6 +135,13 @@ class TrafficDemo:
 
         first: this device also takes the rows that name no street, and the checkpoints.
         """
+        if settings["live"]:
+            folder = inputs["checkpoints"].parent
+            live: Options = {
+                name: {"path": str(folder / file), "select": list(parts)}
+                for name, file in (("passes", PASSES), ("loops", READINGS))
+            }
+            return live | ({"checkpoints": {"path": str(inputs["checkpoints"])}} if first else {})
         common = {"start": settings["start"], "select": list(parts), "others": first, "speed": speed}
         options: Options = {"passes": {"path": str(inputs["passes"]), **common}}
         if "loops" in inputs:
