@@ -11,9 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser, sync_playwright
 
 from geartrain.loading import load_flow
 from geartrain_cloud.inprocess import run_in_process
+from geartrain_cloud.pages.page import Page
 from geartrain_cloud.pages.server import serve
 from geartrain_examples.stocks.data import write_sample
 from geartrain_examples.stocks.demo import DEMO
@@ -37,8 +39,8 @@ def write_prices(path: Path, rows: list[tuple[str, str, float]]) -> Path:
 
 
 @contextmanager
-def served(tables: Path) -> Iterator[str]:
-    """The address of the stock page over these tables, served by a thread."""
+def served(tables: Path, page: Page = DEMO.page) -> Iterator[str]:
+    """The address of a page, the stock page by default, over these tables, served by a thread."""
     ready, addresses = threading.Event(), list[str]()
     stop: list[Callable[[], object]] = []
 
@@ -49,7 +51,7 @@ def served(tables: Path) -> Iterator[str]:
     async def work() -> None:
         done, loop = asyncio.Event(), asyncio.get_running_loop()
         stop.append(lambda: loop.call_soon_threadsafe(done.set))
-        await serve(DEMO.page, tables, announce, done.wait, port=0)
+        await serve(page, tables, announce, done.wait, port=0)
 
     thread = threading.Thread(target=asyncio.run, args=(work(),))
     thread.start()
@@ -59,6 +61,15 @@ def served(tables: Path) -> Iterator[str]:
     finally:
         stop[0]()
         thread.join(20)
+
+
+@pytest.fixture(scope="module")
+def browser(chromium_path: str) -> Iterator[Browser]:
+    """A browser of this machine; not for a whole session, because its thread then runs an event loop."""
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=chromium_path, args=["--no-sandbox"])
+        yield started
+        started.close()
 
 
 @pytest.fixture(scope="session")

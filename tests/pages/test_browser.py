@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
+from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.pages.conftest import HOSTILE, served, tables_of, write_prices
 
@@ -26,14 +26,6 @@ CONTRASTS = """() => {
   ];
 }"""
 """The contrast of each kind of text with what is behind it, by the formula of WCAG 2."""
-
-
-@pytest.fixture(scope="module")
-def browser(chromium_path: str) -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=chromium_path, args=["--no-sandbox"])
-        yield started
-        started.close()
 
 
 @pytest.fixture

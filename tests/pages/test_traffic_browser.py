@@ -7,14 +7,14 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from geartrain.loading import load_flow
 from geartrain.placement import make_plan
 from geartrain_examples.traffic.page import TrafficPage
 from geartrain_examples.traffic.records import Overspeed, StreetMinute
-from tests.pages.conftest import HOSTILE
-from tests.pages.traffic_tables import LIMIT_MPS, MINUTES, City, at, build, edges, jump, served, trace
+from tests.pages.conftest import HOSTILE, served
+from tests.pages.traffic_tables import LIMIT_MPS, MINUTES, City, at, build, edges, jump, trace
 
 COLOUR = """(edge) => {
   const shape = document.querySelector(`.street[data-edge="${edge}"]`);
@@ -37,14 +37,6 @@ CONTRASTS = """() => {
 """The contrast of texts, and of the streets' lines, with what is behind them, by the formula of WCAG 2."""
 
 
-@pytest.fixture(scope="module")
-def browser(chromium_path: str) -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=chromium_path, args=["--no-sandbox"])
-        yield started
-        started.close()
-
-
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
     """A page that fails the test on any error in its scripts, and on any request to elsewhere."""
@@ -62,7 +54,7 @@ def page(browser: Browser) -> Iterator[Page]:
 def city(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with closing(build(tmp_path_factory.mktemp("city"))) as built:
         plan = make_plan(load_flow("geartrain_examples.stocks.flow:flow").graph())
-        with served(TrafficPage(plan, LIMIT_MPS, 60.0), built.path) as address:
+        with served(built.path, TrafficPage(plan, LIMIT_MPS, 60.0)) as address:
             yield address
 
 
@@ -116,7 +108,7 @@ def test_search_walks_a_trace_over_the_map(page: Page, city: str) -> None:
     expect(last).not_to_have_attribute("aria-current", "step")
     page.wait_for_timeout(300)
     assert walker.get_attribute("transform") != before
-    expect(last).to_have_attribute("aria-current", "step", timeout=8000)
+    expect(last).to_have_attribute("aria-current", "step", timeout=20_000)
     expect(page.locator(".leg.seen[visibility=visible]")).to_have_count(6)
     expect(page.locator("#trace .over")).to_have_count(1)
     page.locator("#trace li").nth(3).get_by_role("button").click()
@@ -150,7 +142,7 @@ def test_fake_plates_are_flagged(page: Page, city: str) -> None:
 
 
 def test_lists_and_minutes_grow_while_the_flow_runs(page: Page, tmp_path: Path) -> None:
-    with closing(City(tmp_path)) as running, served(TrafficPage(), running.path) as address:
+    with closing(City(tmp_path)) as running, served(running.path, TrafficPage()) as address:
         page.goto(address)
         expect(page.get_by_role("status")).to_contain_text("There is no whole minute yet")
         running.add(
@@ -159,7 +151,7 @@ def test_lists_and_minutes_grow_while_the_flow_runs(page: Page, tmp_path: Path) 
                 "streets": [StreetMinute("A0A1", at(0), 2, 20.0, None, "free")],
             }
         )
-        expect(page.locator("#list tbody tr")).to_have_count(2, timeout=8000)
+        expect(page.locator("#list tbody tr")).to_have_count(2, timeout=20_000)
         expect(page.locator(".street.free")).to_have_count(2)  # on the map and in its legend
         running.add(
             {
@@ -167,7 +159,7 @@ def test_lists_and_minutes_grow_while_the_flow_runs(page: Page, tmp_path: Path) 
                 "streets": [StreetMinute("A0A1", at(60), 3, 2.0, None, "congested")],
             }
         )
-        expect(page.locator(".plate")).to_have_text(["V9", "between", "V5"], timeout=8000)
+        expect(page.locator(".plate")).to_have_text(["V9", "between", "V5"], timeout=20_000)
         expect(page.locator("#clock")).to_have_text("00:01")
         expect(page.locator('.street.congested[data-edge="A0A1"]')).to_have_count(1)
         expect(page.locator("#plan")).to_contain_text("nobody said how the flow is cut")
@@ -209,7 +201,7 @@ def test_plan_is_drawn_with_its_cut(page: Page, city: str) -> None:
 
 def test_hostile_plates_and_streets_stay_text(page: Page, tmp_path: Path) -> None:
     hostile = HOSTILE + '"]<img src=x onerror=alert(1)>'
-    with closing(City(tmp_path)) as made, served(TrafficPage(), made.path) as address:
+    with closing(City(tmp_path)) as made, served(made.path, TrafficPage()) as address:
         made.add(
             {
                 "streets": [StreetMinute(hostile, at(0), 1, 20.0, None, "congested")],

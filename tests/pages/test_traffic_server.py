@@ -13,14 +13,18 @@ import pytest
 
 from geartrain.loading import load_flow
 from geartrain.placement import make_plan
+from geartrain_cloud.inprocess import run_in_process
 from geartrain_cloud.pages.reader import TableReader
 from geartrain_cloud.sinks.layout import TableError
 from geartrain_cloud.sinks.tables import counts, rows, rows_after
-from geartrain_examples.traffic.page import TrafficPage
+from geartrain_examples.traffic.city import City as MadeUp
+from geartrain_examples.traffic.city import write_city
+from geartrain_examples.traffic.demo import DEMO
+from geartrain_examples.traffic.page import LISTS, TrafficPage
 from geartrain_examples.traffic.records import Checkpoint, Overspeed
-from tests.pages.conftest import HOSTILE
+from tests.pages.conftest import HOSTILE, served
 from tests.pages.test_server import get
-from tests.pages.traffic_tables import LIMIT_MPS, MINUTES, City, at, build, edges, served, trace
+from tests.pages.traffic_tables import LIMIT_MPS, MINUTES, City, at, build, edges, trace
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +37,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def address(tables: Path) -> Iterator[str]:
     plan = make_plan(load_flow("geartrain_examples.stocks.flow:flow").graph())
-    with served(TrafficPage(plan, LIMIT_MPS, 60.0), tables) as found:
+    with served(tables, TrafficPage(plan, LIMIT_MPS, 60.0)) as found:
         yield found
 
 
@@ -79,7 +83,7 @@ def test_map_has_every_street_and_the_limits(address: str) -> None:
 
 
 def test_list_since_a_time_or_since_the_last_answer(tmp_path: Path) -> None:
-    with closing(City(tmp_path)) as city, served(TrafficPage(), city.path) as address:
+    with closing(City(tmp_path)) as city, served(city.path, TrafficPage()) as address:
         city.add({"overspeed": [Overspeed(at(s), "cam_A0A1_0", f"{s}", "A0A1", 20.0) for s in (30, 60, 90)]})
         _, first = ask(address, "/api/overspeed")
         assert [row["vehicle"] for row in first["rows"]] == ["30", "60", "90"]
@@ -96,6 +100,27 @@ def test_list_since_a_time_or_since_the_last_answer(tmp_path: Path) -> None:
         assert [row["vehicle"] for row in timed["rows"]] == ["60", "90"]
         _, last = ask(address, "/api/overspeed?last=2")
         assert ([row["vehicle"] for row in last["rows"]], last["next"]) == (["90", "late to come"], "r4")
+
+
+def test_long_list_comes_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("geartrain_examples.traffic.page.ROWS_MAX", 2)
+    with closing(City(tmp_path)) as city:
+        city.add({"overspeed": [Overspeed(at(s), "c", f"{s}", "A0A1", 20.0) for s in (4, 0, 1, 2, 3)]})
+        reader, page = TableReader(city.path), TrafficPage()
+        for first in ({}, {"since": "r0"}, {"since": "2026-01-01"}):
+            seen, query, more = [], dict(first), True
+            while more:
+                status, part = page.answer(reader, ["overspeed"], query)
+                assert (status, len(part["rows"]) <= 2) == (200, True)
+                seen += [row["vehicle"] for row in part["rows"]]
+                query, more = {"since": part["next"]}, part["more"]
+            assert sorted(seen) == ["0", "1", "2", "3", "4"]
+        _, part = page.answer(reader, ["overspeed"], {"since": "2026-01-01T00:00:02Z"})
+        assert ([row["vehicle"] for row in part["rows"]], part["next"], part["more"]) == (
+            ["2", "4"],
+            "r4",
+            True,
+        )
 
 
 def test_trace_says_where_a_plate_was_and_what_is_wrong(address: str, tables: Path) -> None:
@@ -154,7 +179,7 @@ def test_what_is_unknown_or_wrong_is_a_sentence(address: str, path: str, status:
 
 
 def test_nothing_there_yet_is_a_sentence(tmp_path: Path) -> None:
-    with served(TrafficPage(), tmp_path / "tables.sqlite") as address:
+    with served(tmp_path / "tables.sqlite", TrafficPage()) as address:
         assert ask(address, "/api/minutes")[0] == 503
         with closing(City(tmp_path)):
             assert ask(address, "/api/minutes") == (200, {"minutes": []})
@@ -165,7 +190,7 @@ def test_nothing_there_yet_is_a_sentence(tmp_path: Path) -> None:
 
 
 def test_hostile_plate_is_found_by_its_own_name(tmp_path: Path) -> None:
-    with closing(City(tmp_path)) as city, served(TrafficPage(), city.path) as address:
+    with closing(City(tmp_path)) as city, served(city.path, TrafficPage()) as address:
         city.add({"traces": [trace(HOSTILE, ["A0A1"], 3)]})
         status, found = ask(address, f"/api/trace/{quote(HOSTILE, safe='')}")
     assert (status, found["vehicle"]) == (200, HOSTILE)
@@ -180,6 +205,26 @@ def test_files_of_the_page_load_nothing_from_elsewhere(address: str) -> None:
         assert status == 200
         assert headers["content-security-policy"].startswith("default-src 'none'; script-src 'self';")
         assert b"://" not in body.replace(b"http://www.w3.org/2000/svg", b"")
+
+
+def test_tables_of_the_flow_are_those_of_the_page(tmp_path: Path) -> None:
+    files = write_city(MadeUp(3, 30, 0.1), tmp_path / "input")
+    settings = dict(DEMO.settings)
+    parts, surveyed, _ = DEMO.survey(files, settings)
+    options = DEMO.source_options(files, settings, parts, first=True, speed="max")
+    options |= DEMO.step_options(settings | surveyed)
+    run_in_process(load_flow(DEMO.flow).graph().with_options(options), tmp_path)
+    reader, page = TableReader(tmp_path / "tables.sqlite"), TrafficPage()
+    found = {name: page.answer(reader, [name], {}) for name in ("map", "minutes", "streets", *LISTS)}
+    assert {status for status, _ in found.values()} == {200}
+    assert found["map"][1]["layout"] == "checkpoints"
+    assert {"name": "B2", "x": 5_000.0, "y": 10_000.0} in found["map"][1]["crossings"]
+    assert found["streets"][1]["minute"] == found["minutes"][1]["minutes"][-1]["minute"] == surveyed["end"]
+    plates = {row["vehicle"] for row in found["fakes"][1]["rows"]}
+    assert plates
+    for plate in plates:
+        status, trace_of = page.answer(reader, ["trace", plate], {})
+        assert (status, len(trace_of["fakes"]) > 0, len(trace_of["passes"]) > 1) == (200, True, True)
 
 
 def test_reader_pages_through_a_table_and_counts(tmp_path: Path) -> None:

@@ -4,11 +4,8 @@ twice; no flow is run for them.
 
 from __future__ import annotations
 
-import asyncio
 import random
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,8 +13,6 @@ from typing import Any
 from geartrain.event_time import from_datetime
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain.sink import Table
-from geartrain_cloud.pages.page import Page
-from geartrain_cloud.pages.server import serve
 from geartrain_cloud.sinks.sqlite import SqliteTables
 from geartrain_examples.traffic.records import (
     Checkpoint,
@@ -146,28 +141,3 @@ def build(folder: Path, size: int = 4, seed: int = 7, minutes: int = MINUTES) ->
         }
     )
     return city
-
-
-@contextmanager
-def served(page: Page, tables: Path) -> Iterator[str]:
-    """The address of a page over these tables, served by a thread."""
-    ready, addresses = threading.Event(), list[str]()
-    stop: list[Callable[[], object]] = []
-
-    def announce(address: str) -> None:
-        addresses.append(address)
-        ready.set()
-
-    async def work() -> None:
-        done, loop = asyncio.Event(), asyncio.get_running_loop()
-        stop.append(lambda: loop.call_soon_threadsafe(done.set))
-        await serve(page, tables, announce, done.wait, port=0)
-
-    thread = threading.Thread(target=asyncio.run, args=(work(),))
-    thread.start()
-    try:
-        assert ready.wait(20)
-        yield addresses[0]
-    finally:
-        stop[0]()
-        thread.join(20)
