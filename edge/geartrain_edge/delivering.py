@@ -19,13 +19,14 @@ from typing import Any, Protocol
 import msgspec
 
 from geartrain.batch import Batch, DeadLetter
-from geartrain.device_sink import Actuator, Delivery, DeviceSink, JsonLinesFile
+from geartrain.device_sink import Actuator, Delivery, JsonLinesFile
 from geartrain.errors import ConfigError, GeartrainError, WireError
 from geartrain.event_time import format_time
 from geartrain.operators.conform import describe, raw_form
 from geartrain.placement import Plan
 from geartrain.ports import Clock
 from geartrain.schema import ColumnBatch, RowCodec
+from geartrain.sink import DeviceSink
 from geartrain.wire.body import decode_rows, encode_rows
 from geartrain.wire.envelope import BatchKind, Header
 from geartrain.wire.limits import Limits

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from geartrain.errors import FlowError
-from geartrain.sink import Sink
+from geartrain.sink import DeviceSink
 
 T = TypeVar("T")
 
@@ -32,11 +32,6 @@ class Delivery:
 
     def __str__(self) -> str:
         return f"{self.epoch}/{self.seq}/{self.index}"
-
-
-@dataclass(frozen=True)
-class DeviceSink(Sink):
-    """Base of the sinks on a device. Its table, in `gear run`, has a row for each record."""
 
 
 @dataclass(frozen=True)

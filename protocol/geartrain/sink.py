@@ -52,6 +52,11 @@ class Table(Sink):
 
 
 @dataclass(frozen=True)
+class DeviceSink(Sink):
+    """Base of the sinks on a device (`geartrain.device_sink`). In `gear run` it is a table, a row a record."""
+
+
+@dataclass(frozen=True)
 class PostgresTable(Sink):
     """A table in a PostgreSQL database: exactly once.
 

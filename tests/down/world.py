@@ -13,7 +13,7 @@ from geartrain.adapters.system import SystemClock
 from geartrain.event_time import END_OF_TIME
 from geartrain.operators.deal import Deal
 from geartrain.placement import Plan, make_plan
-from geartrain.placement.down import waits_for_time
+from geartrain.placement.dealt import waits_for_time
 from geartrain.ports import Net, SpoolStore
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain.testing import SeededRandomness, TestingSource

@@ -11,7 +11,7 @@ from geartrain import Flow, JsonLinesFile, Record, Stream, Table, Task, by_key
 from geartrain.errors import FlowError, PlacementError
 from geartrain.operators.deal import Deal
 from geartrain.placement import choose_cut, legal_cuts, make_plan
-from geartrain.placement.down import waits_for_time
+from geartrain.placement.dealt import waits_for_time
 from geartrain.testing import TestingSource, run_flow
 
 
@@ -38,7 +38,7 @@ def home(reading: Reading) -> str:
 
 def begun(*items: Any) -> tuple[Flow, Stream[Reading]]:
     flow = Flow("loop")
-    source = TestingSource(items=list(items), name="s")
+    source: TestingSource[Reading] = TestingSource(items=list(items), name="s")
     readings = flow.source("readings", source, out=Reading)
     return flow, readings.map(same, name="up").at("cloud")
 

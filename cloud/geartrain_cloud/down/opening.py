@@ -12,7 +12,7 @@ from geartrain.adapters.system import SystemRandomness
 from geartrain.graph import DEAD_LETTERS
 from geartrain.operators.deal import Deal
 from geartrain.placement import Plan
-from geartrain.placement.down import waits_for_time
+from geartrain.placement.dealt import waits_for_time
 from geartrain.schema import RowCodec
 from geartrain_cloud.down.writer import DownChannel, OutboxWriter
 from geartrain_cloud.log.reader import LogReader

@@ -9,10 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from geartrain.device_sink import DeviceSink
 from geartrain.graph import Graph
 from geartrain.schema import derive
-from geartrain.sink import ConsoleSink, MqttSink, ParquetTable, PostgresTable, Sink
+from geartrain.sink import ConsoleSink, DeviceSink, MqttSink, ParquetTable, PostgresTable, Sink
 from geartrain_cloud.sinks.store import Store, Tables
 
 

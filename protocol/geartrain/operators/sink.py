@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-from geartrain.device_sink import DeviceSink
 from geartrain.operators.operator import Plain, Services, Transform
-from geartrain.sink import Sink
+from geartrain.sink import DeviceSink, Sink
 
 
 @dataclass(frozen=True)

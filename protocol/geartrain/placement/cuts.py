@@ -16,7 +16,7 @@ from geartrain.errors import PlacementError
 from geartrain.graph import Graph, Step
 from geartrain.operators.operator import StreamProperties
 from geartrain.operators.sink import SinkOperator
-from geartrain.placement.down import below_deals, edge_ancestors
+from geartrain.placement.dealt import below_deals, edge_ancestors
 from geartrain.placement.properties import derive_properties
 from geartrain.placement.splitting import MERGE, PARTIAL, with_partials
 

@@ -14,6 +14,7 @@ from geartrain.graph import Graph, Input, Step, key_step
 from geartrain.operators.deal import ByKey, Deal, Device
 from geartrain.operators.key_by import KeyBy
 from geartrain.operators.sink import DeviceSinkOperator, SinkOperator
+from geartrain.placement.dealt import below_deals
 from geartrain.schema import derive
 
 
@@ -64,15 +65,6 @@ def with_down(graph: Graph) -> Graph:
             if step.operator.stateful:
                 _check_one_way(graph, step)
     return Graph(graph.name, tuple(replace(s, tier="edge") if s.id in dealt else s for s in graph.steps))
-
-
-def below_deals(graph: Graph) -> frozenset[str]:
-    """The steps that read, at once or further down, what was dealt to devices."""
-    found: set[str] = set()
-    for step in graph.steps:
-        if any(i.step in found or graph[i.step].operator.kind == "deal" for i in step.inputs):
-            found.add(step.id)
-    return frozenset(found)
 
 
 def _check_below(graph: Graph, step: Step) -> None:
@@ -127,31 +119,3 @@ def with_device(graph: Graph, step_id: str, device: Device) -> Graph:
             step = replace(step, inputs=(Input(deal.id, step.inputs[0].grouping),), tier="edge")
         steps.append(step)
     return Graph(graph.name, tuple(steps))
-
-
-def edge_ancestors(graph: Graph, step_id: str) -> frozenset[str]:
-    """The steps above one on the edge, itself included, that must be there too: up to what comes down."""
-    found: set[str] = set()
-    waiting = [step_id]
-    while waiting:
-        current = waiting.pop()
-        if current not in found and graph[current].operator.kind != "deal":
-            found.add(current)
-            waiting += [i.step for i in graph[current].inputs]
-    return frozenset(found)
-
-
-def deals(graph: Graph) -> tuple[Step, ...]:
-    """The steps whose output goes down to devices, in topological order."""
-    return tuple(step for step in graph.steps if step.operator.kind == "deal")
-
-
-def waits_for_time(graph: Graph, deal_id: str) -> bool:
-    """Whether a step on the device, below that `deal`, does something when time passes."""
-    below: set[str] = {deal_id}
-    for step in graph.steps:
-        if any(i.step in below for i in step.inputs):
-            below.add(step.id)
-            if step.operator.stateful or step.operator.kind == "stateless":
-                return True
-    return False

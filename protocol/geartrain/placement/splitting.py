@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from geartrain.graph import Graph, Input, Step, key_step
 from geartrain.operators.operator import StreamProperties
-from geartrain.placement.down import below_deals
+from geartrain.placement.dealt import below_deals
 from geartrain.placement.properties import derive_properties
 
 if TYPE_CHECKING:
