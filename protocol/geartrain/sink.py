@@ -53,7 +53,7 @@ class Table(Sink):
 
 @dataclass(frozen=True)
 class DeviceSink(Sink):
-    """Base of the sinks on a device (`geartrain.device_sink`). In `gear run` it is a table, a row a record."""
+    """Base of the sinks on a device (`geartrain.device_sink`). In `gear run` it is a table."""
 
 
 @dataclass(frozen=True)
