@@ -66,8 +66,7 @@ async function search(plate) {
 
 async function refresh() {
   const { minutes } = await ask("api/minutes");
-  const newest = minutes[minutes.length - 1];
-  const streets = newest ? newest.free + newest.congested + newest.silent : 0;
+  const streets = minutes.reduce((most, one) => Math.max(most, one.free + one.congested + one.silent), 0);
   if (streets > state.streets) {
     const data = await ask("api/map");
     state.streets = streets;

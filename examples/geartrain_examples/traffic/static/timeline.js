@@ -61,6 +61,7 @@ export class Timeline {
       else this.choose(this.at + 1, true);
     }, STEP_MS);
     this.button("Pause", PAUSE);
+    byId("sentence").setAttribute("aria-live", "off"); // nobody wants it read twice a second
   }
 
   pause() {
@@ -68,6 +69,7 @@ export class Timeline {
     clearInterval(this.timer);
     this.timer = null;
     this.button("Play", PLAY);
+    byId("sentence").setAttribute("aria-live", "polite");
   }
 
   button(label, shape) {
