@@ -71,6 +71,18 @@ class SqliteOutbox:
         """Up to `limit` batches behind a seq, in order."""
         return await self._run(lambda: batches_after(self._opened(), device, after_seq, limit))
 
+    async def replace(self, device: str, batch: OutBatch) -> None:
+        """Have a gap stand for the batch of its seq."""
+
+        def work() -> None:
+            values = (batch.header, batch.body, batch.count, device, batch.seq)
+            with transaction(self._opened()):
+                self._opened().execute(
+                    "UPDATE batches SET header = ?, body = ?, count = ? WHERE device = ? AND seq = ?", values
+                )
+
+        await self._run(work)
+
     async def trim(self, device: str, epoch: bytes, through_seq: int, digest: bytes) -> None:
         """Let go of the batches up to a seq."""
 

@@ -227,6 +227,7 @@ class Sender:
                     "are lost"
                 )
                 batch = gap_for(self._flow, lane, batch)
+                await self._store.replace(lane.device, batch)
             self._count("batches_sent")
             way.under_way.append((batch.seq, batch.size, batch.digest))
             way.sent, way.sent_digest = batch.seq, batch.digest

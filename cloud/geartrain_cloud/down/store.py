@@ -57,6 +57,10 @@ class OutboxStore(Protocol):
         """Up to `limit` batches with seq > `after_seq`, in order."""
         ...
 
+    async def replace(self, device: str, batch: OutBatch) -> None:
+        """Have a gap stand for the batch of its seq."""
+        ...
+
     async def trim(self, device: str, epoch: bytes, through_seq: int, digest: bytes) -> None:
         """Let go of the batches up to a seq, after which the running digest is `digest`."""
         ...
