@@ -125,12 +125,7 @@ export class Trail {
       const [, , x1, y1] = a.shape.line, [x2, y2] = b.shape.line;
       return [[a.x, a.y], [x1, y1], [x2, y2], [b.x, b.y]];
     }
-    const street = this.map.between(a.crossing, b.crossing);
-    if (street) {
-      const [x1, y1, x2, y2] = street.line;
-      return [[a.x, a.y], [x1, y1], [x2, y2], [b.x, b.y]];
-    }
-    return null;
+    return this.map.between(a.crossing, b.crossing) ? [[a.x, a.y], [b.x, b.y]] : null;
   }
 
   // A new size of the map: the same way, walked to its end.
