@@ -87,6 +87,7 @@ def _measured(graph: Graph, options: PlanOptions) -> Measured:
     cuts = legal_cuts(graph) if options.compare or options.cut == "auto" else []
     capacity = CAPACITY if options.capacity is None else options.capacity
     seconds = MEASURE_S if options.measure_s is None else options.measure_s
+    notices().print(f"measuring, for {seconds:g} s at most")
     costs = replace(measure(graph, seconds), capacity=capacity)
     return Measured(costs, tuple(costs.compare(graph, cuts)))
 
