@@ -160,7 +160,7 @@ def test_a_failed_transaction_leaves_nothing(tmp_path: Path) -> None:
 
 
 class FailingSync:
-    """A connection on which one commit fails as where fsync says EIO: SQLite has then rolled back by itself."""
+    """A connection on which one commit fails as where fsync says EIO: SQLite has rolled back by then."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database, self.failures = database, 1
