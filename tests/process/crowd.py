@@ -1,8 +1,8 @@
 """Many agents in one process, each with a spool, a connection and a device of its own: a fleet.
 
-`python -m tests.process.crowd --config FILE.json`. What it runs is the agent's own class behind the
-production ports. Guarantees: its status says how many agents have a connection and have finished, and what their spools
-took, together.
+`python -m tests.process.crowd --config FILE.json`. It runs the agent's own class over the production
+ports. Guarantees: its status says how many agents are connected and have finished, and what their spools
+took together.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One session of an agent with ingest, kept as the bytes that both sent, and the spool before any ack.
 
 `python -m tests.process.golden_session` writes it anew, which only a new version of the wire may ask for:
-what was written once is what devices in the field go on sending. Guarantees: all of it came from the programs.
+what was written once is what devices in the field go on sending. Guarantees: it came from the programs.
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ def account(seen: Mapping[str, Seen], accepted: Mapping[str, int]) -> Account:
 
 
 def missing_numbers(seen: Mapping[str, Seen], split: str, records: int) -> set[int]:
-    """Which of the records 0 to `records` of a split are nowhere in the log, neither as rows nor as letters."""
+    """Which of the records 0 to `records` of a split are nowhere in the log, as rows or as letters."""
     there = {
         number
         for channel in ("numbers", LATE, LETTERS)
