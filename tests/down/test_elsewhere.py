@@ -17,9 +17,11 @@ from geartrain.wire.envelope import Envelope
 from geartrain_cloud.down.errors import OutboxError
 from geartrain_cloud.down.outbox import SqliteOutbox
 from geartrain_cloud.down.store import Lane
+from geartrain_cloud.sinks.opening import open_tables
+from geartrain_cloud.sinks.tables import rows as stored
 from geartrain_edge.spool import SqliteSpool
 from tests.down.broker import MemoryBroker
-from tests.down.world import Valve, World, letters, plan_of
+from tests.down.world import Valve, World, columns, letters, plan_of
 from tests.edge.agents import KilledError, run, until
 from tests.edge.network import NaiveIngest
 
@@ -173,19 +175,45 @@ async def _with_a_death(world: World, spool: Path, mortal: MortalOutbox) -> bool
     return died
 
 
-def test_rows_for_nobody_for_a_full_lane_and_too_large_ones_are_refused_by_name(tmp_path: Path) -> None:
-    from tests.down.world import columns
-
+def test_rows_for_nobody_and_for_a_full_lane_are_given_back_in_every_repetition(tmp_path: Path) -> None:
     world = World(tmp_path, plan_of(), devices=("d1", "d2"))
     sink = world.plan.down[0].id
     writer = world.writer(lane_bytes_max=20)
     rows = columns([("d1", 1), ("nobody", 2), ("not a name", 3), ("d2", 4)])
-    assert list(writer.refused(sink, rows)) == [1, 2]
-    assert "no device 'nobody' is assigned to flow loop" in letters(writer.refused(sink, rows))
-    writer.write("keyed", 0, {}, {sink: [columns([("d1", n) for n in range(50)])]})
-    assert "does not ack what waits" in writer.refused(sink, rows)[0]
-    assert 3 not in writer.refused(sink, rows)
+    assert list(writer.refused(sink, rows)) == [2]
+    assert "use a name of 1 to 64 letters" in letters(writer.refused(sink, rows))
+    batches = [[("d1", n) for n in range(50)], [("d1", 50), ("nobody", 51), ("d2", 52)]]
+    for number, batch in enumerate(batches):
+        writer.write("keyed", number, {}, {sink: [columns(batch)]})
+    assert _held(world) == 51
     writer.close()
+    world.devices, again = ("d1", "d2", "nobody"), world.writer()  # it is known by now, and there is room
+    again.write("keyed", 1, {}, {sink: [columns(batches[1])]})
+    assert _held(world) == 51
+    found = {reason: rows.fields[1] for _, reason, rows in again.returned("keyed", 1)}
+    assert found == {
+        "device 'd1' does not ack what waits for it, 20 bytes at most": [50],
+        "no device 'nobody' is assigned to flow loop: mend what device= says, or assign it": [51],
+    }
+    assert again.returned("keyed", 0) == []
+    with pytest.raises(OutboxError, match="repeats micro-batch 1 with other positions"):
+        again.write("keyed", 1, {"readings": 3}, {})
+    again.close()
+
+
+def test_what_is_given_back_is_a_dead_letter_of_the_flows_own_tables(tmp_path: Path) -> None:
+    world = World(tmp_path, plan_of())
+    sink = world.plan.down[0].id
+    tables = open_tables(world.plan.graph, tmp_path / "tables.sqlite", world.writer)
+    tables.own.attach("keyed", "checkpoint", has_run=False)
+    rows = {sink: [columns([("d1", 1), ("nobody", 2), ("not a name", 3)])]}
+    assert tables.write("keyed", 0, {}, rows)
+    assert not tables.write("keyed", 0, {}, rows)
+    tables.close()
+    found = stored(tmp_path / "tables.sqlite", "dead_letters")
+    assert [letter["step"] for letter in found] == [sink, sink]
+    assert ["nobody" in letter["reason"] for letter in found].count(True) == 1
+    assert _held(world) == 1
 
 
 def test_a_micro_batch_is_written_once_and_in_its_turn(tmp_path: Path) -> None:

@@ -40,6 +40,10 @@ CREATE TABLE batches (
     header BLOB NOT NULL, body BLOB NOT NULL, digest BLOB NOT NULL, count INTEGER NOT NULL,
     PRIMARY KEY (device, seq)
 ) WITHOUT ROWID;
+CREATE TABLE returned (
+    query TEXT NOT NULL, batch_id INTEGER NOT NULL, channel TEXT NOT NULL, reason TEXT NOT NULL,
+    packed BLOB NOT NULL
+);
 CREATE TABLE counters (name TEXT PRIMARY KEY, total INTEGER NOT NULL);
 """
 LANE = "device, epoch, ordinal, last_seq, last_digest, acked_seq, acked_digest"

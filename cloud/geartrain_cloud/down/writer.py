@@ -2,8 +2,8 @@
 
 Last on a record's path inside the cloud, on its way to a device. Spark hands a micro-batch over at least
 once; rows, watermarks and the micro-batch's number are one transaction. Guarantees: what the outbox holds of
-a micro-batch is all of it, once; a row for a device that is not known, or whose outbox is full, is refused
-with the reason and becomes a dead letter.
+a micro-batch is all of it, once; a row for a device that is not known, or whose lane is full, is given back
+with the reason, the same one in every repetition, and becomes a dead letter.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from geartrain_cloud.down.sealing import Part, parts_of, seal
 from geartrain_cloud.down.store import Lane, OutBatch
 from geartrain_cloud.sinks.rows import take_rows
 from geartrain_cloud.sinks.store import Rows
+from geartrain_cloud.spark.pack import pack, unpack
 
 LANE_BYTES_MAX = 64 << 20
 """Bytes that wait for one device, beyond which its rows are refused."""
@@ -75,7 +76,6 @@ class OutboxWriter:
         self._path, self._flow, self._channels = path, flow, dict(channels)
         self._devices, self._clock, self._randomness = devices, clock, randomness
         self._lane_bytes_max = lane_bytes_max
-        self._known: frozenset[str] = frozenset()
         self._lock = threading.Lock()
         self._database = open_outbox(path, flow)
 
@@ -107,35 +107,14 @@ class OutboxWriter:
         return found
 
     def refused(self, sink_id: str, rows: ColumnBatch) -> Mapping[int, str]:
-        """The rows that go to no device that is known, whose outbox is full, or which cannot be sent."""
+        """The rows that name no device, or cannot be sent: what depends on the row alone."""
         channel, refused = self._channels[sink_id], dict[int, str]()
-        full = self._full()
         for row, name in enumerate(_names(channel, rows)):
             if isinstance(name, Exception):
                 refused[row] = describe(name)
-            elif not self._is_known(name):
-                refused[row] = (
-                    f"no device {name!r} is assigned to flow {self._flow}: mend what device= says, or assign "
-                    "it"
-                )
-            elif name in full:
-                refused[row] = (
-                    f"device {name!r} does not ack what waits for it, at most {self._lane_bytes_max} bytes"
-                )
         for row in self._too_large(channel, rows):
             refused.setdefault(row, "this record is too large to be sent to a device")
         return refused
-
-    def _is_known(self, device: str) -> bool:
-        if device not in self._known:
-            self._known = frozenset(self._devices())
-        return device in self._known
-
-    def _full(self) -> frozenset[str]:
-        with self._lock, translated(self._path):
-            query = "SELECT device FROM lanes WHERE held_bytes >= ?"
-            found = self._database.execute(query, (self._lane_bytes_max,)).fetchall()
-        return frozenset(device for (device,) in found)
 
     def _too_large(self, channel: DownChannel, rows: ColumnBatch) -> Iterable[int]:
         try:
@@ -149,32 +128,54 @@ class OutboxWriter:
 
     def write(self, query: str, batch_id: int, positions: Mapping[str, int], rows: Rows) -> None:
         """Write a micro-batch, unless it is held; raises `OutboxError`."""
-        clock = self._clock(query, positions)
-        dealt = self._dealt(rows)
-        with self._lock, translated(self._path), transaction(self._database):
-            held = self._held(query)
-            checkpoint, last = ("", -1) if held is None else held[:2]
-            if batch_id <= last:
+        clock, ends = self._clock(query, positions), json.dumps(dict(positions), sort_keys=True)
+        known = frozenset(self._devices())
+        with self._lock, translated(self._path):
+            held = self._held(query) or ("", -1, "{}")
+            if self._is_held(query, batch_id, ends, held):
                 return
-            if batch_id != last + 1:
-                raise OutboxError(
-                    f"query {query!r} brings micro-batch {batch_id}, but the outbox {self._path} holds them "
-                    f"only up to {last}: bring the newer file back, or empty both with --reset"
-                )
-            marks = self._move_clock(query, clock)
-            self._known = frozenset(self._devices())
-            for device in sorted(self._known | dealt.keys()):
-                self._put(device, dealt.get(device, []), marks)
-            ends = json.dumps(dict(positions), sort_keys=True)
-            values = (query, checkpoint, batch_id, ends)
-            self._database.execute("INSERT OR REPLACE INTO queries VALUES (?, ?, ?, ?)", values)
+            dealt, back = self._dealt(rows, known)
+            with transaction(self._database):
+                marks = self._move_clock(query, clock)
+                for device in sorted(known):
+                    self._put(device, dealt.get(device, []), marks)
+                self._database.execute("DELETE FROM returned WHERE query = ?", (query,))
+                values = [(query, batch_id, sink, reason, pack(part)) for sink, reason, part in back]
+                self._database.executemany("INSERT INTO returned VALUES (?, ?, ?, ?, ?)", values)
+                where = (query, held[0], batch_id, ends)
+                self._database.execute("INSERT OR REPLACE INTO queries VALUES (?, ?, ?, ?)", where)
 
-    def _dealt(self, rows: Rows) -> dict[str, list[Part]]:
-        """The parts for each device, channel by channel."""
+    def _is_held(self, query: str, batch_id: int, ends: str, held: tuple[str, int, str]) -> bool:
+        if batch_id == held[1] and ends != held[2]:
+            raise OutboxError(
+                f"query {query!r} repeats micro-batch {batch_id} with other positions than {self._path} holds, "
+                "so its checkpoint is not whole: empty both with --reset, the log has all records"
+            )
+        if batch_id > held[1] + 1:
+            raise OutboxError(
+                f"query {query!r} brings micro-batch {batch_id}, but the outbox {self._path} holds them only "
+                f"up to {held[1]}: bring the newer file back, or empty both with --reset"
+            )
+        return batch_id <= held[1]
+
+    def returned(self, query: str, batch_id: int) -> Sequence[tuple[str, str, ColumnBatch]]:
+        """(channel, reason, rows) that went to no device when this micro-batch was written: none is assigned,
+        or its lane is full. The same however often it is asked, until the next one is written.
+        """
+        with self._lock, translated(self._path):
+            select = "SELECT channel, reason, packed FROM returned WHERE query = ? AND batch_id = ?"
+            found = self._database.execute(select, (query, batch_id)).fetchall()
+        return [(channel, reason, unpack(packed)) for channel, reason, packed in found]
+
+    def _dealt(
+        self, rows: Rows, known: frozenset[str]
+    ) -> tuple[dict[str, list[Part]], list[tuple[str, str, ColumnBatch]]]:
+        """The parts for each device, channel by channel, and the rows that go to none, with the reasons."""
         dealt: dict[str, list[Part]] = {}
+        back: list[tuple[str, str, ColumnBatch]] = []
+        full = self._full()
         for sink, batches in rows.items():
-            channel, schema = self._channels[sink], self._channels[sink].codec.schema
-            by_device: dict[str, list[ColumnBatch]] = {}
+            channel, by_device = self._channels[sink], dict[str, list[ColumnBatch]]()
             for batch in batches:
                 indexes: dict[str, list[int]] = {}
                 for row, name in enumerate(_names(channel, batch)):
@@ -184,8 +185,28 @@ class OutboxWriter:
                 for device, chosen in indexes.items():
                     by_device.setdefault(device, []).append(take_rows(batch, chosen))
             for device, several in by_device.items():
-                dealt.setdefault(device, []).extend(parts_of(sink, schema, _joined(several)))
-        return dealt
+                why = self._why_not(device, known, full)
+                if why:
+                    back.append((sink, why, _joined(several)))
+                else:
+                    parts = parts_of(sink, channel.codec.schema, _joined(several))
+                    dealt.setdefault(device, []).extend(parts)
+        return dealt, back
+
+    def _why_not(self, device: str, known: frozenset[str], full: frozenset[str]) -> str:
+        """Why rows cannot go to a device, "" where they can."""
+        if device not in known:
+            return (
+                f"no device {device!r} is assigned to flow {self._flow}: mend what device= says, or assign it"
+            )
+        if device in full:
+            return f"device {device!r} does not ack what waits for it, {self._lane_bytes_max} bytes at most"
+        return ""
+
+    def _full(self) -> frozenset[str]:
+        query = "SELECT device FROM lanes WHERE held_bytes >= ?"
+        found = self._database.execute(query, (self._lane_bytes_max,)).fetchall()
+        return frozenset(device for (device,) in found)
 
     def _move_clock(self, query: str, clock: int) -> dict[str, int]:
         """The watermark of each channel, now that the query's clock stands there."""
@@ -236,7 +257,7 @@ class OutboxWriter:
     def reset(self) -> None:
         """Empty it; what devices get from now on is of new epochs."""
         with self._lock, translated(self._path), transaction(self._database):
-            for table in ("queries", "watermarks", "batches", "lanes"):
+            for table in ("queries", "watermarks", "batches", "lanes", "returned"):
                 self._database.execute(f"DELETE FROM {table}")  # noqa: S608 - constants
 
     def close(self) -> None:

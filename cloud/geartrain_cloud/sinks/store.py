@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from geartrain.graph import DEAD_LETTERS
 from geartrain.letters import RAW_BYTES_MAX
@@ -48,6 +48,15 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Let go of it."""
+        ...
+
+
+@runtime_checkable
+class Returning(Protocol):
+    """A store that may find out only while it writes that it cannot take a row."""
+
+    def returned(self, query: str, batch_id: int) -> Sequence[tuple[str, str, ColumnBatch]]:
+        """(sink, reason, rows) that it did not take of a micro-batch that it holds, the same at every call."""
         ...
 
 
@@ -105,6 +114,11 @@ class Tables:
                 others[store].setdefault(sink, []).append(take_rows(batch, kept) if refused else batch)
         for store, several in others.items():
             store.write(query, batch_id, positions, several)
+            for sink, reason, batch in (
+                store.returned(query, batch_id) if isinstance(store, Returning) else ()
+            ):
+                letters = self._letters(sink, batch, dict.fromkeys(range(len(batch)), reason))
+                own.setdefault(DEAD_LETTERS, []).append(letters)
         return self.own.write(query, batch_id, positions, own, log_rows)
 
     def _letters(self, sink: str, batch: ColumnBatch, refused: Mapping[int, str]) -> ColumnBatch:
