@@ -148,8 +148,8 @@ class OutboxWriter:
     def _is_held(self, query: str, batch_id: int, ends: str, held: tuple[str, int, str]) -> bool:
         if batch_id == held[1] and ends != held[2]:
             raise OutboxError(
-                f"query {query!r} repeats micro-batch {batch_id} with other positions than {self._path} holds, "
-                "so its checkpoint is not whole: empty both with --reset, the log has all records"
+                f"query {query!r} repeats micro-batch {batch_id} with other positions than {self._path} holds"
+                ", so its checkpoint is not whole: empty both with --reset, the log has all records"
             )
         if batch_id > held[1] + 1:
             raise OutboxError(

@@ -56,7 +56,7 @@ class Returning(Protocol):
     """A store that may find out only while it writes that it cannot take a row."""
 
     def returned(self, query: str, batch_id: int) -> Sequence[tuple[str, str, ColumnBatch]]:
-        """(sink, reason, rows) that it did not take of a micro-batch that it holds, the same at every call."""
+        """(sink, reason, rows) that it did not take of a micro-batch that it holds, always the same."""
         ...
 
 
