@@ -26,7 +26,7 @@ async def killed_and_forgotten(world: World) -> Account:
     return world.exact()
 
 
-@scenario("broker gone for 60 s", small=True)
+@scenario("broker gone for 60 s")
 async def gone(world: World) -> Account:
     """Records go on being accepted meanwhile, and come when it is back."""
     await world.begin("d1", "d2", gate=world.records // 3)

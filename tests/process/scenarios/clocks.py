@@ -64,7 +64,7 @@ async def lives_in_2099(world: World) -> Account:
     return found
 
 
-@scenario("a sensor that speaks of 2099", small=True)
+@scenario("a sensor that speaks of 2099")
 async def speaks_of_2099(world: World) -> Account:
     """Its records are refused at birth, each as a dead letter, and move no watermark."""
     first, last = world.records // 3, world.records // 2

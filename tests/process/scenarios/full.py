@@ -38,14 +38,14 @@ async def _dropped(world: World, policy: str, **more: Any) -> Account:
     return found
 
 
-@scenario("spool full: block", small=True)
+@scenario("spool full: block")
 async def block(world: World) -> Account:
     """The sources wait, and nothing is dropped."""
     await _filled(world, "block")
     return world.exact()
 
 
-@scenario("spool full: drop_newest", small=True)
+@scenario("spool full: drop_newest")
 async def drop_newest(world: World) -> Account:
     """What has no seq yet is dropped."""
     return await _dropped(world, "drop_newest")
@@ -57,7 +57,7 @@ async def drop_oldest(world: World) -> Account:
     return await _dropped(world, "drop_oldest")
 
 
-@scenario("spool full: downsample", small=True)
+@scenario("spool full: downsample")
 async def downsample(world: World) -> Account:
     """Near the cap every fourth row is kept."""
     return await _dropped(world, "downsample", downsample_keep=4, downsample_above=0.5)

@@ -25,7 +25,7 @@ from tests.process.world import ScenarioError, World
 NUMBERS, PULSES = RowCodec(Numbered), RowCodec(Pulse)
 ROGUE = "rogue"
 ROWS = 20
-BOMB_BYTES = 512 << 20
+BOMB_BYTES = 128 << 20
 RSS_GROWTH_MAX = 256 << 20
 
 
@@ -52,7 +52,7 @@ def _changed(rogue: TestDevice, body: bytes, **header: object) -> bytes:
 
 
 def _bomb() -> bytes:
-    """Half a mebibyte that inflates to half a gibibyte."""
+    """An eighth of a mebibyte that inflates to an eighth of a gibibyte."""
     deflate, piece = zlib.compressobj(9), bytes(1 << 20)
     return b"".join([deflate.compress(piece) for _ in range(BOMB_BYTES >> 20)]) + deflate.flush()
 

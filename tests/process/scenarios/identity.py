@@ -61,7 +61,7 @@ async def own_spools(world: World) -> Account:
     return await _one_gives_up(world, "d1", "d1-again")
 
 
-@scenario("two agents with one identity, cloned spool", small=True)
+@scenario("two agents with one identity, cloned spool")
 async def cloned_spool(world: World) -> Account:
     """The image of a device was copied, with unacked batches in its spool."""
     await world.begin("d1", gate=world.records // 4)
@@ -78,7 +78,7 @@ async def cloned_spool(world: World) -> Account:
     return await _one_gives_up(world, "d1", "d1-twin")
 
 
-@scenario("spool deleted under a running agent", small=True)
+@scenario("spool deleted under a running agent")
 async def deleted(world: World) -> Account:
     """The agent goes on in a file that has no name any more; the next one begins a fresh spool."""
     await world.begin("d1", gate=world.records // 3)

@@ -69,7 +69,7 @@ async def _silenced(world: World, proxy: str, directions: tuple[Direction, ...])
     return world.exact()
 
 
-@scenario("agents partitioned in silence", small=True)
+@scenario("agents partitioned in silence")
 async def agents_silent(world: World) -> Account:
     """Nobody hears anything, and no connection is reset."""
     return await _silenced(world, "near", tuple(Direction))
@@ -119,7 +119,7 @@ async def stalled(world: World) -> Account:
     return world.exact()
 
 
-@scenario("links flap", small=True)
+@scenario("links flap")
 async def flapping(world: World) -> Account:
     """Every connection is reset again and again, and refused in between."""
     await world.begin("d1", "d2", gate=world.records // 3)
