@@ -16,6 +16,7 @@ from geartrain import Flow, Record, Table, Task
 from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.aggregates import count, maximum, mean
 from geartrain.graph import DEAD_LETTERS, LATE, Graph
+from geartrain.loading import load_flow
 from geartrain.placement import Cut, choose_cut, legal_cuts, make_plan
 from geartrain.placement.cost import Costs, CutCost, StepCost, StreamCost, rate
 from geartrain.placement.measure import Measurement
@@ -255,6 +256,18 @@ def test_capacity_is_a_share_of_a_core_and_says_how_many_records_it_takes() -> N
     assert [one.bytes for one in costs.compare(graph, legal_cuts(graph))] == [100, 500, 1_000]
 
 
+def test_a_device_takes_time_for_what_it_encodes_and_none_for_what_the_cloud_sends_it() -> None:
+    graph = load_flow("geartrain_examples.control_loop.flow:flow").graph()
+    streams = {s.id: StreamCost(10, 100, 2.0) for s in graph.steps if s.out is not None}
+    steps = {s.id: StepCost(10, 1.0) for s in graph.steps}
+    costs = Costs(100.0, True, 100.0, True, streams, steps)
+    plan = make_plan(graph, "cloud")
+    assert plan.edge == ("levels", "command", "valve")
+    cost = costs.of_cut(plan.graph, plan.cut)
+    assert cost.bytes == 200, "levels go up, commands come down"
+    assert cost.cpu_share == pytest.approx((3 * 1.0 + 2.0) / 100)
+
+
 def test_each_step_says_what_the_other_tier_would_have_cost() -> None:
     graph = graph_of_three()
     costs = costs_of({"a": 1_000, "b": 500, "c": 100}, {"a": 1, "b": 4, "c": 60})
@@ -325,6 +338,38 @@ def test_a_live_source_is_measured_for_its_time_at_its_own_pace() -> None:
     assert costs.seconds == costs.wall_s
     assert costs.steps["raw"].records in (199, 200)
     assert costs.per_s(costs.streams["checked"].records) == pytest.approx(10, rel=0.02)
+
+
+class Silent(_EndlessSplit):
+    """Gives one record, and then nothing for ever."""
+
+    async def read(self, position: int, limit: int) -> Poll:
+        poll = await super().read(position, 1)
+        return poll if not position else Poll([], [], [], position)
+
+
+class Seldom(Endless):
+    """A door that opens once."""
+
+    def open(self, device: str, step: str, out: type[Reading]) -> Any:
+        return [Silent(self.clock)]
+
+
+def test_a_live_source_that_is_silent_lets_time_go_on() -> None:
+    clock, flow, fired = VirtualClock(), Flow("live"), []
+
+    class Watch(Task[Reading, Reading]):
+        def on_next(self, value: Reading, ctx: Context[Reading, Any]) -> None:
+            ctx.notify_at(ctx.event_time + 5 * SECOND_US)
+
+        def on_notify(self, time: int, ctx: Context[Reading, Any]) -> None:
+            fired.append(clock.s)
+
+    raw = flow.source("raw", Seldom(clock=clock), out=Reading)
+    raw.key_by("sensor").process("watch", Watch()).sink("all", Table("all"))
+    measured(flow.graph(), 20.0, clock=clock)
+    assert fired
+    assert 1_005 < fired[0] < 1_010, "not only when the measurement is over"
 
 
 def test_a_file_that_is_read_at_once_has_the_rate_of_its_event_times() -> None:
