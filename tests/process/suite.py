@@ -138,13 +138,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for number, one in enumerate(chosen(options.words, small=options.small)):
             outcome = play(one, Path(folder) / str(number), options.seed, small=options.small)
             outcomes.append(outcome)
+            report(
+                outcomes, options.seed, options.json
+            )  # so far: a run that is ended early leaves what it has
             print(
                 f"{outcome.seconds:7.1f} s  {outcome.scenario}: {outcome.verdict}",
                 file=sys.stderr,
                 flush=True,
             )
     print(table(outcomes))
-    report(outcomes, options.seed, options.json)
     return 0 if outcomes and all(one.held for one in outcomes) else 1
 
 
