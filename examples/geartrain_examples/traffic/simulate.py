@@ -60,6 +60,7 @@ def prepare(folder: Path) -> Path:
     )
     if done.returncode:
         raise SourceError(f"SUMO's netgenerate has failed: {' '.join(done.stderr.split())[:300]}")
+    net.chmod(0o600)
     loops, places = [], ["detector,x_m,y_m"]
     for edge in import_module("sumolib").net.readNet(str(net)).getEdges():
         (x0, y0), (x1, y1) = edge.getFromNode().getCoord()[:2], edge.getToNode().getCoord()[:2]
