@@ -375,10 +375,15 @@ class Uplink:
         return True
 
     async def _declare_damaged(self, seq: int) -> bool:
-        """Put a gap in the place of a batch that the disk has damaged; False where it is as it was."""
+        """Put a gap in the place of a batch that the disk has damaged; False where it is as it was.
+
+        One that was acked meanwhile, and is there until the next trim, arrived before it was damaged.
+        """
         backlog, store = self._backlog, self._effects.store
         async with backlog.lock:
             await self._window.forget()
+            if seq <= self._window.acked:
+                return True
             batch = await self._window.held(seq)
             if batch is None:
                 return False
