@@ -81,6 +81,11 @@ def agent_settings(seed: int, device: Device) -> AgentSettings:
     )
 
 
+def partitions_of(seed: int) -> int:
+    """How many partitions a channel has."""
+    return Random(f"{seed}/partitions").choice((1, 1, 1, 3))
+
+
 def ingest_config(seed: int, flow: str, channels: Sequence[str], devices: Sequence[Device]) -> IngestConfig:
     """How ingest is set; with a live device among them the flow goes on without one that is not heard of."""
     random = Random(f"{seed}/ingest/config")
@@ -94,7 +99,7 @@ def ingest_config(seed: int, flow: str, channels: Sequence[str], devices: Sequen
     )
     return IngestConfig(
         {flow: members},
-        partitions=Random(f"{seed}/partitions").choice((1, 1, 1, 3)),
+        partitions=partitions_of(seed),
         group_commit_ms=random.choice((1, 20, 100)),
         group_rows_max=random.choice((1, 20, 50_000)),
         waiting_batches_max=random.choice((2, 16, 256)),

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from geartrain.placement import make_plan
 from geartrain.ports import Disk
 from geartrain.ports.buggify import let_points_strike
+from geartrain.wire.topics import BUCKETS
+from geartrain_cloud.ingest.config import IngestConfig
 from geartrain_cloud.ingest.ingest import Ingest
+from geartrain_cloud.log.part import buckets_of
 from geartrain_edge.agent import Agent
 from geartrain_edge.errors import AlarmError
 from geartrain_simulation.broker import SimBroker
@@ -38,12 +41,12 @@ from geartrain_simulation.segments import Row, encode_plain, merge_plain
 from geartrain_simulation.spark_model import SparkModel
 from geartrain_simulation.spools import SimSpoolStore, SpoolBook
 from geartrain_simulation.strikes import Targets, arrange, copy_of
-from geartrain_simulation.troubles import Fault, draw_faults
+from geartrain_simulation.troubles import INGEST, SECOND, Fault, draw_faults
 from geartrain_simulation.world import Node, Process, StoppedError, World
 
 SECTOR_BYTES = 64
 """Of simulated disks: so small that the short records of a small world are torn, too."""
-_LOOK_S = 0.5
+_LOOK_S, _LOOKS_MAX = 0.5, 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +124,8 @@ class Fleet:
         self.broker = SimBroker(self.world, self.climate)
         self.copied = {f.node for f in self.faults if f.kind == "copy" and f.node in names}
         copies = [copy_of(name) for name in sorted(self.copied)]
-        self.platters = {node: self._platter(node) for node in (*names, *copies, "ingest")}
-        self.platter = self.platters["ingest"]
+        self.platters = {node: self._platter(node) for node in (*names, *copies, INGEST)}
+        self.platter = self.platters[SECOND] = self.platters[INGEST]
         self.ledger = LedgerBook(self.platter)
         self.spools = {name: SpoolBook(self.platters[name]) for name in names}
         self.copies = {name: SpoolBook(self.platters[copy_of(name)]) for name in sorted(self.copied)}
@@ -131,7 +134,10 @@ class Fleet:
         self.spark = SparkModel(self.world, self.ledger, self.platter, self.checkers, self.climate)
         self._settings = {device.name: agent_settings(seed, device) for device in self.devices}
         channels = [channel.id for channel in self._plan.channels]
-        self._config = ingest_config(seed, self.flow, channels, self.devices)
+        self._configs = {INGEST: ingest_config(seed, self.flow, channels, self.devices)}
+        if any(fault.kind == "two ingests" for fault in self.faults):
+            self._configs = _shared(self._configs[INGEST])
+            self.checkers.delivery.shares_the_log = True
 
     def _platter(self, node: str) -> Platter:
         return Platter(self.world.random(f"{node}/platter"), sector_bytes=SECTOR_BYTES)
@@ -173,22 +179,28 @@ class Fleet:
             for device in self.devices
             if device.name in self.copied
         ]
-        ingest = self.world.node("ingest", self._ingest)
-        for node in (*agents, ingest):
+        ingests = self._ingest_nodes()
+        for node in agents:
             node.on_power_loss(self.platters[node.name].power_loss)
+        for node in (*agents, *ingests):
             node.faults = self.climate
         if self._plot is not None:
             self._plot(self)
         else:
             self._arrange()
         random = self.world.random("starts")
-        for node in (*agents[: len(self.devices)], ingest, self.spark.node):
+        for node in (*agents[: len(self.devices)], *ingests, self.spark.node):
             self.world.later(random.uniform(0, 2), node.start)
         for agent in agents:
             if agent.name in self.sensors:
                 await self._retire(agent)
             await agent.finished
-        await self._end(ingest)
+        for _ in range(_LOOKS_MAX):  # of two ingests, one has to hear how far the other is
+            if self.sensors or self.checkers.clocks_have_ended():
+                break
+            await asyncio.sleep(_LOOK_S)
+        for ingest in ingests:
+            await self._end(ingest)
         self.platter.power_loss()
         await self.spark.drained()
 
@@ -207,6 +219,16 @@ class Fleet:
             ),
             self.faults,
         )
+
+    def _ingest_nodes(self) -> list[Node]:
+        """The ingests, all of them on one machine."""
+        nodes = [self.world.node(name, self._ingest) for name in self._configs]
+        for node in nodes:
+            for other in nodes:
+                if other is not node:
+                    node.on_power_loss(other.crash)
+            node.on_power_loss(self.platter.power_loss)
+        return nodes
 
     async def _end(self, node: Node) -> None:
         """Stop a program for good, in whichever of its lives it can."""
@@ -266,11 +288,20 @@ class Fleet:
         ledger = SimLedgerStore(process, self.ledger)
         disk = self._programs.disk(process, self.platter)
         net, clock, randomness = SimNet(process, self.broker), SimClock(process), SimRandomness(process)
+        name = process.node.name
+        config = self._configs.get(name, self._configs[INGEST])
         ingest = self._programs.ingest(
-            self._config, ledger, disk, net, clock, encode_plain, randomness, merge_plain
+            config, ledger, disk, net, clock, encode_plain, randomness, merge_plain
         )
         process.on_stop = ingest.stop
-        self.checkers.watch_ingest("ingest", ingest, self._config)
+        self.checkers.watch_ingest(name, ingest, config, len(self._configs))
         await ingest.run()
-        if process.node.name not in self._retired:
-            raise StoppedError("ingest")
+        if name not in self._retired:
+            raise StoppedError(name)
+
+
+def _shared(config: IngestConfig) -> dict[str, IngestConfig]:
+    """Two ingests on one log: the one serves its first partition, the other the rest."""
+    first = len(buckets_of(0, config.partitions))
+    halves = {INGEST: (0, first - 1), SECOND: (first, BUCKETS - 1)}
+    return {name: replace(config, buckets=buckets) for name, buckets in halves.items()}

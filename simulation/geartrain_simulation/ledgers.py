@@ -73,6 +73,8 @@ class LedgerBook:
         self.quarantined: list[QuarantinedBatch] = []
         self.digests: dict[tuple[str, str, bytes], dict[int, bytes]] = {}
         self.counters: dict[str, int] = {}
+        """The sums over all ingests of the log."""
+        self._counters: dict[int, dict[str, int]] = {}
         self.segments: dict[str, StoredSegment] = {}
         self._done = 0
 
@@ -97,7 +99,7 @@ class LedgerBook:
             for one in what:
                 self.replaced.pop(one, None)
             return None
-        self._apply(what[1])
+        self._apply(*what)
         if hook:
             self.on_commit(what[1])
         return None
@@ -169,7 +171,7 @@ class LedgerBook:
             self.replaced[name] = ReplacedFile(name, *place, one.last, size, now_us)
         if merged is not None:
             self.segments[merged.name] = merged
-        self.counters.update(counters)
+        self._count(term, counters)
 
     def check_change(self, term: int, change: LedgerChange) -> None:
         """Raise `LedgerError` for an old term or a number that is taken or left out."""
@@ -182,7 +184,16 @@ class LedgerBook:
                 raise LedgerError(f"entry {entry.number} of {place} does not follow on {number - 1}")
             following[place] = number
 
-    def _apply(self, change: LedgerChange) -> None:
+    def totals(self, term: int) -> dict[str, int]:
+        """The counters of the ingest with this term."""
+        return self._counters.setdefault(min(self.taken[term], default=0), {})
+
+    def _count(self, term: int, counters: Mapping[str, int]) -> None:
+        self.totals(term).update(counters)
+        for name in counters:
+            self.counters[name] = sum(one.get(name, 0) for one in self._counters.values())
+
+    def _apply(self, term: int, change: LedgerChange) -> None:
         for entry in change.entries:
             self.entries.setdefault((entry.flow, entry.channel, entry.partition), []).append(entry)
         self.cursors.update({(cursor.device, cursor.flow): cursor for cursor in change.cursors})
@@ -190,7 +201,7 @@ class LedgerBook:
             self.schemas.setdefault((schema.flow, schema.channel, schema.schema_id), schema)
         self.quarantined += change.quarantined
         self.segments.update({segment.name: segment for segment in change.segments})
-        self.counters.update(change.counters)
+        self._count(term, change.counters)
         for one in change.digests:
             kept = self.digests.setdefault((one.device, one.flow, one.epoch), {})
             kept[one.seq] = one.digest
@@ -355,8 +366,8 @@ class SimLedgerStore:
         )
 
     async def counters(self) -> Mapping[str, int]:
-        """Totals by name."""
-        return await self._read("counters", lambda: dict(self._book.counters))
+        """Totals by name, of the partitions taken."""
+        return await self._read("counters", lambda: dict(self._book.totals(self._term)))
 
     async def close(self) -> None:
         """Release the ledger; a second call does nothing."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from random import Random
 
-from geartrain_simulation.devices import Device
+from geartrain_simulation.devices import Device, partitions_of
 
 HEALED_S = 12.0
 """Virtual time from which on nothing goes wrong any more."""
@@ -28,6 +28,8 @@ LOG_POINTS = (
     *("disk.remove done", "ledger.commit", "ledger.commit done", "ledger.write half", "ledger.write done"),
     *("ledger.fsync done", "ledger.open done"),
 )
+INGEST, SECOND = "ingest", "ingest-b"
+"""The nodes that take in: the second one serves a part of the buckets, where there are two."""
 READER = "spark"
 """The node that reads the log."""
 READER_POINTS = (
@@ -92,7 +94,7 @@ POINTS = (
 """The points of `geartrain.ports.buggify` in agent and ingest."""
 KINDS = (
     *(*NET_RATES, *DISK_RATES, *LOSSES, *TIMED, *CLOCKS, *SPOOLS),
-    *("kill", "power loss", "broker crash", "queue limit", "buggify"),
+    *("kill", "power loss", "broker crash", "queue limit", "buggify", "two ingests"),
 )
 """Every kind of fault, by the name that leaves it out."""
 
@@ -103,7 +105,11 @@ def draw_faults(seed: int, devices: Sequence[Device]) -> list[Fault]:
     faults = _net_faults(Random(f"{seed}/net faults"))
     random = Random(f"{seed}/buggify")
     faults += [Fault("buggify", point=point) for point in POINTS if random.random() < 0.3]
-    for name in (*names, "ingest"):
+    ingests = [INGEST]
+    if partitions_of(seed) > 1 and Random(f"{seed}/two ingests").random() < 0.5:
+        faults.append(Fault("two ingests"))
+        ingests.append(SECOND)
+    for name in (*names, *ingests):
         random = Random(f"{seed}/{name}/faults")
         faults += _crashes(random, name)
         faults += _disk_faults(random, name)
@@ -139,7 +145,7 @@ def _net_faults(random: Random) -> list[Fault]:
 
 def _crashes(random: Random, node: str) -> list[Fault]:
     faults = [Fault(kind, node) for kind in LOSSES if random.random() < 0.6]
-    points = (*NET_POINTS, *(LOG_POINTS if node == "ingest" else SPOOL_POINTS))
+    points = (*NET_POINTS, *(LOG_POINTS if node in (INGEST, SECOND) else SPOOL_POINTS))
     for _ in range(random.choice((0, 1, 2, 3))):
         kind = "power loss" if random.random() < 0.5 else "kill"
         if random.random() < 0.25:
@@ -164,7 +170,7 @@ def _meetings(random: Random, node: str) -> list[Fault]:
     faults = []
     for _ in range(random.choice((0, 0, 1, 2, 3))):
         kind = random.choice(TIMED)
-        if node == "ingest" and kind == "forget":
+        if node in (INGEST, SECOND) and kind == "forget":
             continue  # a broker that forgets a client breaks its connection; agents bear more
         faults.append(_timed(random, Fault(kind, node), random.choice((1.0, 2.0, 5.0))))
     return faults

@@ -14,6 +14,7 @@ import pytest
 
 import geartrain_cloud.ingest
 import geartrain_edge
+from geartrain.ports import EntryKind
 from geartrain.ports.buggify import buggify
 from geartrain_edge.settings import Policy
 from geartrain_simulation.devices import Device, draw_devices
@@ -109,6 +110,22 @@ def test_of_two_agents_on_one_spool_one_goes_on_and_delivers_all() -> None:
         assert not outcome.counters.get("losses", 0)
     assert stopped > 0
     assert epochs > 2 * 6
+
+
+def test_two_ingests_share_a_log_and_each_follows_the_clock_of_the_other() -> None:
+    devices = [Device(f"device-{number}", records=16) for number in range(1, 5)]
+    power = Fault("power loss", "ingest-b", at_s=4.0)
+    fleet = Fleet(6, devices=devices, faults=[Fault("two ingests"), power])
+    outcome = fleet.run()
+    partitions = {
+        name: {entry.partition for entry in fleet.ledger.all_entries() if entry.kind is EntryKind.ROWS}
+        & set(config.owned)
+        for name, config in fleet._configs.items()
+    }
+    assert all(partitions.values())
+    assert outcome.crashes == 2  # they lose power together
+    assert fleet.world.nodes["ingest"].generation == fleet.world.nodes["ingest-b"].generation == 2
+    assert outcome.counters["records_logged"] == sum(e.count for e in fleet.ledger.all_entries())
 
 
 def test_a_fault_says_what_it_does_in_one_line() -> None:

@@ -102,10 +102,12 @@ class Checkers:
         """
         self.caps.watch(node or settings.device, lambda: agent_holds(agent, settings))
 
-    def watch_ingest(self, name: str, ingest: Ingest, config: IngestConfig) -> None:
-        """Take what an ingest holds in memory into the rules, in place of the node's former one."""
+    def watch_ingest(self, name: str, ingest: Ingest, config: IngestConfig, ingests: int = 1) -> None:
+        """Take what an ingest holds in memory into the rules, in place of the node's former one; ingests: how
+        many share the ledger.
+        """
         self.caps.watch(name, lambda: ingest_holds(ingest, config, self._rows_in_batch_max))
-        self.caps.watch("the ledger", lambda: ledger_holds(self._ledger, config))
+        self.caps.watch("the ledger", lambda: ledger_holds(self._ledger, config, ingests))
 
     def _rows_in_batch_max(self) -> int:
         return max((one.rows_in_batch_max for one in self._accepted.values()), default=1)
@@ -173,13 +175,22 @@ class Checkers:
 
     def _check_clocks(self) -> None:
         """Where all sources have ended, so has the clock of every partition, with devices or without."""
-        entries = self._ledger.entries
+        for (_, channel, partition), clock in self._ends().items():
+            if clock != END_OF_TIME:
+                self.breach("clock", f"partition {partition} of {channel} ends at {clock}")
+
+    def clocks_have_ended(self) -> bool:
+        """Whether the clock of every partition is at the end of time."""
+        return all(clock == END_OF_TIME for clock in self._ends().values())
+
+    def _ends(self) -> dict[tuple[str, str, int], int]:
+        """Where the clock of each partition stands."""
+        entries, found = self._ledger.entries, dict[tuple[str, str, int], int]()
         for flow, channel in sorted({(flow, channel) for flow, channel, _ in entries}):
             for partition in range(max(len(self._ledger.terms), 1)):
                 held = entries.get((flow, channel, partition))
-                clock = held[-1].clock if held else START_OF_TIME
-                if clock != END_OF_TIME:
-                    self.breach("clock", f"partition {partition} of {channel} ends at {clock}")
+                found[flow, channel, partition] = held[-1].clock if held else START_OF_TIME
+        return found
 
     def _check_expected(
         self, expected: Mapping[str, Mapping[str, Sequence[Row]]], logged: Sequence[Logged]

@@ -70,13 +70,13 @@ def ingest_holds(
         yield what, len(answers), most
 
 
-def ledger_holds(ledger: LedgerBook, config: IngestConfig) -> Iterator[Holding]:
-    """What the ledger keeps."""
-    yield "quarantined batches", len(ledger.quarantined), config.quarantine_batches_max
+def ledger_holds(ledger: LedgerBook, config: IngestConfig, ingests: int) -> Iterator[Holding]:
+    """What the ledger keeps of so many ingests."""
+    yield "quarantined batches", len(ledger.quarantined), ingests * config.quarantine_batches_max
     yield (
         "quarantined bytes",
         sum(len(one.payload) for one in ledger.quarantined),
-        config.quarantine_bytes_max,
+        ingests * config.quarantine_bytes_max,
     )
     yield "closed epochs", len(ledger.closed), CLOSED_KEPT * max(len(ledger.cursors), 1)
     yield "digests of an epoch", max(map(len, ledger.digests.values()), default=0), DIGESTS_KEPT
