@@ -114,12 +114,12 @@ def report(outcomes: Sequence[Outcome], seed: int, path: Path) -> None:
     path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
-def chosen(only: Sequence[str], *, small: bool) -> list[Scenario]:
-    """The scenarios whose names hold one of the words, all where there is none; of the small form or all."""
+def chosen(only: Sequence[str], *, few: bool) -> list[Scenario]:
+    """The scenarios whose names hold one of the words, all where there is none; few: of those of the proofs."""
     return [
         one
         for one in SCENARIOS.values()
-        if (one.small or not small) and (not only or any(word in one.name for word in only))
+        if (one.small or not few) and (not only or any(word in one.name for word in only))
     ]
 
 
@@ -127,7 +127,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the suite; returns the exit code."""
     parser = argparse.ArgumentParser(prog="faults", description="Run the fault suite on real processes.")
     parser.add_argument("words", nargs="*", help="run the scenarios whose name holds one of these")
-    parser.add_argument("--small", action="store_true", help="the form that make proofs runs")
+    parser.add_argument("--small", action="store_true", help="fewer records, shorter faults: seconds each")
+    parser.add_argument("--few", action="store_true", help="those alone that make proofs runs")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
         "--json", type=Path, default=ROOT / "build" / "faults.json", help="where the report goes"
@@ -135,7 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     outcomes = []
     with tempfile.TemporaryDirectory(prefix="faults-", ignore_cleanup_errors=True) as folder:
-        for number, one in enumerate(chosen(options.words, small=options.small)):
+        for number, one in enumerate(chosen(options.words, few=options.few)):
             outcome = play(one, Path(folder) / str(number), options.seed, small=options.small)
             outcomes.append(outcome)
             report(

@@ -164,11 +164,11 @@ async def ledger_sync_fails(world: World) -> Account:
     return await _sync_fails(world, world.ingest, "ledger.sqlite")
 
 
-@scenario("disk of the log slow: 250 ms a sync")
+@scenario("disk of the log slow: 250 ms a commit")
 async def log_slow(world: World) -> Account:
     """Acks come late, and batches are sent again meanwhile."""
     world.prepare("d1", "d2")
-    world.ingest.environment = faulty_disk(str(world.log), sync_ms=250)
+    world.ingest.environment = faulty_disk("ledger.sqlite", sync_ms=250)
     await world.launch()
     await world.drained()
     world.notes["duplicates_refused"] = world.count("duplicates")
