@@ -24,7 +24,7 @@ from tests.process.oracle import Account
 from tests.process.packets import Kind
 from tests.process.proxy import Action, Rule
 from tests.process.registry import HELD, Outcome
-from tests.process.suite import ROOT, machine, table
+from tests.process.suite import ROOT, end_on_sigterm, machine, table
 from tests.process.world import World, opened
 
 DEVICES = ("d1", "d2", "d3")
@@ -172,6 +172,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--json", type=Path, default=ROOT / "build" / "soak.json", help="where the report goes"
     )
     options = parser.parse_args(arguments)
+    end_on_sigterm()
     worlds: list[World] = []
     drawn: Counter[str] = Counter()
 

@@ -11,6 +11,7 @@ import asyncio
 import json
 import os
 import platform
+import signal
 import sys
 import tempfile
 import time
@@ -115,12 +116,17 @@ def report(outcomes: Sequence[Outcome], seed: int, path: Path) -> None:
 
 
 def chosen(only: Sequence[str], *, few: bool) -> list[Scenario]:
-    """The scenarios whose names hold one of the words, all where there is none; few: of those of the proofs."""
+    """The scenarios whose names hold one of the words, or all; few: of those that the proofs run."""
     return [
         one
         for one in SCENARIOS.values()
         if (one.small or not few) and (not only or any(word in one.name for word in only))
     ]
+
+
+def end_on_sigterm() -> None:
+    """Have SIGTERM end a run as Ctrl-C does, so that it leaves no program behind."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -134,6 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--json", type=Path, default=ROOT / "build" / "faults.json", help="where the report goes"
     )
     options = parser.parse_args(arguments)
+    end_on_sigterm()
     outcomes = []
     with tempfile.TemporaryDirectory(prefix="faults-", ignore_cleanup_errors=True) as folder:
         for number, one in enumerate(chosen(options.words, few=options.few)):
