@@ -5,9 +5,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 SEEDS ?= 100000
+STATES ?= 32000
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-traffic test proofs faults seeds bench check clean distclean
+.PHONY: help demo demo-traffic test proofs faults seeds states bench check clean distclean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +31,9 @@ faults: $(STAMP) ## Run the fault suite on real processes, and print one table (
 
 seeds: $(STAMP) ## Run 100,000 simulated worlds, which takes hours (fewer: make seeds SEEDS=1000 ARGS="--from 5000")
 	@$(BIN)/gear-sim --seeds $(SEEDS) $(ARGS)
+
+states: $(STAMP) ## Lose power at every step of real files, and recover about so many states (fewer: make states STATES=5000)
+	@$(BIN)/python -m tests.proofs.test_crash_states $(STATES)
 
 bench: $(STAMP) ## Measure, and print the figures (one work: make bench WORK=drawdown)
 	@$(PYTEST) tests/bench -s $(if $(WORK),-k $(WORK)) $(ARGS)
