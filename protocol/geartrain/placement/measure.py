@@ -8,173 +8,27 @@ own, without the steps below it. Clock and CPU time are given from outside.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from geartrain.batch import Batch, DeadLetter
-from geartrain.errors import WireError
 from geartrain.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.graph import DEAD_LETTERS, LATE, Graph, Input, Step
-from geartrain.letters import Letter, to_batch
-from geartrain.operators.operator import Plain, Running, Services, Stoppable, Transform
+from geartrain.letters import Letter
 from geartrain.operators.source import SourceOperator
-from geartrain.placement.cost import Costs, StepCost, StreamCost
-from geartrain.placement.reasons import is_untyped
+from geartrain.placement.cost import Costs
+from geartrain.placement.meters import BATCH_ROWS, CpuTime, StepMeter, StreamMeter, Tap, TimedOperator
 from geartrain.ports import Clock, Randomness
 from geartrain.runtime.fragment import Fragment, Output
 from geartrain.runtime.splits import SplitTracker
-from geartrain.schema import ColumnBatch, RowCodec
 from geartrain.source import Split
-from geartrain.wire.body import encode_rows
 from geartrain.wire.envelope import EPOCH_BYTES
 
-BATCH_ROWS = 256
-"""Rows of a batch, when an agent is busy."""
 _EPOCH = bytes(range(EPOCH_BYTES))
 """In place of the random epoch that stands in the origins of what cannot be read again."""
 _PAUSE_S = 0.01
 _PACED_SHARE = 0.1
 """A run that waited for its sources for this part of its time was given its records at their own pace."""
-
-CpuTime = Callable[[], float]
-"""CPU seconds that this process has used so far."""
-
-
-class StreamMeter:
-    """Weighs the rows of one stream of records of the type `kind`."""
-
-    def __init__(self, kind: Any, cpu_time: CpuTime) -> None:
-        self._codec, self._cpu_time = RowCodec(kind), cpu_time
-        self._waiting = Batch([], [], [], [], [])
-        self._cost = StreamCost()
-        fields = self._codec.schema.fields
-        self._untyped = [index for index, one in enumerate(fields) if is_untyped(one)]
-
-    def add(self, batch: Batch) -> None:
-        """Take rows; every 256 of them are a batch."""
-        waiting = self._waiting
-        waiting.values += batch.values
-        waiting.times += batch.times
-        waiting.names += batch.names
-        waiting.numbers += batch.numbers
-        waiting.paths = (waiting.paths or []) + (
-            batch.paths if batch.paths is not None else [b""] * len(batch)
-        )
-        if len(waiting) >= BATCH_ROWS:
-            parts = list(waiting.slices(BATCH_ROWS))
-            short = len(parts[-1]) < BATCH_ROWS
-            self._waiting = parts.pop() if short else Batch([], [], [], [], [])
-            for part in parts:
-                self._weigh(part)
-
-    def finish(self) -> StreamCost:
-        """The cost of all rows, the last of them in a batch of fewer."""
-        if len(self._waiting):
-            self._weigh(self._waiting)
-            self._waiting = Batch([], [], [], [], [])
-        return self._cost
-
-    def _weigh(self, batch: Batch) -> None:
-        began_s = self._cpu_time()
-        columns = self._codec.to_columns(batch.values)
-        rows = ColumnBatch(columns, batch.times, batch.names, batch.numbers, batch.paths)
-        try:
-            size, too_large = len(encode_rows(self._codec.schema, rows).body), 0
-        except WireError:  # as an agent does: in halves, down to the record that fits none
-            if len(batch) > 1:
-                middle = len(batch) // 2
-                self._weigh(batch.take(range(middle)))
-                self._weigh(batch.take(range(middle, len(batch))))
-                return
-            size, too_large = 0, 1
-        cost, took_s = self._cost, self._cpu_time() - began_s
-        self._cost = StreamCost(
-            cost.records + len(batch),
-            cost.bytes + size,
-            cost.encode_s + took_s,
-            cost.too_large + too_large,
-            cost.untyped_bytes + sum(len(x) for i in self._untyped for x in columns[i] if x is not None),
-        )
-
-
-@dataclass(slots=True)
-class _StepMeter:
-    """The work of one step so far."""
-
-    letters: StreamMeter
-    records: int = 0
-    cpu_s: float = 0.0
-
-    def cost(self) -> StepCost:
-        """As measured."""
-        return StepCost(self.records, self.cpu_s, self.letters.finish())
-
-
-class _Tap(Plain):
-    """Stands below a step, so that its output leaves the fragment."""
-
-    kind = "tap"
-
-    def open(self, services: Services) -> Transform:
-        """All that comes leaves."""
-        return lambda batch: batch
-
-
-class _TimedOperator:
-    """Another operator, whose work is timed once it is open."""
-
-    def __init__(self, operator: Any, meter: _StepMeter, cpu_time: CpuTime) -> None:
-        self._operator, self._meter, self._cpu_time = operator, meter, cpu_time
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._operator, name)
-
-    def open(self, services: Services) -> Transform | Running:
-        """The operator at work, timed."""
-
-        def reject(letter: DeadLetter) -> None:
-            self._meter.letters.add(to_batch([letter]))
-            services.reject(letter)
-
-        opened = self._operator.open(replace(services, reject=reject))
-        running = _TimedRunning(opened, self._meter, self._cpu_time)
-        return running.transform if callable(opened) else running
-
-
-class _TimedRunning:
-    """An operator at work, timed."""
-
-    def __init__(self, opened: Any, meter: _StepMeter, cpu_time: CpuTime) -> None:
-        self._opened, self._meter, self._cpu_time = opened, meter, cpu_time
-
-    def transform(self, batch: Batch) -> Batch:
-        """Of an operator that is a function."""
-        self._meter.records += len(batch)
-        began_s = self._cpu_time()
-        out: Batch = self._opened(batch)
-        self._meter.cpu_s += self._cpu_time() - began_s
-        return out
-
-    def feed(self, batch: Batch, port: int) -> Batch:
-        """Of one that has several inputs or is told of time."""
-        self._meter.records += len(batch)
-        began_s = self._cpu_time()
-        out: Batch = self._opened.feed(batch, port)
-        self._meter.cpu_s += self._cpu_time() - began_s
-        return out
-
-    def advance(self, watermark: int) -> Batch:
-        """Of the same."""
-        began_s = self._cpu_time()
-        out: Batch = self._opened.advance(watermark)
-        self._meter.cpu_s += self._cpu_time() - began_s
-        return out
-
-    def stop(self) -> None:
-        """Stop it, if it wants that."""
-        if isinstance(self._opened, Stoppable):
-            self._opened.stop()
 
 
 @dataclass(slots=True)
@@ -221,7 +75,7 @@ class Measurement:
         """
         self._graph, self._cpu_time, self._clock = graph, cpu_time, clock
         weighed = {step.id for step in graph.steps} if streams is None else set(streams)
-        self._steps = {step.id: _StepMeter(StreamMeter(Letter, cpu_time)) for step in graph.steps}
+        self._steps = {step.id: StepMeter(StreamMeter(Letter, cpu_time)) for step in graph.steps}
         self._late = StreamMeter(Letter, cpu_time)
         self._streams = {
             step.id: StreamMeter(step.out, cpu_time)
@@ -238,11 +92,11 @@ class Measurement:
             step if not step.inputs else replace(step, operator=self._timed(step))
             for step in self._graph.steps
         ]
-        taps = [Step(tap, _Tap(), (Input(stream),)) for tap, stream in self._taps.items()]
+        taps = [Step(tap, Tap(), (Input(stream),)) for tap, stream in self._taps.items()]
         return Graph(self._graph.name, (*steps, *taps))
 
     def _timed(self, step: Step) -> Any:
-        return _TimedOperator(step.operator, self._steps[step.id], self._cpu_time)
+        return TimedOperator(step.operator, self._steps[step.id], self._cpu_time)
 
     def _open(self, device: str) -> Iterable[_Reader]:
         for step in self._graph.sources():
