@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from geartrain.batch import Batch
 from geartrain.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.graph import DEAD_LETTERS, LATE, Graph, Input, Step
 from geartrain.letters import Letter
