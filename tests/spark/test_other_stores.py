@@ -1,0 +1,77 @@
+"""Flows that write to PostgreSQL and to Parquet on real Spark: each record once, as plain Python gives them,
+through a stop in mid-run, a commit that was lost, and a new start.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow.dataset as ds
+from pyspark.sql import SparkSession
+
+from geartrain import Flow, ParquetTable, PostgresTable, Table
+from geartrain.event_time import END_OF_TIME
+from geartrain.testing import TestingSource
+from geartrain_cloud.spark.compile import KEYED, STATELESS
+from tests.postgres_server import Postgres
+from tests.spark.cloud import Cloud, sensors
+from tests.spark.flows import Adding, Reading, Sum, expected_sums, positive
+
+
+def stored_flow(dsn: str) -> Flow:
+    """Readings above zero to Parquet; the running sums of each sensor to PostgreSQL, Parquet and SQLite."""
+    flow = Flow("stored")
+    source = TestingSource[Reading]()
+    kept = flow.source("readings", source, out=Reading, partitioned_by="sensor").filter(positive)
+    kept.sink("kept", ParquetTable("kept"))
+    sums = kept.key_by("sensor", name="by_sensor").process("adding", Adding())
+    sums.sink("each", PostgresTable("each_sum", dsn=dsn))
+    sums.sink("last", PostgresTable("last_sum", key=("sensor",), dsn=dsn))
+    sums.sink("parquet", ParquetTable("sums"))
+    sums.sink("own", Table("own"))
+    return flow
+
+
+def parquet(folder: Path, fields: tuple[str, ...]) -> list[tuple[Any, ...]]:
+    """A dataset in canonical order."""
+    rows = ds.dataset(folder, format="parquet").to_table().to_pylist()
+    rows.sort(key=lambda row: (row["_event_time"], row["_origin_name"], row["_origin_number"]))
+    return [tuple(row[name] for name in fields) for row in rows]
+
+
+def test_every_record_is_in_every_store_once(spark: SparkSession, tmp_path: Path, postgres: Postgres) -> None:
+    with psycopg.connect(postgres.dsn, autocommit=True) as db:
+        db.execute("CREATE DATABASE stored")
+    dsn = postgres.dsn.replace("dbname=postgres", "dbname=stored")
+    cloud = Cloud(spark, tmp_path, rows_max=300, flow=stored_flow(dsn))
+    records = sensors(11, 1_200)
+    cloud.writer.append("readings", records[:700], rows_per_entry=50)
+    cloud.run(batches=1)  # and stopped at once, whatever it was doing
+    cloud.run()
+    cloud.lose_the_last_commit()
+    again = cloud.run(again=True)
+    assert {name: one.writer.repeated for name, one in again.items()} == {STATELESS: 1, KEYED: 1}
+    cloud.writer.append("readings", records[700:], rows_per_entry=50, clock=END_OF_TIME)
+    cloud.writer.end()
+    cloud.run()
+    cloud.writer.close()
+
+    readings = [record[0] for record in records]
+    kept = [reading for reading in readings if reading.value > 0]
+    sums = expected_sums(readings)
+    last = {each.sensor: each for each in sums}
+    assert parquet(tmp_path / "kept.parquet", ("sensor", "value")) == [(r.sensor, r.value) for r in kept]
+    assert parquet(tmp_path / "sums.parquet", ("sensor", "count", "total")) == list(map(columns, sums))
+    with psycopg.connect(dsn) as db:
+        order = b"_event_time, _origin_name, _origin_number, _origin_path"
+        each = db.execute(b"SELECT sensor, count, total FROM each_sum ORDER BY " + order).fetchall()
+        held = db.execute("SELECT sensor, count, total FROM last_sum ORDER BY sensor").fetchall()
+    assert each == list(map(columns, sums))
+    assert held == [columns(last[sensor]) for sensor in sorted(last)]
+    assert [tuple(row.values()) for row in cloud.table("own")] == list(map(columns, sums))
+
+
+def columns(each: Sum) -> tuple[str, int, float]:
+    return each.sensor, each.count, each.total
