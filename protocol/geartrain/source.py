@@ -82,14 +82,16 @@ class Source(Options, Generic[T]):
     """A declared source of records of type `T`; annotated attributes are its options, as for `Task`.
 
     bounded: it ends by itself; replayable: a split can be read again from any position; in_order: every split
-    yields event times that never decrease, so that its records are in canonical order; pausable: nothing is
-    lost while nobody reads it, which is not so with a sensor; idle_after_ms: a live split is idle after so
+    yields event times that never decrease, so that its records are in canonical order; since_1970: no
+    record has an event time before 1970 (one that has may become a dead letter); pausable: nothing is lost
+    while nobody reads it, which is not so with a sensor; idle_after_ms: a live split is idle after so
     long without a record (see `LiveSplit`).
     """
 
     bounded: ClassVar[bool] = False
     replayable: ClassVar[bool] = False
     in_order: ClassVar[bool] = False
+    since_1970: ClassVar[bool] = False
     pausable: ClassVar[bool] = True
     idle_after_ms: ClassVar[int] = 1_000
 

@@ -14,6 +14,7 @@ from geartrain.schema import ColumnBatch
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.spark.checkpoint import open_checkpoint
 from geartrain_cloud.spark.compile import compile_queries
+from geartrain_cloud.spark.status import is_flushed
 from geartrain_cloud.spark.streams import LogInput, RunningQuery, dropped_rows
 from tests.spark.case_log import Logged
 from tests.spark.log_writer import LogWriter
@@ -109,6 +110,9 @@ class SparkRun:
             self.store.positions(one.query.name).get(channel, 0) >= newest.get(channel, 0)
             for one in running
             for channel in one.query.channels
+        ) and all(
+            is_flushed(LogReader(self.log.folder), one.query, self.store.positions(one.query.name))
+            for one in running
         )
 
     @staticmethod

@@ -202,4 +202,5 @@ def test_two_keys_over_one_stream_share_the_query() -> None:
 
 
 def test_every_kind_of_step_has_its_engine() -> None:
-    assert (engine("map", stateful=False), engine("process", stateful=True)) == ("chain", "embedded")
+    plan = make_plan(sums_flow().graph(), "cloud")
+    assert [engine(plan, plan.graph[s]) for s in ("positive", "adding")] == ["chain", "embedded"]

@@ -152,7 +152,7 @@ def _step(plan: Plan, step: Step, stage: int | None, why: str, costs: Costs | No
         "fields": [] if schema is None else _fields(schema),
         "tier": "edge" if on_edge else "cloud",
         "stage": None if on_edge else stage,
-        "engine": None if on_edge else engine(operator.kind, stateful=operator.stateful),
+        "engine": None if on_edge else engine(plan, step),
         "reason": why,
     }
     if costs is not None and step.id in costs.steps:

@@ -145,6 +145,15 @@ class Chains:
         found += self._router.drain(self._fragment)
         return found
 
+    def refuse(self, channel: str, step: str, table: pa.Table, reason: str) -> list[Routed]:
+        """What becomes of log rows that `step` cannot take: dead letters, or what they were overtaken by."""
+        rows, found = self._columns(channel, table)
+        batch = decoded(self._codecs[channel], rows, channel, self._fragment.reject)
+        for row, value in enumerate(batch.values):
+            letter = DeadLetter(step, batch.origin(row), batch.times[row], reason, raw_form(value))
+            self._fragment.reject(letter)
+        return [*found, *self._router.drain(self._fragment)]
+
     def finish(self) -> list[Routed]:
         """Stop the steps, which one task of the micro-batch has told of its clock before; what they say to
         that.
@@ -159,15 +168,19 @@ class Chains:
         self._fragment.close()
         return found
 
-    def _columns(self, channel: str, table: pa.Table) -> tuple[ColumnBatch, list[Routed]]:
-        """The rows that the clock had not passed when they came, and the others for a table of their own."""
-        layout, schema = self._layouts[channel], self._codecs[channel].schema
+    def check(self, channel: str, table: pa.Table) -> None:
+        """Raises `LedgerError` for rows that are not of the flow."""
+        layout = self._layouts[channel]
         if table.schema.names != layout.names or table.schema.types != layout.types:
             raise LedgerError(
                 f"channel {channel!r}: the log holds {_columns(table.schema)}, but this flow reads "
                 f"{_columns(layout)}: run the flow that the devices run, or begin with a new log"
             )
-        rows = from_table(schema, table)
+
+    def _columns(self, channel: str, table: pa.Table) -> tuple[ColumnBatch, list[Routed]]:
+        """The rows that the clock had not passed when they came, and the others for a table of their own."""
+        self.check(channel, table)
+        rows = from_table(self._codecs[channel].schema, table)
         if channel not in self._timely or not pc.any(table.column("_overtaken")).as_py():
             return rows, []
         return self._on_time(channel, rows, [bool(flag) for flag in table.column("_overtaken").to_pylist()])

@@ -8,29 +8,31 @@ it runs in both.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from geartrain.graph import DEAD_LETTERS, LATE, Graph
+from geartrain.graph import DEAD_LETTERS, LATE, Graph, Step
 from geartrain.placement import Plan
+from geartrain_cloud.spark.native_table import fits_window, steps_below
 from geartrain_cloud.spark.stages import Stage, make_stages, stage_numbers
 
 STATELESS, KEYED = "stateless", "keyed"
 
-ENGINES: Mapping[str, str] = {}
-"""By kind of operator, the engine of its steps where it is not the usual one: `native`, a plan of Spark's
-own.
+NATIVE: Mapping[str, Callable[[Plan, Step], bool]] = {"window_aggregate": fits_window}
+"""By kind of operator, which of its steps are native: a plan of Spark's own, in a query by itself.
 
-The usual ones are `chain` for a step without state (one fused loop over packed rows) and `embedded` for a
-step with state (the runtime of the devices behind a shuffle). No kind has a native plan: docs/decisions/0008
-says why, and what one would have to prove.
+Without an entry, a step without state is in a `chain` (one fused loop over packed rows), and a step with
+state is embedded (the runtime of the devices behind a shuffle). docs/decisions/0008 says what is not here,
+and why.
 """
 
 
-def engine(kind: str, *, stateful: bool) -> str:
-    """What runs the steps of an operator in the cloud: `native`, `embedded` or `chain`."""
-    return ENGINES.get(kind, "embedded" if stateful else "chain")
+def engine(plan: Plan, step: Step) -> str:
+    """What runs a step in the cloud: `native`, `embedded` or `chain`."""
+    if _fits(plan, step, NATIVE):
+        return "native"
+    return "embedded" if step.operator.stateful else "chain"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,8 @@ class Query:
 
     channels: what it reads, and the Python type of each one's records; direct: sinks that take a channel as
     it is; stages: its steps; owned: steps whose dead letters it hands out, and channels whose unreadable rows
-    it reports; sinks: where its rows go, system sinks and the streams that go down to devices included.
+    it reports; sinks: where its rows go, system sinks and the streams that go down to devices included;
+    native: the step that is a plan of Spark's own, empty for none; `stages` then has the steps below it.
     """
 
     name: str
@@ -49,6 +52,7 @@ class Query:
     stages: tuple[Stage, ...]
     owned: frozenset[str]
     sinks: tuple[str, ...]
+    native: str = ""
 
     @property
     def prefix(self) -> frozenset[str]:
@@ -61,10 +65,49 @@ class Query:
         return frozenset().union(*(stage.steps for stage in self.stages[1:]))
 
 
-def compile_queries(plan: Plan) -> tuple[Query, ...]:
+def compile_queries(
+    plan: Plan, table: Mapping[str, Callable[[Plan, Step], bool]] = NATIVE
+) -> tuple[Query, ...]:
     """The queries of a plan; raises `PlacementError` for a graph that cannot run in the cloud."""
-    graph, cloud = plan.graph, frozenset(plan.cloud)
-    numbers = stage_numbers(graph, cloud)
+    graph = plan.graph
+    numbers = stage_numbers(graph, frozenset(plan.cloud))
+    native = [s.id for s in graph.steps if s.id in plan.cloud and _fits(plan, s, table)]
+    apart = steps_below(plan, native) | set(native)
+    # A step that only native plans read is theirs: the key of their windows.
+    apart |= {
+        s.id
+        for s in graph.steps
+        if s.id in plan.cloud and graph.consumers(s.id) and all(c.id in apart for c in graph.consumers(s.id))
+    }
+    common = _common_queries(plan, frozenset(plan.cloud) - apart, numbers)
+    taken = frozenset().union(*(query.owned for query in common))
+    queries = list(common)
+    for step in native:
+        queries.append(_native_query(plan, step, taken))
+        taken |= queries[-1].owned
+    return tuple(queries)
+
+
+def _fits(plan: Plan, step: Step, table: Mapping[str, Callable[[Plan, Step], bool]]) -> bool:
+    fits = table.get(step.operator.kind)
+    return fits is not None and fits(plan, step)
+
+
+def _native_query(plan: Plan, step: str, taken: frozenset[str]) -> Query:
+    graph = plan.graph
+    key = graph[step].inputs[0].step
+    channel = plan.channel(graph[key].inputs[0].step)
+    below = steps_below(plan, [step])
+    sinks = tuple(s.id for s in graph.sinks() if s.id in below)
+    owned = (below | {step, key, channel.id}) - taken
+    channels, stages = {channel.id: channel.kind}, (Stage(0, graph, below),)
+    names = (*sinks, DEAD_LETTERS, LATE)
+    return Query(f"native_{step}", graph, channels, {channel.id: ()}, stages, owned, names, step)
+
+
+def _common_queries(plan: Plan, cloud: frozenset[str], numbers: Mapping[str, int]) -> tuple[Query, ...]:
+    """Those of the steps that are not native."""
+    graph = plan.graph
     # A step whose output nobody reads runs as well: on a device it would, and its dead letters count.
     deals = [channel.id for channel in plan.down]
     ends = [s.id for s in graph.steps if s.id in cloud and (s.id in deals or not graph.consumers(s.id))]

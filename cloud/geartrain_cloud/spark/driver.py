@@ -38,7 +38,7 @@ from geartrain_cloud.spark.errors import BreakerError, QueryError
 from geartrain_cloud.spark.lock import StateLock
 from geartrain_cloud.spark.session import LOG_FILE, open_session
 from geartrain_cloud.spark.shards import SHARDS
-from geartrain_cloud.spark.status import StatusFile, describe, query_clock
+from geartrain_cloud.spark.status import StatusFile, describe, is_flushed, query_clock
 from geartrain_cloud.spark.streams import LogInput, RunningQuery, root_cause
 
 EXIT_OK = 0
@@ -209,7 +209,7 @@ class Driver:
             held = tables.positions(query.name)
             if any(held.get(key, 0) < newest.get(key, 1) for key in self._log.keys(query.channels)):
                 return False
-            if query_clock(self._log, query, held) < END_OF_TIME:
+            if query_clock(self._log, query, held) < END_OF_TIME or not is_flushed(self._log, query, held):
                 return False
         return True
 

@@ -24,6 +24,7 @@ from geartrain_cloud.sinks.store import Tables
 from geartrain_cloud.spark.breaker import Breaker
 from geartrain_cloud.spark.checkpoint import Checkpoint
 from geartrain_cloud.spark.pack import unpack
+from geartrain_cloud.spark.source import FLUSHED
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ class MicroBatchWriter:
     def _rows_read(self, held: Mapping[str, int], positions: Mapping[str, int]) -> Counter[str]:
         """Rows of the log between two positions, by channel."""
         read: Counter[str] = Counter()
-        for key, position in positions.items():
+        for key, position in _of_log(positions).items():
             entries = self._log.entries(self._flow, key, held.get(key, 0), position)
             read[split_key(key)[0]] += sum(entry.count for entry in entries)
         return read
@@ -94,4 +95,8 @@ class MicroBatchWriter:
 
     def release(self, batch_id: int) -> None:
         """Let the log go up to the end of micro-batch `batch_id`, which Spark has committed."""
-        self._registration.commit(self._checkpoint.positions(batch_id))
+        self._registration.commit(_of_log(self._checkpoint.positions(batch_id)))
+
+
+def _of_log(positions: Mapping[str, int]) -> dict[str, int]:
+    return {key: position for key, position in positions.items() if key != FLUSHED}

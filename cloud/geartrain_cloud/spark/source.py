@@ -25,6 +25,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from geartrain.errors import LedgerError
+from geartrain.event_time import START_OF_TIME
 from geartrain.ports import Entry, position_key, split_key
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.spark.pack import table_to_ipc
@@ -37,6 +38,12 @@ the micro-batch ends, microseconds.
 
 The first row of a micro-batch is its heartbeat: it has no channel and no rows, and brings the clock where
 nothing else came.
+"""
+
+FLUSHED = ""
+"""Beside the keys, in the offsets of a query with a native plan: the clock where the micro-batch begins, up
+to which Spark's watermark has come. So a last micro-batch without rows follows one that moved the clock, and
+is asked for again after a restart.
 """
 
 PACK_ROWS = 8_192
@@ -53,7 +60,8 @@ _ARROW_SCHEMA = pa.schema(_FIELDS)
 
 @dataclass
 class Span(InputPartition):
-    """Entries (after, upto] of each key, read by one task; the first span of a micro-batch has the heartbeat.
+    """Entries (after, upto] of each key, read by one task; the first span of a micro-batch has the heartbeat,
+    unless it has no entries (see `FLUSHED`).
 
     parts: (key, after, upto, base): base is what is added to a position for the number of entries of the
     channel that come before it, in the order of micro-batches and, within one, of partitions.
@@ -68,7 +76,7 @@ class LogSource(DataSource):
     """`spark.readStream.format("geartrain_log")`.
 
     Options: log (folder), flow, channels (JSON list), rows_max (rows of each channel in one micro-batch; an
-    entry is never divided), readers (tasks that read a large micro-batch).
+    entry is never divided), readers (tasks that read a large micro-batch), flush (`true` for a native plan).
     """
 
     @classmethod
@@ -93,11 +101,13 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._flow: str = options["flow"]
         self._keys = self._log.keys(json.loads(options["channels"]))
         self._rows_max, self._readers = int(options["rows_max"]), int(options["readers"])
+        self._flush = options.get("flush") == "true"
         self._target: dict[str, int] | None = None
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
         """Before the first entry of every channel."""
-        return dict.fromkeys(self._keys, 0)
+        first = dict.fromkeys(self._keys, 0)
+        return first | {FLUSHED: START_OF_TIME} if self._flush else first
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """At most `rows_max` rows of each channel."""
@@ -120,7 +130,12 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             elif not isinstance(limit, ReadAllAvailable):
                 raise LedgerError(f"the log cannot be read by {type(limit).__name__}: use rows_max")
             end[key] = last
+        if self._flush:
+            end[FLUSHED] = self._clock(start)
         return end
+
+    def _clock(self, positions: Mapping[str, int]) -> int:
+        return min(self._log.clock(self._flow, key, positions[key]) for key in self._keys)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Take the log's present end as the end of the query."""
@@ -128,7 +143,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         """One span for a small micro-batch, up to `readers` of about equal rows for a large one."""
-        clock = min(self._log.clock(self._flow, key, end[key]) for key in self._keys)
+        clock, moved = self._clock(end), any(start[key] < end[key] for key in self._keys)
         bases, entries = _bases(self._keys, start, end), list[Entry]()
         for key in self._keys:
             entries += self._log.entries(self._flow, key, start[key], end[key])
@@ -142,7 +157,8 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             part, key = parts[reader], position_key(entry.channel, entry.partition)
             after = part.pop()[1] if part and part[-1][0] == key else entry.number - 1
             part.append((key, after, entry.number, bases[key]))
-        return [Span(tuple(part), clock, heartbeat=number == 0) for number, part in enumerate(parts)]
+        spans = enumerate(parts)
+        return [Span(tuple(part), clock, heartbeat=moved and number == 0) for number, part in spans]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The packed rows of a span; raises `LedgerError` where they cannot all be read."""

@@ -18,6 +18,7 @@ from geartrain_cloud.files import write_private
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.sinks.store import Tables
 from geartrain_cloud.spark.compile import Query
+from geartrain_cloud.spark.source import FLUSHED
 from geartrain_cloud.spark.streams import RunningQuery
 
 INTERVAL_S = 0.5
@@ -99,3 +100,10 @@ def query_clock(log: LogReader, query: Query, positions: dict[str, int]) -> int:
     """The clock of a query that has come to `positions`: the least of its channels', microseconds."""
     keys = log.keys(query.channels)
     return min(log.clock(query.graph.name, key, positions.get(key, 0)) for key in keys)
+
+
+def is_flushed(log: LogReader, query: Query, positions: dict[str, int]) -> bool:
+    """Whether nothing waits in Spark that the clock of a query has passed."""
+    if not query.native:
+        return True
+    return positions.get(FLUSHED, START_OF_TIME) >= query_clock(log, query, positions)

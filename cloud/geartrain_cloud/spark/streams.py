@@ -26,6 +26,7 @@ from geartrain_cloud.spark.compile import Query
 from geartrain_cloud.spark.embedded import EmbeddedFragment
 from geartrain_cloud.spark.errors import BreakerError, QueryError
 from geartrain_cloud.spark.micro_batch import MicroBatchWriter
+from geartrain_cloud.spark.native import native_frame
 from geartrain_cloud.spark.rows import ROUTED_ROWS, SINK_ROWS
 from geartrain_cloud.spark.shards import shard_labels
 from geartrain_cloud.spark.source import SOURCE_NAME
@@ -57,8 +58,11 @@ def query_frame(session: SparkSession, query: Query, log: LogInput, shards: int)
         .option("channels", json.dumps(sorted(query.channels)))
         .option("rows_max", log.rows_max)
         .option("readers", partitions)
+        .option("flush", str(bool(query.native)).lower())
         .load()
     )
+    if query.native:
+        return native_frame(source, query)
     if len(query.stages) == 1:
         return source.mapInArrow(stateless_rows(query), SINK_ROWS)
     labels = shard_labels(shards, partitions)
@@ -114,7 +118,7 @@ class RunningQuery:
             if isinstance(self.writer.failure, BreakerError):
                 raise self.writer.failure
             raise QueryError(f"query {self.query.name!r} stopped: {why}") from self.writer.failure
-        if len(self.query.stages) > 1:
+        if len(self.query.stages) > 1 or self.query.native:
             self._watch()
 
     def _watch(self) -> None:

@@ -24,7 +24,7 @@ from geartrain.windows import TIME_US_MAX, Early, EveryRecords, EveryTime, Sessi
 
 A = TypeVar("A")
 
-_TOO_FAR = "its event time is more than 73,000 years from 1970, where no window can be told"
+TOO_FAR = "its event time is more than 73,000 years from 1970, where no window can be told"
 
 
 class OpenWindow(msgspec.Struct, Generic[A], array_like=True):
@@ -117,12 +117,20 @@ class Windowing:
         cells.save()
         return self._finished(results)
 
+    def give(self, windows: Iterable[tuple[bytes, int, int, Any]]) -> Batch:
+        """The results of windows that were added up elsewhere: encoded key, start, end, and what is held."""
+        results = Results()
+        for key, start, end, held in windows:
+            window = OpenWindow(start, end, held)
+            self._emit(results, key, window, window.fires_at() - 1)
+        return self._finished(results)
+
     def _in_reach(self, batch: Batch) -> Batch:
         """The records whose windows have times of 64 bits; the others are dead letters."""
         times = batch.times
         if not times or (min(times) >= -TIME_US_MAX and max(times) <= TIME_US_MAX):
             return batch
-        far = {row: _TOO_FAR for row, time in enumerate(times) if not -TIME_US_MAX <= time <= TIME_US_MAX}
+        far = {row: TOO_FAR for row, time in enumerate(times) if not -TIME_US_MAX <= time <= TIME_US_MAX}
         return batch.take(without(self._services, batch, far))
 
     def _one_by_one(self, batch: Batch, read: Any) -> Results:

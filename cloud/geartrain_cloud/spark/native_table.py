@@ -1,0 +1,109 @@
+"""Which steps may run as plans of Spark's own: where these give the same bits as the runtime of the devices.
+
+Read by `compile.py` before anything runs. Guarantees: a step that is found to fit gives the same records,
+event times, origins and dead letters either way; docs/decisions/0008 says what does not fit, and why.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Iterable
+
+from geartrain.aggregates.count import Count, CountAll
+from geartrain.aggregates.maximum import Maximum
+from geartrain.aggregates.mergeable import AggregateSpec
+from geartrain.aggregates.minimum import Minimum
+from geartrain.aggregates.total import Total
+from geartrain.graph import Step
+from geartrain.operators.key_by import KeyBy
+from geartrain.operators.source import SourceOperator
+from geartrain.operators.window_aggregate import WindowAggregate
+from geartrain.placement import Plan
+from geartrain.schema import Field, FieldType, derive
+from geartrain.windows import Sliding, Tumbling
+
+_PLAIN = {FieldType.BOOL, FieldType.INT64, FieldType.FLOAT64, FieldType.STR, FieldType.BYTES}
+"""Fields of which every value in the log makes a record; a datetime may be too far away to be one."""
+_KEYS = {FieldType.BOOL, FieldType.INT64, FieldType.STR}
+_WHOLE = {FieldType.BOOL, FieldType.INT64}
+_RANKED = _WHOLE | {FieldType.STR}
+_TAKES: dict[type, set[FieldType]] = {
+    CountAll: _PLAIN,
+    Count: _PLAIN,
+    Total: _WHOLE,
+    Minimum: _RANKED,
+    Maximum: _RANKED,
+}
+"""By aggregate, the fields of which Spark's own gives the same: never a float, whose sums must be exact."""
+
+_OVERLAP_MAX = 64
+"""Windows that a record may lie in: as many rows of it reach Spark."""
+
+
+def fits_window(plan: Plan, step: Step) -> bool:
+    """Whether a windowed aggregate is one of whole numbers and texts, by a field, straight from a channel of
+    plain records born since 1970, and nothing below it keeps state.
+    """
+    graph, operator, key = plan.graph, step.operator, plan.graph[step.inputs[0].step]
+    if not isinstance(operator, WindowAggregate) or operator.early is not None:
+        return False
+    if not isinstance(key.operator, KeyBy) or key.operator.field is None or key.id not in plan.cloud:
+        return False
+    channel = key.inputs[0].step
+    if channel in plan.cloud or not _since_1970(plan, channel):
+        return False
+    fields = _plain_fields(graph[channel].out)
+    keyed = fields.get(key.operator.field)
+    if keyed is None or keyed.optional or keyed.type not in _KEYS:
+        return False
+    whole = all(_takes(spec, fields) for spec in operator.fields.values())
+    return whole and _overlaps_little(operator.window) and _ends_plainly(plan, step)
+
+
+def _plain_fields(kind: object) -> dict[str, Field]:
+    """The fields of a record by name; none where one of them is not plain."""
+    schema = derive(kind)
+    plain = not schema.scalar and all(f.type in _PLAIN and not f.logical for f in schema.fields)
+    return {field.name: field for field in schema.fields} if plain else {}
+
+
+def _takes(spec: AggregateSpec, fields: typing.Mapping[str, Field]) -> bool:
+    types = _TAKES.get(type(spec.mergeable))
+    selector = spec.selector
+    if types is None or selector.function is not None or spec.give is not None:
+        return False
+    if selector.field is None:
+        return type(spec.mergeable) is CountAll
+    return fields[selector.field].type in types
+
+
+def _overlaps_little(window: object) -> bool:
+    if isinstance(window, Sliding):
+        return -(-window.size_us // window.every_us) <= _OVERLAP_MAX
+    return isinstance(window, Tumbling)
+
+
+def _since_1970(plan: Plan, channel: str) -> bool:
+    """Whether every source above a channel says that its event times are of 1970 and later."""
+    operators = [plan.graph[s].operator for s in plan.graph.ancestors(channel)]
+    sources = [o.source for o in operators if isinstance(o, SourceOperator)]
+    return bool(sources) and all(source.since_1970 for source in sources)
+
+
+def _ends_plainly(plan: Plan, step: Step) -> bool:
+    below = steps_below(plan, [step.id])
+    graph = plan.graph
+    alone = all(i.step in below or i.step == step.id for s in below for i in graph[s].inputs)
+    plain = all(not graph[s].operator.stateful and graph[s].operator.replayable for s in below)
+    return alone and plain and not below & {channel.id for channel in plan.down}
+
+
+def steps_below(plan: Plan, steps: Iterable[str]) -> frozenset[str]:
+    """All that reads `steps`, or reads what does."""
+    found: set[str] = set()
+    fresh = list(steps)
+    while fresh:
+        readers = [s.id for s in plan.graph.consumers(fresh.pop()) if s.id not in found]
+        found.update(readers)
+        fresh += readers
+    return frozenset(found)
