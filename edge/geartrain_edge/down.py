@@ -38,9 +38,10 @@ class Down:
         """`state`: what the spool holds; raises `ConfigError`."""
         device, limits = settings.device, settings.limits
         self._rows_max, self._fragment, self._clock = settings.records_max, fragment, clock
-        self.receiver = (
-            Receiver(plan, device, state.get(PLACE), limits, counters, clock) if plan.down else None
-        )
+        self.receiver: Receiver | None = None
+        if plan.down:
+            silence_ms = settings.uplink.silence_ms
+            self.receiver = Receiver(plan, device, state.get(PLACE), limits, counters, clock, silence_ms)
         self._deliveries = Deliveries(plan, device, state, limits, counters, clock, files)
         self._deliveries.reject = fragment.reject
         self._held = Output()

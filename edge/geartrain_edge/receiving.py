@@ -88,10 +88,14 @@ class Receiver:
         limits: Limits,
         counters: Counters,
         clock: Clock,
+        silence_ms: int = 120_000,
     ) -> None:
-        """`stored`: what a former life kept under `PLACE`."""
+        """`stored`: what a former life kept under `PLACE`; silence_ms: after so long without a publish the
+        topic is subscribed to again.
+        """
         self._device, self._flow = device, plan.graph.name
         self._limits, self._counters, self._clock = limits, counters, clock
+        self._silence_s, self._heard = silence_ms / 1_000, 0
         self._codecs = {channel.id: RowCodec(channel.kind) for channel in plan.down}
         self.topic = flow_down_topic(device, self._flow)
         self._answer_topic = downack_topic(device, self._flow)
@@ -119,6 +123,7 @@ class Receiver:
     def hear(self, payload: bytes) -> None:
         """Take one publish on the `down` topic, whatever it is."""
         self._counters.add("down_received")
+        self._heard += 1
         try:
             envelope = decode_envelope(payload, self._limits)
             header = decode_header(envelope.header, self._limits)
@@ -316,6 +321,23 @@ class Receiver:
         if not self._durable.epoch:
             self._answer(Nack(self._flow, bytes(EPOCH_BYTES), 1, NackReason.GAP, 0))
         self._say_where()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._answer_all(connection))
+            group.create_task(self._listen_again(connection))
+
+    async def _listen_again(self, connection: Connection) -> None:
+        """Subscribe again after a long silence: a broker may forget what it was asked for, and nothing else
+        would show that here, where nobody knows whether there is something to come.
+        """
+        while True:
+            heard = self._heard
+            await self._clock.sleep(self._silence_s)
+            if self._heard == heard:
+                await connection.subscribe(self.topic)
+                self._counters.add("down_subscribed_again")
+                self._say_where()
+
+    async def _answer_all(self, connection: Connection) -> None:
         while True:
             await self._speaks.wait()
             self._speaks.clear()

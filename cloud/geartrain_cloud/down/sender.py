@@ -34,7 +34,8 @@ class SenderSettings:
 
     window, window_bytes: of one device, batches without an ack; resend_ms: after so long without an answer a
     device is asked again where it stands, doubling up to resend_ms_max; poll_ms: how often the outbox is
-    looked into; backoff_ms_max: the longest pause before connecting again; digest_retries_max: times that a
+    looked into; backoff_ms_max: the longest pause before connecting again; silence_ms: after so long without
+    an answer of anybody it subscribes again; digest_retries_max: times that a
     device may refuse the digest of one batch before a new epoch begins.
     """
 
@@ -44,6 +45,7 @@ class SenderSettings:
     resend_ms_max: int = 30_000
     poll_ms: int = 50
     backoff_ms_max: int = 10_000
+    silence_ms: int = 30_000
     digest_retries_max: int = 3
 
 
@@ -97,7 +99,7 @@ class Sender:
         self._stopping = asyncio.Event()
         self.counters: dict[str, int] = dict(totals or {})
         self._counted = dict(self.counters)
-        self.connected = False
+        self.connected, self._heard = False, 0
 
     def stop(self) -> None:
         """End; what is not acked stays in the outbox."""
@@ -186,6 +188,16 @@ class Sender:
                 group.create_task(self._send(connection))
                 group.create_task(self._receive(connection))
                 group.create_task(self._watch())
+                group.create_task(self._listen_again(connection))
+
+    async def _listen_again(self, connection: Connection) -> None:
+        """Subscribe again after a long silence: a broker may forget what it was asked for."""
+        while True:
+            heard = self._heard
+            await self._clock.sleep(self._settings.silence_ms / 1_000)
+            if self._heard == heard:
+                await connection.subscribe(downack_filter(self._flow))
+                self._count("subscribed_again")
 
     async def _send(self, connection: Connection) -> None:
         while True:
@@ -260,6 +272,7 @@ class Sender:
 
     async def _receive(self, connection: Connection) -> None:
         async for incoming in connection.incoming():
+            self._heard += 1
             found = self._decoded(incoming)
             if found is not None:
                 async with self._lock:
