@@ -35,7 +35,7 @@ def run(folder: Path, suite: str, ci: bool, programs: tuple[str, ...] = ()) -> t
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:asyncio", "-p", "no:cacheprovider", "-q"],
         cwd=folder,
-        env={"PATH": str(path)} | ({"CI": "true"} if ci else {}),
+        env={"PATH": str(path), "PYTHONPATH": str(ROOT)} | ({"CI": "true"} if ci else {}),
         capture_output=True,
         text=True,
         timeout=120,
