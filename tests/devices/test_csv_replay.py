@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 from geartrain.errors import SourceError
 from geartrain.event_time import parse_time
+from geartrain_devices.csv_replay import CsvReplay
 from tests.devices.prices import Anything, Everything, Price, Prices, open_split, replay, write
 
 HEADER = "symbol,date,price\n"
@@ -243,3 +245,61 @@ def test_speed_holds_rows_back_until_they_are_due(tmp_path: Path) -> None:
         return seen
 
     assert asyncio.run(steps()) == [(1, 1, False), (0, 0, False), (1, 0, False), (0, 0, False), (1, 0, True)]
+
+
+class Derived(CsvReplay[Price]):
+    """Times are days since 2020; the symbol is what stands before the dash of a column `code`."""
+
+    time_column: str = "day"
+    partition_column: str = "symbol"
+
+    def moment(self, text: str) -> int:
+        if not text.isdigit():
+            raise ValueError(f"{text!r} is no day")
+        return parse_time("2020-01-01") + int(text) * 86_400_000_000
+
+    def derived(self, column: str) -> tuple[str, Callable[[str], str]] | None:
+        return ("code", self.symbol_of) if column == "symbol" else None
+
+    @staticmethod
+    def symbol_of(code: str) -> str:
+        symbol, dash, _ = code.partition("-")
+        if not dash:
+            raise ValueError(f"{code!r} has no dash")
+        return symbol
+
+
+DERIVED = "day,code,price\n3,A-x,1\n1,B-y,2\nsoon,A-z,3\n2,A,4\n0,A-,5\n"
+
+
+def test_times_may_have_another_form_and_a_column_may_follow_from_another(tmp_path: Path) -> None:
+    path = write(tmp_path / "p.csv", DERIVED.encode())
+    got = replay(open_split(Derived(path=path)))
+    assert [(value.symbol, value.price) for value in got.values] == [("A", 5), ("B", 2), ("A", 1)]
+    assert got.times == [parse_time(f"2020-01-0{day}") for day in (1, 2, 4)]
+    assert [reject.reason for reject in got.rejects] == [
+        "p.csv, line 4: column day: 'soon' is no day",
+        "p.csv, line 5: column symbol: 'A' has no dash",
+    ]
+    mine = replay(open_split(Derived(path=path, select=["A"])))
+    assert [value.price for value in mine.values] == [5, 1]
+    assert len(mine.rejects) == 1
+    rest = replay(open_split(Derived(path=path, select=["B"], others=True)))
+    assert ([value.price for value in rest.values], len(rest.rejects)) == ([2], 1)
+
+
+def test_a_column_of_that_name_comes_before_what_it_follows_from(tmp_path: Path) -> None:
+    path = write(tmp_path / "p.csv", b"symbol,day,code,price\nZ,1,A-x,1\n")
+    assert [value.symbol for value in replay(open_split(Derived(path=path))).values] == ["Z"]
+    with pytest.raises(SourceError, match=r"p\.csv has no column 'code'"):
+        open_split(Derived(path=write(tmp_path / "p.csv", b"day,price\n1,1\n")))
+
+
+def test_a_survey_shows_partition_and_time_of_every_row(tmp_path: Path) -> None:
+    source = Derived(path=write(tmp_path / "p.csv", DERIVED.encode()), select=["B"])
+    days = [
+        None if us is None else (us - parse_time("2020-01-01")) // 86_400_000_000
+        for _, us in source.survey(Price)
+    ]
+    assert [part for part, _ in source.survey(Price)] == ["A", "B", "A", "", "A"]
+    assert days == [3, 1, None, None, 0]
