@@ -4,6 +4,22 @@ behind it.
 The planner puts it, in the cloud, before a step that is pinned to devices by `.at("edge", device=...)`: its
 output is a down channel. It changes nothing of a record, so that a run in one process, where there is only
 one place, gives the same.
+
+>>> from geartrain import Flow, JsonLinesFile, Record, by_key
+>>> from geartrain.testing import TestingSource, run_flow
+>>> class Level(Record):
+...     tank: str
+...     metres: float
+>>> flow = Flow("tanks")
+>>> items = [(1, Level("tank-1", 7.5)), (2, Level("tank-2", 3.0)), (3, Level("no tank", 9.0))]
+>>> levels = flow.source("levels", TestingSource(items=items), out=Level)
+>>> high = levels.filter(lambda level: level.metres > 5, name="high").at("cloud")
+>>> high.key_by("tank").log("seen").at("edge", device=by_key).sink("valve", JsonLinesFile("valve"))
+>>> found = run_flow(flow)
+>>> found.tables["valve"]
+[(1, Level(tank='tank-1', metres=7.5))]
+>>> found.dead_letters[0].step
+'seen_down'
 """
 
 from __future__ import annotations
