@@ -106,4 +106,5 @@ def ingest_config(seed: int, flow: str, channels: Sequence[str], devices: Sequen
         merge_grace_s=random.choice((0.5, 60.0)),
         nack_interval_ms=random.choice((10, 100)),
         status_interval_ms=5_000,
+        resubscribe_ms=10_000,
     )

@@ -38,7 +38,8 @@ class SimConnection:
         self._process.point("net.subscribe", topic_filter)
         await self._process.pause(self._random, self._broker.faults)
         self._session.check()
-        self._session.filters.append(topic_filter)
+        if topic_filter not in self._session.filters:
+            self._session.filters.append(topic_filter)
 
     def incoming(self) -> AsyncIterator[Incoming]:
         """Received publishes, until `NetError`."""

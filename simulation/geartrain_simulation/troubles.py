@@ -170,8 +170,6 @@ def _meetings(random: Random, node: str) -> list[Fault]:
     faults = []
     for _ in range(random.choice((0, 0, 1, 2, 3))):
         kind = random.choice(TIMED)
-        if node in (INGEST, SECOND) and kind == "forget":
-            continue  # a broker that forgets a client breaks its connection; agents bear more
         faults.append(_timed(random, Fault(kind, node), random.choice((1.0, 2.0, 5.0))))
     return faults
 

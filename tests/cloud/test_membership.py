@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,6 +16,7 @@ from geartrain.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.ports import EntryKind
 from geartrain_cloud.cli.devices import describe_devices
 from geartrain_cloud.ingest.config import FlowConfig, IngestConfig
+from geartrain_cloud.ingest.counters import Counter
 from geartrain_cloud.ingest.lineage import WaitingBudget
 from geartrain_cloud.ingest.recovery import recover
 from geartrain_cloud.log.disk import OsDisk
@@ -210,3 +211,24 @@ async def check_recovered(folder: Path, config: IngestConfig, model: Model) -> N
 def clock(folder: Path) -> int:
     reader = LogReader(folder)
     return reader.clock(FLOW, "quotes", reader.positions(FLOW)["quotes"])
+
+
+def test_while_nothing_comes_from_anybody_ingest_subscribes_again_and_then_counts_the_silence(
+    tmp_path: Path,
+) -> None:
+    """The broker may have forgotten what ingest had subscribed to: until then no device was silent."""
+
+    async def run() -> float:
+        config = replace(live_config(tmp_path, join_timeout_s=0.5), resubscribe_ms=400)
+        async with running(config) as world:
+            began_s = asyncio.get_running_loop().time()
+            (first,) = world.net.filters
+            await until_excluded(world, 2)
+            took_s = asyncio.get_running_loop().time() - began_s
+            await world.counted(Counter.SUBSCRIPTIONS_RENEWED, 2)
+            assert set(world.net.filters) == {first}
+            assert len(world.net.filters) >= 3
+            assert world.net.connections == 1
+            return took_s
+
+    assert asyncio.run(run()) > 0.8  # the first renewal, and the time to join from there on

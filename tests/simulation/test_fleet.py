@@ -112,6 +112,13 @@ def test_of_two_agents_on_one_spool_one_goes_on_and_delivers_all() -> None:
     assert epochs > 2 * 6
 
 
+def test_an_ingest_whose_subscription_is_forgotten_hears_of_its_devices_again() -> None:
+    devices = [Device("device-1", records=24), Device("device-2", records=16)]
+    outcome = Fleet(2, devices=devices, faults=[Fault("forget", "ingest", at_s=3.0)]).run()
+    assert outcome.counters["subscriptions_renewed"] > 0
+    assert outcome.counters.get("connections_lost", 0) == 0
+
+
 def test_two_ingests_share_a_log_and_each_follows_the_clock_of_the_other() -> None:
     devices = [Device(f"device-{number}", records=16) for number in range(1, 5)]
     power = Fault("power loss", "ingest-b", at_s=4.0)

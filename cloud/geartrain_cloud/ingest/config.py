@@ -68,7 +68,8 @@ class IngestConfig:
     once, and beyond which nothing more is taken until they are; waiting_batches_max (of one epoch),
     waiting_bytes_max (of all together): what waits beyond gaps; quarantine_batches_max, quarantine_bytes_max:
     what the quarantine holds; nack_interval_ms: how long the same NACK is not repeated; backoff_ms_max: the
-    longest pause before connecting again; status_interval_ms: how often status.json is written, at most.
+    longest pause before connecting again; resubscribe_ms: after how long a silence of the whole fleet ingest
+    subscribes again; status_interval_ms: how often status.json is written, at most.
     """
 
     flows: Mapping[str, FlowConfig]
@@ -89,6 +90,7 @@ class IngestConfig:
     quarantine_bytes_max: int = 64 << 20
     nack_interval_ms: int = 100
     backoff_ms_max: int = 10_000
+    resubscribe_ms: int = 30_000
     status_interval_ms: int = 500
 
     @property

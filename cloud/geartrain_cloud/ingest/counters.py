@@ -115,6 +115,8 @@ class Counter(StrEnum):
     """NACKs not sent because the same one had just been."""
     CONNECTIONS_LOST = "connections_lost"
     """Times that the broker could not be reached or the connection broke."""
+    SUBSCRIPTIONS_RENEWED = "subscriptions_renewed"
+    """Times that ingest subscribed again because nothing had come for long."""
 
 
 ROWS_PREFIX = "rows:"

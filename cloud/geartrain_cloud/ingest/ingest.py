@@ -13,7 +13,7 @@ from collections.abc import Coroutine, Iterator, Mapping
 from dataclasses import replace
 
 from geartrain.errors import DiskError, GeartrainError, LedgerError, NetError
-from geartrain.ports import Clock, Disk, LedgerStore, Net, Randomness, StoredSegment
+from geartrain.ports import Clock, Connection, Disk, LedgerStore, Net, Randomness, StoredSegment
 from geartrain.ports.buggify import buggify
 from geartrain.wire.topics import up_filter
 from geartrain_cloud.ingest.advance import INTERVAL_S, Advance
@@ -72,6 +72,7 @@ class Ingest:
         self._space = asyncio.Event()
         self._space.set()
         self._is_connected = False
+        self._arrivals = 0
         self._core: _Core | None = None
 
     def stop(self) -> None:
@@ -158,13 +159,34 @@ class Ingest:
             _LOG.info("connected to the broker")
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(core.outbox.send_forever(connection))
+                tasks.create_task(self._stay_subscribed(core, connection))
                 async for incoming in connection.incoming():
+                    self._arrivals += 1
                     await self._space.wait()
                     if self._stopping.is_set():
                         continue  # its device keeps it, and sends it to whoever comes after us
                     await core.intake.take(incoming)
                     self._after_take(core)
                 raise NetError("the broker ended the connection")
+
+    async def _stay_subscribed(self, core: _Core, connection: Connection) -> None:
+        """Subscribe again when nothing has come for so long: the broker may have forgotten, and says nothing.
+
+        It costs a healthy broker a packet for each filter. While ingest may have been deaf no device was
+        silent; that is said once, since a fleet may as well be silent by itself.
+        """
+        known, is_silent = self._arrivals, False
+        while True:
+            await self._clock.sleep(self._config.resubscribe_ms / 1_000)
+            if self._arrivals != known:
+                known, is_silent = self._arrivals, False
+                continue
+            for topic_filter in _filters(self._config):
+                await connection.subscribe(topic_filter)
+            core.counters.add(Counter.SUBSCRIPTIONS_RENEWED)
+            if not is_silent:
+                core.membership.listen()
+            is_silent = True
 
     def _after_take(self, core: _Core) -> None:
         if not core.group.is_empty:
