@@ -65,10 +65,12 @@ def test_state_and_timers_below_a_down_channel_follow_its_watermark(tmp_path: Pa
     assert world.numbers() == [0, 0, 1, -1, 3, -3, 6, -6, 10, -10, 15, -15]
 
 
-async def _until_killed(work: Coroutine[Any, Any, None]) -> bool:
-    """Whether it came to its end."""
+async def until_killed(work: Coroutine[Any, Any, None]) -> bool:
+    """Whether it came to its end, and was not killed before."""
     try:
         await work
+    except KilledError:
+        return False
     except BaseExceptionGroup as group:
         if group.subgroup(KilledError) is None:
             raise
@@ -130,7 +132,7 @@ def _with_a_death(world: World, store: Any, files: Any, spool: Path) -> bool:
     """Run an agent that may die, and then one that does not; whether the first died."""
     broker = broker_for(world)
     agent = world.agent(store, broker, files)
-    if run(_until_killed(to_the_end(world, broker, agent))):
+    if run(until_killed(to_the_end(world, broker, agent))):
         return False
     run(to_the_end(world, broker, world.agent(SqliteSpool(spool), broker)))
     return True
