@@ -10,7 +10,7 @@ from tests.process.world import World
 @scenario("broker killed, what it kept deleted", small=True)
 async def killed_and_forgotten(world: World) -> Account:
     """Sessions, queues and retained publishes are gone; each time while batches are on their way."""
-    rounds = 2 if world.small else 5
+    rounds = 1 if world.small else 5
     await world.begin("d1", "d2", gate=0)
     for number in range(1, rounds + 1):
         upto = world.records * number // (rounds + 1)

@@ -28,7 +28,7 @@ async def _kill_again_and_again(world: World, victim: Program, times: int) -> No
 async def agent_killed(world: World) -> Account:
     """Position, state, counters and batches move in one transaction."""
     await world.begin("d1", gate=0)
-    await _kill_again_and_again(world, world.agents["d1"], 3 if world.small else 20)
+    await _kill_again_and_again(world, world.agents["d1"], 2 if world.small else 20)
     await world.drained()
     return world.exact()
 
@@ -37,7 +37,7 @@ async def agent_killed(world: World) -> Account:
 async def ingest_killed(world: World) -> Account:
     """What was acked is in the log, and what was not comes again."""
     await world.begin("d1", "d2", gate=0)
-    await _kill_again_and_again(world, world.ingest, 3 if world.small else 20)
+    await _kill_again_and_again(world, world.ingest, 2 if world.small else 20)
     await world.drained()
     return world.exact()
 
