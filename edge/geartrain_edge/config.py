@@ -12,7 +12,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from geartrain.adapters.configuration import host_and_port, read_as
+from geartrain.adapters.configuration import read_as
+from geartrain.adapters.tls import Broker, BrokerTable, broker_of
 from geartrain.errors import ConfigError, GeartrainError
 from geartrain.loading import load_flow
 from geartrain.placement import Plan, make_plan
@@ -70,7 +71,7 @@ class _File(_Section, frozen=True):
     device: str
     state: str
     flow: str = ""
-    broker: str = "127.0.0.1:1883"
+    broker: str | BrokerTable = "127.0.0.1:1883"
     cut: str | list[str] = "auto"
     spool: _Spool = msgspec.field(default_factory=_Spool)
     commit: _Commit = msgspec.field(default_factory=_Commit)
@@ -91,8 +92,7 @@ class AgentConfig:
     flow: str
     cut: str | tuple[str, ...]
     state: Path
-    host: str
-    port: int
+    broker: Broker
     steps: Options = field(default_factory=dict)
     sources: Options = field(default_factory=dict)
     where: str = ""
@@ -181,9 +181,9 @@ def read_configs(path: str) -> list[AgentConfig]:
     if not found.state:
         raise ConfigError(f"{path}: state: name the folder that the agent keeps its spool in")
     try:
-        host, port = host_and_port(found.broker)
+        broker = broker_of(found.broker, Path())
     except ConfigError as error:
-        raise ConfigError(f"{path}: broker: {error}") from None
+        raise ConfigError(f"{path}: {error}") from None
     return [
         AgentConfig(
             path,
@@ -191,8 +191,7 @@ def read_configs(path: str) -> list[AgentConfig]:
             flow.flow,
             flow.cut if isinstance(flow.cut, str) else tuple(flow.cut),
             Path(found.state),
-            host,
-            port,
+            broker,
             flow.steps,
             flow.sources,
             where,

@@ -102,7 +102,8 @@ async def _run(loaded: Sequence[tuple[AgentConfig, Plan]]) -> set[int]:
     async with asyncio.TaskGroup() as group:  # a defect of one, unlike an error, ends them all
         tasks = []
         for config, plan in loaded:
-            net = AiomqttNet(config.host, config.port)
+            broker = config.broker
+            net = AiomqttNet(broker.host, broker.port, tls_context=broker.tls_context)
             spool, clock = SqliteSpool(config.spool_file), SystemClock()
             files = _files(config, plan)
             agent = Agent(config.settings, plan, spool, net, clock, SystemRandomness(), precedence, files)
@@ -122,7 +123,7 @@ def _files(config: AgentConfig, plan: Plan) -> LineFiles | None:
 
 async def _run_one(config: AgentConfig, agent: Agent, net: AiomqttNet) -> int:
     device, flow = config.settings.device, agent.status().flow
-    _LOG.info("device %s: flow %s, broker %s:%d", device, config.flow, config.host, config.port)
+    _LOG.info("device %s: flow %s, broker %s:%d", device, config.flow, net.host, net.port)
     try:
         async with asyncio.TaskGroup() as group:
             reports = group.create_task(_report(config, agent, net))

@@ -34,7 +34,7 @@ def read(folder: Path, text: str) -> IngestConfig:
 def test_good_file_is_read(tmp_path: Path) -> None:
     config = read(tmp_path, GOOD)
     assert config.log == tmp_path / "data/log"
-    assert (config.broker_host, config.broker_port) == ("broker.example", 8883)
+    assert (config.broker.host, config.broker.port) == ("broker.example", 8883)
     assert (config.group_commit_ms, config.group_rows_max) == (50, 50_000)
     flow = config.flows["stocks"]
     both = ("device-1", "device-2")
@@ -69,9 +69,9 @@ def test_log_may_be_a_table(tmp_path: Path) -> None:
 
 def test_broker_has_a_default_and_may_be_ipv6(tmp_path: Path) -> None:
     config = read(tmp_path, GOOD.replace('broker = "broker.example:8883"', ""))
-    assert (config.broker_host, config.broker_port) == ("127.0.0.1", 1883)
+    assert (config.broker.host, config.broker.port) == ("127.0.0.1", 1883)
     config = read(tmp_path, GOOD.replace("broker.example:8883", "[::1]:1883"))
-    assert (config.broker_host, config.broker_port) == ("::1", 1883)
+    assert (config.broker.host, config.broker.port) == ("::1", 1883)
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def mistake(tmp_path: Path, text: str) -> str:
 def test_a_short_file_gets_the_defaults(tmp_path: Path) -> None:
     found = config(tmp_path, GOOD)
     assert found.settings == AgentSettings("device-1")
-    assert (found.host, found.port, found.cut) == ("127.0.0.1", 1883, "auto")
+    assert (found.broker.host, found.broker.port, found.cut) == ("127.0.0.1", 1883, "auto")
     assert found.spool_file == Path("state/device-1/spool.sqlite")
     assert found.status_file == Path("state/device-1/status.json")
 
@@ -73,7 +73,7 @@ others = true
     assert found.settings == AgentSettings(
         "device-1", 1_000_000, 10, 20, uplink=UplinkSettings(3, 4, 5, 6, 7, 8, 9)
     )
-    assert (found.host, found.port, found.cut) == ("::1", 18830, ("quotes_by_symbol",))
+    assert (found.broker.host, found.broker.port, found.cut) == ("::1", 18830, ("quotes_by_symbol",))
     plan = found.plan()
     assert plan.edge == ("quotes", "quotes_by_symbol")
     drawdown, quotes = plan.graph["drawdown"].operator, plan.graph["quotes"].operator

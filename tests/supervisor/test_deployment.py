@@ -38,7 +38,7 @@ def test_all_processes_are_given_one_flow_cut_and_options(tmp_path: Path) -> Non
     plan = wanted.plan()
 
     ingest = read_ingest_config(tmp_path / "ingest.toml")
-    assert (ingest.log, ingest.broker_port) == (tmp_path / "log", 18_830)
+    assert (ingest.log, ingest.broker.port) == (tmp_path / "log", 18_830)
     assert ingest.flows["stocks"].devices == ("device-1", "device-2")
     assert set(ingest.flows["stocks"].channels) == {channel.id for channel in plan.channels}
     assert dict(ingest.flows["stocks"].partitioned_by) == {

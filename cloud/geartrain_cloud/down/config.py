@@ -12,7 +12,8 @@ from typing import Annotated
 
 import msgspec
 
-from geartrain.adapters.configuration import host_and_port, read_as
+from geartrain.adapters.configuration import read_as
+from geartrain.adapters.tls import Broker, BrokerTable, broker_of
 from geartrain.errors import ConfigError, GeartrainError
 from geartrain.wire.topics import check_name
 from geartrain_cloud.down.sender import SenderSettings
@@ -26,7 +27,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     flow: str
     outbox: Path_
     state: Path_
-    broker: str = "127.0.0.1:1883"
+    broker: str | BrokerTable = "127.0.0.1:1883"
     window: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = _DEFAULT.window
     window_bytes: Positive = _DEFAULT.window_bytes
     resend_ms: Positive = _DEFAULT.resend_ms
@@ -44,8 +45,7 @@ class DownConfig:
     flow: str
     outbox: Path
     state: Path
-    host: str
-    port: int
+    broker: Broker
     settings: SenderSettings
 
 
@@ -57,7 +57,7 @@ def read_config(path: Path) -> DownConfig:
     found, folder = read_as(path, _File), path.absolute().parent
     try:
         check_name("flow", found.flow)
-        host, port = host_and_port(found.broker)
+        broker = broker_of(found.broker, folder)
     except GeartrainError as error:
         raise ConfigError(f"{path}: {error}") from None
     if found.resend_ms > found.resend_ms_max:
@@ -70,4 +70,4 @@ def read_config(path: Path) -> DownConfig:
         poll_ms=found.poll_ms,
         backoff_ms_max=found.backoff_ms_max,
     )
-    return DownConfig(found.flow, folder / found.outbox, folder / found.state, host, port, settings)
+    return DownConfig(found.flow, folder / found.outbox, folder / found.state, broker, settings)

@@ -82,7 +82,8 @@ def _alone(outbox: Path) -> Iterator[None]:
 async def _run(config: DownConfig) -> None:
     store = SqliteOutbox(config.outbox, config.flow)
     async with opened(store):
-        net, clock = AiomqttNet(config.host, config.port), SystemClock()
+        broker, clock = config.broker, SystemClock()
+        net = AiomqttNet(broker.host, broker.port, tls_context=broker.tls_context)
         totals = await store.totals()
         sender = Sender(config.flow, store, net, clock, SystemRandomness(), config.settings, totals)
         loop = asyncio.get_running_loop()

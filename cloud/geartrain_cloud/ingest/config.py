@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from geartrain.adapters.configuration import host_and_port, read_toml
+from geartrain.adapters.configuration import read_toml
+from geartrain.adapters.tls import Broker, parse_broker
 from geartrain.errors import ConfigError, WireError
 from geartrain.graph import DEAD_LETTERS, LATE
 from geartrain.wire.topics import BUCKETS, check_name
@@ -79,8 +80,7 @@ class IngestConfig:
     retention: Retention = field(default_factory=Retention)
     merge: bool = True
     merge_grace_s: float = 60.0
-    broker_host: str = "127.0.0.1"
-    broker_port: int = 1883
+    broker: Broker = field(default=Broker("127.0.0.1", 1883))
     group_commit_ms: int = 20
     group_rows_max: int = 50_000
     group_bytes_max: int = 16 << 20
@@ -107,7 +107,7 @@ class IngestConfig:
 
 
 _TIMES = ("idle_after_s", "join_timeout_s")
-_NUMBERS = frozenset(f.name for f in fields(IngestConfig) if f.type == "int") - {"partitions", "broker_port"}
+_NUMBERS = frozenset(f.name for f in fields(IngestConfig) if f.type == "int") - {"partitions"}
 _LOG_KEYS = ("folder", "merge", "merge_grace_s", "partitions", "retain_bytes", "retain_s")
 PARTITIONS_MAX = 64
 """A partition has at least one bucket of devices."""
@@ -134,15 +134,14 @@ def _config(raw: Mapping[str, Any], folder: Path) -> IngestConfig:
     log, flows = _log(raw.get("log")), raw.get("flows")
     if not isinstance(flows, dict) or not flows:
         raise ConfigError("flows: give at least one flow, as [flows.NAME] with devices and channels")
-    host, port = _broker(raw.get("broker", "127.0.0.1:1883"))
+    broker = parse_broker(raw.get("broker", "127.0.0.1:1883"), folder)
     numbers: dict[str, Any] = {key: _number(key, raw[key]) for key in sorted(_NUMBERS & raw.keys())}
     return IngestConfig(
         flows={_name("flow", f"flows.{name}", name): _flow(f"flows.{name}", flows[name]) for name in flows},
         log=folder / log.pop("folder"),
         **log,
         buckets=_buckets(raw.get("buckets", f"00-{BUCKETS - 1:02x}"), log.get("partitions", 1)),
-        broker_host=host,
-        broker_port=port,
+        broker=broker,
         **numbers,
     )
 
@@ -270,15 +269,6 @@ def _name(kind: str, key: str, name: str) -> str:
     if not name.strip("."):
         raise ConfigError(f"{key}: a {kind} cannot be called {name!r}: use a letter or a digit")
     return name
-
-
-def _broker(raw: Any) -> tuple[str, int]:
-    if not isinstance(raw, str):
-        raise ConfigError(f'broker: give host:port, such as "127.0.0.1:1883", not {raw!r}')
-    try:
-        return host_and_port(raw)
-    except ConfigError as error:
-        raise ConfigError(f"broker: {error}") from None
 
 
 def _number(key: str, raw: Any) -> int:

@@ -65,7 +65,8 @@ def _said(error: GeartrainError, code: int) -> int:
 
 
 async def _run(config: IngestConfig) -> None:
-    disk, net = OsDisk(config.log), AiomqttNet(config.broker_host, config.broker_port)
+    disk, broker = OsDisk(config.log), config.broker
+    net = AiomqttNet(broker.host, broker.port, tls_context=broker.tls_context)
     ingest = Ingest(
         config,
         SqliteLedger(config.log),

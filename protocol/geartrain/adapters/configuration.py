@@ -36,9 +36,18 @@ def read_as(path: str | Path, kind: type[S]) -> S:
     """The content of the file `path` as a `kind`; raises `ConfigError` naming the file and the key."""
     raw = read_toml(path)
     try:
+        return convert_as(raw, kind)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def convert_as(raw: Any, kind: type[S], table: str = "") -> S:
+    """What a file holds as a `kind`; `table`: the key that it stands under. Raises `ConfigError`."""
+    try:
         return msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{path}: {_sentence(str(error), kind)}") from None
+        sentence = _sentence(str(error), kind)
+    raise ConfigError(f"{table}{'.' if sentence[:1].isalpha() else ''}{sentence}" if table else sentence)
 
 
 def host_and_port(text: str) -> tuple[str, int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -45,7 +46,8 @@ class AiomqttNet:
         incoming_max: int = INCOMING_MAX,
         incoming_bytes_max: int = INCOMING_BYTES_MAX,
     ) -> None:
-        """`tls_context`: None for a plain connection.
+        """`tls_context`: None for a plain connection. With one, a client's id ends in something that nobody
+        else knows: a broker hands an id over to whoever connects with it, whatever certificate that one has.
 
         keepalive_s: a connection that is silent for up to twice this long is broken; reply_timeout_s: so is
         one on which a connect or subscribe is not answered in this time; puback_timeout_s: the same for a
@@ -58,6 +60,7 @@ class AiomqttNet:
         self._keepalive_s, self._reply_timeout_s = keepalive_s, reply_timeout_s
         self._puback_timeout_s, self._inflight_max = puback_timeout_s, inflight_max
         self._incoming_max, self._incoming_bytes_max = incoming_max, incoming_bytes_max
+        self._id_end = "" if tls_context is None else f"-{secrets.token_hex(8)}"
         self._leftover: set[asyncio.Task[object]] = set()
 
     @asynccontextmanager
@@ -95,7 +98,7 @@ class AiomqttNet:
         client = _Client(
             self.host,
             self.port,
-            identifier=client_id,
+            identifier=client_id + self._id_end,
             username=self._username,
             password=self._password,
             tls_context=self._tls_context,

@@ -1,0 +1,105 @@
+"""The key `broker` of a configuration file: an address, or a table that says how to reach it over TLS.
+
+Read before a process connects to anything, by the agent, ingest and the sender alike. Guarantees: with TLS
+the broker's certificate and name are always checked, there is no way to turn that off; a private key that
+others may read is refused; whatever is wrong is one `ConfigError` that names the key.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from geartrain.adapters.configuration import convert_as, host_and_port
+from geartrain.errors import ConfigError
+
+OTHERS = 0o077
+"""The bits of a mode that let others than its owner at a file."""
+
+
+class BrokerTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The table `[broker]`. ca: PEM of who may sign the broker's certificate, else whom the system trusts;
+    certificate, key: PEM of what this process shows (mutual TLS).
+    """
+
+    address: str
+    tls: bool = False
+    ca: str = ""
+    certificate: str = ""
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """Where the broker is, and what a connection to it is protected with; `tls_context` None: nothing."""
+
+    host: str
+    port: int
+    tls_context: ssl.SSLContext | None = None
+
+
+def broker_of(raw: str | BrokerTable, folder: Path) -> Broker:
+    """The broker that the key `broker` names; relative paths are taken from `folder`.
+
+    Raises `ConfigError` that begins with the key, when a file of it cannot be read or used, too.
+    """
+    table = BrokerTable(raw) if isinstance(raw, str) else raw
+    try:
+        host, port = host_and_port(table.address)
+    except ConfigError as error:
+        raise ConfigError(f"{'broker' if isinstance(raw, str) else 'broker.address'}: {error}") from None
+    return Broker(host, port, _context(table, folder))
+
+
+def parse_broker(raw: Any, folder: Path) -> Broker:
+    """`broker_of` of what a TOML file holds under that key; raises `ConfigError`."""
+    if not isinstance(raw, str | dict):
+        raise ConfigError(f'broker: give host:port, such as "127.0.0.1:1883", or a table, not {raw!r}')
+    return broker_of(raw if isinstance(raw, str) else convert_as(raw, BrokerTable, "broker"), folder)
+
+
+def _context(table: BrokerTable, folder: Path) -> ssl.SSLContext | None:
+    if not table.tls:
+        for name in ("ca", "certificate", "key"):
+            if getattr(table, name):
+                raise ConfigError(f"broker.{name} is for TLS: write tls = true beside it")
+        return None
+    if bool(table.certificate) != bool(table.key):
+        raise ConfigError("broker.certificate and broker.key belong together: give both, or neither")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # which demands a certificate and checks its name
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if table.ca:
+        _load("ca", folder / table.ca, context.load_verify_locations)
+    else:
+        context.load_default_certs()
+    if table.key:
+        key, certificate = folder / table.key, folder / table.certificate
+        check_private("broker.key", key)
+        # Without a password's source OpenSSL would ask the terminal for one.
+        _load("certificate", certificate, lambda path: context.load_cert_chain(path, key, lambda: ""))
+    return context
+
+
+def check_private(name: str, path: Path) -> None:
+    """Raises `ConfigError` unless the file of the key `name` is there and only its owner may read it."""
+    try:
+        mode = path.stat().st_mode & 0o777
+    except OSError as error:
+        raise ConfigError(f"{name}: {path} cannot be read: {error.strerror or error}") from None
+    if mode & OTHERS:
+        raise ConfigError(f"{name}: {path} can be read by others (mode {mode:04o}): run chmod 600 {path}")
+
+
+def _load(name: str, path: Path, load: Callable[[Path], object]) -> None:
+    try:
+        load(path)
+    except ssl.SSLError as error:
+        why = "does not fit broker.key" if error.reason == "KEY_VALUES_MISMATCH" else "is not usable PEM"
+        raise ConfigError(f"broker.{name}: {path} {why}: {error.reason or error}") from None
+    except OSError as error:
+        raise ConfigError(f"broker.{name}: {path} cannot be read: {error.strerror or error}") from None
