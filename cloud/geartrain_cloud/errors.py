@@ -29,3 +29,7 @@ class StoppedError(GeartrainError):
 
 class PageError(GeartrainError):
     """The page of a demo cannot be served."""
+
+
+class CertificateError(GeartrainError):
+    """A certificate cannot be issued or revoked as it was asked for."""

@@ -11,14 +11,14 @@ import sys
 from collections.abc import Sequence
 
 from geartrain.errors import ConfigError, FlowError, GeartrainError, PlacementError, SchemaError, SourceError
-from geartrain_cloud.errors import StateError, StoppedError
+from geartrain_cloud.errors import CertificateError, StateError, StoppedError
 
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 _SIGNALLED = 128
 
-MISTAKES = (ConfigError, FlowError, PlacementError, SchemaError, SourceError, StateError)
+MISTAKES = (CertificateError, ConfigError, FlowError, PlacementError, SchemaError, SourceError, StateError)
 """What only the user can put right: another file, flow, option or folder."""
 
 

@@ -1,0 +1,197 @@
+"""A fleet's certificates in a folder: the authority, what it issued, and what it revoked.
+
+Holds `ca.pem`, `ca.key`, `crl.pem`, `issued.json` and `<kind>/<name>.pem` and `.key`. Guarantees: all files
+are 0600 and appear whole; a key is linked into its place, which fails where one is, so that none is ever
+overwritten; a certificate is in `issued.json` before it is in a file, so that each can be revoked; one
+program at a time changes the folder.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from geartrain_cloud.certs import authority as pki
+from geartrain_cloud.certs.names import CLOUD, DEVICE, KINDS, SERVER, check, check_host, common_name
+from geartrain_cloud.errors import CertificateError
+from geartrain_cloud.files import make_private_folder, write_private
+
+__all__ = ["CLOUD", "DEVICE", "KINDS", "SERVER", "Fleet", "Issued"]
+
+CA_DAYS = 3_650
+LEAF_DAYS = 730
+
+
+class Issued(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One certificate: its serial in hexadecimal, whom it is for, its end and its revocation in UTC."""
+
+    serial: str
+    kind: str
+    name: str
+    not_after: datetime
+    revoked_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """Where a certificate and its key are."""
+
+    certificate: Path
+    key: Path
+
+
+class Fleet:
+    """The certificates in `folder`. Every method raises `CertificateError` with a sentence."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.ca, self.ca_key, self.crl = folder / "ca.pem", folder / "ca.key", folder / "crl.pem"
+        self._register = folder / "issued.json"
+
+    def paths(self, kind: str, name: str) -> Paths:
+        """Where the certificate and key of `name` are, or would be."""
+        check(kind, name)
+        folder = self.folder / kind
+        return Paths(folder / f"{name}.pem", folder / f"{name}.key")
+
+    def init(self, name: str, days: int = CA_DAYS, now: datetime | None = None) -> Paths:
+        """Make the authority of a fleet called `name`, valid for `days`."""
+        if not 1 <= len(name) <= 64 or not name.isprintable():
+            raise CertificateError(f"a fleet cannot be called {name[:80]!r}: use 1 to 64 that print")
+        with self._alone():
+            if self.ca.exists():
+                raise CertificateError(f"{self.folder} has an authority already: it is never replaced")
+            # A key without a certificate is what a run that was interrupted left behind.
+            key = self._key(self.ca_key)
+            when = now or datetime.now(UTC)
+            write_private(self.ca, pki.pem_of(pki.self_signed(key, name, when, days)))
+            self._write_crl(when)
+        return Paths(self.ca, self.ca_key)
+
+    def issue(
+        self,
+        kind: str,
+        name: str,
+        hosts: Sequence[str] = (),
+        *,
+        days: int = LEAF_DAYS,
+        renew: bool = False,
+        now: datetime | None = None,
+    ) -> Issued:
+        """Make a certificate, and its key where there is none; a broker is known by `name` and `hosts`.
+
+        renew: for the key that is there already; its earlier certificate goes on to its end.
+        """
+        paths = self.paths(kind, name)
+        if hosts and kind != SERVER:
+            raise CertificateError(f"a certificate of a {kind} has no hosts: only that of a server has")
+        known_as = list(dict.fromkeys([name, *hosts])) if kind == SERVER else []
+        for host in known_as:
+            check_host(host)
+        with self._alone():
+            signer, when = self._authority(), now or datetime.now(UTC)
+            if paths.key.exists() and not renew:
+                raise CertificateError(
+                    f"{paths.key} is there already and is never overwritten: add --renew for a new "
+                    f"certificate of the same key, or revoke {kind} {name} first"
+                )
+            if renew and not paths.key.exists():
+                raise CertificateError(f"there is no {paths.key} to renew: leave --renew out")
+            key = self._key(paths.key)
+            made = pki.signed(signer, key, common_name(kind, name), known_as, when, days)
+            entry = Issued(f"{made.serial_number:x}", kind, name, made.not_valid_after_utc)
+            self._save([*self.issued(), entry])
+            write_private(paths.certificate, pki.pem_of(made))
+        return entry
+
+    def revoke(self, kind: str, name: str, now: datetime | None = None) -> list[Issued]:
+        """Revoke all certificates of `name`, and set its files aside; returns those revoked by this call."""
+        paths = self.paths(kind, name)
+        with self._alone():
+            self._authority()
+            when, entries = now or datetime.now(UTC), self.issued()
+            theirs = [one for one in entries if (one.kind, one.name) == (kind, name)]
+            if not theirs:
+                raise CertificateError(f"{self.folder} has issued nothing to {kind} {name}")
+            fresh = [one for one in theirs if one.revoked_at is None]
+            ended = {one.serial: msgspec.structs.replace(one, revoked_at=when) for one in fresh}
+            self._save([ended.get(one.serial, one) for one in entries])
+            self._write_crl(when)
+            for path in (paths.certificate, paths.key):
+                if path.exists():
+                    path.rename(path.with_name(f"{path.name}.revoked-{theirs[-1].serial}"))
+        return list(ended.values())
+
+    def issued(self) -> list[Issued]:
+        """All that was ever issued, in order."""
+        if not self._register.exists():
+            return []
+        try:
+            return msgspec.json.decode(self._register.read_bytes(), type=list[Issued])
+        except (OSError, msgspec.MsgspecError) as error:
+            raise CertificateError(f"{self._register} cannot be read: {error}") from None
+
+    def _authority(self) -> pki.Authority:
+        if not self.ca.exists() or not self.ca_key.exists():
+            raise CertificateError(f"there is no authority in {self.folder}: run gear certs init first")
+        return pki.Authority(
+            pki.load_certificate(self._read(self.ca), str(self.ca)),
+            pki.load_key(self._read(self.ca_key), str(self.ca_key)),
+        )
+
+    def _write_crl(self, now: datetime) -> None:
+        revoked = [(int(one.serial, 16), one.revoked_at) for one in self.issued() if one.revoked_at]
+        write_private(self.crl, pki.pem_of(pki.revoked_list(self._authority(), revoked, now)))
+
+    def _save(self, entries: list[Issued]) -> None:
+        write_private(self._register, msgspec.json.format(msgspec.json.encode(entries), indent=1) + b"\n")
+
+    def _key(self, path: Path) -> pki.Key:
+        """The key at `path`, made there if it is missing."""
+        if not path.exists():
+            _write_new(path, pki.key_pem(pki.new_key()))
+        return pki.load_key(self._read(path), str(path))
+
+    @staticmethod
+    def _read(path: Path) -> bytes:
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            raise CertificateError(f"{path} cannot be read: {error.strerror or error}") from None
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        try:
+            make_private_folder(self.folder)
+            lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise CertificateError(f"{self.folder} cannot be written: {error.strerror or error}") from None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        except OSError as error:
+            raise CertificateError(f"{self.folder} cannot be written: {error.strerror or error}") from None
+        finally:
+            os.close(lock)
+
+
+def _write_new(path: Path, content: bytes) -> None:
+    """Put a file there whole, 0600 and synced, if there is none; raises `OSError` if there is."""
+    make_private_folder(path.parent)
+    descriptor, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(draft, path)
+    finally:
+        Path(draft).unlink()
