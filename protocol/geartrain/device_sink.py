@@ -49,6 +49,9 @@ class JsonLinesFile(DeviceSink):
 class Actuator(DeviceSink, Generic[T]):
     """Something that acts on each record, one after the other: subclass it and define `act`.
 
+    It travels inside the flow, to Spark's workers too, so what it needs of the device it takes in `start`. A
+    subclass with options of its own is a frozen dataclass.
+
     At least once: a record is handed over after it was committed, and again when the agent dies before it
     has noted that `act` returned; the identity tells a repetition. attempts: how often `act` may raise or
     exceed timeout_ms before the record becomes a dead letter; pause_ms: between two, doubling up to 32 times.

@@ -38,7 +38,9 @@ class Sink:
             if option not in known:
                 listed = ", ".join(known) or "none"
                 raise ConfigError(f"{where}: there is no option {option!r}; options of the sink: {listed}")
-            kind = {"int": int, "str": str}[str(known[option])]
+            kind = {"int": int, "str": str, "float": float, "bool": bool}.get(str(known[option]))
+            if kind is None:
+                raise ConfigError(f"{where}: option {option!r} can be set only where the flow is written")
             try:
                 values = values | {option: msgspec.convert(value, kind, strict=False)}
             except msgspec.ValidationError as error:
