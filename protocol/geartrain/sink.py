@@ -33,12 +33,16 @@ class Sink:
 
     def with_options(self, values: dict[str, Any], where: str) -> Self:
         """A copy with other options than name and key; raises `ConfigError`."""
-        known = {f.name: f.type for f in fields(self) if f.name not in ("name", "key")}
+        known = {
+            f.name: f.type if isinstance(f.type, str) else f.type.__name__
+            for f in fields(self)
+            if f.name not in ("name", "key")
+        }
         for option, value in values.items():
             if option not in known:
                 listed = ", ".join(known) or "none"
                 raise ConfigError(f"{where}: there is no option {option!r}; options of the sink: {listed}")
-            kind = {"int": int, "str": str, "float": float, "bool": bool}.get(str(known[option]))
+            kind = {"int": int, "str": str, "float": float, "bool": bool}.get(known[option])
             if kind is None:
                 raise ConfigError(f"{where}: option {option!r} can be set only where the flow is written")
             try:
