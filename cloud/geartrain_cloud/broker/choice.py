@@ -24,7 +24,7 @@ BROKERS = ("auto", "amqtt", "mosquitto")
 _SBIN = ("/usr/local/sbin", "/usr/sbin", "/opt/homebrew/sbin")
 QUEUED_BATCHES_MAX = 100_000
 QUEUED_BYTES_MAX = 256 << 20
-_PACKET_OVERHEAD_BYTES = 1 << 16
+PACKET_OVERHEAD_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ allow_anonymous true
 persistence false
 max_queued_messages {QUEUED_BATCHES_MAX}
 max_queued_bytes {QUEUED_BYTES_MAX}
-max_packet_size {LIMITS.payload_bytes_max + _PACKET_OVERHEAD_BYTES}
+max_packet_size {LIMITS.payload_bytes_max + PACKET_OVERHEAD_BYTES}
 connection_messages false
 log_dest stderr
 log_type error

@@ -9,6 +9,7 @@ import typer
 
 from geartrain_cloud.cli.demo_app import demo_app
 from geartrain_cloud.cli.inspect_app import devices, letters_app, log_app, quarantine_app
+from geartrain_cloud.cli.secure_app import broker_app, certs_app
 from geartrain_cloud.cli.settings import parse_set
 
 app = typer.Typer(
@@ -125,4 +126,6 @@ app.add_typer(demo_app, name="demo")
 app.add_typer(log_app, name="log")
 app.add_typer(quarantine_app, name="quarantine")
 app.add_typer(letters_app, name="deadletters")
+app.add_typer(certs_app, name="certs")
+app.add_typer(broker_app, name="broker")
 app.command("devices", short_help="Show where each device stands, and who holds the clock.")(devices)

@@ -1,0 +1,112 @@
+"""The commands of `gear` that make a fleet's certificates and configure its broker, and their options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
+Folder = Annotated[Path, typer.Option("--certs", metavar="DIR", help="The folder of the certificates.")]
+Kind = Annotated[str, typer.Argument(metavar="device|server|cloud", help="What the certificate is for.")]
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="The device, the broker's host, or ingest or down of the cloud.")
+]
+HERE = Path("certs")
+
+certs_app = typer.Typer(
+    help="Make, renew and revoke the certificates of a fleet.", no_args_is_help=True, rich_markup_mode=None
+)
+broker_app = typer.Typer(help="Configure a fleet's broker.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@certs_app.command("init")
+def init(
+    certs: Folder = HERE,
+    fleet: Annotated[str, typer.Option(metavar="NAME", help="What the fleet is called.")] = "fleet",
+    days: Annotated[int, typer.Option(min=1, max=36_500, help="How long the authority is valid.")] = 3_650,
+    json: Json = False,
+) -> None:
+    """Make the authority that signs all certificates of a fleet; its key is never replaced.
+
+    \b
+    Example:
+      gear certs init --fleet "pump stations"
+    """
+    from geartrain_cloud.cli.secure import init_fleet
+
+    init_fleet(certs, fleet, days, as_json=json)
+
+
+@certs_app.command("issue")
+def issue(
+    kind: Kind,
+    name: Name,
+    certs: Folder = HERE,
+    host: Annotated[
+        list[str] | None,
+        typer.Option("--host", metavar="HOST", help="Another name or address of a server; may be repeated."),
+    ] = None,
+    days: Annotated[int, typer.Option(min=1, max=3_650, help="How long it is valid.")] = 730,
+    renew: Annotated[
+        bool, typer.Option("--renew", help="A new certificate for the key that is there.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Issue a certificate with its key; a key that is there is never overwritten.
+
+    \b
+    Examples:
+      gear certs issue server broker.example --host 10.0.0.5
+      gear certs issue cloud ingest
+      gear certs issue device pump-7
+    """
+    from geartrain_cloud.cli.secure import issue_certificate
+
+    issue_certificate(certs, kind, name, host or [], days=days, renew=renew, as_json=json)
+
+
+@certs_app.command("revoke")
+def revoke(kind: Kind, name: Name, certs: Folder = HERE, json: Json = False) -> None:
+    """Revoke all certificates of a name, and write the list that the broker reads.
+
+    \b
+    Example:
+      gear certs revoke device pump-7
+    """
+    from geartrain_cloud.cli.secure import revoke_certificates
+
+    revoke_certificates(certs, kind, name, as_json=json)
+
+
+@certs_app.command("ls")
+def ls(certs: Folder = HERE, json: Json = False) -> None:
+    """List what was issued, with its end and its revocation."""
+    from geartrain_cloud.cli.secure import list_certificates
+
+    list_certificates(certs, as_json=json)
+
+
+@broker_app.command("config")
+def config(
+    server: Annotated[str, typer.Argument(metavar="HOST", help="Whose certificate the broker shows.")],
+    output: Annotated[Path, typer.Option(metavar="DIR", help="Write configuration, list and PEMs there.")],
+    certs: Folder = HERE,
+    listen: Annotated[str, typer.Option(metavar="[HOST:]PORT", help="Where the broker listens.")] = "8883",
+    folder: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Where the files lie on the broker's machine. Default DIR itself."),
+    ] = None,
+    user: Annotated[str, typer.Option(metavar="NAME", help="Whom mosquitto becomes.")] = "mosquitto",
+    json: Json = False,
+) -> None:
+    """Write all that mosquitto needs to serve a fleet over mutual TLS.
+
+    \b
+    Example:
+      gear broker config broker.example --output broker --folder /etc/mosquitto/fleet
+    """
+    from geartrain_cloud.cli.secure import configure_broker
+
+    configure_broker(certs, server, output, folder, listen=listen, user=user, as_json=json)
