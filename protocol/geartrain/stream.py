@@ -25,7 +25,7 @@ from geartrain.operators.merge import Merge
 from geartrain.operators.sink import sink_operator
 from geartrain.sink import Sink
 from geartrain.task import Task, task_output
-from geartrain.verbs import join_of, process_of
+from geartrain.verbs import join_of, name_of, process_of
 
 if TYPE_CHECKING:
     from geartrain.aggregates.mergeable import AggregateSpec
@@ -160,8 +160,8 @@ class Stream(Generic[T]):
             if other.kind is not self._out:
                 raise self._mistake(
                     step,
-                    f"merge takes streams of one type: {self._step!r} has {_name(self._out)}, "
-                    f"{other.step!r} has {_name(other.kind)}; map one of them first",
+                    f"merge takes streams of one type: {self._step!r} has {name_of(self._out)}, "
+                    f"{other.step!r} has {name_of(other.kind)}; map one of them first",
                 )
         inputs = tuple(Input(stream.step) for stream in (self, *others))
         return Stream(self._flow, self._flow.add_step(step, Merge(), inputs, self._out), self._out)
@@ -469,12 +469,14 @@ class KeyedStream(Stream[T], Generic[K, T]):
         within: Tumbling | Sliding | Global | None = None,
         between: tuple[timedelta, timedelta] | None = None,
         how: Literal["inner", "left"] = "inner",
+        keeps: Iterable[str] = (),
         out: type[U] | None = None,
     ) -> Stream[U]:
         """`function(left, right)` for every pair of records of one key that lie in a window together
         (`within`), or where left.time + between[0] <= right.time <= left.time + between[1].
 
-        how: with `"left"`, a record without any such `right` leaves as `function(left, None)`.
+        how: with `"left"`, a record without any such `right` leaves as `function(left, None)`. keeps: fields
+        of both that `function` passes on unchanged; a domain on one of them, which is the key, is kept.
 
         >>> from datetime import timedelta
         >>> from geartrain import Flow
@@ -491,10 +493,6 @@ class KeyedStream(Stream[T], Generic[K, T]):
         [(15, 'a was closed'), (70, 'b stood open')]
         """
         kind = self._result(step, function, out, of_iterable=False)
-        operator = join_of(f"flow {self._flow.name}, step {step!r}", function, within, between, how)
+        operator = join_of(f"flow {self._flow.name}, step {step!r}", function, within, between, how, keeps)
         inputs = (Input(self._step, Grouping.HASH), Input(right.step, Grouping.HASH))
         return Stream(self._flow, self._flow.add_step(step, operator, inputs, kind), kind)
-
-
-def _name(kind: Any) -> str:
-    return str(getattr(kind, "__name__", kind))

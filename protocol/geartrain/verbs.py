@@ -5,7 +5,7 @@ Guarantees: a mistake is a `FlowError` of one sentence that names the step and w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Literal
 
@@ -53,6 +53,7 @@ def join_of(
     within: object,
     between: tuple[timedelta, timedelta] | None,
     how: Literal["inner", "left"],
+    keeps: Iterable[str],
 ) -> WindowJoin | IntervalJoin:
     """A checked join operator."""
     if how not in ("inner", "left"):
@@ -65,9 +66,14 @@ def join_of(
         after_us, before_us = (microseconds(where, "between", length) for length in between)
         if after_us > before_us:
             raise FlowError(f"{where}: between={between!r} is empty: write the earlier end first")
-        return IntervalJoin(after_us, before_us, how, function)
+        return IntervalJoin(after_us, before_us, how, function, frozenset(keeps))
     if not isinstance(within, Tumbling | Sliding | Global):
         raise FlowError(f"{where}: within={within!r} must be a tumbling, sliding or global window")
     if how == "left" and not isinstance(within, Tumbling):
         raise FlowError(f"{where}: how='left' needs a tumbling window or between=...")
-    return WindowJoin(within, how, function)
+    return WindowJoin(within, how, function, frozenset(keeps))
+
+
+def name_of(kind: Any) -> str:
+    """What to call a type."""
+    return str(getattr(kind, "__name__", kind))

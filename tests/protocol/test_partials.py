@@ -249,6 +249,21 @@ def test_windows_that_end_of_time_cuts_short_have_places_of_their_own() -> None:
     assert set(rows.numbers) == {3}
 
 
+@pytest.mark.parametrize("sizes", [(1, 1, 1, 1), (4,), (2, 2), (3, 1)])
+def test_a_row_has_the_place_of_the_first_record_in_it(sizes: tuple[int, ...]) -> None:
+    plan = make_plan(minutes().graph())
+    born = [(7, "b", 0), (5, "b", 9), (5, "a", 12), (5, "a", 30)]
+    for shift in range(4):
+        fragment, rows = Fragment(plan.graph, plan.edge), [*born[shift:], *born[:shift]]
+        for size in sizes:
+            times, names, numbers = (list(column) for column in zip(*rows[:size], strict=True))
+            fragment.feed("passes", Batch([Pass("a")] * size, times, names, numbers))
+            del rows[:size]
+        fragment.advance("passes", 60)
+        (batch,) = fragment.take().batches["minute_partial"]
+        assert (batch.times, batch.names, batch.numbers) == ([59], ["a"], [12])
+
+
 def unlucky(value: Pass) -> int:
     if value.lane == 13:
         raise ValueError("an unlucky lane")

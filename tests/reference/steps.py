@@ -199,8 +199,10 @@ def _join(draw: st.DrawFn, known: Known) -> None:
     key = draw(KEYS)
     sides = keyed(draw, known, left, key), keyed(draw, known, right, key)
     how: dict[str, Any] = draw(_meetings)
-    made = known.call(sides[0], "join", known.name("join"), sides[1], records.pair, **how)
-    known.add(made, left, right, joined=True)
+    keeps = left.domain and right.domain and key == "key" and not draw(RARELY)
+    kept = {"keeps": ["key"]} if keeps else {}
+    made = known.call(sides[0], "join", known.name("join"), sides[1], records.pair, **how, **kept)
+    known.add(made, left, right, domain=keeps, joined=True)
 
 
 def _broadcast(draw: st.DrawFn, known: Known) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from geartrain.operators.joined import LEFT, Joining
-from geartrain.operators.operator import Keyed, Running, Services
+from geartrain.operators.joined import LEFT, Joining, paired
+from geartrain.operators.operator import Keyed, Running, Services, StreamProperties
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,12 @@ class IntervalJoin(Keyed):
     before_us: int
     how: Literal["inner", "left"]
     function: Callable[[Any, Any], Any]
+    keeps: frozenset[str] = frozenset()
     kind = "interval_join"
+
+    def derive(self, inputs: Sequence[StreamProperties]) -> StreamProperties:
+        """Order is lost; a domain that both sides are keyed by is kept, if it is among `keeps`."""
+        return paired(inputs, self.keeps)
 
     def open(self, services: Services) -> Running:
         """The operator at work; its cells hold what may still be joined."""

@@ -8,7 +8,7 @@ longer than the watermark allows for a match.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Generic, Protocol, TypeVar
@@ -20,7 +20,7 @@ from geartrain.event_time import END_OF_TIME
 from geartrain.keys import encode_key
 from geartrain.operators.conform import checker, describe, raw_form
 from geartrain.operators.held import HeldRow
-from geartrain.operators.operator import Services
+from geartrain.operators.operator import Services, StreamProperties
 
 L = TypeVar("L")
 R = TypeVar("R")
@@ -174,6 +174,15 @@ class Joining:
         step = self._services.step
         raw = raw_form({"left": fate.left, "right": fate.right})
         return DeadLetter(step, Origin(step, 0, fate.path), fate.time, reason, raw)
+
+
+def paired(inputs: Sequence[StreamProperties], keeps: frozenset[str]) -> StreamProperties:
+    """The properties of the pairs of two streams; a domain that both are keyed by is kept where the function
+    passes that field on.
+    """
+    domains = {i.domain if i.key_local and i.domain in keeps else None for i in inputs}
+    domain = domains.pop() if len(domains) == 1 else None
+    return StreamProperties(domain, False, timely=all(i.timely for i in inputs))
 
 
 def _time(row: HeldRow[Any]) -> int:
