@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
 from geartrain.loading import load_flow
 from geartrain_cloud.inprocess import run_in_process
@@ -66,6 +66,7 @@ def served(tables: Path, page: Page = DEMO.page) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def browser(chromium_path: str) -> Iterator[Browser]:
     """A browser of this machine; not for a whole session, because its thread then runs an event loop."""
+    expect.set_options(timeout=30_000)  # a busy machine is slow, not wrong
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=chromium_path, args=["--no-sandbox"])
         yield started
