@@ -1,0 +1,216 @@
+"""What a fleet's broker refuses: whoever has no good certificate, and whoever wants another's topics."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from geartrain.adapters.mqtt import AiomqttNet, MqttConnection
+from geartrain.errors import NetError
+from geartrain.wire.topics import ack_topic, downack_topic, flow_down_topic, up_filter, up_topic
+from geartrain_cloud.certs import CLOUD, DEVICE
+from tests.security.fleet import Secured, net_of, secured
+
+pytestmark = pytest.mark.slow
+
+FLOW = "stocks"
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    with secured(tmp_path_factory.mktemp("secured")) as found:
+        yield found
+
+
+async def refused(net: AiomqttNet) -> str:
+    """The sentence with which a connection, or the first use of it, is refused."""
+    with pytest.raises(NetError) as caught:
+        async with asyncio.timeout(60), net.connect("someone") as connection:
+            await connection.subscribe("geartrain/v1/00/d1/stocks/ack")
+    return str(caught.value)
+
+
+def test_who_has_a_certificate_is_let_in(broker: Secured) -> None:
+    async def come() -> None:
+        async with broker.net(DEVICE, "d1").connect("d1") as connection:
+            await connection.subscribe(ack_topic("d1", FLOW))
+
+    asyncio.run(come())
+
+
+def test_no_certificate_no_tls_and_a_password_are_refused(broker: Secured) -> None:
+    table = broker.table(DEVICE, "d1")
+    anonymous = {name: table[name] for name in ("address", "tls", "ca")}
+    assert "broker" in asyncio.run(refused(net_of(anonymous)))
+    assert "broker" in asyncio.run(refused(AiomqttNet("127.0.0.1", broker.port)))
+    named = AiomqttNet(
+        "localhost",
+        broker.port,
+        username="cloud:ingest",
+        password="",
+        tls_context=ssl.create_default_context(cafile=str(broker.fleet.ca)),
+    )
+    assert "broker" in asyncio.run(refused(named))
+
+
+def test_another_authority_and_an_expired_certificate_are_refused(broker: Secured) -> None:
+    assert "broker" in asyncio.run(refused(broker.net(DEVICE, "d1", broker.strangers)))
+    assert "broker" in asyncio.run(refused(broker.net(DEVICE, "old")))
+
+
+def test_a_client_refuses_a_broker_of_another_authority_or_of_another_name(broker: Secured) -> None:
+    table = broker.table(DEVICE, "d1")
+    said = asyncio.run(refused(net_of(table | {"ca": str(broker.strangers.ca)})))
+    assert "certificate verify failed" in said
+    said = asyncio.run(refused(net_of(table | {"address": f"127.0.0.2:{broker.port}"})))
+    assert "127.0.0.2" in said
+    said = asyncio.run(refused(net_of({n: table[n] for n in ("tls", "certificate", "key", "address")})))
+    assert "certificate verify failed" in said  # the system knows nothing of this authority
+
+
+def test_the_certificate_of_the_broker_does_not_make_a_client(broker: Secured) -> None:
+    assert "broker" in asyncio.run(refused(broker.net("server", "localhost")))
+
+
+async def heard(connections: list[MqttConnection], until: bytes) -> list[list[tuple[str, bytes]]]:
+    """What each of the connections hears, the first until `until` comes, and the others for as long."""
+    got: list[list[tuple[str, bytes]]] = [[] for _ in connections]
+
+    async def listen(index: int) -> None:
+        async for incoming in connections[index].incoming():
+            got[index].append((incoming.topic, incoming.payload))
+            if index == 0 and incoming.payload == until:
+                return
+
+    others = [asyncio.create_task(listen(index)) for index in range(1, len(connections))]
+    async with asyncio.timeout(60):
+        await listen(0)
+    await asyncio.sleep(1)
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+    return got
+
+
+async def opened(stack: AsyncExitStack, net: AiomqttNet, *filters: str) -> MqttConnection:
+    connection = await stack.enter_async_context(net.connect("someone"))
+    for topic_filter in filters:
+        await connection.subscribe(topic_filter)
+    return connection
+
+
+def test_nobody_hears_what_is_not_for_him(broker: Secured) -> None:
+    wide = ("#", "+/#", "$SYS/#", "geartrain/#", up_filter(), ack_topic("d1", FLOW))
+    wide = (*wide, flow_down_topic("d1", FLOW), "geartrain/v1/+/+/+/ack", "geartrain/v1/+/+/+/downack")
+
+    async def spy() -> list[list[tuple[str, bytes]]]:
+        async with AsyncExitStack() as stack:
+            d1 = await opened(
+                stack, broker.net(DEVICE, "d1"), ack_topic("d1", FLOW), flow_down_topic("d1", FLOW)
+            )
+            thief = await opened(stack, broker.net(DEVICE, "thief"), *wide)
+            ingest = await opened(stack, broker.net(CLOUD, "ingest"), up_filter(), *wide)
+            down = await opened(stack, broker.net(CLOUD, "down"), "geartrain/v1/+/+/+/downack", *wide)
+            await d1.publish(up_topic("d1", FLOW), b"rows")
+            await d1.publish(downack_topic("d1", FLOW), b"answer")
+            await d1.drain()
+            await down.publish(flow_down_topic("d1", FLOW), b"order")
+            await down.drain()
+            await ingest.publish(ack_topic("d1", FLOW), b"ack")
+            await ingest.drain()
+            return await heard([d1, thief, ingest, down], b"ack")
+
+    d1, thief, ingest, down = asyncio.run(spy())
+    assert sorted(d1) == sorted([(ack_topic("d1", FLOW), b"ack"), (flow_down_topic("d1", FLOW), b"order")])
+    assert thief == []
+    assert set(ingest) == {(up_topic("d1", FLOW), b"rows")}
+    assert set(down) == {(downack_topic("d1", FLOW), b"answer")}
+
+
+def test_nobody_sends_what_is_not_his(broker: Secured) -> None:
+    """mosquitto pubacks what it throws away; so each says something allowed last, which must come alone."""
+    topics = [
+        up_topic("d1", FLOW),
+        downack_topic("d1", FLOW),
+        ack_topic("d1", FLOW),
+        flow_down_topic("d1", FLOW),
+        up_topic("d2", FLOW),
+        ack_topic("d2", FLOW),
+        flow_down_topic("d2", FLOW),
+        "geartrain/v1/anything",
+        "$SYS/broker/version",
+    ]
+
+    async def forge() -> dict[str, list[tuple[str, bytes]]]:
+        async with AsyncExitStack() as stack:
+            ears = {
+                "d1": await opened(
+                    stack, broker.net(DEVICE, "d1"), ack_topic("d1", FLOW), flow_down_topic("d1", FLOW)
+                ),
+                "ingest": await opened(stack, broker.net(CLOUD, "ingest"), up_filter()),
+                "down": await opened(stack, broker.net(CLOUD, "down"), "geartrain/v1/+/+/+/downack"),
+            }
+            for kind, name in ((DEVICE, "d2"), (CLOUD, "ingest"), (CLOUD, "down")):
+                forger = await opened(stack, broker.net(kind, name))
+                for topic in topics:
+                    await forger.publish(topic, name.encode())
+                await forger.drain()
+            await ears["d1"].publish(up_topic("d1", FLOW), b"end")
+            await ears["d1"].drain()
+            ingest, d1, down = await heard([ears["ingest"], ears["d1"], ears["down"]], b"end")
+            return {"d1": d1, "ingest": ingest, "down": down}
+
+    got = asyncio.run(forge())
+    assert got["ingest"] == [(up_topic("d2", FLOW), b"d2"), (up_topic("d1", FLOW), b"end")]
+    assert got["d1"] == [(ack_topic("d1", FLOW), b"ingest"), (flow_down_topic("d1", FLOW), b"down")]
+    assert got["down"] == []
+
+
+def test_who_knows_the_id_of_another_cannot_push_it_out(broker: Secured) -> None:
+    async def push() -> None:
+        async with broker.net(DEVICE, "d1").connect("gear-d1-stocks") as first:
+            await first.subscribe(ack_topic("d1", FLOW))
+            async with broker.net(DEVICE, "thief").connect("gear-d1-stocks") as second:
+                await second.subscribe(ack_topic("thief", FLOW))
+                await first.publish(up_topic("d1", FLOW), b"rows")
+                await first.drain()
+
+    asyncio.run(push())
+
+
+def test_what_is_larger_than_any_batch_ends_the_connection(broker: Secured) -> None:
+    async def flood() -> None:
+        async with broker.net(DEVICE, "d1").connect("d1") as connection:
+            await connection.publish(up_topic("d1", FLOW), bytes(3 << 20))
+            await connection.drain()
+
+    with pytest.raises(NetError):
+        asyncio.run(flood())
+
+
+def test_a_revoked_certificate_is_refused_and_its_successor_is_not(broker: Secured, tmp_path: Path) -> None:
+    broker.fleet.issue(DEVICE, "lost")
+    kept = {
+        name: Path(str(broker.table(DEVICE, "lost")[name])).read_bytes() for name in ("certificate", "key")
+    }
+    for name, content in kept.items():
+        (tmp_path / name).write_bytes(content)
+        (tmp_path / name).chmod(0o600)
+    stolen = broker.table(DEVICE, "lost") | {name: str(tmp_path / name) for name in kept}
+
+    async def come(net: AiomqttNet) -> None:
+        async with net.connect("lost") as connection:
+            await connection.subscribe(ack_topic("lost", FLOW))
+
+    asyncio.run(come(net_of(stolen)))
+    broker.fleet.revoke(DEVICE, "lost")
+    broker.fleet.issue(DEVICE, "lost")
+    broker.reload()
+    assert "broker" in asyncio.run(refused(net_of(stolen)))
+    asyncio.run(come(broker.net(DEVICE, "lost")))
+    asyncio.run(come(broker.net(DEVICE, "d1")))
