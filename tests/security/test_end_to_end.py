@@ -1,0 +1,96 @@
+"""Agent, broker and ingest over mutual TLS: what a device reads is in the log, a stranger adds nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from geartrain.adapters.mqtt import AiomqttNet
+from geartrain.wire.topics import up_topic
+from geartrain_cloud.certs import CLOUD, DEVICE
+from geartrain_cloud.log.reader import LogReader
+from geartrain_cloud.supervisor.toml_text import to_toml
+from tests.cloud.fleet import prices
+from tests.security.fleet import Secured, secured
+
+pytestmark = pytest.mark.slow
+
+ROWS = 500
+
+
+def write_agent(broker: Secured, folder: Path, device: str, shown: str) -> Path:
+    """The configuration of `device`'s agent that shows the certificate of `shown`."""
+    folder.mkdir(exist_ok=True)
+    rows = [f"S,2020-01-{n % 28 + 1:02d},{n}.5\n" for n in range(ROWS)]
+    (folder / "prices.csv").write_text("symbol,date,price\n" + "".join(rows))
+    config = folder / f"{device}-{shown}.toml"
+    content = {
+        "device": device,
+        "flow": "geartrain_examples.stocks.flow:flow",
+        "cut": "cloud",
+        "state": str(folder / f"{device}-{shown}"),
+        "broker": broker.table(DEVICE, shown),
+        "sources": {"quotes": {"path": str(folder / "prices.csv")}},
+    }
+    config.write_text(to_toml(content))
+    return config
+
+
+def write_ingest(broker: Secured, folder: Path) -> Path:
+    folder.mkdir(exist_ok=True)
+    config = folder / "ingest.toml"
+    flow = {"devices": ["d1"], "channels": {"quotes": "all"}}
+    config.write_text(
+        to_toml({"log": "log", "broker": broker.table(CLOUD, "ingest"), "flows": {"stocks": flow}})
+    )
+    return config
+
+
+def run(module: str, config: Path) -> subprocess.Popen[bytes]:
+    with config.with_suffix(".log").open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", module, "--config", str(config)], stderr=log, stdout=log
+        )
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+
+
+async def forge(net: AiomqttNet) -> None:
+    """Say something in the name of d1."""
+    async with net.connect("forger") as connection:
+        await connection.publish(up_topic("d1", "stocks"), b"not even a batch")
+        await connection.drain()
+
+
+def test_a_device_delivers_over_mutual_tls_and_a_forger_does_not(tmp_path: Path) -> None:
+    with secured(tmp_path) as broker:
+        ingest = run("geartrain_cloud.ingest.main", write_ingest(broker, tmp_path / "cloud"))
+        forger = run("geartrain_edge.main", write_agent(broker, tmp_path / "edge", "d1", "d2"))
+        agent = run("geartrain_edge.main", write_agent(broker, tmp_path / "edge", "d1", "d1"))
+        try:
+            assert agent.wait(timeout=120) == 0, (tmp_path / "edge" / "d1-d1.log").read_text()
+            asyncio.run(forge(broker.net(DEVICE, "d2")))
+            time.sleep(1)
+            assert forger.poll() is None  # it waits for an ack that it may not hear
+        finally:
+            end(forger)
+            end(agent)
+            ingest.terminate()
+            assert ingest.wait(timeout=60) == 0
+    logged = prices(LogReader(tmp_path / "cloud" / "log"))
+    assert sorted(logged) == [n + 0.5 for n in range(ROWS)]
+    status = json.loads((tmp_path / "cloud" / "log" / "status.json").read_bytes())
+    assert status["flows"]["stocks"]["devices"]["d1"]["epoch"]
+    wrong = ("malformed_batches", "identity_mismatches", "foreign_topics", "digest_conflicts")
+    assert [status["counters"][name] for name in wrong] == [0, 0, 0, 0]  # a forgery has not even arrived
+    spool = json.loads((tmp_path / "edge" / "d1-d2" / "status.json").read_bytes())
+    assert spool["acked_seq"] == 0
