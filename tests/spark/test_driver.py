@@ -95,12 +95,13 @@ def test_it_refuses_a_second_driver_and_stops_on_sigterm(driver: DriverProcess) 
     log = make_log(driver.folder)
     log.append("readings", readings(0, 12_000), rows_per_entry=100)
     first = driver.start()
-    driver.wait(lambda: driver.batches() >= 2)
+    driver.wait(lambda: driver.status().get("state") in ("starting", "running"))
     refused = driver.start()
     said = refused.communicate(timeout=60)[1]
     driver.started.remove(refused)
     assert refused.returncode == 1
     assert f"another driver (process {first.pid}) runs on" in said
+    driver.wait(lambda: driver.batches() >= 1)
     status = driver.status()
     assert (status["state"], status["pid"], status["finished"]) == ("running", first.pid, False)
     assert 0 < status["records"]["kept"] < 12_000
