@@ -121,8 +121,9 @@ class Child:
 
     def terminate(self) -> None:
         """Ask the process to end; its own children are its own to end."""
-        if self._process is not None:
-            self._process.terminate()
+        # Not by `Popen.terminate`, which reaps one that has just ended, and with it the number of its group.
+        if self._process is not None and not _has_ended(self._process):
+            os.kill(self._process.pid, signal.SIGTERM)
 
     def kill(self) -> None:
         """End the process and its group at once."""
