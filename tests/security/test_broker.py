@@ -105,8 +105,8 @@ async def opened(stack: AsyncExitStack, net: AiomqttNet, *filters: str) -> MqttC
 
 
 def test_nobody_hears_what_is_not_for_him(broker: Secured) -> None:
-    wide = ("#", "+/#", "$SYS/#", "geartrain/#", up_filter(), ack_topic("d1", FLOW))
-    wide = (*wide, flow_down_topic("d1", FLOW), "geartrain/v1/+/+/+/ack", "geartrain/v1/+/+/+/downack")
+    wide: tuple[str, ...] = ("#", "+/#", "$SYS/#", "geartrain/#", up_filter(), ack_topic("d1", FLOW))
+    wide += (flow_down_topic("d1", FLOW), "geartrain/v1/+/+/+/ack", "geartrain/v1/+/+/+/downack")
 
     async def spy() -> list[list[tuple[str, bytes]]]:
         async with AsyncExitStack() as stack:

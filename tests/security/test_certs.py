@@ -12,7 +12,7 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from geartrain.adapters.tls import BrokerTable, broker_of, parse_broker
+from geartrain.adapters.tls import broker_of, parse_broker
 from geartrain.errors import ConfigError
 from geartrain_cloud.certs import CLOUD, DEVICE, SERVER, Fleet
 from geartrain_cloud.cli import main
@@ -166,7 +166,7 @@ def test_wrong_keys_of_the_table_are_one_sentence(fleet: Fleet, tmp_path: Path) 
     one, two = fleet.paths(DEVICE, "d1"), fleet.paths(DEVICE, "d2")
     good = {"address": "h:8883", "tls": True, "ca": str(fleet.ca)}
     mine = good | {"certificate": str(one.certificate), "key": str(one.key)}
-    assert broker_of(BrokerTable(**mine), Path()).tls_context is not None
+    assert parse_broker(mine, Path()).tls_context is not None
     open_key = tmp_path / "open.key"
     open_key.write_bytes(one.key.read_bytes())
     open_key.chmod(0o640)

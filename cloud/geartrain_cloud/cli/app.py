@@ -9,7 +9,7 @@ import typer
 
 from geartrain_cloud.cli.demo_app import demo_app
 from geartrain_cloud.cli.inspect_app import devices, letters_app, log_app, quarantine_app
-from geartrain_cloud.cli.secure_app import broker_app, certs_app
+from geartrain_cloud.cli.secure_app import broker_app, certs_app, page
 from geartrain_cloud.cli.settings import parse_set
 
 app = typer.Typer(
@@ -128,4 +128,5 @@ app.add_typer(quarantine_app, name="quarantine")
 app.add_typer(letters_app, name="deadletters")
 app.add_typer(certs_app, name="certs")
 app.add_typer(broker_app, name="broker")
+app.command("page", short_help="Serve the page of a demo, to others with a token.")(page)
 app.command("devices", short_help="Show where each device stands, and who holds the clock.")(devices)

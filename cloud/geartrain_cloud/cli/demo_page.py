@@ -11,10 +11,13 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from geartrain_cloud.broker.ready import LOOPBACK
+from geartrain_cloud.cli.screen import results
 from geartrain_cloud.demos import deployment_of, load_demo
+from geartrain_cloud.errors import StateError
 from geartrain_cloud.pages.server import PORT_PREFERRED, serve
 from geartrain_cloud.supervisor.child import ChildSpec
 from geartrain_cloud.supervisor.deployment import Places
@@ -38,8 +41,17 @@ def page_spec(places: Places, port: int) -> ChildSpec:
     return ChildSpec("page", command, places.logs / "page.log")
 
 
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """Where a page listens: None as port for any, a file with a token where others reach it."""
+
+    host: str = LOOPBACK
+    port: int | None = None
+    token_file: Path | None = None
+
+
 async def show_page(
-    manifest: Manifest, places: Places, announce: Callable[[str], None], port: int | None = None
+    manifest: Manifest, places: Places, announce: Callable[[str], None], at: Listening = Listening()
 ) -> None:
     """Serve the page until SIGTERM or SIGINT; `announce` gets its address. Raises `PageError`."""
     stop = asyncio.Event()
@@ -48,14 +60,27 @@ async def show_page(
         loop.add_signal_handler(number, stop.set)
     demo = load_demo(manifest.demo)
     page = demo.page_of(deployment_of(demo, manifest).plan(), manifest.settings | manifest.surveyed)
-    await serve(page, places.tables, announce, stop.wait, port=port)
+    await serve(
+        page, places.tables, announce, stop.wait, host=at.host, port=at.port, token_file=at.token_file
+    )
+
+
+def serve_state(folder: Path, at: Listening) -> None:
+    """`gear page`: the page of the demo whose state folder this is. Raises `StateError` and `PageError`."""
+    manifest = read_manifest(folder)
+    if manifest is None:
+        raise StateError(f"{folder} is not the state folder of a demo: give --state the one that it printed")
+    out = results()
+    asyncio.run(show_page(manifest, Places(folder), lambda address: out.print(f"page: {address}"), at))
 
 
 def main(folder: str, port: str) -> None:
     """Serve the page of the run in `folder`."""
     manifest = read_manifest(Path(folder))
     if manifest is not None:
-        asyncio.run(show_page(manifest, Places(Path(folder)), lambda address: None, int(port)))
+        asyncio.run(
+            show_page(manifest, Places(Path(folder)), lambda address: None, Listening(port=int(port)))
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The commands of `gear` that make a fleet's certificates and configure its broker, and their options."""
+"""The commands of `gear` that make a fleet's certificates, configure its broker and show pages to others."""
 
 from __future__ import annotations
 
@@ -110,3 +110,23 @@ def config(
     from geartrain_cloud.cli.secure import configure_broker
 
     configure_broker(certs, server, output, folder, listen=listen, user=user, as_json=json)
+
+
+def page(
+    state: Annotated[Path, typer.Option(metavar="DIR", help="The state folder that a demo has printed.")],
+    host: Annotated[str, typer.Option(metavar="HOST", help="Where to listen.")] = "127.0.0.1",
+    port: Annotated[int | None, typer.Option(min=1, max=65_535, help="Default 8765, or a free one.")] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option("--token-file", metavar="FILE", help="Holds the token to ask for; mode 0600."),
+    ] = None,
+) -> None:
+    """Serve the page of a demo until Ctrl-C; to other machines only with a token.
+
+    \b
+    Example:
+      gear page --state run --host 0.0.0.0 --token-file page.token
+    """
+    from geartrain_cloud.cli.demo_page import Listening, serve_state
+
+    serve_state(state, Listening(host, port, token_file))

@@ -1,8 +1,9 @@
 """The web server of a page: its static files, and its answers as JSON. Nothing else can be asked of it.
 
 After the end of a record's path: it reads `tables.sqlite` and writes nothing. Guarantees: it listens on the
-loopback interface unless told otherwise, answers only to that name there (so that no foreign site can read it
-through a rebound name), serves no file but those that the page brought, and says every refusal in a sentence.
+loopback interface, where it answers only to that name (so that no foreign site can read it through a rebound
+name), and elsewhere if it is told to and has a token to ask for; it serves no file but those that the page
+brought, and says every refusal in a sentence.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from geartrain_cloud.broker.ready import LOOPBACK
 from geartrain_cloud.errors import PageError
 from geartrain_cloud.pages.page import Page, Tables
 from geartrain_cloud.pages.reader import TableReader
+from geartrain_cloud.pages.token import guard, read_token
 from geartrain_cloud.sinks.layout import TableError
 
 _LOG = logging.getLogger("geartrain.pages")
@@ -40,9 +42,11 @@ _HEADERS = {
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def make_app(page: Page, tables: Path, *, local: bool = True) -> web.Application:
-    """The page over the tables in the file `tables`; `local`: only a loopback name is answered."""
-    middlewares = [_sentences, _local_only] if local else [_sentences]
+def make_app(page: Page, tables: Path, *, local: bool = True, token: str | None = None) -> web.Application:
+    """The page over the tables in the file `tables`; `local`: only a loopback name is answered; token: what
+    each request must show, if it must.
+    """
+    middlewares = [_sentences, *([_local_only] if local else []), *([guard(token)] if token else [])]
     app = web.Application(middlewares=middlewares, client_max_size=1024)
     app.on_response_prepare.append(_add_headers)
     files = {path.name: path.read_bytes() for path in sorted(page.static.iterdir()) if path.is_file()}
@@ -60,12 +64,22 @@ async def serve(
     *,
     host: str = LOOPBACK,
     port: int | None = None,
+    token_file: Path | None = None,
 ) -> None:
     """Serve until `until()` returns; `announce` gets the address once it answers.
 
-    port: None for 8765, or any free one where that is taken. Raises `PageError` when it cannot listen.
+    port: None for 8765, or any free one where that is taken. token_file: holds the token that each request
+    must show; there is no way to listen to other machines without one. Raises `PageError` when it cannot
+    listen, or may not.
     """
-    runner = web.AppRunner(make_app(page, tables, local=_is_loopback(host)), access_log=None)
+    local = _is_loopback(host)
+    if not local and token_file is None:
+        raise PageError(
+            f"the page does not listen on {host}, where other machines reach it, without a token: "
+            "give --token-file FILE"
+        )
+    token = None if token_file is None else read_token(token_file)
+    runner = web.AppRunner(make_app(page, tables, local=local, token=token), access_log=None)
     await runner.setup()
     try:
         await _listen(runner, host, port)
@@ -134,7 +148,10 @@ async def _sentences(request: web.Request, handler: Handler) -> web.StreamRespon
     try:
         return await handler(request)
     except web.HTTPException as error:
-        return _json(error.status, {"error": f"{request.path}: {error.reason}"})
+        answer = _json(error.status, {"error": f"{request.path}: {error.reason}"})
+        if isinstance(error, web.HTTPUnauthorized):
+            answer.headers["WWW-Authenticate"] = "Bearer"
+        return answer
     except TableError as error:
         return _json(503, {"error": str(error)})
     except Exception:  # noqa: BLE001 - the server outlives whatever a page raises
