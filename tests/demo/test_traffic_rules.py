@@ -108,6 +108,14 @@ def test_sections_are_compared_exactly(tmp_path: Path) -> None:
     }
 
 
+def test_places_are_the_decimals_that_were_written(tmp_path: Path) -> None:
+    # 0.7 m in 0.07 s are 36 km/h; the floats nearest to 0.8 and 0.1 are further apart than that.
+    inputs = written(tmp_path, "0,p_0,S,0,x,9\n0.07,q_0,T,0,x,9\n", checkpoints="p_0,0.1,0\nq_0,0.8,0\n")
+    assert tables(inputs, tmp_path, section_limit_kmh="36.0")["section_overspeed"] == []
+    (row,) = tables(inputs, tmp_path, section_limit_kmh="35.999")["section_overspeed"]
+    assert (row["distance_m"], row["speed_mps"]) == (0.7, 10.0)
+
+
 def test_a_limit_above_what_is_possible_leaves_fakes_alone(tmp_path: Path) -> None:
     inputs = written(tmp_path, "0,p_0,S,0,x,9\n10,q_0,T,0,x,9\n", checkpoints="p_0,0,0\nq_0,1000,0\n")
     found = tables(inputs, tmp_path, section_limit_kmh="400.0")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from decimal import ROUND_HALF_EVEN, Context, Decimal
+from decimal import ROUND_HALF_EVEN, Decimal
 from math import isfinite
 from typing import Any, TypeVar
 
@@ -22,10 +22,9 @@ T = TypeVar("T")
 
 START = "2026-01-01T00:00:00Z"
 _SECONDS = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
-_EXACT = Context(prec=2_000)
 _MICROSECOND = Decimal("0.000001")
 _SECONDS_MAX = 10**12
-"""Beyond the years that event time has, and far below what `_EXACT` holds."""
+"""Beyond the years that event time has, and far below the digits that a Decimal is rounded to."""
 
 
 def microseconds(text: str) -> int:
@@ -40,7 +39,7 @@ def microseconds(text: str) -> int:
     seconds = Decimal(plain)
     if abs(seconds) > _SECONDS_MAX:
         raise ValueError(f"{shortened(text)} is more seconds than event time has")
-    return int(seconds.quantize(_MICROSECOND, ROUND_HALF_EVEN, _EXACT).scaleb(6, _EXACT))
+    return int(seconds.quantize(_MICROSECOND, ROUND_HALF_EVEN).scaleb(6))
 
 
 def street_of(detector: str) -> str:
