@@ -18,6 +18,7 @@ from geartrain.wire.topics import BUCKETS
 from geartrain_cloud.ingest.config import IngestConfig
 from geartrain_cloud.ingest.ingest import Ingest
 from geartrain_cloud.log.part import buckets_of
+from geartrain_cloud.log.retention import Retention
 from geartrain_edge.agent import Agent
 from geartrain_edge.errors import AlarmError
 from geartrain_simulation.broker import SimBroker
@@ -134,9 +135,14 @@ class Fleet:
         self.spark = SparkModel(self.world, self.ledger, self.platter, self.checkers, self.climate)
         self._settings = {device.name: agent_settings(seed, device) for device in self.devices}
         channels = [channel.id for channel in self._plan.channels]
-        self._configs = {INGEST: ingest_config(seed, self.flow, channels, self.devices)}
+        config = ingest_config(seed, self.flow, channels, self.devices)
+        for fault in self.faults:
+            if fault.kind == "retention":
+                config = replace(config, retention=Retention(bytes_max=int(fault.reach)))
+                self.checkers.remember_rows()
+        self._configs = {INGEST: config}
         if any(fault.kind == "two ingests" for fault in self.faults):
-            self._configs = _shared(self._configs[INGEST])
+            self._configs = _shared(config)
             self.checkers.delivery.shares_the_log = True
 
     def _platter(self, node: str) -> Platter:

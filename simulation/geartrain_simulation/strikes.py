@@ -216,5 +216,7 @@ _ARRANGERS: dict[str, Callable[[Targets, Fault], None]] = {
     "delete": _at(_delete),
     "flip": _at(_flip),
     "copy": _at(_copy),
-    "two ingests": lambda targets, fault: None,  # a way to be set up, and no fault of anybody
+    # Ways to be set up, and no fault of anybody.
+    "two ingests": lambda targets, fault: None,
+    "retention": lambda targets, fault: None,
 }

@@ -94,7 +94,7 @@ POINTS = (
 """The points of `geartrain.ports.buggify` in agent and ingest."""
 KINDS = (
     *(*NET_RATES, *DISK_RATES, *LOSSES, *TIMED, *CLOCKS, *SPOOLS),
-    *("kill", "power loss", "broker crash", "queue limit", "buggify", "two ingests"),
+    *("kill", "power loss", "broker crash", "queue limit", "buggify", "two ingests", "retention"),
 )
 """Every kind of fault, by the name that leaves it out."""
 
@@ -109,6 +109,9 @@ def draw_faults(seed: int, devices: Sequence[Device]) -> list[Fault]:
     if partitions_of(seed) > 1 and Random(f"{seed}/two ingests").random() < 0.5:
         faults.append(Fault("two ingests"))
         ingests.append(SECOND)
+    random = Random(f"{seed}/retention")
+    if random.random() < 0.15:
+        faults.append(Fault("retention", reach=random.choice((1.0, 2_000.0))))
     for name in (*names, *ingests):
         random = Random(f"{seed}/{name}/faults")
         faults += _crashes(random, name)

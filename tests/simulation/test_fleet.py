@@ -119,6 +119,12 @@ def test_an_ingest_whose_subscription_is_forgotten_hears_of_its_devices_again() 
     assert outcome.counters.get("connections_lost", 0) == 0
 
 
+def test_what_retention_removes_was_read_before() -> None:
+    devices = [Device("device-1", records=24), Device("device-2", records=24)]
+    outcome = Fleet(3, devices=devices, faults=[Fault("retention", reach=1.0)]).run()
+    assert outcome.counters["records_removed"] > 10
+
+
 def test_two_ingests_share_a_log_and_each_follows_the_clock_of_the_other() -> None:
     devices = [Device(f"device-{number}", records=16) for number in range(1, 5)]
     power = Fault("power loss", "ingest-b", at_s=4.0)

@@ -130,6 +130,7 @@ class Balance:
         truth[Counter.EPOCHS_OPENED] = len(opened)
         lost = {(e.device, e.flow, e.epoch, e.seq) for e in entries if e.kind is EntryKind.LOSS}
         truth[Counter.LOSSES] = len(lost)
+        truth[Counter.RECORDS_REMOVED] = sum(e.count for e in entries if e.kind is EntryKind.REMOVED)
         truth[Counter.QUARANTINED_BATCHES] = len(ledger.quarantined)
         truth[Counter.QUARANTINE_BYTES] = sum(len(one.payload) for one in ledger.quarantined)
         for name, count in sorted(truth.items()):

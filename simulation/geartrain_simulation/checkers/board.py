@@ -14,7 +14,7 @@ import msgspec
 from geartrain.errors import DiskError
 from geartrain.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.graph import DEAD_LETTERS, LATE
-from geartrain.ports import Entry, LedgerChange, SpoolCommit, SpooledBatch
+from geartrain.ports import Entry, EntryKind, LedgerChange, SpoolCommit, SpooledBatch
 from geartrain_cloud.ingest.config import IngestConfig
 from geartrain_cloud.ingest.ingest import Ingest
 from geartrain_edge.agent import Agent
@@ -57,10 +57,11 @@ class Checkers:
         self.drain = Drain(self.breach, world)
         self.delivery = Delivery(self.breach, self._spools, platter, ledger)
         self.clocks = Clocks(self.breach, self._spools, self._accepted, self.delivery.durable)
+        self._remembered: dict[tuple[str, str, int, int], list[LoggedRow]] | None = None
         self._every_step = every_step
+        ledger.on_commit = self._committed
         if every_step:
             broker.observers.append(self._published)
-            ledger.on_commit = self._committed
 
     def watch(self, device: str, flow: str, spool: SpoolBook, settings: AgentSettings | None = None) -> None:
         """Take a device's spool into the rules; a further call says that the device lost its former one."""
@@ -109,6 +110,10 @@ class Checkers:
         self.caps.watch(name, lambda: ingest_holds(ingest, config, self._rows_in_batch_max))
         self.caps.watch("the ledger", lambda: ledger_holds(self._ledger, config, ingests))
 
+    def remember_rows(self) -> None:
+        """Keep the rows of every entry that is committed: retention takes them out of the log."""
+        self._remembered = {}
+
     def _rows_in_batch_max(self) -> int:
         return max((one.rows_in_batch_max for one in self._accepted.values()), default=1)
 
@@ -136,12 +141,16 @@ class Checkers:
         self.caps.renewed(spool)
 
     def _committed(self, change: LedgerChange) -> None:
-        self.delivery.committed(change)
-        self.clocks.committed(change)
-        for cursor in change.cursors:
-            if not cursor.seq and (accepted := self._accepted.get((cursor.device, cursor.flow))):
-                accepted.opened(cursor.epoch, cursor.positions)
-        self.caps.check()
+        if self._every_step:
+            self.delivery.committed(change)
+            self.clocks.committed(change)
+            for cursor in change.cursors:
+                if not cursor.seq and (accepted := self._accepted.get((cursor.device, cursor.flow))):
+                    accepted.opened(cursor.epoch, cursor.positions)
+            self.caps.check()
+        if self._remembered is not None:
+            rows = {_place(entry): self._rows(entry) for entry in change.entries if entry.segment}
+            self._remembered.update(rows)
 
     # At the end
 
@@ -246,7 +255,12 @@ class Checkers:
         return found
 
     def _all_logged(self) -> list[Logged]:
-        return [Logged(entry, self._rows(entry)) for entry in self._ledger.all_entries() if entry.segment]
+        remembered = self._remembered or {}
+        return [
+            Logged(entry, self._rows(entry) if entry.segment else remembered[_place(entry)])
+            for entry in self._ledger.all_entries()
+            if entry.segment or entry.kind is EntryKind.REMOVED
+        ]
 
     def _rows(self, entry: Entry) -> list[LoggedRow]:
         try:
@@ -279,6 +293,10 @@ class Checkers:
         error = ViolationError(rule, detail)
         self._world.fail(error)
         raise error
+
+
+def _place(entry: Entry) -> tuple[str, str, int, int]:
+    return entry.flow, entry.channel, entry.partition, entry.number
 
 
 def _without(rows: Sequence[T], others: Sequence[T], key: Callable[[T], object] = repr) -> list[T]:

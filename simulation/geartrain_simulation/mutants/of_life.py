@@ -11,6 +11,7 @@ from typing import Any
 
 from geartrain.event_time import START_OF_TIME
 from geartrain.ports import AckCursor
+from geartrain_cloud.ingest import upkeep
 from geartrain_cloud.ingest.advance import Advance
 from geartrain_cloud.ingest.clock import ChannelClock
 from geartrain_cloud.ingest.content import Content
@@ -144,11 +145,23 @@ def _merge_deletes_a_file_in_use(patches: Patches) -> None:
     patches.replace(Upkeep, "_is_over", lambda right: lambda upkeep, one, done, now_us: True)
 
 
+def _retention_asks_no_query(patches: Patches) -> None:
+    def make(right: Any) -> Any:
+        def find_due(segments: Any, queries: Any, limits: Any, now_us: int) -> Any:
+            return right(segments, [replace(query, position=FAR) for query in queries], limits, now_us)
+
+        return find_due
+
+    patches.replace(upkeep, "find_due", make)
+
+
 def _fencing_term_ignored(patches: Patches) -> None:
     patches.replace(LedgerBook, "check", lambda right: lambda book, term: None)
 
 
 TWO_UNTIL_S = 8.0
+FAR = 1 << 62
+"""A position that no log comes to."""
 
 
 def two_ingests(seed: int) -> None:
@@ -189,5 +202,6 @@ OF_LIFE = (
     Mutant("readmitted device sets the clock back", _readmitted_device_sets_the_clock_back),
     Mutant("advance entry missing", _advance_entry_missing),
     Mutant("merge deletes a file in use", _merge_deletes_a_file_in_use),
+    Mutant("retention asks no query", _retention_asks_no_query),
     Mutant("fencing term ignored", _fencing_term_ignored, two_ingests),
 )
