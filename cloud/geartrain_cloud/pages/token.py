@@ -11,17 +11,15 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from urllib.parse import quote
 
 from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
 
 from geartrain.adapters.tls import check_private
 from geartrain.errors import ConfigError
 from geartrain_cloud.errors import PageError
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 COOKIE = "geartrain"
 CHARACTERS_MIN, CHARACTERS_MAX = 22, 512
@@ -45,7 +43,7 @@ def read_token(path: Path) -> str:
     return token
 
 
-def guard(token: str) -> Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]:
+def guard(token: str) -> Middleware:
     """A middleware that lets in who has the token."""
     ticket = hmac.new(secrets.token_bytes(32), token.encode(), "sha256").hexdigest()
 
