@@ -1,0 +1,49 @@
+"""The page on security: its commands run in their order, and its configuration is read."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from geartrain_edge.config import read_config
+
+PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.slow
+def test_the_commands_run_in_order_and_the_agent_reads_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = dict(os.environ) | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    monkeypatch.chdir(tmp_path)
+    kinds = []
+    for kind, text in BLOCK.findall(PAGE):
+        kinds.append(kind)
+        if kind == "sh":
+            script = ["sh", "-ec", text]
+            done = subprocess.run(
+                script,
+                cwd=tmp_path,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=300,
+                check=False,
+            )
+            assert (done.returncode, done.stderr) == (0, "")
+        else:
+            (tmp_path / "agent.toml").write_text(text)
+            broker = read_config("agent.toml").broker
+            assert (broker.host, broker.port) == ("broker.example", 8883)
+            assert broker.tls_context is not None
+            assert broker.tls_context.check_hostname
+    assert kinds == ["sh", "toml", "sh", "sh"]
+    configuration = (tmp_path / "broker" / "mosquitto.conf").read_text()
+    assert "crlfile /etc/mosquitto/fleet/crl.pem" in configuration
+    assert (tmp_path / "page.token").stat().st_mode & 0o777 == 0o600
