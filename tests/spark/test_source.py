@@ -11,10 +11,10 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles, ReadMaxRows
 
 from geartrain.errors import LedgerError
-from geartrain.event_time import START_OF_TIME
+from geartrain.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.letters import Letter
 from geartrain_cloud.spark.pack import ipc_to_table
-from geartrain_cloud.spark.source import PACK_ROWS, LogStreamReader, Span
+from geartrain_cloud.spark.source import FLUSHED, PACK_ROWS, LogStreamReader, Span
 from tests.spark.flows import Reading
 from tests.spark.log_writer import LogWriter
 
@@ -58,6 +58,23 @@ def test_micro_batches_are_bounded_and_cover_the_log(log: LogWriter) -> None:
     assert numbers == list(range(1_000))
     assert ends[-1] == {"readings": 35, "_late": 1}
     assert len(ends) == 11
+
+
+def test_a_native_plan_has_one_more_micro_batch_where_the_clock_has_moved(log: LogWriter) -> None:
+    log.append("readings", records(10), clock=7)
+    log.end()
+    source = reader(log, flush="true")
+    offsets = [source.initialOffset()]
+    heartbeats = []
+    while (end := source.latestOffset(offsets[-1], ReadMaxRows(100))) != offsets[-1]:
+        rows = read(source, list(source.partitions(offsets[-1], end)))
+        heartbeats.append(sum(row["packed"] is None for row in rows))
+        offsets.append(end)
+    assert [end[FLUSHED] for end in offsets] == [START_OF_TIME, START_OF_TIME, END_OF_TIME]
+    assert {key: at for key, at in offsets[-1].items() if key != FLUSHED} == {"readings": 2, "_late": 1}
+    assert heartbeats == [1, 0]
+    # Stopped between the two, it comes after the next start.
+    assert reader(log, flush="true").latestOffset(offsets[1], ReadMaxRows(100)) == offsets[2]
 
 
 def test_a_large_entry_is_not_divided(log: LogWriter) -> None:
