@@ -27,7 +27,7 @@ NUMBERS, PULSES = RowCodec(Numbered), RowCodec(Pulse)
 ROGUE = "rogue"
 ROWS = 20
 BOMB_BYTES = 128 << 20
-RSS_GROWTH_MAX = 256 << 20
+RSS_GROWTH_MAX = 400 << 20
 
 
 def peak_bytes(pid: int) -> int:
