@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from geartrain.adapters.mqtt import AiomqttNet
+from geartrain.adapters.plain_log import escaped, log_to_stderr
 from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.errors import ConfigError, FlowError, GeartrainError, PlacementError, SchemaError, SourceError
 from geartrain.placement import Plan
@@ -52,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="gear-agent", description="Run one device's part of a flow.")
     parser.add_argument("--config", required=True, metavar="FILE.toml", help="the agent's configuration")
     options = parser.parse_args(arguments)
-    _log_to_stderr()
+    log_to_stderr()
     os.umask(0o077)
     try:
         loaded = load(options.config)
@@ -62,26 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return next(code for code in _WORST_FIRST if code in codes)
 
 
-class _PlainFormatter(logging.Formatter):
-    """What devices, files and brokers wrote into a line cannot steer the terminal that shows it."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return _plain(super().format(record))
-
-
-def _log_to_stderr() -> None:
-    handler = logging.StreamHandler()
-    handler.setFormatter(_PlainFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(handlers=[handler], level=logging.INFO)
-
-
-def _plain(text: str) -> str:
-    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
-
-
 def _said(error: GeartrainError, flow: str = "") -> int:
     """Say what was wrong, of which of several flows; returns the exit code for it."""
-    sentence = _plain(" ".join(str(error).split("\n")))
+    sentence = escaped(" ".join(str(error).split("\n")))
     sys.stderr.write(f"gear-agent: flow {flow}: {sentence}\n" if flow else f"gear-agent: {sentence}\n")
     if isinstance(error, AlarmError):
         return EXIT_ALARM
@@ -123,7 +107,7 @@ def _files(config: AgentConfig, plan: Plan) -> LineFiles | None:
 
 async def _run_one(config: AgentConfig, agent: Agent, net: AiomqttNet) -> int:
     device, flow = config.settings.device, agent.status().flow
-    _LOG.info("device %s: flow %s, broker %s:%d", device, config.flow, net.host, net.port)
+    _LOG.info("device %s: flow %s, broker %s:%d", device, config.flow, config.broker.host, config.broker.port)
     try:
         async with asyncio.TaskGroup() as group:
             reports = group.create_task(_report(config, agent, net))

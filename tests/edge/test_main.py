@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from geartrain.adapters.plain_log import PlainFormatter
 from geartrain.wire.envelope import Ack, Control
 from geartrain_edge import main as agent_main
 from geartrain_edge.config import read_config
@@ -161,7 +162,7 @@ def test_a_finished_run_is_exit_code_0(
     config = write_config(tmp_path)
     plan = read_config(str(config)).plan()
     ingest = NaiveIngest(plan)
-    monkeypatch.setattr(agent_main, "AiomqttNet", lambda host, port: MemoryNet(ingest))
+    monkeypatch.setattr(agent_main, "AiomqttNet", lambda *_, **__: MemoryNet(ingest))
     code, said = said_by(capsys, config)
     assert (code, status_of(tmp_path)["finished"]) == (agent_main.EXIT_OK, True), said
     assert ingest.sorted_rows() == expected(plan)
@@ -175,7 +176,7 @@ def test_an_alarm_is_one_line_and_exit_code_3(
 
     config = write_config(tmp_path)
     ingest = NaiveIngest(read_config(str(config)).plan())
-    monkeypatch.setattr(agent_main, "AiomqttNet", lambda host, port: MemoryNet(ingest, meddle=meddle))
+    monkeypatch.setattr(agent_main, "AiomqttNet", lambda *_, **__: MemoryNet(ingest, meddle=meddle))
     code, said = said_by(capsys, config)
     assert code == agent_main.EXIT_ALARM
     assert "gear-agent: ingest acks batch 1000, but this spool ends at " in said
@@ -186,7 +187,7 @@ def test_an_alarm_is_one_line_and_exit_code_3(
 def test_a_defect_is_raised_with_its_trace(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(host: str, port: int) -> MemoryNet:
+    def broken(*_: object, **__: object) -> MemoryNet:
         net = MemoryNet(NaiveIngest(read_config(str(config)).plan()))
         monkeypatch.setattr(net, "connect", lambda client_id: 1 / 0)
         return net
@@ -202,7 +203,9 @@ def test_a_defect_is_raised_with_its_trace(
 
 def test_what_others_wrote_cannot_steer_the_terminal() -> None:
     record = logging.LogRecord("x", logging.WARNING, "x", 1, "said %s", ("\x1b[2J\r\u202e\u00e9",), None)
-    assert agent_main._PlainFormatter("%(message)s").format(record) == "said \\x1b[2J\\r\\u202e\u00e9"
+    assert PlainFormatter("%(message)s").format(record) == "said \\x1b[2J\\r\\u202e\u00e9"
+    two = logging.LogRecord("x", logging.INFO, "x", 1, "said\n2026-01-01 ERROR all is lost", (), None)
+    assert PlainFormatter("%(message)s").format(two) == "said\\n2026-01-01 ERROR all is lost"
 
 
 def test_a_source_that_cannot_open_is_one_line_and_exit_code_2(

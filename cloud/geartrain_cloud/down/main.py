@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from geartrain.adapters.mqtt import AiomqttNet
+from geartrain.adapters.plain_log import log_to_stderr
 from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.errors import ConfigError, GeartrainError
 from geartrain_cloud.down.config import DownConfig, read_config
@@ -44,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--config", required=True, metavar="FILE.toml", type=Path, help="flow, outbox, broker"
     )
     options = parser.parse_args(arguments)
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
+    log_to_stderr()
     os.umask(0o077)
     try:
         config = read_config(options.config)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import logging
 import os
 import signal
 import sys
@@ -18,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from geartrain.adapters.mqtt import AiomqttNet
+from geartrain.adapters.plain_log import log_to_stderr
 from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.errors import ConfigError, FencedError, GeartrainError
 from geartrain_cloud.ingest.alarm import plain
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--config", required=True, metavar="FILE.toml", type=Path, help="log, broker, flows and their devices"
     )
     options = parser.parse_args(arguments)
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
+    log_to_stderr()
     os.umask(0o077)
     try:
         asyncio.run(_run(read_config(options.config)))
