@@ -154,13 +154,14 @@ def test_what_ignores_sigterm_is_killed_with_its_group(supervisor: Supervisor, t
 def test_one_that_has_just_ended_is_stopped_like_any(supervisor: Supervisor, tmp_path: Path) -> None:
     """Nobody has asked for its exit code yet, and its group is still to be ended."""
     child = supervisor.start(spec(tmp_path, WITH_GRANDCHILD, str(tmp_path / "inner")))
-    inner = pid_in(tmp_path / "inner")
-    assert child.pid is not None
-    os.kill(child.pid, signal.SIGKILL)
-    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    inner, pid = pid_in(tmp_path / "inner"), child.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     supervisor.stop()
     until(lambda: not is_alive(inner))
-    assert (child.pid, child.state) == (None, ChildState.STOPPED)
+    assert child.pid is None
+    assert child.state is ChildState.STOPPED
 
 
 def test_death_of_a_process_ends_its_group(supervisor: Supervisor, tmp_path: Path) -> None:
