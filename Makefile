@@ -6,9 +6,10 @@ STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 SEEDS ?= 100000
 STATES ?= 32000
+INPUTS ?= 1000000
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-traffic test proofs faults seeds states bench check clean distclean
+.PHONY: help demo demo-traffic test proofs faults seeds states fuzz bench check clean distclean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +35,9 @@ seeds: $(STAMP) ## Run 100,000 simulated worlds, which takes hours (fewer: make 
 
 states: $(STAMP) ## Lose power at every step of real files, and recover about so many states (fewer: make states STATES=5000)
 	@$(BIN)/python -m tests.proofs.test_crash_states $(STATES)
+
+fuzz: $(STAMP) ## Throw 1,000,000 spoiled inputs at each reader, which takes hours (fewer: make fuzz INPUTS=10000)
+	@$(BIN)/python -m tests.security.fuzz $(INPUTS) $(ARGS)
 
 bench: $(STAMP) ## Measure, and print the figures (one work: make bench WORK=drawdown)
 	@$(PYTEST) tests/bench -s $(if $(WORK),-k $(WORK)) $(ARGS)

@@ -111,6 +111,12 @@ def test_foreign_name_is_refused(sample_page: str, host: str) -> None:
     assert json.loads(body) == {"error": "/api/symbols: this page answers only to 127.0.0.1 and localhost"}
 
 
+@pytest.mark.parametrize("host", ["localhost:x", "localhost:99999999", "localhos: close"])
+def test_a_name_that_is_none_is_refused_with_a_sentence(sample_page: str, host: str) -> None:
+    status, _, body = get(sample_page, "/api/symbols", host)
+    assert (status, list(json.loads(body))) == (400, ["error"])
+
+
 @pytest.mark.parametrize("host", ["localhost", "localhost:1", "127.0.0.1", "[::1]", "[::1]:80"])
 def test_loopback_names_are_answered(sample_page: str, host: str) -> None:
     assert get(sample_page, "/api/symbols", host)[0] == 200

@@ -30,6 +30,11 @@ from geartrain_cloud.sinks.layout import TableError
 
 _LOG = logging.getLogger("geartrain.pages")
 
+# aiohttp answers 400 to what is not HTTP, and logs a trace of each, which could fill a disk.
+# What our own handlers raise is logged above it, by `_sentences`.
+_PROTOCOL_LOG = logging.getLogger("geartrain.pages.protocol")
+_PROTOCOL_LOG.setLevel(logging.CRITICAL)
+
 PORT_PREFERRED = 8765
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -79,7 +84,7 @@ async def serve(
             "give --token-file FILE"
         )
     token = None if token_file is None else read_token(token_file)
-    runner = web.AppRunner(make_app(page, tables, local=local, token=token), access_log=None)
+    runner = runner_of(make_app(page, tables, local=local, token=token))
     await runner.setup()
     try:
         await _listen(runner, host, port)
@@ -88,6 +93,11 @@ async def serve(
         await until()
     finally:
         await runner.cleanup()
+
+
+def runner_of(app: web.Application) -> web.AppRunner:
+    """What serves an app, and logs nothing of its clients."""
+    return web.AppRunner(app, access_log=None, logger=_PROTOCOL_LOG)
 
 
 async def _listen(runner: web.AppRunner, host: str, port: int | None) -> None:
@@ -161,6 +171,10 @@ async def _sentences(request: web.Request, handler: Handler) -> web.StreamRespon
 
 @web.middleware
 async def _local_only(request: web.Request, handler: Handler) -> web.StreamResponse:
-    if not _is_loopback(request.url.host or ""):
+    try:
+        host = request.url.host
+    except ValueError:
+        raise web.HTTPBadRequest(reason="its header Host does not name a host") from None
+    if not _is_loopback(host or ""):
         raise web.HTTPMisdirectedRequest(reason="this page answers only to 127.0.0.1 and localhost")
     return await handler(request)

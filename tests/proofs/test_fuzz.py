@@ -1,0 +1,27 @@
+"""Spoiled bytes at whatever reads bytes of others, in its small form; `make fuzz` throws a million at each."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.security.fuzz import READERS
+
+COUNTS = {"wire": 20_000, "spool": 1_500, "publishes": 10_000, "requests": 2_000}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reader", READERS)
+def test_only_known_errors_come_out_and_memory_does_not_grow(reader: str) -> None:
+    """In a process of its own, whose memory nothing else has warmed."""
+    command = [sys.executable, "-m", "tests.security.fuzz", str(COUNTS[reader]), "--only", reader]
+    done = subprocess.run(
+        command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-4_000:]
+    taken, refused = (int(word.replace(",", "")) for word in done.stdout.split()[1:4:2])
+    assert taken + refused == COUNTS[reader]
+    assert min(taken, refused) > COUNTS[reader] // 100  # what is all refused or all taken tests little
