@@ -45,10 +45,11 @@ async def reconnect(world: World) -> Account:
     world.broker.forget()
     world.open_gate(RECORDS)
     await world.pause(5, 1)
+    status = state / "state" / "status.json"
+    await world.until("none has a connection", lambda: _of(status, "connected") == 0)
     began_s = asyncio.get_running_loop().time()
     await world.broker.start()
     world.healed()
-    status = state / "state" / "status.json"
     await world.until("all are connected", lambda: _of(status, "connected") >= agents or fleet.code == 0)
     world.notes["connected_s"] = round(asyncio.get_running_loop().time() - began_s, 2)
     await world.drained()
