@@ -293,6 +293,8 @@ class Agent:
                 await (self._effects.clock.sleep(idle_s) if life.down is None else life.down.wait(idle_s))
                 idle_s = min(idle_s * 2, self._settings.idle_ms_max / 1_000)
         self._state = "draining"
+        if self._stopping and life.down is not None:
+            await self._commit(life)  # what sinks were given is noted, so that they are not given it again
         await self._flush(life)
         while not self._stopping and life.backlog.acked_seq < life.backlog.last_seq:
             await life.backlog.shrunk.wait()

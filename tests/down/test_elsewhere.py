@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import sqlite3
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -299,8 +300,9 @@ def test_an_actuator_is_called_again_after_a_failure_and_a_record_that_fails_for
 def test_a_file_that_somebody_made_shorter_stops_the_agent(tmp_path: Path) -> None:
     world, spool = World(tmp_path, plan_of()), tmp_path / "spool.sqlite"
     world.write([("d1", 0)], 1_000_000)
-    broker = broker_for(world)
-    run(while_(world, broker, spool, lambda: len(world.lines()) == 1))
+    broker, looks = broker_for(world), count()
+    # A while after the line, so that the spool knows of it.
+    run(while_(world, broker, spool, lambda: len(world.lines()) == 1 and next(looks) > 100))
     (world.state / "valve.jsonl").write_text("")
     world.write([("d1", 1)], 2_000_000)
     with pytest.raises(ExceptionGroup) as raised:
