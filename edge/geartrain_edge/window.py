@@ -1,7 +1,7 @@
 """The batches that are sent and not acked, or about to be: a bounded piece of the spool in memory.
 
 Under the uplink. Guarantees: strictly in seq order and nothing left out from the oldest unacked batch; at
-most `window` batches and, but for a single larger one, `window_bytes`.
+most `window` batches and, but for a single larger one, `window_bytes`, beside the gaps that follow on them.
 """
 
 from __future__ import annotations
@@ -57,14 +57,17 @@ class Window:
     async def _load(self) -> bool:
         """Read a few more from the spool; False where there is no more, or no room."""
         end = self._batches[-1].seq if self._batches else self.acked
-        room = self._batches_max - len(self._batches)
-        if end >= self._backlog.last_seq or room <= 0 or self._full():
+        room = self._batches_max - sum(not batch.first_seq for batch in self._batches)
+        if end >= self._backlog.last_seq:
             return False
         if self._batches and buggify("window of one", 0.5):
-            return False
+            room = 0
         loaded = False
-        for batch in await self._store.read(end, min(room, _READ_MAX)):
-            if self._full() or batch.seq > self._backlog.last_seq:
+        for batch in await self._store.read(end, min(max(room, 1), _READ_MAX)):
+            # Where ingest stands within a gap, only the gap itself brings it on: no room may keep it back.
+            if (room <= 0 or self._full()) and not batch.first_seq:
+                break
+            if batch.seq > self._backlog.last_seq:
                 break  # the reading side has yet to note its commit: an ack for it would look false
             before = self._batches[-1].digest if self._batches else self._backlog.acked_digest
             if not is_intact(before, batch):
@@ -72,6 +75,7 @@ class Window:
                 return False
             self._batches.append(batch)
             self._bytes += batch.size
+            room -= not batch.first_seq
             loaded = True
         return loaded
 

@@ -10,15 +10,18 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeVar
 
-from geartrain.errors import DiskError, FencedError, LedgerError
+from geartrain.errors import DiskError, LedgerError
 from geartrain.ports import Clock, Disk, HeldSegment, LedgerStore, ReplacedFile, StoredSegment, position_key
 from geartrain.ports.buggify import buggify
 from geartrain_cloud.ingest.alarm import Alarm
 from geartrain_cloud.ingest.counters import Counter, Counters
 from geartrain_cloud.log.part import segment_digest
 from geartrain_cloud.log.retention import Retention, done_with, find_due
+
+T = TypeVar("T")
 
 _LOG = logging.getLogger("geartrain.ingest")
 
@@ -59,29 +62,32 @@ class Upkeep:
         self._damaged: set[str] = set()
 
     async def round(self) -> None:
-        """Do what is due; raises `FencedError` where another ingest has taken over.
+        """Do what is due; raises `LedgerError`: `FencedError` where another ingest has taken over.
 
         What the ledger cannot say, because a row of it is damaged, is left undone with an alarm: nothing is
         removed then, and what devices send is taken as ever.
         """
-        try:
-            await self._ledger.check(self._term)
-            await self._round()
-        except FencedError:
-            raise
-        except LedgerError as error:
-            self._alarm.warn("upkeep", "log", str(error))
-
-    async def _round(self) -> None:
+        await self._ledger.check(self._term)
         if self._limits.is_limited:
             await self._retain()
         if self._merge_segments is not None:
-            for run in find_runs(await self._ledger.held_segments(), self._damaged):
+            for run in find_runs(await self._asked(self._ledger.held_segments()) or [], self._damaged):
                 await self._merge(run, self._merge_segments)
         await self._delete_replaced()
 
+    async def _asked(self, answer: Awaitable[list[T]]) -> list[T] | None:
+        """What the ledger says, None where it cannot."""
+        try:
+            return await answer
+        except LedgerError as error:
+            self._alarm.warn("upkeep", "log", str(error))
+            return None
+
     async def _retain(self) -> None:
-        held, queries = await self._ledger.held_segments(), await self._ledger.queries()
+        held = await self._asked(self._ledger.held_segments())
+        queries = await self._asked(self._ledger.queries())
+        if held is None or queries is None:
+            return
         now_us = self._clock.now_us()
         due = find_due(held, queries, self._limits, now_us)
         if due.held:
@@ -146,10 +152,11 @@ class Upkeep:
             self._alarm.warn(Counter.SEGMENTS_DAMAGED, one.segment.name, f"it cannot be merged: {why}")
 
     async def _delete_replaced(self) -> None:
-        files = await self._ledger.replaced_files()
-        if not files:
+        files = await self._asked(self._ledger.replaced_files())
+        queries = await self._asked(self._ledger.queries()) if files else None
+        if not files or queries is None:
             return
-        done, now_us = done_with(await self._ledger.queries()), self._clock.now_us()
+        done, now_us = done_with(queries), self._clock.now_us()
         gone = await self._remove([one.name for one in files if self._is_over(one, done, now_us)])
         if gone:
             await self._ledger.forget_files(self._term, gone)
