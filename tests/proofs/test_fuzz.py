@@ -1,4 +1,4 @@
-"""Spoiled bytes at whatever reads bytes of others, in its small form; `make fuzz` throws a million at each."""
+"""Spoiled bytes at whatever reads bytes of others, a few; `make fuzz` throws a million at each."""
 
 from __future__ import annotations
 

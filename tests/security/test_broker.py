@@ -36,11 +36,15 @@ async def refused(net: AiomqttNet) -> str:
 
 
 def test_who_has_a_certificate_is_let_in(broker: Secured) -> None:
-    async def come() -> None:
-        async with broker.net(DEVICE, "d1").connect("d1") as connection:
-            await connection.subscribe(ack_topic("d1", FLOW))
+    async def come() -> list[list[tuple[str, bytes]]]:
+        async with AsyncExitStack() as stack:
+            ingest = await opened(stack, broker.net(CLOUD, "ingest"), up_filter())
+            d1 = await opened(stack, broker.net(DEVICE, "d1"), ack_topic("d1", FLOW))
+            await d1.publish(up_topic("d1", FLOW), b"rows")
+            await d1.drain()
+            return await heard([ingest], b"rows")
 
-    asyncio.run(come())
+    assert asyncio.run(come()) == [[(up_topic("d1", FLOW), b"rows")]]
 
 
 def test_no_certificate_no_tls_and_a_password_are_refused(broker: Secured) -> None:
@@ -172,15 +176,16 @@ def test_nobody_sends_what_is_not_his(broker: Secured) -> None:
 
 
 def test_who_knows_the_id_of_another_cannot_push_it_out(broker: Secured) -> None:
-    async def push() -> None:
-        async with broker.net(DEVICE, "d1").connect("gear-d1-stocks") as first:
-            await first.subscribe(ack_topic("d1", FLOW))
-            async with broker.net(DEVICE, "thief").connect("gear-d1-stocks") as second:
-                await second.subscribe(ack_topic("thief", FLOW))
-                await first.publish(up_topic("d1", FLOW), b"rows")
-                await first.drain()
+    async def push() -> list[list[tuple[str, bytes]]]:
+        async with AsyncExitStack() as stack:
+            ingest = await opened(stack, broker.net(CLOUD, "ingest"), up_filter())
+            d1 = await opened(stack, broker.net(DEVICE, "d1"), ack_topic("d1", FLOW))
+            await opened(stack, broker.net(DEVICE, "thief"), ack_topic("thief", FLOW))  # under the same id
+            await d1.publish(up_topic("d1", FLOW), b"rows")
+            await d1.drain()
+            return await heard([ingest], b"rows")
 
-    asyncio.run(push())
+    assert asyncio.run(push()) == [[(up_topic("d1", FLOW), b"rows")]]
 
 
 def test_what_is_larger_than_any_batch_ends_the_connection(broker: Secured) -> None:
