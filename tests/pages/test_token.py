@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from geartrain_cloud.cli import main
 from geartrain_cloud.errors import PageError
 from geartrain_cloud.pages.server import serve
 from geartrain_cloud.pages.token import read_token
@@ -136,3 +137,13 @@ def test_a_file_that_others_may_read_or_that_can_be_guessed_is_refused(tmp_path:
             read_token(token_file(tmp_path, content, mode))
     with pytest.raises(PageError, match="cannot be read: No such file"):
         read_token(tmp_path / "none")
+
+
+def test_the_command_says_in_a_sentence_what_is_wrong(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["page", "--state", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert (
+        said == f"gear: {tmp_path} is not the state folder of a demo: give --state the one that it printed\n"
+    )

@@ -77,6 +77,7 @@ def test_a_device_delivers_over_mutual_tls_and_a_forger_does_not(tmp_path: Path)
         forger = run("geartrain_edge.main", write_agent(broker, tmp_path / "edge", "d1", "d2"))
         agent = run("geartrain_edge.main", write_agent(broker, tmp_path / "edge", "d1", "d1"))
         try:
+            broker.reload()  # as after a revocation: whoever is connected connects again by himself
             assert agent.wait(timeout=120) == 0, (tmp_path / "edge" / "d1-d1.log").read_text()
             asyncio.run(forge(broker.net(DEVICE, "d2")))
             time.sleep(1)
