@@ -30,6 +30,7 @@ from geartrain_edge.spool import SqliteSpool
 from geartrain_examples.stocks.demo import DEMO
 from tests.cloud.fleet import TestDevice, make_config, running
 from tests.pages.conftest import tables_of, write_prices
+from tests.proofs.test_bit_flips_spool import make_spool
 from tests.wire import golden_batches as golden
 
 GROWTH_BYTES_MAX = 64 << 20
@@ -136,20 +137,18 @@ def wire(count: int) -> Outcome:
 def spool(count: int) -> Outcome:
     """A spool's file, spoiled, opened and read."""
     with tempfile.TemporaryDirectory() as folder:
-        return asyncio.run(_spool(count, Path(folder)))
+        made = make_spool(Path(folder))
+        return asyncio.run(_spool(count, made.path, made.path.read_bytes()))
 
 
-async def _spool(count: int, folder: Path) -> Outcome:
-    path, memory, refused = folder / "spool.sqlite", Memory(count), 0
-    made = SqliteSpool(path)
-    await made.open("d1", "stocks", b"epoch--1")
-    await made.close()
-    for number, data in spoiled([path.read_bytes()], count):
+async def _spool(count: int, path: Path, whole: bytes) -> Outcome:
+    memory, refused = Memory(count), 0
+    for number, data in spoiled([whole], count):
         memory.look(number)
         _replace(path, data)
         opened = SqliteSpool(path)
         try:
-            await opened.open("d1", "stocks", b"epoch--2")
+            await opened.open("d1", "fleet", b"epoch--2")
             await opened.read(0, 100)
         except SpoolError:
             refused += 1
