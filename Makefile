@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
+# Two processes at a time, a file of tests each, in the order of their names: the longest are not last.
+SIDE_BY_SIDE := -n 2 --dist loadfile --no-loadscope-reorder
 SEEDS ?= 100000
 STATES ?= 32000
 INPUTS ?= 1000000
@@ -21,10 +23,10 @@ demo-traffic: $(STAMP) ## Run the traffic demo on a simulated city (options: mak
 	@$(BIN)/gear demo traffic $(ARGS)
 
 test: $(STAMP) ## Run all tests, with lint and types among them (options: make test ARGS="-k wire")
-	@$(PYTEST) tests --ignore=tests/proofs --ignore=tests/bench --durations=15 $(ARGS)
+	@$(PYTEST) $(SIDE_BY_SIDE) tests --ignore=tests/proofs --ignore=tests/bench --durations=15 $(ARGS)
 
 proofs: $(STAMP) ## Run the long tests, and the benchmarks at 1 % for their results only
-	@$(PYTEST) tests/proofs --durations=15 $(ARGS)
+	@$(PYTEST) $(SIDE_BY_SIDE) tests/proofs --durations=15 $(ARGS)
 	@GEARTRAIN_BENCH_SIZE=0.01 $(PYTEST) tests/bench -s $(ARGS)
 
 faults: $(STAMP) ## Run the fault suite on real processes, and print one table (one fault: make faults ARGS="clock")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Generator
 from typing import Literal
 
 import pytest
@@ -57,6 +56,7 @@ def broker_kind(request: pytest.FixtureRequest) -> Literal["mosquitto", "amqtt"]
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[notes_key] = []
     config.stash[skipped_key] = []
+    config.pluginmanager.register(Reports(config))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -84,29 +84,35 @@ def _leave_out(
         config.stash[notes_key].append(note)
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item,
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    report = yield
-    if report.skipped:  # an expected failure is reported so, too
-        item.config.stash[skipped_key].append(item.nodeid)
-    return report
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report(
-    collector: pytest.Collector,
-) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    report = yield
-    if report.skipped:
-        collector.config.stash[skipped_key].append(collector.nodeid)
-    return report
-
-
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    if IN_CI and session.config.stash[skipped_key] and session.exitstatus == pytest.ExitCode.OK:
+    worker: dict[str, object] | None = getattr(session.config, "workeroutput", None)
+    if worker is not None:  # one of several processes: the first one says it
+        worker["notes"] = session.config.stash[notes_key]
+    elif IN_CI and session.config.stash[skipped_key] and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+class Reports:
+    """What is left out, seen by the process that prints the summary: it gets the reports of all processes."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note a test that was skipped; an expected failure is reported so, too."""
+        if report.skipped:
+            self.config.stash[skipped_key].append(report.nodeid)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Note a module that was skipped."""
+        if report.skipped:
+            self.config.stash[skipped_key].append(report.nodeid)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: object) -> None:
+        """Take the notes of a process that ends."""
+        told = getattr(node, "workeroutput", {}).get("notes", [])
+        self.config.stash[notes_key] += [note for note in told if note not in self.config.stash[notes_key]]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

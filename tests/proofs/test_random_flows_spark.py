@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import random
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,12 +17,12 @@ from pyspark.sql import SparkSession
 from geartrain import operators
 from geartrain_cloud.spark.session import open_session
 from tests.reference.flows import Case
-from tests.spark.many_flows import kinds
+from tests.spark.many_flows import many
 from tests.spark.test_random_flows import check_flows, drawn
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
-LOW_LEVEL = {"copies", "stateless"}
+LOW_LEVEL = {"copies", "deal", "stateless"}
 """Kinds that only the low-level face makes: tests/spark/test_low_level.py proves them."""
 
 FLOWS = 40
@@ -53,8 +54,19 @@ def all_kinds() -> set[str]:
     return found
 
 
-def test_every_operator_is_in_two_flows_at_least(flows: list[Case]) -> None:
-    seen = Counter(kind for case in flows for kind in kinds(case))
+def group_of(flows: list[Case], number: int) -> list[Case]:
+    """The flows of run `number`."""
+    first = number % (FLOWS // TOGETHER) * TOGETHER
+    return flows[first : first + TOGETHER]
+
+
+def test_every_operator_is_run_in_two_flows_at_least(flows: list[Case]) -> None:
+    run: set[tuple[int, str, str]] = set()
+    for number in range(RUNS):
+        plan = many(group_of(flows, number)).plan(random.Random(number))  # as the run itself draws it
+        group = number % (FLOWS // TOGETHER)
+        run.update((group, step.id.split("_")[0], step.operator.kind) for step in plan.graph.steps)
+    seen = Counter(kind for _, _, kind in run)
     assert {kind for kind in all_kinds() - LOW_LEVEL if seen[kind] < 2} == set()
 
 
@@ -62,5 +74,4 @@ def test_every_operator_is_in_two_flows_at_least(flows: list[Case]) -> None:
 def test_flows_on_spark_equal_the_reference(
     session: SparkSession, tmp_path: Path, flows: list[Case], number: int
 ) -> None:
-    first = number % (FLOWS // TOGETHER) * TOGETHER
-    check_flows(session, tmp_path, flows[first : first + TOGETHER], number, restart=number == 0)
+    check_flows(session, tmp_path, group_of(flows, number), number, restart=number == 0)

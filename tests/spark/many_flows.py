@@ -11,12 +11,16 @@ from typing import Any
 
 from geartrain.graph import Graph
 from geartrain.placement import Plan, legal_cuts, make_plan
+from geartrain.placement.splitting import with_partials
 from tests.reference.flows import Case
 from tests.reference.interpreter import interpret
 from tests.reference.rows import Answer
 from tests.reference.two_tiers import World
 
 NAME = "many"
+
+SPLIT_SHARE = 0.8
+"""How often an aggregate that may be split is: few flows have one."""
 
 
 @dataclass(frozen=True)
@@ -32,12 +36,14 @@ class Many:
         return interpret(self.graph, self.world.inputs(), self.world.bounds_us)
 
     def plan(self, rng: random.Random) -> Plan:
-        """A cut of each flow, drawn from its legal ones."""
-        edge = [
-            prefix_of(number) + step
-            for number, case in enumerate(self.cases)
-            for step in sorted(rng.choice(legal_cuts(case.graph)).edge)
-        ]
+        """A cut of each flow, drawn from its legal ones; mostly one that splits an aggregate."""
+        edge: list[str] = []
+        for number, case in enumerate(self.cases):
+            cuts = legal_cuts(case.graph)
+            whole = {step.id for step in case.graph.steps}
+            split = [cut for cut in cuts if not cut.edge <= whole]
+            cut = rng.choice(split if split and rng.random() < SPLIT_SHARE else cuts)
+            edge += [prefix_of(number) + step for step in sorted(cut.edge)]
         return make_plan(self.graph, edge)
 
 
@@ -70,5 +76,5 @@ def prefix_of(number: int) -> str:
 
 
 def kinds(case: Case) -> set[str]:
-    """The kinds of operators of a flow."""
-    return {step.operator.kind for step in case.graph.steps}
+    """The kinds of operators of a flow, with those that some of its cuts have."""
+    return {step.operator.kind for graph in (case.graph, with_partials(case.graph)) for step in graph.steps}

@@ -7,10 +7,11 @@ from collections import Counter
 from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from tests.reference.comparison import check_equal
-from tests.reference.flows import Case, cases
+from tests.reference.flows import Case, cases, split_cases
 from tests.spark.case_log import answer_of, log_of
 from tests.spark.many_flows import kinds, many
 from tests.spark.spark_run import SparkRun
@@ -30,7 +31,7 @@ def drawn(number: int, *, examples: int, start: int) -> list[Case]:
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    @given(cases())
+    @given(st.one_of(cases(), cases(), split_cases()))
     def draw(case: Case) -> None:
         found.append(case)
 

@@ -22,7 +22,13 @@ NO_SBIN = "import conftest\nconftest.SBIN = ()\n"
 ASKS_FOR_THE_BROKER = "def test_broker(broker_kind):\n    assert broker_kind in ('mosquitto', 'amqtt')\n"
 
 
-def run(folder: Path, suite: str, ci: bool, programs: tuple[str, ...] = ()) -> tuple[int, str]:
+ALONE, SIDE_BY_SIDE = (), ("-n", "2", "--dist", "loadfile")
+both_ways = pytest.mark.parametrize("how", [ALONE, SIDE_BY_SIDE], ids=["alone", "side_by_side"])
+
+
+def run(
+    folder: Path, suite: str, ci: bool, programs: tuple[str, ...] = (), how: tuple[str, ...] = ALONE
+) -> tuple[int, str]:
     """Exit code and output of pytest on a suite, on a machine that has only these programs."""
     shutil.copy(ROOT / "tests" / "conftest.py", folder)
     (folder / "pytest.ini").write_text(CONFIG)
@@ -33,7 +39,7 @@ def run(folder: Path, suite: str, ci: bool, programs: tuple[str, ...] = ()) -> t
         (path / name).write_text("#!/bin/sh\n")
         (path / name).chmod(0o755)
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:asyncio", "-p", "no:cacheprovider", "-q"],
+        [sys.executable, "-m", "pytest", "-p", "no:asyncio", "-p", "no:cacheprovider", "-q", *how],
         cwd=folder,
         env={"PATH": str(path), "PYTHONPATH": str(ROOT)} | ({"CI": "true"} if ci else {}),
         capture_output=True,
@@ -44,11 +50,12 @@ def run(folder: Path, suite: str, ci: bool, programs: tuple[str, ...] = ()) -> t
     return done.returncode, done.stdout + done.stderr
 
 
+@both_ways
 @pytest.mark.parametrize(
     "suite", [SKIPS, SKIPS_WHOLE + PASSES, EXPECTS_FAILURE], ids=["test", "module", "xfail"]
 )
-def test_skip_fails_the_run_in_ci(suite: str, tmp_path: Path) -> None:
-    code, said = run(tmp_path, suite, ci=True)
+def test_skip_fails_the_run_in_ci(suite: str, how: tuple[str, ...], tmp_path: Path) -> None:
+    code, said = run(tmp_path, suite, ci=True, how=how)
     assert code != 0
     assert "skipped, which CI does not allow: test_suite.py" in said
 
@@ -63,9 +70,10 @@ def test_run_without_skips_passes_in_ci(tmp_path: Path) -> None:
     assert (code, "2 passed" in said, "note:" in said) == (0, True, False), said
 
 
-def test_missing_browser_is_said_and_its_tests_left_out(tmp_path: Path) -> None:
-    code, said = run(tmp_path, DRIVES_A_BROWSER, ci=False)
-    assert (code, "1 passed, 1 deselected" in said) == (0, True), said
+@both_ways
+def test_missing_browser_is_said_and_its_tests_left_out(how: tuple[str, ...], tmp_path: Path) -> None:
+    code, said = run(tmp_path, DRIVES_A_BROWSER, ci=False, how=how)
+    assert (code, "1 passed" in said, said.count("note:")) == (0, True, 1), said
     assert "note: chromium is not installed: the tests of the pages (1) were left out." in said
 
 
@@ -82,6 +90,9 @@ def test_broker_is_mosquitto_where_there_is_one(ci: bool, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("ci", [False, True])
-def test_broker_is_amqtt_elsewhere_and_the_run_says_so(ci: bool, tmp_path: Path) -> None:
-    code, said = run(tmp_path, NO_SBIN + ASKS_FOR_THE_BROKER, ci=ci)
+@both_ways
+def test_broker_is_amqtt_elsewhere_and_the_run_says_so(
+    ci: bool, how: tuple[str, ...], tmp_path: Path
+) -> None:
+    code, said = run(tmp_path, NO_SBIN + ASKS_FOR_THE_BROKER, ci=ci, how=how)
     assert (code, "note: mosquitto is not installed" in said) == (0, True), said
