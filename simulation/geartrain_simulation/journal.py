@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -133,7 +134,9 @@ class Transactions:
                     await asyncio.sleep(pause_s)
             except asyncio.CancelledError:
                 if self._random.random() < 0.5:
-                    self._carry_out(effect)  # what was handed over is not taken back: nobody waits any more
+                    # What was handed over is not taken back; that it fails, nobody waits any more to hear.
+                    with suppress(self._error):
+                        self._carry_out(effect)
                 raise
             result = self._carry_out(effect)
         self._process.point(f"{self._what}.{name} done")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from random import Random
 
 import pytest
@@ -260,3 +261,28 @@ def test_a_backup_takes_the_place_of_all() -> None:
     platter.restore(backup)
     platter.power_loss()
     assert remains(platter) == {"a": b"x"}
+
+
+def test_a_call_that_is_cancelled_stays_so_when_what_was_handed_over_fails() -> None:
+    """Of that failure nobody hears any more: no real disk puts it in the place of the cancellation."""
+    ends = set[bool | str]()
+    for seed in range(20):
+        world = World(seed)
+
+        async def main(process: Process) -> None:
+            disk = SimDisk(process, Platter(Random(1)), Faults(write_error=1.0, slow=1.0))
+            task = asyncio.create_task(disk.write("a", b"data"))
+            await asyncio.sleep(0.0001)
+            task.cancel()
+            await asyncio.wait([task])
+            ends.add(task.cancelled())
+
+        async def story(world: World = world) -> None:
+            node = world.node("n", main)
+            node.start()
+            await node.finished
+
+        world.run(story())
+        if any("disk.error" in line for line in world.trace.tail()):
+            ends.add("failed unheard")
+    assert ends == {True, "failed unheard"}

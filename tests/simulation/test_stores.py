@@ -277,3 +277,24 @@ def test_a_new_epoch_outlives_its_process(world: World) -> None:
         assert (image.epoch, image.last_seq, image.acked_seq) == (b"epoch..2", 1, 0)
 
     in_world(world, main)
+
+
+def test_a_transaction_that_is_cancelled_stays_so_when_it_fails_on_the_disk() -> None:
+    ends = set[bool | str]()
+    for seed in range(20):
+        world = World(seed)
+
+        async def main(process: Process, world: World = world) -> None:
+            store = SimSpoolStore(process, SpoolBook(Platter(world.random("platter"))))
+            await store.open("a", "stocks", EPOCH)
+            process.node.faults = Faults(write_error=1.0, slow=1.0)
+            task = asyncio.create_task(store.commit(change(1)))
+            await asyncio.sleep(0.0001)
+            task.cancel()
+            await asyncio.wait([task])
+            ends.add(task.cancelled())
+
+        in_world(world, main)
+        if any("disk.error" in line for line in world.trace.tail()):
+            ends.add("failed unheard")
+    assert ends == {True, "failed unheard"}
