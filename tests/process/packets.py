@@ -60,6 +60,15 @@ class Packet:
     level: int = 0
 
     @property
+    def payload(self) -> bytes:
+        """Of a PUBLISH of MQTT 3.1.1."""
+        start = 1
+        while self.data[start] & 0x80:
+            start += 1
+        topic_bytes = int.from_bytes(self.data[start + 1 : start + 3])
+        return self.data[start + 3 + topic_bytes + (2 if self.qos else 0) :]
+
+    @property
     def repeated(self) -> bytes:
         """Its bytes as a sender would send them once more: a PUBLISH of QoS 1 or 2 with the DUP flag."""
         if self.kind is Kind.PUBLISH and self.qos:

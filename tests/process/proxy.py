@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -112,6 +112,8 @@ class FaultProxy:
         self.trace: deque[Step] = deque(maxlen=TRACE_MAX)
         self.counts: Counter[Action] = Counter()
         self.connections = 0
+        self.watch: Callable[[Direction, Packet, Action], None] | None = None
+        """Told of every packet as it comes, and what is done to it."""
         self._random = random.Random(f"{seed}/{name}")
         self._server: asyncio.Server | None = None
         self._sessions: set[_Session] = set()
@@ -171,6 +173,15 @@ class FaultProxy:
         """Have every packet come so much later, in order."""
         for knobs in self._knobs.values():
             knobs.latency_s = seconds
+
+    @property
+    def latency_s(self) -> float:
+        """What every packet to the client takes."""
+        return self._knobs[Direction.DOWN].latency_s
+
+    def forget(self, rule: Rule) -> None:
+        """Count the packets of a rule from nothing again."""
+        del self._used[rule]
 
     def heal(self) -> None:
         """End every fault; what was swallowed stays so."""
@@ -267,6 +278,8 @@ class FaultProxy:
 
     def _note(self, session: _Session, direction: Direction, packet: Packet, action: Action) -> None:
         self.counts[action] += 1
+        if self.watch is not None:
+            self.watch(direction, packet, action)
         self.trace.append(
             Step(
                 asyncio.get_running_loop().time(),

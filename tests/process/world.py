@@ -36,7 +36,12 @@ UPLINK = {
     "silence_ms": 5_000,
 }
 COMMIT = {"records_max": 20, "interval_ms": 50}
-CHANNELS = {"numbers": {"numbers": "all", "tallies": "all"}, "pulses": {"pulses": "all"}}
+CHANNELS = {
+    "numbers": {"numbers": "all", "tallies": "all"},
+    "plain": {"numbers": "all"},
+    "pulses": {"pulses": "all"},
+}
+FLOWS = {"numbers": "tests.process.flows:flow", "plain": "tests.process.flows:plain"}
 
 
 class ScenarioError(AssertionError):
@@ -119,7 +124,7 @@ class World:
         self._sources[name] = options
         content = {
             "device": device,
-            "flow": "tests.process.flows:flow",
+            "flow": FLOWS[self.flows[0]],
             "state": str(state or home / "state"),
             "broker": "BROKER",
             "spool": dict(spool or {}),

@@ -1,0 +1,188 @@
+"""What is lost on its way and sent again: how long until it is there.
+
+Among the recoveries. Between agent and broker every packet takes 25 ms each way; the settings are the
+defaults. A batch that is lost in a stream of others is missed by ingest; of one that goes alone only the
+agent can tell that no ack comes. Guarantees: exactly one packet is dropped in a run, and its own batch, or an
+ack that says as much, is what ends the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from geartrain.wire.codec import decode_control, decode_envelope, decode_header
+from geartrain.wire.envelope import Ack
+from geartrain_edge.settings import AgentSettings, UplinkSettings
+from tests.process.link import Direction
+from tests.process.oracle import LETTERS, Account, account, missing_numbers
+from tests.process.packets import Kind, Packet
+from tests.process.proxy import Action, FaultProxy, Rule
+from tests.process.timings import Runs, recovery
+from tests.process.world import PATIENCE_S, ScenarioError, World
+
+ONE_WAY_S = 0.025
+BAR_S = 0.1
+PER_SECOND = 100
+_WARM_UP = 60
+_DROPS_A_CONNECTION = 5
+"""A publish without puback takes a place in its connection's window until the connection ends."""
+
+_AGENT = AgentSettings("")
+UPLINK_DEFAULTS = {k: v for k, v in asdict(UplinkSettings()).items() if k != "digest_retries_max"}
+COMMIT_DEFAULTS = {"records_max": _AGENT.records_max, "interval_ms": _AGENT.interval_ms}
+
+
+class Eye:
+    """Sees batches and acks of one flow go by, and when: the seq of what was dropped, and its arrival."""
+
+    def __init__(self, up: FaultProxy, down: FaultProxy) -> None:
+        """`up`, `down`: the proxies at which a batch, and an ack, has all but arrived."""
+        self.dropped: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+        self.arrived: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+        self._kind, self._seq = "", 0
+        self._ends = {"up": (up, Direction.DOWN), "ack": (down, Direction.DOWN)}
+        for proxy in {up, down}:
+            proxy.watch = lambda *seen, proxy=proxy: self._see(proxy, *seen)
+
+    def _see(self, proxy: FaultProxy, direction: Direction, packet: Packet, action: Action) -> None:
+        if packet.kind is not Kind.PUBLISH or not (found := place_of(packet)):
+            return
+        kind, seq = found
+        now_s = asyncio.get_running_loop().time()
+        if action is Action.DROP:
+            self._kind, self._seq = kind, seq
+            self.dropped.set_result(now_s)
+        elif self.dropped.done() and not self.arrived.done() and kind == self._kind:
+            is_it = seq == self._seq if kind == "up" else seq >= self._seq
+            if is_it and self._ends[kind] == (proxy, direction):
+                self.arrived.set_result(now_s + proxy.latency_s)
+
+    async def seconds(self) -> float:
+        """From the drop to the arrival."""
+        async with asyncio.timeout(PATIENCE_S):
+            return await self.arrived - await self.dropped
+
+
+def place_of(packet: Packet) -> tuple[str, int] | None:
+    """("up" or "ack", seq) of a publish that is a sequenced batch or an ack; None for others."""
+    kind = packet.topic.rpartition("/")[2]
+    if kind == "up":
+        seq = decode_header(decode_envelope(packet.payload).header).seq
+        return (kind, seq) if seq else None
+    if kind == "ack":
+        control = decode_control(packet.payload)
+        return (kind, control.seq) if isinstance(control, Ack) else None
+    return None
+
+
+def plain(world: World, **source: Any) -> None:
+    """Have one agent of default settings deliver the flow of one channel, closed to begin with."""
+    world.flows, world.records = ("plain",), 1 << 40
+    world.ingest_keys = {"backoff_ms_max": 10_000}
+    world.prepare("d1", gate=0, source=source, uplink=UPLINK_DEFAULTS, commit=COMMIT_DEFAULTS)
+
+
+async def settled(world: World) -> Account:
+    """Let no more in, wait until all is acked, end agent and ingest, and count; fails where one was not
+    delivered once and in order.
+    """
+    world.open_gate(0)
+    await still(lambda: world.status("d1").get("records_read", 0))
+    await world.until("all is acked", lambda: _is_idle(world))
+    await asyncio.to_thread(world.agents["d1"].terminate)
+    await world.end_ingest()
+    said = world.status("d1")
+    rows = {k.removeprefix("rows."): v for k, v in said["counters"].items() if k.startswith("rows.")}
+    found, seen = account(world.seen("plain"), rows), world.seen("plain")
+    if not found.is_exact or rows.keys() - {"numbers", LETTERS}:
+        raise ScenarioError(f"not each record once and in order: {found}")
+    if missing := missing_numbers(seen, "d1/numbers", found.accepted):
+        raise ScenarioError(f"records {sorted(missing)[:10]} are nowhere")
+    return found
+
+
+async def still(reading: Callable[[], int]) -> None:
+    """Return when a figure of a status file has stopped to change."""
+    before = -1
+    while before != (before := reading()):  # noqa: ASYNC110 - it changes in another process
+        await asyncio.sleep(1.5)  # longer than the program takes to say how it is
+
+
+def _is_idle(world: World) -> bool:
+    said = world.status("d1")
+    return bool(said) and said["spooled_seq"] == said["acked_seq"]
+
+
+async def _warmed_up(world: World, **source: Any) -> None:
+    plain(world, **source)
+    await world.launch()
+    world.near.latency(ONE_WAY_S)
+    world.open_gate(_WARM_UP)
+    await world.until_logged(_WARM_UP)
+
+
+async def _repair(world: World, rule: Rule, number: int, upto: int | None) -> float:
+    """One run: `upto` opens the gate for what is lost, None where a stream goes on anyway."""
+    if number % _DROPS_A_CONNECTION == 0 and number:
+        world.near.cut()
+        await world.until("it is connected again", lambda: _is_idle(world) or upto is None)
+        await asyncio.sleep(2)
+    await asyncio.sleep(world.random.uniform(0.2, 0.4))
+    eye = Eye(world.far, world.near)
+    world.near.rules = [rule]
+    world.near.forget(rule)
+    if upto is not None:
+        world.open_gate(upto)
+    took_s = await eye.seconds()
+    world.near.rules = []
+    return took_s
+
+
+PUBLISH_LOST = Rule(Action.DROP, 1, frozenset({Kind.PUBLISH}), Direction.UP, "geartrain/*/up", times=1)
+ACK_LOST = Rule(Action.DROP, 1, frozenset({Kind.PUBLISH}), Direction.DOWN, "geartrain/*/ack", times=1)
+
+
+async def _in_a_stream(world: World, runs: Runs, rule: Rule) -> Account:
+    await _warmed_up(world, per_second=PER_SECOND)
+    world.open_gate(1 << 60)
+    await asyncio.sleep(1)
+    for number in range(runs.wanted):
+        runs.seconds.append(await _repair(world, rule, number, None))
+    return await settled(world)
+
+
+async def _alone(world: World, runs: Runs, rule: Rule) -> Account:
+    await _warmed_up(world)
+    for number in range(runs.wanted):
+        upto = _WARM_UP + number + 1
+        await world.until_logged(upto - 1)
+        await world.until("all is acked", lambda: _is_idle(world))
+        runs.seconds.append(await _repair(world, rule, number, upto))
+    return await settled(world)
+
+
+@recovery("publish lost in a stream", BAR_S)
+async def publish_in_a_stream(world: World, runs: Runs) -> Account:
+    """Ingest asks for it when the next one comes."""
+    return await _in_a_stream(world, runs, PUBLISH_LOST)
+
+
+@recovery("publish lost that goes alone", BAR_S)
+async def publish_alone(world: World, runs: Runs) -> Account:
+    """Nothing follows that would show it."""
+    return await _alone(world, runs, PUBLISH_LOST)
+
+
+@recovery("ack lost in a stream", BAR_S)
+async def ack_in_a_stream(world: World, runs: Runs) -> Account:
+    """The next one says as much."""
+    return await _in_a_stream(world, runs, ACK_LOST)
+
+
+@recovery("ack lost that goes alone", BAR_S)
+async def ack_alone(world: World, runs: Runs) -> Account:
+    """The batch is sent again, and acked again."""
+    return await _alone(world, runs, ACK_LOST)
