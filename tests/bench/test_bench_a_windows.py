@@ -20,8 +20,9 @@ from geartrain import Flow, Record, Table, mean, tumbling
 from geartrain.event_time import SECOND_US
 from geartrain.placement import Plan, make_plan
 from tests.bench import peers
-from tests.bench.at_the_edge import Given, run_agent, run_runtime, spooled
-from tests.bench.harness import Work, fsync_us, peer, rate, scaled
+from tests.bench.at_the_edge import Given
+from tests.bench.contest import AGENT, RUNTIME, Contest
+from tests.bench.harness import scaled
 
 KEYS = 1_000
 RECORDS = scaled(1_000_000, least=10 * KEYS)
@@ -169,45 +170,15 @@ def _reactivex(rows: Sequence[bytes]) -> list[Mean]:
 
 
 def test_means_of_windows(tmp_path: Path) -> None:
-    rows = lines(RECORDS)
-    found: dict[str, list[Any]] = {}
-    commits: list[int] = []
-
-    def timed(name: str, run: Any) -> Any:
-        def contender() -> float:
-            return rate(RECORDS, lambda: found.update({name: run(rows)}))
-
-        return contender
-
-    def agent() -> float:
-        folder = tmp_path / str(len(commits))
-        plan = plan_of(rows)
-        figure = rate(RECORDS, lambda: commits.append(run_agent(plan, folder).commits))
-        found["agent to its spool"] = spooled(plan, folder)["means"]
-        return figure
-
-    work = Work(
+    contest = Contest(
         "A: 10 s means of 1,000 keys",
-        "krec/cpu-s",
-        {
-            "loop": timed("loop", by_hand),
-            "runtime": timed("runtime", lambda rows: run_runtime(plan_of(rows))["means"]),
-            "agent to its spool": agent,
-            "bytewax": peer("bytewax", lambda: timed("bytewax", _bytewax)),
-            "streamz": peer("streamz", lambda: timed("streamz", _streamz)),
-            "reactivex": peer("reactivex", lambda: timed("reactivex", _reactivex)),
-        },
-        ("loop", "bytewax"),
-        versions=("msgspec", "bytewax", "streamz", "reactivex"),
-        goals={"runtime": {"loop": 0.7, "bytewax": 4.0}, "agent to its spool": {"runtime": 0.5}},
+        RECORDS,
+        lines(RECORDS),
+        by_hand,
+        plan_of,
+        "means",
+        {"bytewax": _bytewax, "streamz": _streamz, "reactivex": _reactivex},
     )
-    work.notes.append(f"fsync: {fsync_us(tmp_path):.0f} us")
-    work.run()
-    expected = sorted(found["loop"], key=_place)
-    assert len(expected) == RECORDS // (10 * KEYS) * KEYS
-    for name, means in found.items():
-        assert sorted(means, key=_place) == expected, name
-
-
-def _place(mean_: Mean) -> tuple[int, str]:
-    return mean_.window_end, mean_.sensor
+    goals = {RUNTIME: {"loop": 0.7, "bytewax": 4.0}, AGENT: {RUNTIME: 0.5}}
+    means = contest.run(tmp_path, goals, lambda mean_: (mean_.window_end, mean_.sensor))
+    assert len(means) == RECORDS // (10 * KEYS) * KEYS
