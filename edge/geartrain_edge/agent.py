@@ -53,7 +53,9 @@ _IDLE_S_MIN = 0.001
 
 @dataclass(slots=True)
 class _Life:
-    """What stands while the spool is open. `progress` is that of the last commit."""
+    """What stands while the spool is open. `progress` is that of the last commit; is_done: all is acked, and
+    nothing comes any more.
+    """
 
     image: SpoolImage
     intake: Intake
@@ -69,6 +71,7 @@ class _Life:
     greeting: bytes
     down: Down | None
     welcome: Welcome | None = None
+    is_done: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,9 +217,11 @@ class Agent:
 
     async def _renew(self, life: _Life, why: str) -> None:
         """Begin a new epoch, because ingest knows another history of this one; raises `AlarmError` for the
-        second time.
+        second time. An agent at its end has nothing to queue again, and leaves its spool as it is.
         """
         async with life.backlog.lock:
+            if life.is_done:
+                return
             now_us, window_s = self._effects.clock.now_us(), self._settings.uplink.flip_window_s
             alarm = life.uplink.alarmed(why)
             if life.flip.is_recent(now_us, window_s):
@@ -296,9 +301,15 @@ class Agent:
         if self._stopping and life.down is not None:
             await self._commit(life)  # what sinks were given is noted, so that they are not given it again
         await self._flush(life)
-        while not self._stopping and life.backlog.acked_seq < life.backlog.last_seq:
+        while not self._stopping and not await self._is_done(life):
             await life.backlog.shrunk.wait()
             life.backlog.shrunk.clear()
+
+    async def _is_done(self, life: _Life) -> bool:
+        """Whether all is acked, and stays so: a new epoch is there by now, or does not begin any more."""
+        async with life.backlog.lock:
+            life.is_done = life.backlog.acked_seq == life.backlog.last_seq
+            return life.is_done
 
     async def _give_up(self, work: asyncio.Task[None]) -> None:
         """After `stop`, end what does not end by itself, such as a source that is long at a read."""

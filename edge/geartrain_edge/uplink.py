@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from geartrain.errors import NetError, WireError
 from geartrain.ports import (
@@ -35,6 +35,7 @@ from geartrain_edge.errors import AlarmError
 from geartrain_edge.gaps import by_channel, is_intact, replacement
 from geartrain_edge.precedence import Precedence, Turn
 from geartrain_edge.settings import UplinkSettings
+from geartrain_edge.unbroken import unbroken
 from geartrain_edge.window import Window
 
 _LOG = logging.getLogger("geartrain.uplink")
@@ -60,7 +61,7 @@ class Hooks:
     the answer.
     """
 
-    renew: Callable[[str], Awaitable[None]]
+    renew: Callable[[str], Coroutine[Any, Any, None]]
     schemas: Callable[[], Envelope]
     hello: Callable[[int], Envelope]
     hear: Callable[[Welcome], None]
@@ -304,7 +305,7 @@ class Uplink:
     async def _begin_anew(self, why: str) -> None:
         if self.hooks is None:
             raise self.alarmed(why)
-        await self.hooks.renew(why)
+        await unbroken(self.hooks.renew(why))
 
     def alarmed(self, sentence: str) -> AlarmError:
         """Note and log an alarm; raise what is returned where it has to stop the agent."""
@@ -379,6 +380,9 @@ class Uplink:
 
         One that was acked meanwhile, and is there until the next trim, arrived before it was damaged.
         """
+        return await unbroken(self._replace_damaged(seq))
+
+    async def _replace_damaged(self, seq: int) -> bool:
         backlog, store = self._backlog, self._effects.store
         async with backlog.lock:
             await self._window.forget()

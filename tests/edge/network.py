@@ -90,6 +90,10 @@ class NaiveIngest:
     def ack(self, flow: str = "fleet") -> Ack:
         return Ack(flow, self.epoch, self.seq, self.digest, 1)
 
+    def speak(self) -> None:
+        """Answer from now on, if it was silent."""
+        self.silent = False
+
     def forget_schemas(self) -> None:
         """As an ingest does whose ledger was restored."""
         self.schemas = {}

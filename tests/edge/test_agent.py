@@ -92,9 +92,10 @@ def test_a_finished_agent_started_again_has_nothing_to_do(tmp_path: Path) -> Non
     plan = plan_of(items(30))
     ingest = NaiveIngest(plan)
     assert run(agent_of(plan, tmp_path / "spool.sqlite", MemoryNet(ingest)).run())
-    seq, again = ingest.seq, agent_of(plan, tmp_path / "spool.sqlite", MemoryNet(ingest))
+    came = (ingest.seq, ingest.doubles)  # on a slow machine the timer has sent some again
+    again = agent_of(plan, tmp_path / "spool.sqlite", MemoryNet(ingest))
     assert run(again.run())
-    assert (ingest.seq, ingest.doubles, again.status().records_read) == (seq, 0, 30)
+    assert (ingest.seq, ingest.doubles, again.status().records_read) == (*came, 30)
 
 
 def test_stop_ends_cleanly_and_the_next_life_goes_on(tmp_path: Path) -> None:
