@@ -59,12 +59,12 @@ class Batch:
     def take(self, rows: Sequence[int]) -> Batch:
         """A new batch of the given rows, in the given order."""
         return Batch(
-            [self.values[i] for i in rows],
-            [self.times[i] for i in rows],
-            [self.names[i] for i in rows],
-            [self.numbers[i] for i in rows],
-            None if self.paths is None else [self.paths[i] for i in rows],
-            None if self.keys is None else [self.keys[i] for i in rows],
+            list(map(self.values.__getitem__, rows)),
+            list(map(self.times.__getitem__, rows)),
+            list(map(self.names.__getitem__, rows)),
+            list(map(self.numbers.__getitem__, rows)),
+            None if self.paths is None else list(map(self.paths.__getitem__, rows)),
+            None if self.keys is None else list(map(self.keys.__getitem__, rows)),
         )
 
     def slices(self, size: int) -> Iterable[Batch]:

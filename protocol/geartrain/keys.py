@@ -25,6 +25,11 @@ def encode_key(key: Any) -> bytes:
     return _encode_str(key) if type(key) is str else _encode(key)
 
 
+def encode_keys(keys: list[Any]) -> list[bytes]:
+    """The encoded bytes of each of several keys; raises `SchemaError` as `encode_key`."""
+    return list(map(_encode_str if set(map(type, keys)) == {str} else encode_key, keys))
+
+
 @lru_cache(maxsize=65_536)
 def _encode_str(key: str) -> bytes:
     return _encode(key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from typing import Any
 
 from geartrain.batch import Batch
@@ -27,13 +28,21 @@ class Filter(Plain):
         predicate = self.predicate
 
         def run(batch: Batch) -> Batch:
-            kept = []
-            for row, value in enumerate(batch.values):
-                try:
-                    if predicate(value):
-                        kept.append(row)
-                except Exception as error:
-                    services.reject(dead_letter(services, batch, row, describe(error)))
+            try:
+                kept = list(compress(range(len(batch)), map(predicate, batch.values)))
+            except Exception:  # found again, record by record: the function is pure
+                kept = _one_by_one(predicate, batch, services)
             return batch if len(kept) == len(batch) else batch.take(kept)
 
         return run
+
+
+def _one_by_one(predicate: Callable[[Any], Any], batch: Batch, services: Services) -> list[int]:
+    kept = []
+    for row, value in enumerate(batch.values):
+        try:
+            if predicate(value):
+                kept.append(row)
+        except Exception as error:
+            services.reject(dead_letter(services, batch, row, describe(error)))
+    return kept

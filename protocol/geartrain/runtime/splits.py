@@ -8,6 +8,8 @@ event time so far minus its bound; a record is late iff its time is below the wa
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
+from operator import le
 
 from geartrain.batch import Batch, DeadLetter
 from geartrain.event_time import END_OF_TIME, SECOND_US, START_OF_TIME, format_time
@@ -23,13 +25,22 @@ class SplitTracker:
     """Progress and watermark of one split of the source step `step`."""
 
     def __init__(
-        self, step: str, name: str, out_of_orderness_us: int, progress: SplitProgress | None
+        self,
+        step: str,
+        name: str,
+        out_of_orderness_us: int,
+        progress: SplitProgress | None,
+        *,
+        since_1970: bool = False,
     ) -> None:
-        """`progress`: where a former life got to, None for a fresh start."""
+        """`progress`: where a former life got to, None for a fresh start; since_1970: as the source says."""
         self.step, self.name, self._bound_us = step, name, out_of_orderness_us
         self.progress = progress or SplitProgress(0, START_OF_TIME)
         self.quarantined = 0
         """Records refused so far because they were too far in the future."""
+        self.before_1970 = 0
+        """Records refused so far because their source says that it has none so early."""
+        self._earliest = 0 if since_1970 else START_OF_TIME
 
     @property
     def watermark(self) -> int:
@@ -53,7 +64,8 @@ class SplitTracker:
         """Take what a read gave and move on: (records on time, late records, dead letters of the source).
 
         A record at or after END_OF_TIME is a dead letter and moves nothing, and so is one more than 5 minutes
-        in the future, where `now_us` says what the device's clock shows.
+        in the future, where `now_us` says what the device's clock shows, and one before 1970, where the
+        source says that there is none.
         """
         batch = Batch(list(poll.values), list(poll.times), [self.name] * len(poll.values), list(poll.numbers))
         rejected = [
@@ -64,30 +76,44 @@ class SplitTracker:
         ]
         top, late, beyond = self.progress.max_time, [], []
         latest = END_OF_TIME - 1 if now_us is None else min(now_us + FUTURE_US_MAX, END_OF_TIME - 1)
-        for row, time in enumerate(batch.times):
-            if time > latest:
-                beyond.append(row)
-            elif time >= top:
-                top = time
-            elif time < top - self._bound_us:
-                late.append(row)
+        if self._in_order(batch.times, latest):
+            top = batch.times[-1]
+        else:
+            for row, time in enumerate(batch.times):
+                if time > latest or time < self._earliest:
+                    beyond.append(row)
+                elif time >= top:
+                    top = time
+                elif time < top - self._bound_us:
+                    late.append(row)
         self.progress = SplitProgress(poll.position, top, poll.ended)
         if not late and not beyond:
             return batch, [], rejected
-        rejected += [self._letter(batch, row, _beyond(batch.times[row])) for row in beyond]
+        rejected += [self._letter(batch, row, self._beyond(batch.times[row])) for row in beyond]
         rejected.sort(key=lambda letter: letter.origin.number)  # as they were read, whatever one read gave
-        self.quarantined += sum(batch.times[row] < END_OF_TIME for row in beyond)
+        self.before_1970 += sum(batch.times[row] < self._earliest for row in beyond)
+        self.quarantined += sum(self._earliest <= batch.times[row] < END_OF_TIME for row in beyond)
         below = "late: its event time is below the watermark of its split"
         letters = [replace(self._letter(batch, row, below), value=batch.values[row]) for row in late]
         out = {*late, *beyond}
         return batch.take([row for row in range(len(batch)) if row not in out]), letters, rejected
 
+    def _in_order(self, times: list[int], latest: int) -> bool:
+        """Whether no time lies below one before it, and none is refused, as it mostly is."""
+        return (
+            bool(times)
+            and max(self._earliest, self.progress.max_time) <= times[0]
+            and times[-1] <= latest
+            and all(map(le, times, islice(times, 1, None)))
+        )
+
     def _letter(self, batch: Batch, row: int, reason: str) -> DeadLetter:
         return DeadLetter(self.step, batch.origin(row), batch.times[row], reason, raw_form(batch.values[row]))
 
-
-def _beyond(time: int) -> str:
-    if time >= END_OF_TIME:
-        return f"event time is not before {format_time(END_OF_TIME)}"
-    when = format_time(time)
-    return f"quarantined: event time is {when}, more than 5 minutes in the future of the device's clock"
+    def _beyond(self, time: int) -> str:
+        if time >= END_OF_TIME:
+            return f"event time is not before {format_time(END_OF_TIME)}"
+        if time < self._earliest:
+            return f"event time is {format_time(time)}, but its source says that it has none before 1970"
+        when = format_time(time)
+        return f"quarantined: event time is {when}, more than 5 minutes in the future of the device's clock"

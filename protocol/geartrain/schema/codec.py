@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from operator import attrgetter
+from itertools import repeat
+from operator import attrgetter, is_not
 from typing import Any
 
 from geartrain.errors import SchemaError
@@ -18,6 +19,7 @@ from geartrain.schema.derive import derive, field_names, logicals
 from geartrain.schema.fields import Field, FieldType
 from geartrain.schema.logical import Logical
 
+_ZONE = attrgetter("tzinfo")
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 _PYTHON: dict[FieldType, type] = {
     FieldType.BOOL: bool,
@@ -39,6 +41,7 @@ class RowCodec:
         self._scalar = self.schema.scalar
         names = () if self._scalar else field_names(kind)
         self._logicals = logicals(kind)
+        self._has_logicals = any(self._logicals)
         self._getters: list[Callable[[Any], Any]] = [attrgetter(n) for n in names]
         self._allowed = [self._types(f) for f in self.schema.fields]
 
@@ -94,7 +97,7 @@ class RowCodec:
         return checked, wrong
 
     def _fits(self, values: Sequence[Any]) -> bool:
-        if any(self._logicals) or (not self._scalar and set(map(type, values)) != {self.kind}):
+        if self._has_logicals or (not self._scalar and set(map(type, values)) != {self.kind}):
             return False
         for position, field in enumerate(self.schema.fields):
             column: Sequence[Any] = values if self._scalar else list(map(self._getters[position], values))
@@ -115,12 +118,14 @@ class RowCodec:
 def _plain(field: Field, column: Sequence[Any]) -> bool:
     """Whether a column of the right Python types also has only storable values in their normal form."""
     if field.type is FieldType.INT64:
-        numbers = [v for v in column if v is not None] if field.optional else list(column)
+        numbers = [v for v in column if v is not None] if field.optional else column
         return not numbers or (min(numbers) >= _INT64_MIN and max(numbers) <= _INT64_MAX)
     if field.type is FieldType.STR:
-        return all(v is None or v.isascii() or _encodable(v) for v in column)
+        texts = [v for v in column if v is not None] if field.optional else column
+        return all(map(str.isascii, texts)) or all(map(_encodable, texts))
     if field.type is FieldType.DATETIME:
-        return all(v is None or v.tzinfo is UTC for v in column)
+        moments = [v for v in column if v is not None] if field.optional else column
+        return not any(map(is_not, map(_ZONE, moments), repeat(UTC)))
     return True
 
 
