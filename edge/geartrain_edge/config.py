@@ -50,6 +50,8 @@ class _Uplink(_Section, frozen=True):
     resend_ms_max: Positive = _DEFAULT.uplink.resend_ms_max
     backoff_ms: Positive = _DEFAULT.uplink.backoff_ms
     backoff_ms_max: Positive = _DEFAULT.uplink.backoff_ms_max
+    refused_ms_max: Positive = _DEFAULT.uplink.refused_ms_max
+    probe_ms_min: Positive = _DEFAULT.uplink.probe_ms_min
     silence_ms: Positive = _DEFAULT.uplink.silence_ms
     flip_window_s: Positive = _DEFAULT.uplink.flip_window_s
 

@@ -33,7 +33,8 @@ class UplinkSettings:
     pause before a new connection, drawn at random up to it; silence_ms: a connection on which ingest says
     nothing for so long, while batches wait, is made anew; digest_retries_max: times that ingest may refuse
     one batch's digest before the spool is looked into; flip_window_s: a second new epoch within so long stops
-    the agent.
+    the agent; refused_ms_max: as backoff_ms_max, where the last connection was refused at once, which costs
+    nobody much; probe_ms_min: an ack is not overdue before so long, however fast acks have been.
     """
 
     window: int = 64
@@ -45,6 +46,8 @@ class UplinkSettings:
     silence_ms: int = 120_000
     digest_retries_max: int = 3
     flip_window_s: int = 3_600
+    refused_ms_max: int = 1_000
+    probe_ms_min: int = 50
 
 
 @dataclass(frozen=True, slots=True)

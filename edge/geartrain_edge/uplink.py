@@ -32,6 +32,7 @@ from geartrain.wire.envelope import Ack, Control, Envelope, Nack, NackReason, Of
 from geartrain.wire.topics import ack_topic, up_topic
 from geartrain_edge.backlog import Backlog, Counters, Identity
 from geartrain_edge.errors import AlarmError
+from geartrain_edge.flights import Flights
 from geartrain_edge.gaps import by_channel, is_intact, replacement
 from geartrain_edge.precedence import Precedence, Turn
 from geartrain_edge.settings import UplinkSettings
@@ -40,6 +41,7 @@ from geartrain_edge.window import Window
 
 _LOG = logging.getLogger("geartrain.uplink")
 _DOUBLINGS_MAX = 20
+_AT_ONCE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,7 @@ class Uplink:
         """Whether the epoch is not known to be open: a welcome has to come before anything else is sent."""
         self._ordinal = 1
         self._answered = asyncio.Event()
+        self._flights, self._probe_due = Flights(settings.probe_ms_min, settings.resend_ms), False
         self._sent_max = backlog.acked_seq
         self._has_sent = False
         """Whether this connection was handed a batch."""
@@ -132,7 +135,7 @@ class Uplink:
     async def _stay_connected(self) -> None:
         settings, failures = self._settings, 0
         while True:
-            self._heard = False
+            self._heard, began_s = False, self._effects.clock.monotonic_s()
             # In its own task: its task groups leave `cancelling()` raised, and ours must tell of our end.
             session = asyncio.create_task(self._session())
             try:
@@ -140,6 +143,7 @@ class Uplink:
             except* NetError as group:
                 _LOG.warning("uplink of %s: %s", self._who.device, group.exceptions[0])
             finally:
+                was_refused = not self.connected
                 self.connected = False
                 self._turn.release()
             task = asyncio.current_task()
@@ -147,7 +151,9 @@ class Uplink:
                 raise asyncio.CancelledError
             self._counters.add("connections_lost")
             failures = 0 if self._heard else min(failures + 1, _DOUBLINGS_MAX)
-            pause_ms_max = min(settings.backoff_ms * 2**failures, settings.backoff_ms_max)
+            is_quick = self._effects.clock.monotonic_s() - began_s < _AT_ONCE_S
+            longest_ms = settings.refused_ms_max if was_refused and is_quick else settings.backoff_ms_max
+            pause_ms_max = min(settings.backoff_ms * 2**failures, longest_ms, settings.backoff_ms_max)
             await self._effects.clock.sleep(self._effects.randomness.uniform(0, pause_ms_max) / 1_000)
 
     async def _session(self) -> None:
@@ -162,10 +168,12 @@ class Uplink:
             self._resend_s = self._settings.resend_ms / 1_000
             self._has_sent = False
             self._window.rewind(self._window.acked + 1)
+            self._flights.clear()
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._send(connection))
                 group.create_task(self._receive(connection))
                 group.create_task(self._watch())
+                group.create_task(self._probe())
                 if beside is not None:
                     group.create_task(beside.speak(connection))
 
@@ -179,8 +187,9 @@ class Uplink:
                 await connection.publish(self._up, encode_envelope(self.hooks.schemas()))
             if buggify("read again from the spool", 0.05):
                 await window.forget()
-            batch = await window.next()
-            if self.asks:  # a new epoch has begun meanwhile
+            is_probe, self._probe_due = self._probe_due, False
+            batch = await (window.held(window.acked + 1) if is_probe else window.next())
+            if self.asks or (is_probe and batch is None):  # a new epoch, or an ack, has come meanwhile
                 continue
             if batch is None and window.damaged_seq:
                 await self._declare_damaged(window.damaged_seq)
@@ -193,11 +202,14 @@ class Uplink:
                 continue
             digest = batch.seal or batch.digest
             payload = encode_envelope(Envelope(batch.header, batch.body, digest, window.acked + 1))
-            self._counters.add("batches_sent_again", batch.seq <= self._sent_max)
-            self._sent_max = max(self._sent_max, batch.seq)
-            self._has_sent = True
-            window.sent = batch.seq  # before the publish, during which a NACK may set it back
+            is_again = batch.seq <= self._sent_max
+            self._counters.add("batches_sent_again", is_again)
+            self._sent_max, self._has_sent = max(self._sent_max, batch.seq), True
+            # Before the publish, during which a NACK may set it back.
+            window.sent = max(window.sent, batch.seq)
             await connection.publish(self._up, payload)
+            if batch.seq > window.acked:
+                self._flights.sent(batch.seq, self._effects.clock.monotonic_s(), again=is_again)
 
     async def _say_hello(self, connection: Connection) -> None:
         """Ask to open the epoch, again and again, until it is known to be open."""
@@ -290,6 +302,7 @@ class Uplink:
         freed_bytes = await self._window.ack(ack.seq, ack.digest)
         self._freed_bytes += freed_bytes
         self._progress_s = self._effects.clock.monotonic_s()
+        self._flights.acked(ack.seq, self._progress_s)
         self._resend_s = self._settings.resend_ms / 1_000
         self._rewound_seq = 0
         self._acked.set()
@@ -327,6 +340,7 @@ class Uplink:
         """Have the spool begin a new epoch, and send from its first batch on; under the backlog's lock."""
         tip = await self._window.renew(lambda: self._effects.store.renew(epoch, rewrite, change))
         self._backlog.renewed(epoch, tip)
+        self._flights.clear()
         self._freed_bytes = self._sent_max = self._rewound_seq = 0
         self.asks = True
         self._digest_refusals = (0, 0)
@@ -438,6 +452,22 @@ class Uplink:
                 self._progress_s = now_s
                 self._resend_s = min(self._resend_s * 2, settings.resend_ms_max / 1_000)
                 self._window.rewind(self._window.acked + 1)
+                self._backlog.grown.set()
+
+    async def _probe(self) -> None:
+        """Send the oldest batch again when its ack is overdue, long before the resend timer fires."""
+        clock, flights = self._effects.clock, self._flights
+        while True:
+            due_s, now_s = flights.due_s, clock.monotonic_s()
+            if due_s is None:
+                flights.moved.clear()
+                await flights.moved.wait()
+            elif due_s > now_s:
+                await clock.sleep(due_s - now_s)
+            else:
+                flights.probed()
+                self._counters.add("probes")
+                self._probe_due = True
                 self._backlog.grown.set()
 
     async def _trim_acked(self) -> None:

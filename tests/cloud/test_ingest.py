@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -341,6 +342,36 @@ def test_connection_that_breaks_is_made_anew(tmp_path: Path) -> None:
     reader = play(tmp_path, scenario)
     assert prices(reader) == [1.0]
     assert reader.counters()["connections_lost"] == 3
+
+
+def test_devices_are_told_where_to_go_on_when_ingest_is_connected_again(tmp_path: Path) -> None:
+    """What they sent meanwhile is gone, and an ack may be: the last durable batch is asked for, too."""
+
+    async def scenario(world: Running, device: TestDevice) -> None:
+        world.net.deliver(device.topic, device.quotes(1.0))
+        await world.net.acked(device)
+        assert not world.net.nacks(device)
+        world.net.cut()
+        await world.net.until(lambda: bool(world.net.nacks(device)))
+        (nack,) = world.net.nacks(device)
+        assert (nack.epoch, nack.seq, nack.reason) == (device.epoch, device.seq, NackReason.GAP)
+        world.net.deliver(device.topic, device.payload(device.seq))
+        await world.net.until(lambda: world.net.acks(device)[-1].seq == device.seq)
+
+    assert prices(play(tmp_path, scenario)) == [1.0]
+
+
+def test_what_comes_alone_does_not_wait_for_others(tmp_path: Path) -> None:
+    pause_s = 1.5
+
+    async def scenario(world: Running, device: TestDevice) -> None:
+        await asyncio.sleep(pause_s)  # since the commit of its schema
+        began_s = time.monotonic()
+        world.net.deliver(device.topic, device.quotes(1.0))
+        await world.net.acked(device)
+        assert time.monotonic() - began_s < pause_s
+
+    play(tmp_path, scenario, group_commit_ms=int(pause_s * 1_000))
 
 
 def test_only_the_topics_of_its_flows_are_subscribed(tmp_path: Path) -> None:

@@ -61,6 +61,8 @@ resend_ms_max = 6
 backoff_ms = 7
 backoff_ms_max = 8
 silence_ms = 9
+refused_ms_max = 10
+probe_ms_min = 11
 [steps.drawdown]
 period = "month"
 [sources.quotes]
@@ -71,7 +73,11 @@ others = true
     )
     found = config(tmp_path, text)
     assert found.settings == AgentSettings(
-        "device-1", 1_000_000, 10, 20, uplink=UplinkSettings(3, 4, 5, 6, 7, 8, 9)
+        "device-1",
+        1_000_000,
+        10,
+        20,
+        uplink=UplinkSettings(3, 4, 5, 6, 7, 8, 9, refused_ms_max=10, probe_ms_min=11),
     )
     assert (found.broker.host, found.broker.port, found.cut) == ("::1", 18830, ("quotes_by_symbol",))
     plan = found.plan()

@@ -25,7 +25,7 @@ from tests.edge.agents import QUICK, SETTINGS, agent_of, run, until
 from tests.edge.flows import expected, items, plan_of
 from tests.edge.network import MemoryConnection, MemoryNet, NaiveIngest
 
-SLOW = replace(QUICK, resend_ms=60_000, resend_ms_max=60_000)
+SLOW = replace(QUICK, resend_ms=60_000, resend_ms_max=60_000, probe_ms_min=60_000)
 """No timer comes to the rescue."""
 
 Meddle = Callable[[bytes, list[Control]], list[Control]]
@@ -208,11 +208,36 @@ def test_the_timer_sends_all_that_is_unacked_again_and_backs_off(tmp_path: Path)
     assert ingest.sorted_rows() == expected(plan)
 
 
+@pytest.mark.parametrize("loses", ["the batch", "its ack"])
+def test_what_goes_last_and_is_lost_is_sent_again_long_before_the_resend_timer(
+    tmp_path: Path, loses: str
+) -> None:
+    plan = plan_of(items(80))
+    ingest, lost = NaiveIngest(plan), set[int]()
+
+    def is_lost(header: Header) -> bool:
+        """Everything from the fifth on, once: nothing comes later that would show it."""
+        first = header.seq > 4 and header.seq not in lost
+        lost.update([header.seq] if first else [])
+        return first
+
+    if loses == "the batch":
+        net = MemoryNet(ingest, swallow=is_lost)
+    else:
+        net = MemoryNet(ingest, meddle=lambda payload, found: [] if is_lost(header_of(payload)) else found)
+    uplink = replace(SLOW, probe_ms_min=20)
+    assert run(agent_of(plan, tmp_path / "spool.sqlite", net, replace(SETTINGS, uplink=uplink)).run())
+    assert lost
+    assert counter(tmp_path / "spool.sqlite", "probes")
+    assert not counter(tmp_path / "spool.sqlite", "resends")
+    assert ingest.sorted_rows() == expected(plan)
+
+
 def test_oldest_seq_is_that_of_the_moment_of_sending(tmp_path: Path) -> None:
     plan = plan_of(items(80))
     ingest = NaiveIngest(plan)
     net = MemoryNet(ingest)
-    assert run(agent_of(plan, tmp_path / "spool.sqlite", net).run())
+    assert run(agent_of(plan, tmp_path / "spool.sqlite", net, replace(SETTINGS, uplink=SLOW)).run())
     assert [seq for seq, _ in net.published] == list(range(1, ingest.seq + 1))
     assert [oldest for _, oldest in net.published] == sorted(oldest for _, oldest in net.published)
     assert net.published[-1][1] > 1
@@ -365,19 +390,28 @@ class Highest(SeededRandomness):
         return high
 
 
-def test_pauses_before_a_new_connection_grow_to_a_bound_with_full_jitter(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("at_once_ms", "bound_ms"), [(5_000, 5_000), (9_000, 5_000), (800, 800)])
+def test_pauses_before_a_new_connection_grow_to_a_bound_with_full_jitter(
+    tmp_path: Path, at_once_ms: int, bound_ms: int
+) -> None:
+    """One that is refused at once has a bound of its own."""
     plan = plan_of(items(15))
     ingest = NaiveIngest(plan)
     net = MemoryNet(ingest)
     net.refuse_connects = 10
     clock, chance = RecordingClock(), Highest()
     uplink = UplinkSettings(
-        backoff_ms=100, backoff_ms_max=5_000, resend_ms=1_000_000, resend_ms_max=1_000_000
+        backoff_ms=100,
+        backoff_ms_max=5_000,
+        refused_ms_max=at_once_ms,
+        resend_ms=1_000_000,
+        resend_ms_max=1_000_000,
     )
     store = SqliteSpool(tmp_path / "spool.sqlite")
     agent = Agent(replace(SETTINGS, uplink=uplink), plan, store, net, clock, chance)
     assert run(agent.run())
-    assert chance.ranges == [(0, ms) for ms in (200, 400, 800, 1_600, 3_200, *[5_000] * 5)]
+    grown_ms = (200, 400, 800, 1_600, 3_200, *[5_000] * 5)
+    assert chance.ranges == [(0, min(ms, bound_ms)) for ms in grown_ms]
     assert [s for s in clock.slept_s if s in (0.2, 0.4, 0.8, 1.6, 3.2, 5.0)] == [
         high / 1_000 for _, high in chance.ranges
     ]

@@ -27,6 +27,7 @@ ONE_WAY_S = 0.025
 BAR_S = 0.1
 PER_SECOND = 100
 _WARM_UP = 60
+_BEFORE, _BETWEEN = 12, 2
 _DROPS_A_CONNECTION = 5
 """A publish without puback takes a place in its connection's window until the connection ends."""
 
@@ -156,12 +157,22 @@ async def _in_a_stream(world: World, runs: Runs, rule: Rule) -> Account:
 
 async def _alone(world: World, runs: Runs, rule: Rule) -> Account:
     await _warmed_up(world)
+    upto = _WARM_UP
     for number in range(runs.wanted):
-        upto = _WARM_UP + number + 1
-        await world.until_logged(upto - 1)
-        await world.until("all is acked", lambda: _is_idle(world))
+        for _ in range(_BETWEEN if number else _BEFORE):
+            upto += 1
+            await _one_more(world, upto)
+        upto += 1
         runs.seconds.append(await _repair(world, rule, number, upto))
     return await settled(world)
+
+
+async def _one_more(world: World, upto: int) -> None:
+    """One that is not lost, and goes alone too: how long an ack takes is known from such ones."""
+    await asyncio.sleep(world.random.uniform(0.05, 0.15))
+    world.open_gate(upto)
+    await world.until_logged(upto)
+    await world.until("all is acked", lambda: _is_idle(world))
 
 
 @recovery("publish lost in a stream", BAR_S)

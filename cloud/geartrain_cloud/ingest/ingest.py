@@ -15,6 +15,7 @@ from dataclasses import replace
 from geartrain.errors import DiskError, GeartrainError, LedgerError, NetError
 from geartrain.ports import Clock, Connection, Disk, LedgerStore, Net, Randomness, StoredSegment
 from geartrain.ports.buggify import buggify
+from geartrain.wire.envelope import NackReason
 from geartrain.wire.topics import up_filter
 from geartrain_cloud.ingest.advance import INTERVAL_S, Advance
 from geartrain_cloud.ingest.alarm import Alarm
@@ -73,6 +74,7 @@ class Ingest:
         self._space.set()
         self._is_connected = False
         self._arrivals = 0
+        self._committed_s = 0.0
         self._core: _Core | None = None
 
     def stop(self) -> None:
@@ -156,6 +158,7 @@ class Ingest:
                 await connection.subscribe(topic_filter)
             self._is_connected = True
             core.membership.listen()
+            core.ask()
             _LOG.info("connected to the broker")
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(core.outbox.send_forever(connection))
@@ -207,12 +210,16 @@ class Ingest:
             self._due.clear()
             self._space.set()
             await self._commit(core)
+            self._committed_s = self._clock.monotonic_s()
             if self._stopping.is_set() and core.group.is_empty:
                 return
 
     async def _gather(self) -> None:
-        """Wait for more to commit at once, until the time is up or the group is full."""
-        if buggify("tiny group commit", 0.3):
+        """Wait for more to commit at once, until the time is up or the group is full; not at all where the
+        last commit is so long ago: what comes alone need not wait for others.
+        """
+        pause_s = self._config.group_commit_ms / 1_000
+        if self._clock.monotonic_s() - self._committed_s >= pause_s or buggify("tiny group commit", 0.3):
             return
         async with asyncio.TaskGroup() as tasks:
             timer = tasks.create_task(self._ring())
@@ -354,6 +361,15 @@ class _Core:
             config.flows, known.streams, known.partitions, content, self.counters, clock
         )
         self.intake = Intake(known.streams, sequencer, quarantine, self.counters, self.alarm, self.membership)
+
+    def ask(self) -> None:
+        """Have every device go on behind what of it is durable: what it sent while nobody listened is gone,
+        and the broker does not say so. One that waits for an ack of that gets it.
+        """
+        for stream in self.known.streams.values():
+            if (known := stream.durable) is not None:
+                place = (known.device, known.flow, known.epoch, max(known.seq, 1))
+                self.outbox.nack(*place, NackReason.GAP)
 
     def settle(self, sealed: SealedGroup) -> None:
         """Take a committed group as durable, and let its devices know."""

@@ -1,0 +1,75 @@
+"""What is on its way: when each unacked batch was last sent, how long acks take, and which one is overdue.
+
+Under the uplink. A batch that is lost behind others is missed by ingest, which asks for it; of the last one
+only the agent can tell. Guarantees: the timeout follows what was measured, of batches that were sent once
+only (Karn's algorithm; smoothing and deviation are those of RFC 6298); between two acks at most `PROBES_MAX`
+batches are sent again by it, so that it adds little to a link that is slow; what it does not mend is left to
+the resend timer, which sends everything again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+PROBES_MAX = 2
+"""The second one waits twice as long."""
+
+DEVIATION_S_MIN = 0.01
+"""Added to the mean at least: what a busy machine takes now and then."""
+
+
+class Flights:
+    """The batches sent on this connection that no ack has named yet, in seq order."""
+
+    def __init__(self, timeout_ms_min: int, resend_ms: int) -> None:
+        """`resend_ms`: a timeout of so long is none, because the resend timer comes first."""
+        self._timeout_s_min, self._resend_s = timeout_ms_min / 1_000, resend_ms / 1_000
+        self._sent: dict[int, tuple[float, bool]] = {}
+        self._mean_s = self._deviation_s = 0.0
+        self._probes = 0
+        self.moved = asyncio.Event()
+        """Set when `due_s` may have come to be something else."""
+
+    def sent(self, seq: int, now_s: float, *, again: bool) -> None:
+        """Note that a batch was sent; again: not for the first time, so that its ack measures nothing."""
+        self._sent[seq] = (now_s, not again)
+        self.moved.set()
+
+    def acked(self, seq: int, now_s: float) -> None:
+        """Note an ack for all up to `seq`; it measures the one of them that has waited for the longest."""
+        measured_s = 0.0
+        for one in list(self._sent):
+            if one > seq:
+                break
+            sent_s, is_first = self._sent.pop(one)
+            measured_s = max(measured_s, now_s - sent_s if is_first else 0.0)
+        if measured_s:
+            self._measure(measured_s)
+        self._probes = 0
+        self.moved.set()
+
+    def _measure(self, seconds: float) -> None:
+        if not self._mean_s:
+            self._mean_s, self._deviation_s = seconds, seconds / 2
+            return
+        self._deviation_s += (abs(seconds - self._mean_s) - self._deviation_s) / 4
+        self._mean_s += (seconds - self._mean_s) / 8
+
+    def clear(self) -> None:
+        """Forget them, because all are about to be sent again; what was measured stays."""
+        self._sent.clear()
+        self._probes = 0
+        self.moved.set()
+
+    @property
+    def due_s(self) -> float | None:
+        """When the oldest of them is overdue; None while nothing is, or nothing has been measured."""
+        if not self._sent or not self._mean_s or self._probes >= PROBES_MAX:
+            return None
+        overdue_s = self._mean_s + max(4 * self._deviation_s, DEVIATION_S_MIN)
+        timeout_s = max(overdue_s, self._timeout_s_min) * 2**self._probes
+        return None if timeout_s >= self._resend_s else next(iter(self._sent.values()))[0] + timeout_s
+
+    def probed(self) -> None:
+        """Note that the oldest is sent again because it is overdue."""
+        self._probes += 1
