@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import multiprocessing
 import os
+import shutil
 import sqlite3
 from collections.abc import Awaitable, Callable
 from contextlib import closing
@@ -208,7 +210,9 @@ def test_files_are_written_listed_renamed_and_removed(tmp_path: Path) -> None:
     with_disk(tmp_path / "log", use)
 
 
-def test_file_and_every_folder_above_it_are_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of what was synced, in order."""
     synced: list[str] = []
     real = os.fsync
 
@@ -217,7 +221,10 @@ def test_file_and_every_folder_above_it_are_synced(tmp_path: Path, monkeypatch: 
         real(descriptor)
 
     monkeypatch.setattr(os, "fsync", fsync)
+    return synced
 
+
+def test_file_and_every_folder_above_it_are_synced(tmp_path: Path, synced: list[str]) -> None:
     async def use(disk: OsDisk) -> None:
         await disk.write("a/b/one", b"1")
         assert synced == []
@@ -225,6 +232,64 @@ def test_file_and_every_folder_above_it_are_synced(tmp_path: Path, monkeypatch: 
 
     with_disk(tmp_path, use)
     assert synced == [str(tmp_path / name) for name in ("a/b/one", "a/b", "a", "")]
+
+
+def test_a_folder_whose_place_is_durable_is_not_synced_for_that_again(
+    tmp_path: Path, synced: list[str]
+) -> None:
+    async def sync(disk: OsDisk, name: str) -> list[str]:
+        synced.clear()
+        await disk.write(name, b"1")
+        await disk.fsync(name)
+        return synced
+
+    def of(*names: str) -> list[str]:
+        return [str(tmp_path / name) for name in names]
+
+    async def use(disk: OsDisk) -> None:
+        assert await sync(disk, "a/b/one") == of("a/b/one", "a/b", "a", "")
+        assert await sync(disk, "a/b/two") == of("a/b/two", "a/b")
+        assert await sync(disk, "a/b/one") == of("a/b/one", "a/b")
+        assert await sync(disk, "a/c/one") == of("a/c/one", "a/c", "a")
+        assert await sync(disk, "top") == of("top", "")
+        shutil.rmtree(tmp_path / "a" / "b")
+        assert await sync(disk, "a/b/one") == of("a/b/one", "a/b", "a")
+
+    with_disk(tmp_path, use)
+
+
+def test_a_folder_that_another_process_made_is_synced_once(tmp_path: Path, synced: list[str]) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+
+    async def use(disk: OsDisk) -> None:
+        await disk.write("a/b/one", b"1")
+        await disk.fsync("a/b/one")
+
+    with_disk(tmp_path, use)
+    assert synced == [str(tmp_path / name) for name in ("a/b/one", "a/b", "a", "")]
+
+
+@pytest.mark.parametrize("good", [1, 2, 3])
+def test_a_folder_is_durable_only_when_all_above_it_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, good: int
+) -> None:
+    calls: list[str] = []
+
+    def fsync(descriptor: int) -> None:
+        calls.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+        if len(calls) == good + 1:
+            raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", fsync)
+
+    async def use(disk: OsDisk) -> None:
+        await disk.write("a/b/one", b"1")
+        with pytest.raises(DiskError, match="cannot be made durable: Input/output error"):
+            await disk.fsync("a/b/one")
+        await disk.fsync("a/b/one")
+
+    with_disk(tmp_path, use)
+    assert calls[good + 1 :] == [str(tmp_path / name) for name in ("a/b/one", "a/b", "a", "")]
 
 
 @pytest.mark.parametrize("name", ["../out", "a/../../out", "/etc/passwd"])

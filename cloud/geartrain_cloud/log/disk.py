@@ -23,6 +23,8 @@ class OsDisk:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._durable: set[Path] = set()
+        """Folders below `folder` whose own place this process has made durable, up to the root's."""
         self._worker = ThreadPoolExecutor(1, "disk")
 
     async def write(self, name: str, data: bytes) -> None:
@@ -69,21 +71,27 @@ class OsDisk:
 
     def _write(self, path: Path, data: bytes) -> None:
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for folder in reversed(path.relative_to(self.folder).parents[:-1]):
-            (self.folder / folder).mkdir(exist_ok=True, mode=0o700)
+        for folder in reversed(self._above(path)):
+            if not folder.is_dir():
+                self._durable.discard(folder)  # somebody has removed it
+                folder.mkdir(exist_ok=True, mode=0o700)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
 
     def _fsync(self, path: Path) -> None:
         _fsync_one(path)
-        # A new folder is durable only once its own parent is; syncing the few levels again costs little.
-        folder = path.parent
-        while True:
-            _fsync_one(folder)
-            if folder == self.folder or folder == folder.parent:
-                break
-            folder = folder.parent
+        _fsync_one(path.parent)
+        # A folder is durable once its place in its parent is, and that stays so. Another process may have
+        # made it and died, so each one is synced once in this process, too.
+        fresh = [folder for folder in self._above(path) if folder not in self._durable]
+        for folder in fresh:
+            _fsync_one(folder.parent)
+        self._durable.update(fresh)
+
+    def _above(self, path: Path) -> tuple[Path, ...]:
+        """The folders between a file and the root, the innermost first."""
+        return tuple(self.folder / one for one in path.relative_to(self.folder).parents[:-1])
 
 
 def _fsync_one(path: Path) -> None:

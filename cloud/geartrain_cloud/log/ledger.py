@@ -260,11 +260,14 @@ class SqliteLedger:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             with _transaction(connection):
-                if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+                is_new = not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+                if is_new:
                     _create(connection, partitions)
                 check_version(connection, self.path)
                 term = _take(connection, partitions, owned)
             _fsync_folder(self.path.parent)
+            if is_new:
+                _fsync_folder(self.path.parent.parent)
         except BaseException:
             connection.close()
             raise
