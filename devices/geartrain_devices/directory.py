@@ -32,7 +32,7 @@ class WatchedDirectory(Source[T]):
 
     path: the directory; pattern: the names that count, as in a shell; last: the name of a file that says that
     no more will come, empty for never; out_of_orderness_ms: how far the time of a row may lie below the
-    highest before it and not be late.
+    highest before it and not be late; since_1970: as for `CsvReplay`.
     """
 
     replayable: ClassVar[bool] = True
@@ -41,6 +41,7 @@ class WatchedDirectory(Source[T]):
     pattern: str = "*"
     last: str = ""
     out_of_orderness_ms: int = 0
+    since_1970: bool = False
 
     def reader(self, step: str, out: type[T]) -> Callable[[str], RowReader]:
         """How one file is read; subclasses define it."""

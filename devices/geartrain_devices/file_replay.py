@@ -62,7 +62,8 @@ class FileReplay(Source[T]):
 
     path: the file, gzip if it ends in `.gz`; speed: event seconds per wall second, or `max`; as_recorded:
     replay the rows in the order of the file; out_of_orderness_ms: how far the time of a row may then lie
-    below the highest before it and not be late.
+    below the highest before it and not be late; since_1970: the file has no row of an earlier time (one that
+    is there is a dead letter), so that Spark's own windows may be used, see docs/time.md.
     """
 
     bounded: ClassVar[bool] = True
@@ -72,6 +73,7 @@ class FileReplay(Source[T]):
     speed: str | float = "max"
     as_recorded: bool = False
     out_of_orderness_ms: int = 0
+    since_1970: bool = False
 
     @property
     def keeps_order(self) -> bool:

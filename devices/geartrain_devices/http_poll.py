@@ -36,10 +36,11 @@ class HttpPoll(Source[T]):
     items: the path of a list whose elements are the records, empty where an answer is one record; time: the
     path of the event time in a record, empty where the time of the answer is meant; time_unit: of a time that
     is a number (s, ms, us); fields: paths by field; out_of_orderness_ms: how far a record may lie behind the
-    newest and not be late.
+    newest and not be late. A record before 1970 is a dead letter.
     """
 
     pausable: ClassVar[bool] = False
+    since_1970 = True
 
     url: str = ""
     every_s: float = 10.0

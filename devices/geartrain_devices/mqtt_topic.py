@@ -36,6 +36,7 @@ class MqttTopic(Source[T]):
     """
 
     pausable: ClassVar[bool] = False
+    since_1970 = True
 
     topic: str = ""
     host: str = "127.0.0.1"

@@ -47,6 +47,14 @@ class SimulatedSensor(Source[T]):
         """Record `number` (from 0) of a device; `random` is seeded for this very record."""
         raise TypeError(f"{type(self).__name__} must define make(random, number, device)")
 
+    @property
+    def since_1970(self) -> bool:
+        """Whether it starts in 1970 or later."""
+        try:
+            return parse_time(self.start) >= 0
+        except ValueError:
+            return False  # `open` says what is wrong with it
+
     def monotonic_s(self) -> float:
         """The seconds that `speed` is measured by; a test may have its own."""
         return time.monotonic()

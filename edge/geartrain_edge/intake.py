@@ -58,6 +58,7 @@ class Intake:
         self._plan, self._read_max, self._clock = plan, read_max, clock
         self._splits: list[tuple[str, Split]] = []
         self._replayable: set[str] = set()
+        self._since_1970: set[str] = set()
         self._idle_after_us: dict[str, int] = {}
         for step in plan.graph.sources():
             if isinstance(step.operator, SourceOperator):
@@ -66,6 +67,8 @@ class Intake:
                 self._idle_after_us[step.id] = step.operator.source.idle_after_ms * 1_000
                 if step.operator.source.replayable:
                     self._replayable.add(step.id)
+                if step.operator.source.since_1970:
+                    self._since_1970.add(step.id)
         names = [split.name for _, split in self._splits]
         doubled = next((name for name in names if names.count(name) > 1), None)
         if doubled is not None:
@@ -89,7 +92,8 @@ class Intake:
         self._feeds = []
         for step, split in self._splits:
             at = positions.get((step, split.name))
-            tracker = SplitTracker(step, split.name, split.out_of_orderness_us, at)
+            since_1970 = step in self._since_1970
+            tracker = SplitTracker(step, split.name, split.out_of_orderness_us, at, since_1970=since_1970)
             replayable = step in self._replayable
             feed = _Feed(split, tracker, replayable, hold and replayable)
             feed.live = bool(getattr(split, "live_clock", False))  # of a `LiveSplit`
@@ -192,9 +196,10 @@ class Intake:
         tracker, before = feed.tracker, feed.tracker.progress
         poll = await feed.split.read(before.position, limit)
         now_us = self._clock.now_us() if feed.live else None
-        quarantined = tracker.quarantined
+        quarantined, before_1970 = tracker.quarantined, tracker.before_1970
         batch, late, rejected = tracker.observe(poll, now_us)
         counters.add("records_quarantined", tracker.quarantined - quarantined)
+        counters.add("records_before_1970", tracker.before_1970 - before_1970)
         if not feed.replayable:
             batch.paths = [self.epoch] * len(batch)
             late, rejected = [self._born(one) for one in late], [self._born(one) for one in rejected]

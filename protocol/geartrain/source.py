@@ -82,16 +82,14 @@ class Source(Options, Generic[T]):
     """A declared source of records of type `T`; annotated attributes are its options, as for `Task`.
 
     bounded: it ends by itself; replayable: a split can be read again from any position; in_order: every split
-    yields event times that never decrease, so that its records are in canonical order; since_1970: no
-    record has an event time before 1970 (one that has may become a dead letter); pausable: nothing is lost
-    while nobody reads it, which is not so with a sensor; idle_after_ms: a live split is idle after so
+    yields event times that never decrease, so that its records are in canonical order; pausable: nothing is
+    lost while nobody reads it, which is not so with a sensor; idle_after_ms: a live split is idle after so
     long without a record (see `LiveSplit`).
     """
 
     bounded: ClassVar[bool] = False
     replayable: ClassVar[bool] = False
     in_order: ClassVar[bool] = False
-    since_1970: ClassVar[bool] = False
     pausable: ClassVar[bool] = True
     idle_after_ms: ClassVar[int] = 1_000
 
@@ -99,6 +97,13 @@ class Source(Options, Generic[T]):
     def keeps_order(self) -> bool:
         """Whether, as its options stand, every split yields event times that never decrease."""
         return self.in_order
+
+    @property
+    def since_1970(self) -> bool:
+        """Whether, as its options stand, no record has an event time before 1970: one that has is a dead
+        letter at its birth, and moves no watermark. Subclasses say `since_1970 = True`, or have an option.
+        """
+        return False
 
     def open(self, device: str, step: str, out: type[T]) -> Sequence[Split]:
         """The splits that this device holds. Raises `SourceError` (one sentence: file or option, what to

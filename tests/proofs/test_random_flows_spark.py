@@ -15,9 +15,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from geartrain import operators
+from geartrain_cloud.spark.compile import compile_queries
 from geartrain_cloud.spark.session import open_session
 from tests.reference.flows import Case
-from tests.spark.many_flows import many
+from tests.spark.many_flows import NATIVE, many
 from tests.spark.test_random_flows import check_flows, drawn
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
@@ -66,8 +67,9 @@ def test_every_operator_is_run_in_two_flows_at_least(flows: list[Case]) -> None:
         plan = many(group_of(flows, number)).plan(random.Random(number))  # as the run itself draws it
         group = number % (FLOWS // TOGETHER)
         run.update((group, step.id.split("_")[0], step.operator.kind) for step in plan.graph.steps)
+        run.update((group, q.native.split("_")[0], NATIVE) for q in compile_queries(plan) if q.native)
     seen = Counter(kind for _, _, kind in run)
-    assert {kind for kind in all_kinds() - LOW_LEVEL if seen[kind] < 2} == set()
+    assert {kind for kind in (all_kinds() | {NATIVE}) - LOW_LEVEL if seen[kind] < 2} == set()
 
 
 @pytest.mark.parametrize("number", range(RUNS))

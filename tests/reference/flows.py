@@ -66,6 +66,27 @@ class Unordered(TestingSource[Reading]):
     in_order = False
 
 
+class ModernOrdered(Ordered):
+    """A source that promises order, and no time before 1970."""
+
+    since_1970 = True
+
+
+class ModernUnordered(Unordered):
+    """A source that promises no time before 1970."""
+
+    since_1970 = True
+
+
+_SOURCES: dict[tuple[bool, bool], type[TestingSource[Reading]]] = {
+    (True, False): Ordered,
+    (False, False): Unordered,
+    (True, True): ModernOrdered,
+    (False, True): ModernUnordered,
+}
+"""By whether they promise order, and no time before 1970."""
+
+
 @dataclass(frozen=True)
 class _Born:
     step: str
@@ -76,6 +97,7 @@ class _Born:
 
 _yes = st.booleans()
 _mostly: st.SearchStrategy[bool] = st.sampled_from([True, True, True, False])
+_rarely: st.SearchStrategy[bool] = st.sampled_from([False, False, False, True])
 _counts = {number: st.integers(1, number) for number in (2, 3)}
 _step_counts = st.integers(2, 8)
 _bounds = st.sampled_from(data.BOUNDS)
@@ -129,10 +151,38 @@ def split_cases(draw: st.DrawFn) -> Case:
     return Case(known.code, world, draw(_seeds), known.flow)
 
 
-def _source(draw: st.DrawFn, known: Known, number: int, *, partitioned: bool | None = None) -> _Born:
+@st.composite
+def native_cases(draw: st.DrawFn) -> Case:
+    """A flow of sources without times before 1970 (or with some, which are dead letters), with 1 or 2 windows
+    that may be a plan of Spark's own and up to 2 other steps.
+    """
+    known = Known(Flow("random"))
+    sources = [_source(draw, known, number, since_1970=True) for number in range(draw(_counts[2]))]
+    world = _world(draw, sources, draw(_counts[2]))
+    if draw(_rarely):
+        draw(_plain_steps)(draw, known)
+    for _ in range(draw(_counts[2])):
+        window_steps.draw_whole(draw, known)
+    for _ in range(draw(_counts[3]) - 1):
+        draw(_plain_steps)(draw, known)
+    for number, made in enumerate(known.streams):
+        if not made.source:
+            known.call(made, "sink", f"sink{number}", Table(f"table{number}"))
+    return Case(known.code, world, draw(_seeds), known.flow)
+
+
+def _source(
+    draw: st.DrawFn,
+    known: Known,
+    number: int,
+    *,
+    partitioned: bool | None = None,
+    since_1970: bool | None = None,
+) -> _Born:
     step, in_order = f"source{number}", draw(_mostly)
     partitioned = draw(_mostly) if partitioned is None else partitioned
-    source: TestingSource[Reading] = Ordered() if in_order else Unordered()
+    since_1970 = draw(_rarely) if since_1970 is None else since_1970
+    source = _SOURCES[in_order, since_1970]()
     known.source(step, source, partitioned_by="key" if partitioned else None)
     return _Born(step, in_order, partitioned, 0 if in_order else draw(_bounds))
 

@@ -51,6 +51,7 @@ def interpret(graph: Graph, inputs: Mapping[str, Items], bounds_us: Mapping[str,
 def _born(step: Step, splits: Items, bound_us: int, answer: Answer) -> tuple[list[Row], list[Row]]:
     """(records on time, late records), not yet checked against their type."""
     rows, late = [], []
+    operator: Any = step.operator
     for name, items in splits.items():
         highest: int | None = None
         for number, item in enumerate(items):
@@ -58,7 +59,7 @@ def _born(step: Step, splits: Items, bound_us: int, answer: Answer) -> tuple[lis
                 answer.refuse(step.id, Row(item.event_time or 0, name, number, b"", None))
                 continue
             row = Row(item[0], name, number, b"", item[1])
-            if row.time >= END_OF_TIME:
+            if row.time >= END_OF_TIME or (row.time < 0 and operator.source.since_1970):
                 answer.refuse(step.id, row)
             elif highest is not None and row.time < highest - bound_us:
                 late.append(row)

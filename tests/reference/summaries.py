@@ -59,6 +59,18 @@ class Summary(Record):
     window_end: datetime
 
 
+class Whole(Record):
+    """A result of a window of whole numbers and texts."""
+
+    key: str
+    n: int
+    x: float
+    note: str | None
+    revision: int
+    window_start: int
+    window_end: datetime
+
+
 class Extent(State):
     """The accumulator of an aggregate of one's own."""
 
@@ -149,6 +161,8 @@ TOPS: list[Any] = [
     last(half),
 ]
 KEY = first("key")
+WHOLE: list[Any] = [count(), count("note"), count("x"), total("n"), minimum("n"), maximum("n")]
+WHOLE_NOTES: list[Any] = [minimum("note"), maximum("note"), maximum("key")]
 
 
 def newest(state: Any, value: Any) -> Any:

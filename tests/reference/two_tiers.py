@@ -118,7 +118,7 @@ class Device:
         self._sizes = rng.choice([(1, 2), (2, 7), (256,), (256,), (4, 256)])
         self._patience = rng.choice([0.0, 0.5, 0.9])
         self._readers = [
-            (SplitTracker(step, name, bounds_us[step], None), items)
+            (SplitTracker(step, name, bounds_us[step], None, since_1970=_since_1970(plan, step)), items)
             for step, by_name in splits.items()
             for name, items in by_name.items()
         ]
@@ -175,6 +175,11 @@ class Device:
                 Sent(channel, over_the_link(self._plan, self._plan.channel(channel), part))
                 for part in batch.slices(256)
             ]
+
+
+def _since_1970(plan: Plan, step: str) -> bool:
+    operator: Any = plan.graph[step].operator
+    return bool(operator.source.since_1970)
 
 
 def over_the_link(plan: Plan, channel: Channel, batch: Batch) -> Batch:

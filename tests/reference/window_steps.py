@@ -8,6 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from geartrain.aggregates import minimum
 from geartrain.windows import EveryRecords, EveryTime, Global, Session, Sliding, Tumbling
 from tests.reference import records, summaries
 from tests.reference.steps import KEYS, RARELY, DrawStep, Known, Made, keyed
@@ -48,6 +49,23 @@ def draw_split(draw: st.DrawFn, known: Known) -> None:
     known.add(made, above, joined=True)
 
 
+def draw_whole(draw: st.DrawFn, known: Known) -> None:
+    """An aggregate of whole numbers and texts by a field, rather below a source than not: what Spark's own
+    plans may be.
+    """
+    whole = [m for m in known.streams if m.kind is records.Reading and m.timely]
+    above = next(m for m in reversed(whole) if m.source or draw(RARELY))
+    key = draw(st.sampled_from(["key", "key", "n"]))
+    by = known.call(above, "key_by", key, name=known.name("by"))
+    made = known.call(by, "window", draw(_whole_windows))
+    fields: dict[str, Any] = {
+        "x": draw(st.sampled_from(summaries.WHOLE)),
+        "note": draw(st.sampled_from(summaries.WHOLE_NOTES)),
+    }
+    fields |= {"n": draw(st.sampled_from(summaries.WHOLE))} if key == "key" else {"key": minimum("key")}
+    known.add(known.call(made, "aggregate", known.name("whole"), out=summaries.Whole, **fields), above)
+
+
 def _fields(draw: st.DrawFn, key: Any) -> dict[str, Any]:
     """What is computed, by the name of the field that it fills."""
     fields: dict[str, Any] = {
@@ -83,6 +101,7 @@ _SPLITTABLE = [
     *[Sliding(4, 9), Sliding(9, 3, -2), Global()],
 ]
 _splittable = st.sampled_from(_SPLITTABLE)
+_whole_windows = st.sampled_from([window for window in _SPLITTABLE if not isinstance(window, Global)])
 _windows: st.SearchStrategy[Any] = st.sampled_from(
     [*_SPLITTABLE, Session(1), Session(4), Session(10), Session(10**6)]
 )
@@ -105,5 +124,5 @@ _folds = st.sampled_from(
     ]
 )
 
-STEPS: list[DrawStep] = [*[_combine] * 3, *[_aggregate] * 3]
+STEPS: list[DrawStep] = [*[_combine] * 3, *[_aggregate] * 3, draw_whole]
 """Each as often as it shall be drawn."""

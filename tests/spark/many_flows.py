@@ -10,8 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from geartrain.graph import Graph
-from geartrain.placement import Plan, legal_cuts, make_plan
+from geartrain.operators.source import SourceOperator
+from geartrain.placement import Cut, Plan, legal_cuts, make_plan
 from geartrain.placement.splitting import with_partials
+from geartrain_cloud.spark.compile import engine
 from tests.reference.flows import Case
 from tests.reference.interpreter import interpret
 from tests.reference.rows import Answer
@@ -19,8 +21,14 @@ from tests.reference.two_tiers import World
 
 NAME = "many"
 
-SPLIT_SHARE = 0.8
-"""How often an aggregate that may be split is: few flows have one."""
+SPLIT_SHARE = NATIVE_SHARE = 0.8
+"""How often an aggregate that may be split, or left to Spark, is: few flows have one."""
+
+NATIVE = "native"
+"""Among the kinds of operators of a flow: a window of it may be a plan of Spark's own."""
+
+_CUTS_MAX = 64
+"""Cuts of one flow that are looked at for such windows."""
 
 
 @dataclass(frozen=True)
@@ -36,13 +44,16 @@ class Many:
         return interpret(self.graph, self.world.inputs(), self.world.bounds_us)
 
     def plan(self, rng: random.Random) -> Plan:
-        """A cut of each flow, drawn from its legal ones; mostly one that splits an aggregate."""
+        """A cut of each flow, drawn from its legal ones; mostly one that leaves a window to Spark, or splits
+        an aggregate, where there is one.
+        """
         edge: list[str] = []
         for number, case in enumerate(self.cases):
             cuts = legal_cuts(case.graph)
             whole = {step.id for step in case.graph.steps}
             split = [cut for cut in cuts if not cut.edge <= whole]
-            cut = rng.choice(split if split and rng.random() < SPLIT_SHARE else cuts)
+            native = native_cuts(case, cuts) if rng.random() < NATIVE_SHARE else []
+            cut = rng.choice(native or (split if split and rng.random() < SPLIT_SHARE else cuts))
             edge += [prefix_of(number) + step for step in sorted(cut.edge)]
         return make_plan(self.graph, edge)
 
@@ -75,6 +86,16 @@ def prefix_of(number: int) -> str:
     return f"f{number}_"
 
 
+def native_cuts(case: Case, cuts: Sequence[Cut]) -> list[Cut]:
+    """Those of a flow's legal cuts (of the first ones) that leave a window to Spark."""
+    sources = [step.operator for step in case.graph.sources()]
+    if not any(isinstance(o, SourceOperator) and o.source.since_1970 for o in sources):
+        return []
+    plans = [make_plan(case.graph, sorted(cut.edge)) for cut in cuts[:_CUTS_MAX]]
+    return [plan.cut for plan in plans if any(engine(plan, plan.graph[s]) == NATIVE for s in plan.cloud)]
+
+
 def kinds(case: Case) -> set[str]:
     """The kinds of operators of a flow, with those that some of its cuts have."""
-    return {step.operator.kind for graph in (case.graph, with_partials(case.graph)) for step in graph.steps}
+    found = {step.operator.kind for graph in (case.graph, with_partials(case.graph)) for step in graph.steps}
+    return found | ({NATIVE} if native_cuts(case, legal_cuts(case.graph)) else set())

@@ -103,6 +103,14 @@ def test_windows_of_whole_numbers_are_native() -> None:
     ]
 
 
+def test_a_key_that_devices_give_is_as_good() -> None:
+    flow = flow_of(sums)
+    plan = make_plan(flow.graph(), "by_key")
+    assert [channel.id for channel in plan.channels if not channel.id.startswith("_")] == ["by_key"]
+    assert engine(plan, plan.graph["held"]) == "native"
+    assert list(compile_queries(plan)[-1].channels) == ["by_key"]
+
+
 def test_what_spark_would_not_give_to_the_bit_is_embedded() -> None:
     def of(window: Any, out: Any = Held, **fields: Any) -> Flow:
         return flow_of(lambda keyed: keyed.window(window).aggregate("held", out=out, **fields))

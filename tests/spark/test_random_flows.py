@@ -10,8 +10,9 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
+from geartrain_cloud.spark.compile import compile_queries
 from tests.reference.comparison import check_equal
-from tests.reference.flows import Case, cases, split_cases
+from tests.reference.flows import Case, cases, native_cases, split_cases
 from tests.spark.case_log import answer_of, log_of
 from tests.spark.many_flows import kinds, many
 from tests.spark.spark_run import SparkRun
@@ -31,18 +32,19 @@ def drawn(number: int, *, examples: int, start: int) -> list[Case]:
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    @given(st.one_of(cases(), cases(), split_cases()))
+    @given(st.one_of(cases(), cases(), split_cases(), native_cases()))
     def draw(case: Case) -> None:
         found.append(case)
 
     draw()
+    waiting = [(case, kinds(case)) for case in found]
     chosen: list[Case] = []
     seen: dict[str, int] = {}
     while len(chosen) < number:
-        best = max(found, key=lambda case: (sum(seen.get(k, 0) < 2 for k in kinds(case)), len(case.code)))
-        found.remove(best)
-        chosen.append(best)
-        for kind in kinds(best):
+        best = max(waiting, key=lambda one: (sum(seen.get(k, 0) < 2 for k in one[1]), len(one[0].code)))
+        waiting = [one for one in waiting if one is not best]
+        chosen.append(best[0])
+        for kind in best[1]:
             seen[kind] = seen.get(kind, 0) + 1
     return chosen
 
@@ -71,4 +73,7 @@ def check_flows(spark: SparkSession, folder: Path, flows: list[Case], number: in
 
 
 def test_random_flows_on_spark_equal_the_reference(spark: SparkSession, tmp_path: Path) -> None:
-    check_flows(spark, tmp_path, drawn(FLOWS, examples=60, start=1), 1, restart=True)
+    flows = drawn(FLOWS, examples=60, start=6)
+    queries = compile_queries(many(flows).plan(random.Random(1)))  # as the run itself draws it
+    assert any(query.native for query in queries)
+    check_flows(spark, tmp_path, flows, 1, restart=True)

@@ -12,18 +12,21 @@ from geartrain.placement import Cut, legal_cuts, make_plan
 from geartrain.schema import ColumnBatch
 from geartrain_cloud.spark.compile import Query, compile_queries
 from tests.reference.comparison import check_equal
-from tests.reference.flows import Case, cases
+from tests.reference.flows import Case, cases, native_cases
 from tests.reference.interpreter import interpret
 from tests.spark.case_log import Logged, answer_of, log_of
+from tests.spark.native_run import NativeRun
 from tests.spark.stage_run import StageRun, columns_table
 
 CUTS_MAX = 3
+NATIVE_MIN = 20
 Sinks = dict[str, list[ColumnBatch]]
 
 
 def run_query(query: Query, log: list[Logged], rng: random.Random) -> Sinks:
     """A query over a log in micro-batches of random length."""
-    run, found = StageRun(query, rng), Sinks()
+    run = NativeRun(query) if query.native else StageRun(query, rng)
+    found = Sinks()
     clocks = dict.fromkeys(query.channels, -(2**63))
     positions = dict.fromkeys(query.channels, 0)
     ours = [entry for entry in log if entry.channel in query.channels]
@@ -38,20 +41,30 @@ def run_query(query: Query, log: list[Logged], rng: random.Random) -> Sinks:
                 table = columns_table(entry.rows, query.channels[entry.channel])
                 rows.append((entry.channel, positions[entry.channel], table))
         ours = ours[taken:]
-        for sink, batches in run.micro_batch(rows, min(clocks.values())).items():
-            found.setdefault(sink, []).extend(batches)
+        _add(found, run.micro_batch(rows, min(clocks.values())))
+        if query.native and (not ours or rng.random() < 0.3):
+            _add(
+                found, run.micro_batch([], min(clocks.values()))
+            )  # as the reader has it where the clock moved
     return found
 
 
-def check_cut(case: Case, cut: Cut, rng: random.Random) -> None:
+def _add(found: Sinks, more: Sinks) -> None:
+    for sink, batches in more.items():
+        found.setdefault(sink, []).extend(batches)
+
+
+def check_cut(case: Case, cut: Cut, rng: random.Random) -> set[str]:
+    """Returns the names of the queries."""
     graph = case.graph
     plan = make_plan(graph, sorted(cut.edge))
     log = list(log_of(plan, case.world, rng))
     found: Sinks = {}
-    for query in compile_queries(plan):
-        for sink, batches in run_query(query, log, rng).items():
-            found.setdefault(sink, []).extend(batches)
+    queries = compile_queries(plan)
+    for query in queries:
+        _add(found, run_query(query, log, rng))
     check_equal(answer_of(graph, found), interpret(graph, case.world.inputs(), case.world.bounds_us))
+    return {query.name for query in queries}
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
@@ -61,3 +74,19 @@ def test_cuts_of_a_random_flow_through_the_stages_equal_the_reference(case: Case
     cuts = legal_cuts(case.graph)
     for cut in rng.sample(cuts, min(CUTS_MAX, len(cuts))):
         check_cut(case, cut, rng)
+
+
+def test_windows_of_spark_in_random_flows_equal_the_reference() -> None:
+    native = 0
+
+    @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(native_cases())
+    def check(case: Case) -> None:
+        nonlocal native
+        rng = case.rng()
+        cuts = legal_cuts(case.graph)
+        for cut in rng.sample(cuts, min(CUTS_MAX, len(cuts))):
+            native += any(name.startswith("native_") for name in check_cut(case, cut, rng))
+
+    check()
+    assert native >= NATIVE_MIN

@@ -14,7 +14,7 @@ from typing import Any
 
 from geartrain.graph import DEAD_LETTERS, LATE, Graph, Step
 from geartrain.placement import Plan
-from geartrain_cloud.spark.native_table import fits_window, steps_below
+from geartrain_cloud.spark.native_table import channel_of, fits_window, steps_below
 from geartrain_cloud.spark.stages import Stage, make_stages, stage_numbers
 
 STATELESS, KEYED = "stateless", "keyed"
@@ -96,7 +96,7 @@ def _fits(plan: Plan, step: Step, table: Mapping[str, Callable[[Plan, Step], boo
 def _native_query(plan: Plan, step: str, taken: frozenset[str]) -> Query:
     graph = plan.graph
     key = graph[step].inputs[0].step
-    channel = plan.channel(graph[key].inputs[0].step)
+    channel = plan.channel(channel_of(plan, graph[step]))
     below = steps_below(plan, [step])
     sinks = tuple(s.id for s in graph.sinks() if s.id in below)
     owned = (below | {step, key, channel.id}) - taken

@@ -73,8 +73,9 @@ class _Windows:
         operator: Any = self.step.operator
         self.window: Tumbling | Sliding = operator.window
         self.fields: Mapping[str, AggregateSpec] = operator.fields
-        self.channel, self.key = key.inputs[0].step, key.operator.field  # type: ignore[attr-defined]
-        types = {f.name: f.type for f in derive(graph[self.channel].out).fields}
+        self.key: str = key.operator.field  # type: ignore[attr-defined]
+        (kind,) = query.channels.values()
+        types = {f.name: f.type for f in derive(kind).fields}
         self.values = {
             f"v{number}": spec.selector.field
             for number, spec in enumerate(self.fields.values())

@@ -42,14 +42,14 @@ _OVERLAP_MAX = 64
 
 def fits_window(plan: Plan, step: Step) -> bool:
     """Whether a windowed aggregate is one of whole numbers and texts, by a field, straight from a channel of
-    plain records born since 1970, and nothing below it keeps state.
+    plain records born since 1970, and nothing below it keeps state. The key may be given on either tier.
     """
     graph, operator, key = plan.graph, step.operator, plan.graph[step.inputs[0].step]
     if not isinstance(operator, WindowAggregate) or operator.early is not None:
         return False
-    if not isinstance(key.operator, KeyBy) or key.operator.field is None or key.id not in plan.cloud:
+    if not isinstance(key.operator, KeyBy) or key.operator.field is None:
         return False
-    channel = key.inputs[0].step
+    channel = channel_of(plan, step)
     if channel in plan.cloud or not _since_1970(plan, channel):
         return False
     fields = _plain_fields(graph[channel].out)
@@ -58,6 +58,12 @@ def fits_window(plan: Plan, step: Step) -> bool:
         return False
     whole = all(_takes(spec, fields) for spec in operator.fields.values())
     return whole and _overlaps_little(operator.window) and _ends_plainly(plan, step)
+
+
+def channel_of(plan: Plan, step: Step) -> str:
+    """The stream that a native step reads: one that devices gave its key, or the one that gets it here."""
+    key = plan.graph[step.inputs[0].step]
+    return key.inputs[0].step if key.id in plan.cloud else key.id
 
 
 def _plain_fields(kind: object) -> dict[str, Field]:

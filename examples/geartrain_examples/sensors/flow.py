@@ -69,7 +69,7 @@ class Watch(Task[Hour, Anomaly]):
 
 
 flow = Flow("sensors")
-source = CsvReplay[Sample](path=str(SAMPLE), time_column="time", partition_column="series")
+source = CsvReplay[Sample](path=str(SAMPLE), time_column="time", partition_column="series", since_1970=True)
 samples = flow.source("samples", source, out=Sample, partitioned_by="series")
 by_hour = samples.key_by("series").window(tumbling(timedelta(hours=1)))
 value = {"mean": mean("value"), "low": minimum("value"), "high": maximum("value")}

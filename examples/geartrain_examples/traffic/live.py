@@ -34,6 +34,7 @@ class Followed(Source[T]):
     replayable: ClassVar[bool] = True
     in_order: ClassVar[bool] = True
     idle_after_ms: ClassVar[int] = 5_000
+    since_1970 = True
 
     path: str = ""
     select: list[str] = field(default_factory=list)

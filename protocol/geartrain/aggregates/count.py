@@ -29,6 +29,10 @@ class Count(BuiltIn[Any, int, int]):
         """As many more."""
         return acc + len(values)
 
+    def add_one(self, acc: int, value: Any) -> int:
+        """One more."""
+        return acc + 1
+
     def merge(self, left: int, right: int) -> int:
         """Both."""
         return left + right

@@ -59,6 +59,16 @@ class ExactSum(msgspec.Struct, array_like=True):
             self._add_int(sum(v for v in values if type(v) is int or type(v) is bool))
             self._add_decimals([v for v in values if type(v) is Decimal])
 
+    def add_one(self, value: Any) -> None:
+        """Add one number that `number` has let pass."""
+        if type(value) is not float or not -_LARGE < value < _LARGE:
+            self.add_all((value,))
+            return
+        self.seen |= FLOAT
+        self.floats.append(value)
+        if len(self.floats) > ITEMS_MAX:
+            self._compress()
+
     def add_floats(self, values: Sequence[float]) -> None:
         """Add floats."""
         if not values:

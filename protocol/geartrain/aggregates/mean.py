@@ -43,6 +43,12 @@ class Mean(BuiltIn[Any, Summed, float]):
         acc.sum.add_all(values)
         return acc
 
+    def add_one(self, acc: Summed, value: Any) -> Summed:
+        """With one value."""
+        acc.count += 1
+        acc.sum.add_one(value)
+        return acc
+
     def merge(self, left: Summed, right: Summed) -> Summed:
         """Both."""
         left.count += right.count

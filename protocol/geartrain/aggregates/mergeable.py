@@ -133,6 +133,10 @@ class BuiltIn(Mergeable[V, A, R]):
         """`acc` with one value."""
         return self.add_all(acc, [value], [time], [origin])
 
+    def add_one(self, acc: A, value: V) -> A:
+        """`acc` with one value, of an aggregate that is not `placed`."""
+        return self.add_all(acc, (value,), (), ())
+
     def compact(self, acc: A) -> A:
         """`acc` in its smallest form, before it travels; it is not added to any more."""
         return acc

@@ -34,6 +34,11 @@ class Total(BuiltIn[Any, ExactSum, Any]):
         acc.add_all(values)
         return acc
 
+    def add_one(self, acc: ExactSum, value: Any) -> ExactSum:
+        """With one value."""
+        acc.add_one(value)
+        return acc
+
     def merge(self, left: ExactSum, right: ExactSum) -> ExactSum:
         """Both sums."""
         left.merge(right)

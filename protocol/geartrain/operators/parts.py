@@ -39,6 +39,7 @@ class Parts:
         """
         parts = [_Part(name, spec, record, settler) for name, spec in specs.items()]
         self._parts = parts
+        self._nothing = (None,) * len(parts)
         self.trusted = all(part.mergeable.built_in for part in parts)
         optional = tuple(typing.Optional[part.kind] for part in parts)  # noqa: UP045
         self.kind: Any = tuple[optional]  # type: ignore[valid-type]
@@ -49,11 +50,14 @@ class Parts:
 
     def add(self, held: Any, batch: Batch, columns: Columns, rows: Sequence[int]) -> Any:
         """`held`, None where nothing is held yet, with the given rows; raises what a user's `add` raises."""
-        before = (None,) * len(self._parts) if held is None else held
-        return tuple(
-            part.add(acc, batch, column, rows)
-            for part, acc, column in zip(self._parts, before, columns, strict=True)
-        )
+        added, one = [], len(rows) == 1
+        for part, acc, column in zip(self._parts, held or self._nothing, columns, strict=True):
+            if one and part.add_plain is not None and (value := column[rows[0]]) is not None:
+                # Without calls of our own, because with many keys most of a busy device's time goes here.
+                added.append(part.add_plain(part.mergeable.create() if acc is None else acc, value))
+            else:
+                added.append(part.add(acc, batch, column, rows))
+        return tuple(added)
 
     def merge(self, left: Any, right: Any) -> Any:
         """Both in one."""
@@ -97,6 +101,9 @@ class _Part:
             self.kind = self.mergeable.accumulator_of(kind)
         self._settle = None if self.mergeable.built_in else settler(self.kind)
         self._plain = self.mergeable.built_in and self.kind is int
+        self.add_plain: Callable[[Any, Any], Any] | None = None
+        if isinstance(self.mergeable, BuiltIn) and not self.mergeable.placed:
+            self.add_plain = self.mergeable.add_one
         self._decoder: msgspec.msgpack.Decoder[Any] | None = None
 
     def read(self, values: Sequence[Any], refused: dict[int, str]) -> list[Any]:

@@ -32,12 +32,18 @@ class SourceOperator(Plain):
     def with_options(self, values: Mapping[str, Any], where: str) -> SourceOperator:
         """A copy whose source has other options.
 
-        Raises `ConfigError` for those that change the order of its records, on which the flow's steps rest.
+        Raises `ConfigError` for those that change what the flow's steps rest on: the order of its records,
+        and whether there are any before 1970.
         """
         changed = replace(self, source=self.source.with_options(values, where))
-        if changed.source.keeps_order is not self.source.keeps_order:
-            raise ConfigError(
-                f"{where}: {', '.join(sorted(values))} would change whether records come in the order of "
-                "time, which the steps of the flow rest on: set it where the flow is written"
-            )
+        promised, given = self.source, changed.source
+        for what, differs in (
+            ("records come in the order of time", given.keeps_order is not promised.keeps_order),
+            ("there are records before 1970", given.since_1970 is not promised.since_1970),
+        ):
+            if differs:
+                raise ConfigError(
+                    f"{where}: {', '.join(sorted(values))} would change whether {what}, which the steps of "
+                    "the flow rest on: set it where the flow is written"
+                )
         return changed

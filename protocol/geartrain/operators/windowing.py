@@ -8,7 +8,7 @@ record for which user code raises leaves no trace but a dead letter.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
@@ -63,6 +63,11 @@ def windows_type(kind: Any) -> Any:
     return OpenWindows[kind]
 
 
+def _no_bounds(time: int) -> tuple[tuple[int, int], ...]:
+    """Of a session, which takes its bounds from its records."""
+    return ()
+
+
 class Results:
     """Results under construction, and the dead letters of those that could not be made."""
 
@@ -89,8 +94,14 @@ class Windowing:
     def __init__(self, services: Services, window: Window, content: Content, early: Early | None) -> None:
         self._services, self._window, self._content, self._early = services, window, content, early
         self._check = checker(services)
-        self._cells = services.state.of_step(services.step, windows_type(content.kind), own=content.trusted)
+        self._assign: Callable[[int], Sequence[tuple[int, int]]]
+        self._assign = _no_bounds if isinstance(window, Session) else window.assign
         self._sequential = content.sequential or early is not None
+        # What neither fails nor calls user code is never undone: its cells are encoded once a commit.
+        self._lasting = content.trusted and not self._sequential
+        self._cells = services.state.of_step(
+            services.step, windows_type(content.kind), own=content.trusted, lasting=self._lasting
+        )
 
     def feed(self, batch: Batch, port: int) -> Batch:
         """Take records into their windows; early results leave."""
@@ -99,6 +110,8 @@ class Windowing:
         try:
             self._take(ready, read, range(len(ready)), results)
         except Exception:  # found again, record by record
+            if self._lasting:
+                raise
             self._cells.roll_back()
             results = self._one_by_one(ready, read)
         return self._finished(results)
@@ -152,6 +165,9 @@ class Windowing:
         keys = batch.keys or []
         for row in rows:
             by_key.setdefault(keys[row], []).append(row)
+        if self._lasting and not isinstance(self._window, Session):
+            self._take_lasting(batch, read, by_key)
+            return
         for key, mine in by_key.items():
             cell = self._cells.get(key)
             if self._sequential:
@@ -165,14 +181,47 @@ class Windowing:
                 self._put(key, cell)
         self._cells.save()
 
+    def _take_lasting(self, batch: Batch, read: Any, by_key: Mapping[bytes, list[int]]) -> None:
+        """The same where nothing raises and windows keep their bounds: a cell in which no window opens is due
+        when it was. One loop without calls of its own, because most of a busy device's time goes here.
+        """
+        cells, add = self._cells, self._content.add
+        at_hand, keep = cells.at_hand, cells.keep
+        for key, mine in by_key.items():
+            cell = at_hand(key)
+            opens = cell is None
+            if cell is None:
+                cell = cells.get(key)
+            windows = cell.windows
+            for (start, end), rows in self._grouped(batch.times, mine):
+                window = windows.get(start)
+                if window is None:
+                    windows[start] = OpenWindow(start, end, add(None, batch, read, rows))
+                    opens = True
+                else:
+                    window.held = add(window.held, batch, read, rows)
+            if not opens:
+                keep(key)
+            elif windows:
+                self._put(key, cell)
+        cells.save()
+
     def _add_grouped(self, cell: Any, batch: Batch, read: Any, rows: list[int]) -> None:
+        for (start, end), group in self._grouped(batch.times, rows):
+            self._add(cell, start, end, batch, read, group)
+
+    def _grouped(
+        self, times: list[int], rows: list[int]
+    ) -> Iterable[tuple[tuple[int, int], list[int]]]:
+        """The rows by the bounds of their windows, which no session has before it ends."""
+        assign = self._assign
+        if len(rows) == 1:
+            return [(bounds, rows) for bounds in assign(times[rows[0]])]
         groups: dict[tuple[int, int], list[int]] = {}
-        assign, times = self._window.assign, batch.times  # type: ignore[union-attr]  # no session comes here
         for row in rows:
             for bounds in assign(times[row]):
                 groups.setdefault(bounds, []).append(row)
-        for (start, end), group in groups.items():
-            self._add(cell, start, end, batch, read, group)
+        return groups.items()
 
     def _add_sessions(self, cell: Any, gap: int, batch: Batch, read: Any, rows: list[int]) -> None:
         """Add runs of rows that lie closer than the gap, each to one session that swallows all it touches."""
@@ -262,7 +311,7 @@ class Windowing:
 
     def _put(self, key: bytes, cell: Any) -> None:
         if cell.windows:
-            self._cells.put(key, cell, min(window.due() for window in cell.windows.values()))
+            self._cells.put(key, cell, min([window.due() for window in cell.windows.values()]))
         else:
             self._cells.drop(key)
 

@@ -106,7 +106,13 @@ class Measurement:
                 for split in source.open(device, step.id, step.out):
                     yield _Reader(
                         split,
-                        SplitTracker(step.id, split.name, split.out_of_orderness_us, None),
+                        SplitTracker(
+                            step.id,
+                            split.name,
+                            split.out_of_orderness_us,
+                            None,
+                            since_1970=source.since_1970,
+                        ),
                         bool(getattr(split, "live_clock", False)),
                         source.idle_after_ms * 1_000,
                         self._clock.monotonic_s(),

@@ -53,9 +53,12 @@ class LocalRun:
         self._sources = [step.id for step in graph.sources()]
         for step in graph.sources():
             if isinstance(step.operator, SourceOperator):
-                for split in step.operator.source.open(device, step.id, step.out):
+                source = step.operator.source
+                for split in source.open(device, step.id, step.out):
                     saved = self.progress.positions.get((step.id, split.name))
-                    tracker = SplitTracker(step.id, split.name, split.out_of_orderness_us, saved)
+                    tracker = SplitTracker(
+                        step.id, split.name, split.out_of_orderness_us, saved, since_1970=source.since_1970
+                    )
                     self._splits.append((tracker, split))
 
     async def outputs(self, rows_max: int = 1_000) -> AsyncIterator[Output]:

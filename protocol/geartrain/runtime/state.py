@@ -11,7 +11,7 @@ bytes sort as numbers, all ones for never), followed by the msgpack of its value
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
 from typing import Any, Protocol
 
@@ -84,14 +84,19 @@ class KeyedState:
         self._backend = backend
         self._saved: dict[tuple[str, bytes], bytes] = {}
         self._unread: set[tuple[str, bytes]] = set()
+        self._steps: list[StepState] = []
 
-    def of_step(self, step: str, kind: Any, *, own: bool = False) -> StepState:
+    def of_step(self, step: str, kind: Any, *, own: bool = False, lasting: bool = False) -> StepState:
         """The states of one step, of the Python type `kind`; raises `SchemaError` when it cannot be a
         state.
 
-        own: the states are an operator's own, which always have their declared form, not a user's.
+        own: the states are an operator's own, which always have their declared form, not a user's; lasting:
+        they are never rolled back either, so that they need no saved form before `changes`.
         """
-        return StepState(self, step, StateType(step, kind, own=own))
+        state = StepState(self, step, StateType(step, kind, own=own), lasting=lasting)
+        if lasting:
+            self._steps.append(state)
+        return state
 
     def load(self, step: str, key: bytes) -> bytes | None:
         """The newest saved cell of (step, key)."""
@@ -115,20 +120,27 @@ class KeyedState:
         """Every cell touched since the last call, None for one that was dropped."""
         changed = {at: self._saved.get(at) for at in self._unread}
         self._unread.clear()
+        for step in self._steps:
+            changed.update(step.encoded())
         return changed
 
 
 class StepState:
     """The states of one step by encoded key, as values in use."""
 
-    def __init__(self, store: KeyedState, step: str, kind: StateType) -> None:
-        self._store, self._step, self._type = store, step, kind
+    def __init__(self, store: KeyedState, step: str, kind: StateType, *, lasting: bool = False) -> None:
+        self._store, self._step, self._type, self._lasting = store, step, kind, lasting
         self._values: dict[bytes, Any] = {}
         self._touched: dict[bytes, int | None] = {}  # None: dropped
         self._fitted = kind.fitted
         self._heap: list[tuple[int, bytes]] = []
         self._due: dict[bytes, int] = {}
         self._queued: dict[bytes, int] = {}
+        self._unsaved: set[bytes] = set()
+        self.at_hand: Callable[[bytes], Any | None] = self._values.get
+        """The state of a key if it is in use, and only then."""
+        self.keep: Callable[[bytes], None] = self._unsaved.add
+        """Note that the lasting state of a key, which is at hand, was changed in place, and is due when it was."""
 
     def get(self, key: bytes) -> Any:
         """The state of a key, a fresh one where it has none."""
@@ -168,21 +180,40 @@ class StepState:
         """Keep all that was put or dropped since the last call; raises `SchemaError`, and keeps nothing, if
         one cannot be.
         """
-        cells = {
-            key: None if due is None else _cell(due, self._type.save(self._values[key]))
-            for key, due in self._touched.items()
-        }
-        for key, cell in cells.items():
-            self._store.save(self._step, key, cell)
+        if not self._touched:
+            return
+        if self._lasting:
+            self._unsaved.update(self._touched)
+            for key in [key for key, due in self._touched.items() if due is None]:
+                self._unsaved.discard(key)
+                self._store.save(self._step, key, None)
+        else:
+            cells = {
+                key: None if due is None else _cell(due, self._type.save(self._values[key]))
+                for key, due in self._touched.items()
+            }
+            for key, cell in cells.items():
+                self._store.save(self._step, key, cell)
         for key, due in self._touched.items():
             self._wake(key, NEVER if due is None else due)
         self._touched.clear()
+
+    def encoded(self) -> dict[tuple[str, bytes], bytes]:
+        """The cells of the lasting states that changed since the last call; their values stay in use, so that
+        nobody will ask for the cells.
+        """
+        step, values, due, save = self._step, self._values, self._due, self._type.save
+        cells = {(step, key): _cell(due.get(key, NEVER), save(values[key])) for key in self._unsaved}
+        self._unsaved.clear()
+        return cells
 
     def due(self, watermark: int) -> list[bytes]:
         """The keys of saved states that are due at `watermark` or before, by (due time, key); each stays due
         until it is put with another time or dropped.
         """
         for key in self._store.due(self._step, watermark):
+            if self._lasting and key in self._values:
+                continue  # what the backend has is older
             saved = self._store.load(self._step, key)
             if saved is not None and key not in self._due:
                 self._wake(key, due_of(saved))
