@@ -11,7 +11,7 @@ STATES ?= 32000
 INPUTS ?= 1000000
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-traffic test proofs faults seeds states fuzz bench check clean distclean
+.PHONY: help demo demo-traffic test proofs proofs-long faults seeds states fuzz bench check clean distclean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,6 +29,8 @@ proofs: $(STAMP) ## Run the long tests, and the benchmarks at 1 % for their resu
 	@$(PYTEST) $(SIDE_BY_SIDE) tests/proofs --durations=15 $(ARGS)
 	@GEARTRAIN_BENCH_SIZE=0.01 $(PYTEST) tests/bench -s $(ARGS)
 
+proofs-long: fuzz states seeds ## Run fuzz, states and seeds in full, one after the other, which takes about a day
+
 faults: $(STAMP) ## Run the fault suite on real processes, and print one table (one fault: make faults ARGS="clock")
 	@$(BIN)/python -m tests.process.suite $(ARGS)
 
@@ -38,7 +40,7 @@ seeds: $(STAMP) ## Run 100,000 simulated worlds, which takes hours (fewer: make 
 states: $(STAMP) ## Lose power at every step of real files, and recover about so many states (fewer: make states STATES=5000)
 	@$(BIN)/python -m tests.proofs.test_crash_states $(STATES)
 
-fuzz: $(STAMP) ## Throw 1,000,000 spoiled inputs at each reader, which takes hours (fewer: make fuzz INPUTS=10000)
+fuzz: $(STAMP) ## Throw 1,000,000 spoiled inputs at each reader, in about an hour (fewer: make fuzz INPUTS=10000)
 	@$(BIN)/python -m tests.security.fuzz $(INPUTS) $(ARGS)
 
 bench: $(STAMP) ## Measure, and print the figures (one work: make bench WORK=drawdown)

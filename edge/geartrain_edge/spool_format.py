@@ -76,6 +76,8 @@ SIZE = "coalesce(sum(length(header) + length(body)), 0)"
 _ROWS = msgspec.json.Decoder(tuple[tuple[int, str, int], ...])
 
 Row = tuple[int, bytes, bytes, bytes, int, bytes, int, bytes, bytes]
+_TYPES = [int, bytes, bytes, bytes, int, bytes, int, bytes, bytes]
+"""SQLite gives back a value of any type from any column."""
 
 
 def row_of(batch: SpooledBatch) -> Row:
@@ -92,7 +94,7 @@ def batch_of(row: Row) -> SpooledBatch:
     """
     seq, header, body, digest, count, rows, first_seq, seal, mark = row
     beside = (seq, count, rows, first_seq, seal)
-    if mark != checksum(beside) or {type(header), type(body), type(digest)} != {bytes}:
+    if mark != checksum(beside) or list(map(type, row)) != _TYPES:
         raise msgspec.DecodeError(f"batch {seq} is not as it was committed")
     return SpooledBatch(seq, header, body, digest, count, _ROWS.decode(rows), first_seq, seal)
 
