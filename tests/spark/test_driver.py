@@ -19,7 +19,7 @@ from geartrain_cloud.spark.breaker import Breaker
 from geartrain_cloud.spark.checkpoint import open_checkpoint
 from geartrain_cloud.spark.compile import compile_queries
 from geartrain_cloud.spark.config import read_config
-from geartrain_cloud.spark.driver import Driver
+from geartrain_cloud.spark.driver import EXIT_REFUSED, Driver
 from geartrain_cloud.spark.errors import BreakerError
 from geartrain_cloud.spark.lock import StateLock
 from geartrain_cloud.spark.shards import SHARDS
@@ -99,7 +99,8 @@ def test_it_refuses_a_second_driver_and_stops_on_sigterm(driver: DriverProcess) 
     refused = driver.start()
     said = refused.communicate(timeout=60)[1]
     driver.started.remove(refused)
-    assert refused.returncode == 1
+    assert refused.returncode == EXIT_REFUSED
+    assert len(said.splitlines()) == 1
     assert f"another driver (process {first.pid}) runs on" in said
     driver.wait(lambda: driver.batches() >= 1)
     status = driver.status()

@@ -24,7 +24,7 @@ from geartrain_cloud.files import make_private_folder
 from geartrain_cloud.log.arrow import SYSTEM_FIELDS, arrow_type
 from geartrain_cloud.sinks.layout import TableError
 from geartrain_cloud.sinks.rows import plain_rows
-from geartrain_cloud.sinks.store import Rows
+from geartrain_cloud.sinks.store import Rows, is_reached
 
 MANIFEST = "_manifest.json"
 """Readers of Parquet pass over names that begin with `_`."""
@@ -92,11 +92,11 @@ class ParquetTables:
         """Bind a query to its checkpoint; raises `TableError` where a folder is of another one."""
         for dataset in self._datasets.values():
             held = dataset.queries.get(query)
-            if held is not None and held["batch_id"] >= 0 and held["checkpoint"] != checkpoint:
+            if held is not None and held.get("positions") and held["checkpoint"] != checkpoint:
                 raise TableError(
                     f"{dataset.folder} holds what query {query!r} wrote up to micro-batch "
-                    f"{held['batch_id']}, but its checkpoint is not there: bring the checkpoint back, or "
-                    "empty both with --reset"
+                    f"{held['batch_id']}, but its checkpoint is not there: bring the checkpoint back, make "
+                    "it again from the log with --restore, or empty both with --reset"
                 )
             if has_run and (held is None or held["checkpoint"] != checkpoint):
                 raise TableError(
@@ -114,28 +114,55 @@ class ParquetTables:
         except OSError as error:
             raise _failed(dataset, error) from error
 
+    def stands(self, query: str) -> list[Mapping[str, int]]:
+        """The positions at which the folders hold what a query has written; none where that is nothing."""
+        found = (dataset.queries.get(query, {}).get("positions") for dataset in self._datasets.values())
+        return [positions for positions in found if positions]
+
+    def adopt(self, query: str, checkpoint: str) -> None:
+        """Bind a query to a checkpoint that was made again; what the folders hold of it stays."""
+        for dataset in self._datasets.values():
+            held = dataset.queries.setdefault(query, {"files": []})
+            held["checkpoint"], held["batch_id"] = checkpoint, -1
+            held["life"] = held.get("life", 0) + 1  # micro-batches are numbered anew, files are not replaced
+            try:
+                dataset.save()
+            except OSError as error:
+                raise _failed(dataset, error) from error
+
+    def catch_up(self, query: str, batch_id: int, positions: Mapping[str, int], rows: Rows) -> None:
+        """As `write`, but a folder that stands at `positions` or beyond is left as it is."""
+        for sink, dataset in self._datasets.items():
+            if not is_reached(dataset.queries.get(query, {}).get("positions", {}), positions):
+                self._write(sink, query, batch_id, positions, rows)
+
     def refused(self, sink_id: str, rows: ColumnBatch) -> Mapping[int, str]:
         """Parquet holds every record."""
         return {}
 
     def write(self, query: str, batch_id: int, positions: Mapping[str, int], rows: Rows) -> None:
         """Write a micro-batch, one file a sink that has rows; raises `TableError`."""
-        for sink, dataset in self._datasets.items():
-            held = dataset.queries.get(query)
-            if held is None:
-                raise TableError(f"sink {sink!r}: query {query!r} was never bound to {dataset.folder}")
-            if batch_id <= held["batch_id"]:
-                continue
-            try:
-                batches = [batch for batch in rows.get(sink, ()) if len(batch)]
-                if batches:
-                    name = f"{query}-{batch_id:010d}.parquet"
-                    self._write_file(dataset, name, batches)
-                    held["files"].append(name)
-                held["batch_id"], held["positions"] = batch_id, dict(positions)
-                dataset.save()
-            except (OSError, pa.ArrowException) as error:
-                raise _failed(dataset, error) from error
+        for sink in self._datasets:
+            self._write(sink, query, batch_id, positions, rows)
+
+    def _write(self, sink: str, query: str, batch_id: int, positions: Mapping[str, int], rows: Rows) -> None:
+        dataset = self._datasets[sink]
+        held = dataset.queries.get(query)
+        if held is None:
+            raise TableError(f"sink {sink!r}: query {query!r} was never bound to {dataset.folder}")
+        if batch_id <= held["batch_id"]:
+            return
+        try:
+            batches = [batch for batch in rows.get(sink, ()) if len(batch)]
+            if batches:
+                life = f"-{held['life']}" if held.get("life") else ""
+                name = f"{query}{life}-{batch_id:010d}.parquet"
+                self._write_file(dataset, name, batches)
+                held["files"].append(name)
+            held["batch_id"], held["positions"] = batch_id, dict(positions)
+            dataset.save()
+        except (OSError, pa.ArrowException) as error:
+            raise _failed(dataset, error) from error
 
     def _write_file(self, dataset: _Dataset, name: str, batches: Sequence[ColumnBatch]) -> None:
         table = pa.concat_tables([_table(dataset.schema, batch) for batch in batches])

@@ -26,7 +26,7 @@ from geartrain.event_time import to_datetime
 from geartrain.schema import ColumnBatch, Field, FieldType, Schema
 from geartrain.sink import PostgresTable, Sink
 from geartrain_cloud.sinks.layout import ORDER_COLUMNS, Layout, TableError
-from geartrain_cloud.sinks.store import Rows
+from geartrain_cloud.sinks.store import Rows, is_reached
 from geartrain_cloud.sinks.tables import value_reader
 
 _LOG = logging.getLogger("geartrain.sinks")
@@ -111,10 +111,11 @@ class PostgresTables:
     def _attach(self, db: psycopg.Connection[Any], query: str, checkpoint: str, has_run: bool) -> None:
         held = self._mark(db, query)
         where = f"the database {db.info.dbname}"
-        if held is not None and held[1] >= 0 and held[0] != checkpoint:
+        if held is not None and held[2] and held[0] != checkpoint:
             raise TableError(
                 f"{where} holds what query {query!r} of flow {self._flow} wrote up to micro-batch {held[1]}, "
-                "but its checkpoint is not there: bring the checkpoint back, or empty both with --reset"
+                "but its checkpoint is not there: bring the checkpoint back, make it again from the log with "
+                "--restore, or empty both with --reset"
             )
         if has_run and (held is None or held[0] != checkpoint):
             raise TableError(
@@ -124,12 +125,27 @@ class PostgresTables:
         if held is None or held[0] != checkpoint:
             self._set_mark(db, query, checkpoint, -1, {})
 
-    def _mark(self, db: psycopg.Connection[Any], query: str) -> tuple[str, int] | None:
+    def stands(self, query: str) -> list[Mapping[str, int]]:
+        """The positions at which the databases hold what a query has written; none where that is nothing."""
+        found = (self._run(dsn, lambda db: self._mark(db, query)) for dsn in self._databases())
+        return [mark[2] for mark in found if mark is not None and mark[2]]
+
+    def adopt(self, query: str, checkpoint: str) -> None:
+        """Bind a query to a checkpoint that was made again; what the databases hold of it stays."""
+        for dsn in self._databases():
+            self._run(dsn, lambda db: self._adopt(db, query, checkpoint))
+
+    def _adopt(self, db: psycopg.Connection[Any], query: str, checkpoint: str) -> None:
+        held = self._mark(db, query)
+        self._set_mark(db, query, checkpoint, -1, {} if held is None else held[2])
+
+    def _mark(self, db: psycopg.Connection[Any], query: str) -> tuple[str, int, Mapping[str, int]] | None:
+        """Checkpoint, last micro-batch and its end positions of a query."""
         found = db.execute(
-            f"SELECT checkpoint, batch_id FROM {MARKS} WHERE flow = %s AND query = %s FOR UPDATE",  # noqa: S608
+            f"SELECT checkpoint, batch_id, positions FROM {MARKS} WHERE flow = %s AND query = %s FOR UPDATE",  # noqa: S608
             (self._flow, query),
         ).fetchone()
-        return None if found is None else (str(found[0]), int(found[1]))
+        return None if found is None else (str(found[0]), int(found[1]), json.loads(found[2]))
 
     def _set_mark(
         self,
@@ -161,10 +177,23 @@ class PostgresTables:
             mine = {sink: batches for sink, batches in rows.items() if self._layouts[sink][0] == dsn}
             self._run(dsn, lambda db, mine=mine: self._write(db, query, batch_id, positions, mine))  # type: ignore[misc]
 
+    def catch_up(self, query: str, batch_id: int, positions: Mapping[str, int], rows: Rows) -> None:
+        """As `write`, but a database that stands at `positions` or beyond is left as it is."""
+        for dsn in self._databases():
+            mine = {sink: batches for sink, batches in rows.items() if self._layouts[sink][0] == dsn}
+            self._run(dsn, lambda db, mine=mine: self._catch_up(db, query, batch_id, positions, mine))  # type: ignore[misc]
+
+    def _catch_up(
+        self, db: psycopg.Connection[Any], query: str, batch_id: int, positions: Mapping[str, int], rows: Rows
+    ) -> None:
+        held = self._mark(db, query)
+        if held is None or not is_reached(held[2], positions):
+            self._write(db, query, batch_id, positions, rows)
+
     def _write(
         self, db: psycopg.Connection[Any], query: str, batch_id: int, positions: Mapping[str, int], rows: Rows
     ) -> None:
-        checkpoint, held = self._mark(db, query) or ("", -1)
+        checkpoint, held, _ = self._mark(db, query) or ("", -1, {})
         if batch_id <= held:
             return
         with db.cursor() as cursor:

@@ -119,10 +119,11 @@ class SqliteTables:
         by a query that starts again from nothing, or lost by one that goes on where the file has nothing.
         """
         held = self.progress(query)
-        if held is not None and held.batch_id >= 0 and held.checkpoint != checkpoint:
+        if held is not None and held.positions and held.checkpoint != checkpoint:
             raise TableError(
                 f"{self.path} holds what query {query!r} wrote up to micro-batch {held.batch_id}, but its "
-                "checkpoint is not there: bring the checkpoint back, or empty both with --reset"
+                "checkpoint is not there: bring the checkpoint back, make it again from the log with "
+                "--restore, or empty both with --reset"
             )
         if has_run and (held is None or held.checkpoint != checkpoint):
             raise TableError(
@@ -169,6 +170,21 @@ class SqliteTables:
             ends = json.dumps(dict(positions), sort_keys=True)
             self._db.execute(_SET_QUERY, (query, held.checkpoint, batch_id, ends, held.log_rows + log_rows))
         return True
+
+    def adopt(self, query: str, checkpoint: str) -> None:
+        """Bind a query to a checkpoint that was made again; what the file holds of it stays."""
+        with self._transaction("bound to a checkpoint"):
+            held = self._progress(query) or QueryProgress("", -1, {})
+            ends = json.dumps(dict(held.positions), sort_keys=True)
+            self._db.execute(_SET_QUERY, (query, checkpoint, -1, ends, held.log_rows))
+
+    def pass_over(self, query: str, batch_id: int) -> None:
+        """Note micro-batch `batch_id`, which made again what the file holds."""
+        with self._transaction("written"):
+            self._db.execute(
+                "UPDATE _queries SET batch_id = ? WHERE query = ? AND batch_id < ?",
+                (batch_id, query, batch_id),
+            )
 
     def _check_next(
         self, query: str, batch_id: int, positions: Mapping[str, int], held: QueryProgress

@@ -23,6 +23,11 @@ from geartrain_cloud.sinks.sqlite import QueryProgress, SqliteTables
 Rows = Mapping[str, Sequence[ColumnBatch]]
 
 
+def is_reached(held: Mapping[str, int], positions: Mapping[str, int]) -> bool:
+    """Whether what stands at `held` has all up to `positions`."""
+    return all(position <= held.get(key, 0) for key, position in positions.items())
+
+
 class Store(Protocol):
     """One place beside the flow's own tables."""
 
@@ -48,6 +53,23 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Let go of it."""
+        ...
+
+
+@runtime_checkable
+class Keeping(Protocol):
+    """A store that knows how far each query is in it, and so can go on with a checkpoint made again."""
+
+    def stands(self, query: str) -> Sequence[Mapping[str, int]]:
+        """The positions at which its places hold what `query` has written."""
+        ...
+
+    def adopt(self, query: str, checkpoint: str) -> None:
+        """Bind a query to a checkpoint that was made again, and keep what is held of it."""
+        ...
+
+    def catch_up(self, query: str, batch_id: int, positions: Mapping[str, int], rows: Rows) -> None:
+        """Write a micro-batch to those of its places that do not stand at `positions` yet."""
         ...
 
 
@@ -100,6 +122,51 @@ class Tables:
 
         Raises `TableError`.
         """
+        own, others = self._dealt(rows)
+        for store, several in others.items():
+            store.write(query, batch_id, positions, several)
+            for sink, reason, batch in (
+                store.returned(query, batch_id) if isinstance(store, Returning) else ()
+            ):
+                letters = self._letters(sink, batch, dict.fromkeys(range(len(batch)), reason))
+                own.setdefault(DEAD_LETTERS, []).append(letters)
+        return self.own.write(query, batch_id, positions, own, log_rows)
+
+    def catch_up(
+        self, query: str, batch_id: int, positions: Mapping[str, int], rows: Rows, log_rows: int = 0
+    ) -> bool:
+        """As `write`, of a checkpoint that was made again: a store is not given again what it holds."""
+        own, others = self._dealt(rows)
+        held = is_reached(self.own.positions(query), positions)
+        for store, several in others.items():
+            if isinstance(store, Keeping):
+                store.catch_up(query, batch_id, positions, several)
+            elif not held:
+                store.write(query, batch_id, positions, several)
+        if not held:
+            return self.own.write(query, batch_id, positions, own, log_rows)
+        self.own.pass_over(query, batch_id)
+        return False
+
+    def stands(self, query: str) -> list[Mapping[str, int]]:
+        """The positions at which stores hold what `query` has written, the flow's own file first."""
+        found: list[Mapping[str, int]] = [self.own.positions(query)]
+        for store in self._opened.values():
+            if isinstance(store, Keeping):
+                found += store.stands(query)
+        return [positions for positions in found if positions]
+
+    def adopt(self, query: str, checkpoint: str) -> None:
+        """Bind a query to a checkpoint that was made again, in every store; raises `TableError`."""
+        for store in self._opened.values():
+            if isinstance(store, Keeping):
+                store.adopt(query, checkpoint)
+        self.own.adopt(query, checkpoint)
+
+    def _dealt(
+        self, rows: Rows
+    ) -> tuple[dict[str, list[ColumnBatch]], dict[Store, dict[str, list[ColumnBatch]]]]:
+        """Rows by sink for the flow's own file, and for each other store; what one refuses is a letter."""
         own = {sink: list(batches) for sink, batches in rows.items() if sink not in self._store_of}
         others: dict[Store, dict[str, list[ColumnBatch]]] = {store: {} for store in self._opened.values()}
         for sink, batches in rows.items():
@@ -112,14 +179,7 @@ class Tables:
                     own.setdefault(DEAD_LETTERS, []).append(self._letters(sink, batch, refused))
                 kept = [row for row in range(len(batch)) if row not in refused]
                 others[store].setdefault(sink, []).append(take_rows(batch, kept) if refused else batch)
-        for store, several in others.items():
-            store.write(query, batch_id, positions, several)
-            for sink, reason, batch in (
-                store.returned(query, batch_id) if isinstance(store, Returning) else ()
-            ):
-                letters = self._letters(sink, batch, dict.fromkeys(range(len(batch)), reason))
-                own.setdefault(DEAD_LETTERS, []).append(letters)
-        return self.own.write(query, batch_id, positions, own, log_rows)
+        return own, others
 
     def _letters(self, sink: str, batch: ColumnBatch, refused: Mapping[int, str]) -> ColumnBatch:
         rows = list(refused)

@@ -11,15 +11,22 @@ from __future__ import annotations
 import json
 import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from geartrain_cloud.files import write_private
+from geartrain_cloud.sinks.store import is_reached
 from geartrain_cloud.spark.buckets import BUCKETS
 from geartrain_cloud.spark.compile import Query
-from geartrain_cloud.spark.errors import QueryError
+from geartrain_cloud.spark.errors import QueryError, RefusedError
+
+WAYS_OUT = (
+    "bring the checkpoint back from a copy, make it again from the log with --restore, or empty it and the "
+    "tables with --reset"
+)
+"""How a sentence ends that refuses a checkpoint."""
 
 _OFFSETS_VERSION = "v1"
 _FORM = {"buckets": BUCKETS, "layout": 2}
@@ -30,13 +37,16 @@ _FORM = {"buckets": BUCKETS, "layout": 2}
 class Checkpoint:
     """The checkpoint of one query in `folder`, which holds `identity.json` and Spark's own folder `spark`.
 
-    identity: minted with it; shards: into how many its keys are dealt, for its life.
+    identity: minted with it; shards: into how many its keys are dealt, for its life; restored: for one that
+    was made again, the positions at which the stores stand, ascending: micro-batches end there, and what they
+    give up to there is in the stores already.
     """
 
     query: str
     folder: Path
     identity: str
     shards: int
+    restored: tuple[Mapping[str, int], ...] = ()
 
     @property
     def location(self) -> Path:
@@ -48,6 +58,10 @@ class Checkpoint:
         """Whether a micro-batch was completed."""
         commits = self.location / "commits"
         return commits.is_dir() and any(name.name.isdecimal() for name in commits.iterdir())
+
+    def is_catching_up(self, positions: Mapping[str, int]) -> bool:
+        """Whether a micro-batch that ends at `positions` only makes again what a store holds."""
+        return bool(self.restored) and is_reached(self.restored[-1], positions)
 
     def positions(self, batch_id: int) -> dict[str, int]:
         """The positions at which micro-batch `batch_id` ends; those of -1 are where the query begins.
@@ -70,8 +84,10 @@ class Checkpoint:
             ) from None
 
 
-def open_checkpoint(folder: Path, query: Query, shards: int) -> Checkpoint:
-    """The checkpoint in `folder`, made there if there is none; `shards` counts only then.
+def open_checkpoint(
+    folder: Path, query: Query, shards: int, restored: Sequence[Mapping[str, int]] = ()
+) -> Checkpoint:
+    """The checkpoint in `folder`, made there if there is none; `shards` and `restored` count only then.
 
     Raises `QueryError` when it was made for another flow or cut, or is not whole.
     """
@@ -79,12 +95,13 @@ def open_checkpoint(folder: Path, query: Query, shards: int) -> Checkpoint:
     wanted = _made_for(query)
     if not path.exists():
         if folder.exists() and any(folder.iterdir()):
-            raise QueryError(
-                f"query {query.name!r}: {folder} holds a checkpoint without its identity.json: bring the "
-                "file back, or begin anew with --reset"
+            raise RefusedError(
+                f"query {query.name!r}: {folder} holds a checkpoint without its identity.json: {WAYS_OUT}"
             )
-        checkpoint = Checkpoint(query.name, folder, secrets.token_hex(16), shards)
+        checkpoint = Checkpoint(query.name, folder, secrets.token_hex(16), shards, tuple(restored))
         content = wanted | {"identity": checkpoint.identity, "shards": shards} | _FORM
+        if restored:
+            content["restored"] = [dict(one) for one in restored]
         write_private(path, json.dumps(content, indent=1) + "\n")
         return checkpoint
     held = _read(path, query.name)
@@ -97,7 +114,8 @@ def open_checkpoint(folder: Path, query: Query, shards: int) -> Checkpoint:
                 f"{_shown(held.get(what))}, this run has {_shown(value)}: run it as before, use another "
                 "state folder, or begin anew with --reset"
             )
-    return Checkpoint(query.name, folder, str(held["identity"]), int(held["shards"]))
+    restored = tuple(held.get("restored", ()))
+    return Checkpoint(query.name, folder, str(held["identity"]), int(held["shards"]), restored)
 
 
 def remove_checkpoint(folder: Path) -> None:
@@ -125,9 +143,7 @@ def _read(path: Path, query: str) -> Mapping[str, Any]:
             return held
         raise ValueError("it has no identity")
     except (OSError, ValueError) as error:
-        raise QueryError(
-            f"query {query!r}: {path} cannot be read ({error}): begin anew with --reset"
-        ) from None
+        raise RefusedError(f"query {query!r}: {path} cannot be read ({error}): {WAYS_OUT}") from None
 
 
 def _shown(value: Any) -> str:

@@ -1,9 +1,10 @@
 """`python -m geartrain_cloud.spark.driver --config FILE.toml`: the cloud part of one flow as a process.
 
 Stands around the record's path from the log to the tables: it starts the queries, watches them and says how
-far they are. Guarantees: one driver for each state folder; after a kill -9 the next one goes on exactly where
-the tables stand; a query that fails, or from which Spark drops a row, ends the process with one sentence and
-code 1; a bounded run ends by itself with code 0 once every source has ended and everything is in the tables.
+far they are. Guarantees: one driver for each state folder, another ends with code 3; after a kill -9 the next
+one goes on exactly where the tables stand; a query that fails, or from which Spark drops a row, ends the
+process with one sentence and code 1; a checkpoint that is lost or torn is refused with code 3 before Spark
+starts; a bounded run ends by itself with code 0 once every source has ended and everything is in the tables.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ from geartrain_cloud.spark.breaker import Breaker
 from geartrain_cloud.spark.checkpoint import Checkpoint, open_checkpoint, remove_checkpoint
 from geartrain_cloud.spark.compile import Query, compile_queries
 from geartrain_cloud.spark.config import DriverConfig, read_config
-from geartrain_cloud.spark.errors import BreakerError, QueryError
+from geartrain_cloud.spark.errors import BreakerError, QueryError, RefusedError
 from geartrain_cloud.spark.lock import StateLock
+from geartrain_cloud.spark.restore import restored_checkpoint, sound_checkpoint
 from geartrain_cloud.spark.session import LOG_FILE, open_session
 from geartrain_cloud.spark.shards import SHARDS
 from geartrain_cloud.spark.status import StatusFile, describe, is_flushed, query_clock
@@ -46,6 +48,8 @@ EXIT_FAILED = 1
 """A query failed, or the log, the tables or Spark cannot be used."""
 EXIT_CONFIG = 2
 """The configuration is wrong, or dead letters have stopped a query: a new start does not help."""
+EXIT_REFUSED = 3
+"""Another driver runs on the state folder, or a checkpoint is lost or torn: a new start does not help."""
 
 _POLL_S = 0.2
 _SAY_EVERY_S = 10.0
@@ -60,9 +64,13 @@ class _Stopped(BaseException):
 class Driver:
     """The driver of one flow. `run` is called once, on the main thread."""
 
-    def __init__(self, config: DriverConfig, plan: Plan, *, reset: bool = False) -> None:
-        """`reset`: empty tables and checkpoints first. Raises `PlacementError`."""
-        self._config, self._plan, self._reset = config, plan, reset
+    def __init__(
+        self, config: DriverConfig, plan: Plan, *, reset: bool = False, restore: bool = False
+    ) -> None:
+        """`reset`: empty tables and checkpoints first; `restore`: make a checkpoint that is lost or torn
+        again from the log. Raises `PlacementError`.
+        """
+        self._config, self._plan, self._reset, self._restore = config, plan, reset, restore
         self._queries = compile_queries(plan)
         self._log = LogReader(config.log)
         self._stopping = threading.Event()
@@ -99,10 +107,11 @@ class Driver:
         try:
             for query in self._queries:
                 Breaker(query.name, self._folder(query))  # one that it stopped is known before Spark starts
+            checkpoints = [self._checkpoint(query, tables) for query in self._queries]
             self._status.enter("starting")
             session = self._open_session(lock)
             try:
-                self._run_queries(session, tables)
+                self._run_queries(session, tables, checkpoints)
             finally:
                 session.stop()
         finally:
@@ -170,12 +179,20 @@ class Driver:
         _log.info("Spark started in %.1f s", time.monotonic() - began)
         return session
 
-    def _run_queries(self, session: SparkSession, tables: Tables) -> None:
+    def _checkpoint(self, query: Query, tables: Tables) -> Checkpoint:
+        folder = self._folder(query)
+        if not self._restore:
+            return sound_checkpoint(query, folder, tables, SHARDS)
+        checkpoint = restored_checkpoint(query, folder, tables, SHARDS, self._log)
+        if checkpoint.restored:
+            _log.info("query %s goes on from %s", query.name, dict(checkpoint.restored[0]))
+        return checkpoint
+
+    def _run_queries(self, session: SparkSession, tables: Tables, checkpoints: Sequence[Checkpoint]) -> None:
         running: list[RunningQuery] = []
         log_input, percent = LogInput(self._config.log, self._config.rows_max), self._config.letters_percent
         try:
-            for query in self._queries:
-                checkpoint = open_checkpoint(self._folder(query), query, SHARDS)
+            for query, checkpoint in zip(self._queries, checkpoints, strict=True):
                 self._registration(checkpoint).register(self._log.keys(query.channels))
                 running.append(RunningQuery(session, query, checkpoint, log_input, tables, percent))
             self._starting = False
@@ -221,13 +238,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description="Run a flow's cloud part on Spark, from log to tables.",
     )
     parser.add_argument("--config", required=True, metavar="FILE.toml", type=Path)
-    parser.add_argument("--reset", action="store_true", help="empty tables and checkpoints first")
+    anew = parser.add_mutually_exclusive_group()
+    anew.add_argument("--reset", action="store_true", help="empty tables and checkpoints first")
+    anew.add_argument(
+        "--restore",
+        action="store_true",
+        help="make a checkpoint that is lost or torn again from the log, up to where the tables stand",
+    )
     options = parser.parse_args(arguments)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     os.umask(0o077)
     try:
         config = read_config(options.config)
-        driver = Driver(config, config.plan(), reset=options.reset)
+        driver = Driver(config, config.plan(), reset=options.reset, restore=options.restore)
     except ConfigError as error:
         return _said(str(error), EXIT_CONFIG)
     except GeartrainError as error:
@@ -238,6 +261,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         driver.run()
     except BreakerError as error:
         return _said(str(error), EXIT_CONFIG)
+    except RefusedError as error:
+        return _said(str(error), EXIT_REFUSED)
     except GeartrainError as error:
         return _said(f"{error} (more in {config.state / LOG_FILE})", EXIT_FAILED)
     return EXIT_OK

@@ -11,3 +11,9 @@ class QueryError(GeartrainError):
 
 class BreakerError(QueryError):
     """A query made too many dead letters and stays stopped until a person says to go on."""
+
+
+class RefusedError(QueryError):
+    """The driver must not run here, and a new start does not help: another one does, or a checkpoint is not
+    whole.
+    """

@@ -12,7 +12,7 @@ import os
 import time
 from pathlib import Path
 
-from geartrain_cloud.spark.errors import QueryError
+from geartrain_cloud.spark.errors import QueryError, RefusedError
 
 LEAVING_WAIT_S = 30.0
 """How long to wait for the JVM of a driver that is gone."""
@@ -24,15 +24,18 @@ class StateLock:
     """The lock on a state folder, held until `release` or the end of all that hold `descriptor`."""
 
     def __init__(self, folder: Path, wait_s: float = LEAVING_WAIT_S) -> None:
-        """Take it; raises `QueryError` where another driver has it."""
+        """Take it; raises `RefusedError` where another driver has it, `QueryError` where its Java does."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.descriptor = os.open(folder / "driver.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         deadline = time.monotonic() + wait_s
         while not self._taken():
             holder = os.pread(self.descriptor, 20, 0).decode(errors="replace")
-            if _is_alive(holder) or time.monotonic() > deadline:
+            is_alive = _is_alive(holder)
+            if is_alive or time.monotonic() > deadline:
                 os.close(self.descriptor)
-                raise QueryError(
+                # One whose Java takes long to end may be gone at the next start; one that runs will not.
+                kind = RefusedError if is_alive else QueryError
+                raise kind(
                     f"another driver (process {holder or 'unknown'}) runs on {folder}: stop it, or use "
                     "another state folder"
                 )

@@ -70,7 +70,10 @@ class MicroBatchWriter:
         for sink, raw in zip(*columns, strict=True):
             rows.setdefault(sink, []).append(unpack(raw))
         read = self._rows_read(held, positions)
-        written = self._tables.write(query, batch_id, positions, rows, sum(read.values()))
+        if self._checkpoint.is_catching_up(positions):
+            written = self._tables.catch_up(query, batch_id, positions, rows, sum(read.values()))
+        else:
+            written = self._tables.write(query, batch_id, positions, rows, sum(read.values()))
         self.last = Written(batch_id, time.monotonic() - start)
         if written:
             self._count_letters(read, rows.get(DEAD_LETTERS, []))

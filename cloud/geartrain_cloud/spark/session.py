@@ -25,6 +25,8 @@ from geartrain_cloud.spark.java import ensure_java
 from geartrain_cloud.spark.source import LogSource
 
 LOG_FILE = "spark.log"
+TASK_FAILURES_MAX = 4
+"""So often a task of a micro-batch may fail before its query stops: Spark's own figure for a cluster."""
 
 _LOGGING = """\
 status = warn
@@ -88,7 +90,7 @@ def open_session(
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     settings_file = folder / "log4j2.properties"
     write_private(settings_file, _LOGGING.format(file=_escaped(folder / LOG_FILE)))
-    conf = SparkConf().setMaster(master).setAppName("geartrain")
+    conf = SparkConf().setMaster(_with_retries(master)).setAppName("geartrain")
     for key, value in (session_settings(_cores(master)) | dict(settings or {})).items():
         conf.set(key, value)
     conf.set("spark.sql.warehouse.dir", str(folder / "warehouse"))
@@ -138,6 +140,12 @@ def _cores(master: str) -> int:
     if found is None:
         return 8
     return (os.cpu_count() or 1) if found[1] == "*" else int(found[1] or 1)
+
+
+def _with_retries(master: str) -> str:
+    """A local master runs a task again whose Python worker died, as often as a cluster's does."""
+    found = re.fullmatch(r"local(?:\[(\d+|\*)\])?", master)
+    return master if found is None else f"local[{found[1] or 1},{TASK_FAILURES_MAX}]"
 
 
 def _python_path() -> str:

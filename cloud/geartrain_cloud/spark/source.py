@@ -76,7 +76,9 @@ class LogSource(DataSource):
     """`spark.readStream.format("geartrain_log")`.
 
     Options: log (folder), flow, channels (JSON list), rows_max (rows of each channel in one micro-batch; an
-    entry is never divided), readers (tasks that read a large micro-batch), flush (`true` for a native plan).
+    entry is never divided), readers (tasks that read a large micro-batch), flush (`true` for a native plan),
+    begin (JSON positions, where not before the first entry), stops (JSON list of positions, ascending, at
+    each of which a micro-batch ends).
     """
 
     @classmethod
@@ -102,11 +104,13 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._keys = self._log.keys(json.loads(options["channels"]))
         self._rows_max, self._readers = int(options["rows_max"]), int(options["readers"])
         self._flush = options.get("flush") == "true"
+        self._begin: dict[str, int] = json.loads(options.get("begin", "{}"))
+        self._stops: list[dict[str, int]] = json.loads(options.get("stops", "[]"))
         self._target: dict[str, int] | None = None
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
-        """Before the first entry of every channel."""
-        first = dict.fromkeys(self._keys, 0)
+        """Before the first entry of every channel, or where the query begins."""
+        first = {key: self._begin.get(key, 0) for key in self._keys}
         return first | {FLUSHED: START_OF_TIME} if self._flush else first
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -130,6 +134,10 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             elif not isinstance(limit, ReadAllAvailable):
                 raise LedgerError(f"the log cannot be read by {type(limit).__name__}: use rows_max")
             end[key] = last
+        for stop in self._stops:
+            if any(start[key] < stop.get(key, 0) for key in self._keys):
+                end |= {key: min(end[key], max(start[key], stop.get(key, 0))) for key in self._keys}
+                break
         if self._flush:
             end[FLUSHED] = self._clock(start)
         return end

@@ -30,6 +30,7 @@ from geartrain_cloud.spark.native import native_frame
 from geartrain_cloud.spark.rows import ROUTED_ROWS, SINK_ROWS
 from geartrain_cloud.spark.shards import shard_labels
 from geartrain_cloud.spark.source import SOURCE_NAME
+from geartrain_cloud.spark.whole import note_torn
 
 RESTARTS_MAX = 5
 """How often a query is started again in one run of the driver."""
@@ -37,6 +38,7 @@ RESTARTS_MAX = 5
 _SETTLE_S = 10.0
 # Spark gives a Python worker 10 s to start, which on a machine with much else to do is not always enough.
 _SLOW_WORKER = "Python worker failed to connect back"
+_STATE_LOST = "[CANNOT_LOAD_STATE_STORE"
 _PAUSE_S = 0.05
 
 
@@ -48,8 +50,10 @@ class LogInput:
     rows_max: int = 50_000
 
 
-def query_frame(session: SparkSession, query: Query, log: LogInput, shards: int) -> DataFrame:
+def query_frame(session: SparkSession, query: Query, log: LogInput, checkpoint: Checkpoint) -> DataFrame:
     """The streaming frame of `query`, rows of `SINK_ROWS`."""
+    # Without state nothing has to be made again: the query begins where the stores stand.
+    begin = checkpoint.restored[0] if checkpoint.restored and len(query.stages) == 1 else {}
     partitions = int(str(session.conf.get("spark.sql.shuffle.partitions")))
     source = (
         session.readStream.format(SOURCE_NAME)
@@ -59,13 +63,15 @@ def query_frame(session: SparkSession, query: Query, log: LogInput, shards: int)
         .option("rows_max", log.rows_max)
         .option("readers", partitions)
         .option("flush", str(bool(query.native)).lower())
+        .option("begin", json.dumps(dict(begin)))
+        .option("stops", json.dumps([dict(one) for one in checkpoint.restored]))
         .load()
     )
     if query.native:
         return native_frame(source, query)
     if len(query.stages) == 1:
         return source.mapInArrow(stateless_rows(query), SINK_ROWS)
-    labels = shard_labels(shards, partitions)
+    labels = shard_labels(checkpoint.shards, partitions)
     rows = source.mapInArrow(routed_rows(query, labels), ROUTED_ROWS)
     for stage in query.stages[1:]:
         fragment = EmbeddedFragment(query, stage.number, labels)
@@ -88,14 +94,14 @@ class RunningQuery:
         """Start it; raises `TableError` where checkpoint and tables do not belong together, `BreakerError`
         where its dead letters have stopped it.
         """
-        self.query = query
+        self.query, self._checkpoint = query, checkpoint
         breaker = Breaker(query.name, checkpoint.folder, letters_percent)
         self.writer = MicroBatchWriter(checkpoint, tables, LogReader(log.folder), query.graph.name, breaker)
         self.restarts = 0
         self._watched = -1
         self._location = str(checkpoint.location.absolute())
         tables.attach(query.name, checkpoint.identity, has_run=checkpoint.has_run)
-        self._frame = query_frame(session, query, log, checkpoint.shards)
+        self._frame = query_frame(session, query, log, checkpoint)
         self._handle = self._start()
 
     def _start(self) -> StreamingQuery:
@@ -117,6 +123,8 @@ class RunningQuery:
                 return
             if isinstance(self.writer.failure, BreakerError):
                 raise self.writer.failure
+            if _STATE_LOST in (trace := self.trace()):
+                raise note_torn(self._checkpoint, root_cause(trace)) from self.writer.failure
             raise QueryError(f"query {self.query.name!r} stopped: {why}") from self.writer.failure
         if len(self.query.stages) > 1 or self.query.native:
             self._watch()
@@ -154,12 +162,14 @@ class RunningQuery:
     def _why(self) -> str:
         if self.writer.failure is not None and not is_spark_error(self.writer.failure):
             return str(self.writer.failure)
-        failure = self._handle.exception()
-        return root_cause(str(failure)) if failure is not None else "it was stopped from outside"
+        trace = self.trace()
+        return root_cause(trace) if trace else "it was stopped from outside"
 
     def trace(self) -> str:
-        """The whole of what Spark says of the failure, for the log file."""
-        return str(self._handle.exception() or "")
+        """The whole of what Spark says of the failure."""
+        failure = self.writer.failure
+        said = f"\n{failure}" if failure is not None and is_spark_error(failure) else ""
+        return f"{self._handle.exception() or ''}{said}"
 
     def stop(self) -> None:
         """Stop it; what it was doing is done again after the next start."""
@@ -187,7 +197,9 @@ def is_spark_error(error: BaseException) -> bool:
 
 
 def root_cause(trace: str) -> str:
-    """The sentence at the heart of a trace of Spark: that of the first Python traceback in it."""
+    """The sentence at the heart of a trace of Spark: that of the first Python traceback in it, else that of
+    Java's last cause.
+    """
     lines = trace.splitlines()
     inside = False
     for line in lines:
@@ -196,4 +208,7 @@ def root_cause(trace: str) -> str:
         elif inside and line and not line.startswith((" ", "\t")):
             kind, _, said = line.partition(": ")
             return said.strip() if kind.startswith("geartrain") and said else line.strip()
+    causes = [line.strip() for line in lines if line.startswith("Caused by: ")]
+    if causes:
+        return causes[-1].removeprefix("Caused by: ")
     return next((line.strip() for line in lines if line.strip()), "Spark gave no reason")

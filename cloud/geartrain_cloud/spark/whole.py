@@ -1,0 +1,157 @@
+"""Whether what Spark has left of a query's checkpoint is whole: asked before a session starts.
+
+Stands beside the record's path. Spark does not sync what it writes, so a loss of power may leave its newest
+files empty or short, and a disk or a person may take away any. Guarantees: a checkpoint of which Spark could
+not go on, or would begin anew without a word, is refused with one sentence that names the file and the ways
+out; nothing is changed.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+
+from geartrain_cloud.files import write_private
+from geartrain_cloud.spark.checkpoint import WAYS_OUT, Checkpoint
+from geartrain_cloud.spark.errors import RefusedError
+
+TORN_FILE = "torn.json"
+"""In the folder of a checkpoint whose state Spark could not load."""
+
+_VERSION = "v1"
+
+
+def check_whole(checkpoint: Checkpoint, *, keeps_state: bool) -> None:
+    """Raise `RefusedError` where the checkpoint is torn; keeps_state: whether its query has steps with state.
+
+    One that was made and has never run is whole.
+    """
+    root = checkpoint.location
+    if (checkpoint.folder / TORN_FILE).exists():
+        raise RefusedError(_reason_in(checkpoint))
+    if not root.exists():
+        return
+    offsets, commits = numbers(root / "offsets"), numbers(root / "commits")
+    if not offsets and not commits and not (root / "metadata").exists():
+        return
+    _check_metadata(checkpoint, root / "metadata")
+    for batch_id in (n for n in offsets if not commits or n >= commits[-1]):
+        _check_lines(checkpoint, root / "offsets" / str(batch_id), 3)
+    if not commits:
+        if offsets and offsets != [0]:
+            raise torn(checkpoint, root / "commits", "it is empty")
+        return
+    newest = commits[-1]
+    _check_lines(checkpoint, root / "commits" / str(newest), 2)
+    if newest not in offsets:
+        raise torn(checkpoint, root / "offsets" / str(newest), "it is missing")
+    if offsets[-1] > newest + 1:  # one micro-batch at the most was under way
+        raise torn(checkpoint, root / "commits" / str(offsets[-1] - 1), "it is missing")
+    if keeps_state:
+        _check_state(checkpoint, root / "state", newest + 1, _parts(root / "offsets" / str(newest)))
+
+
+def note_torn(checkpoint: Checkpoint, why: str) -> RefusedError:
+    """Keep in the checkpoint that Spark cannot load its state, which only Spark finds out; the refusal."""
+    refused = torn(checkpoint, checkpoint.location / "state", f"Spark cannot load it ({why})")
+    write_private(checkpoint.folder / TORN_FILE, json.dumps({"reason": str(refused)}, indent=1) + "\n")
+    return refused
+
+
+def _reason_in(checkpoint: Checkpoint) -> str:
+    path = checkpoint.folder / TORN_FILE
+    try:
+        return str(json.loads(path.read_text(encoding="utf-8"))["reason"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return str(torn(checkpoint, path, "Spark could not load its state"))
+
+
+def torn(checkpoint: Checkpoint, path: Path, why: str) -> RefusedError:
+    """The refusal of a checkpoint that lacks something."""
+    return RefusedError(f"query {checkpoint.query!r}: its checkpoint is not whole, {path}: {why}; {WAYS_OUT}")
+
+
+def numbers(folder: Path) -> list[int]:
+    """The numbers of the files in a folder of Spark's, ascending; others are its drafts."""
+    return (
+        sorted(int(one.name) for one in folder.iterdir() if one.name.isdecimal()) if folder.is_dir() else []
+    )
+
+
+def _parts(offsets: Path) -> int:
+    """Into how many parts Spark has dealt the state: a setting that it keeps with each micro-batch."""
+    conf = json.loads(offsets.read_text(encoding="utf-8").splitlines()[1]).get("conf", {})
+    return int(conf.get("spark.sql.shuffle.partitions", 1))
+
+
+def _check_metadata(checkpoint: Checkpoint, path: Path) -> None:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(found, dict) or not isinstance(found.get("id"), str):
+            raise ValueError("it has no id")
+    except FileNotFoundError:
+        raise torn(checkpoint, path, "it is missing") from None
+    except (OSError, ValueError) as error:
+        raise torn(checkpoint, path, str(error)) from None
+
+
+def _check_lines(checkpoint: Checkpoint, path: Path, count: int) -> None:
+    """A file of offsets or commits: its version, then lines of JSON objects."""
+    try:
+        version, *lines = path.read_text(encoding="utf-8").splitlines()
+        if version != _VERSION or len(lines) + 1 != count:
+            raise ValueError(f"it ends after {len(lines) + 1} lines of {count}")
+        if not all(isinstance(json.loads(line), dict) for line in lines):
+            raise ValueError("it is not of the known form")
+    except (OSError, ValueError) as error:
+        said = "it is empty" if path.exists() and not path.stat().st_size else str(error)
+        raise torn(checkpoint, path, said) from None
+
+
+def _check_state(checkpoint: Checkpoint, state: Path, version: int, parts: int) -> None:
+    """Each part of the state can be loaded as of `version`: a whole image, and all changes after it."""
+    operators = numbers(state)
+    if not operators:
+        raise torn(checkpoint, state, "it holds nothing")
+    for operator in operators:
+        for part in range(parts):
+            folder = state / str(operator) / str(part)
+            if not folder.is_dir():
+                raise torn(checkpoint, folder, "it is missing")
+            for store in _stores(folder):
+                _check_store(checkpoint, store, version)
+
+
+def _stores(part: Path) -> list[Path]:
+    """The folders with files of versions: the part itself, or one below it for each store of a join."""
+    found = {path.parent for pattern in ("*.changelog", "*.zip") for path in part.rglob(pattern)}
+    return sorted(found) or [part]
+
+
+def _check_store(checkpoint: Checkpoint, folder: Path, version: int) -> None:
+    for at in range(version, 0, -1):
+        image, changes = folder / f"{at}.zip", folder / f"{at}.changelog"
+        if image.is_file():
+            _check_image(checkpoint, image)
+            return
+        if not changes.is_file():
+            raise torn(checkpoint, changes, "it is missing")
+        if not changes.stat().st_size:
+            raise torn(checkpoint, changes, "it is empty")
+
+
+def _check_image(checkpoint: Checkpoint, path: Path) -> None:
+    """A whole image of the state: a ZIP, which names the table files that it needs."""
+    try:
+        with zipfile.ZipFile(path) as image:
+            _, _, listed = image.read("metadata").decode().partition("\n")
+        named = {one["dfsSstFileName"]: int(one["sizeBytes"]) for one in json.loads(listed)["sstFiles"]}
+    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+        raise torn(checkpoint, path, f"it cannot be read ({error})") from None
+    for name, size in named.items():
+        table = path.parent / "SSTs" / name
+        if not table.is_file():
+            raise torn(checkpoint, table, "it is missing")
+        if table.stat().st_size != size:
+            raise torn(checkpoint, table, f"it has {table.stat().st_size} bytes of {size}")
