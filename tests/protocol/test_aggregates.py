@@ -258,6 +258,7 @@ def test_a_type_that_does_not_fit_is_told_when_the_flow_is_built() -> None:
     with pytest.raises(FlowError, match="total takes bool, int, float, Decimal, not str"):
         total("x").mergeable.accept(str)
     mistakes: list[Callable[[], AggregateSpec]] = [
+        lambda: distinct("x", limit=0),
         lambda: top_n("x", 0),
         lambda: quantile("x", 2),
         lambda: variance("x", ddof=2),

@@ -157,7 +157,10 @@ def form(value: Any) -> bytes:
 
 
 def _distinct(spec: Any, values: Values) -> int:
-    return len({form(value) for value, _ in values})
+    found = len({form(value) for value, _ in values})
+    if found > spec.mergeable.limit:
+        raise ValueError("too many")
+    return found
 
 
 def _estimate(spec: Any, values: Values) -> int:

@@ -129,6 +129,8 @@ NUMBERS: list[Any] = [
     last("n"),
     distinct("x"),
     distinct(anything),
+    distinct("x", limit=2),
+    distinct(anything, limit=3),
     distinct("x", exact=False),
     distinct("note", exact=False),
 ]

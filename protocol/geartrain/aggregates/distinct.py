@@ -10,14 +10,27 @@ from geartrain.aggregates.hyperloglog import Registers, estimate
 from geartrain.aggregates.mergeable import SCALARS, Accept, AggregateSpec, BuiltIn
 from geartrain.aggregates.values import identity
 from geartrain.batch import Origin
+from geartrain.errors import FlowError, SchemaError
+
+LIMIT = 100_000
+"""Values that an exact count keeps, unless it is told otherwise."""
+
+_MORE = {b""}
+"""What is left of more values than the limit: no value has this identity."""
 
 
 class Distinct(BuiltIn[Any, Any, int]):
-    """Keeps every value that it has seen."""
+    """Keeps every value that it has seen, up to a limit; of more, only that they were more."""
 
     accumulator: ClassVar[Any] = set[bytes]
     empty: ClassVar[Any] = 0
     kinds: ClassVar[tuple[type, ...]] = SCALARS
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        """Raises `FlowError` for a limit that is none."""
+        if type(limit) is not int or limit < 1:
+            raise FlowError(f"distinct with limit={limit!r}: it must be a whole number from 1 on")
+        self.limit = limit
 
     def accept(self, kind: Any) -> Accept | None:
         """What can be told apart."""
@@ -34,14 +47,23 @@ class Distinct(BuiltIn[Any, Any, int]):
     ) -> Any:
         """With all values, as their identities."""
         acc.update(values)
-        return acc
+        return self._bounded(acc)
 
     def merge(self, left: Any, right: Any) -> Any:
         """Both sets."""
-        return left | right
+        return self._bounded(left | right)
+
+    def _bounded(self, acc: Any) -> Any:
+        # Whatever the order: that there were more is known as soon as any part of them has more.
+        return set(_MORE) if len(acc) > self.limit or not _MORE.isdisjoint(acc) else acc
 
     def result(self, acc: Any) -> int:
-        """How many."""
+        """How many; raises `SchemaError` for more than the limit."""
+        if not _MORE.isdisjoint(acc):
+            raise SchemaError(
+                f"there are more than {self.limit:,} different values: give distinct a higher limit, or "
+                "exact=False"
+            )
         return len(acc)
 
 
@@ -49,6 +71,9 @@ class DistinctEstimate(Distinct):
     """Keeps HyperLogLog registers."""
 
     accumulator: ClassVar[Any] = Registers
+
+    def __init__(self) -> None:
+        """Its size has a bound of its own."""
 
     def create(self) -> Any:
         """Nothing yet."""
@@ -71,14 +96,19 @@ class DistinctEstimate(Distinct):
         return round(estimate(acc.ranks()))
 
 
-def distinct(of: str | Callable[[Any], Any] | None = None, *, exact: bool = True) -> AggregateSpec:
+def distinct(
+    of: str | Callable[[Any], Any] | None = None, *, exact: bool = True, limit: int = LIMIT
+) -> AggregateSpec:
     """How many different values there are; None is no value, -0.0 is 0.0 and NaN is one value.
 
-    exact: keeps all values in the key's state, which is for thousands of them, not millions; else HyperLogLog
-    with 4,096 registers estimates the number with a standard error of 1.6 %, the same under any cut.
+    exact: keeps all values in the state of each key and window, which is for thousands of them, not millions;
+    else HyperLogLog with 4,096 registers estimates the number with a standard error of 1.6 %, the same under
+    any cut. limit: how many values an exact count keeps. With more, the result of a window is a dead letter,
+    and its state is let go; without a window, each record that would be one value too many is. Raises
+    `FlowError` for a limit below 1.
 
     >>> symbols = distinct("symbol")
     >>> symbols.mergeable.result({b"sGT", b"sHAL"})
     2
     """
-    return (Distinct() if exact else DistinctEstimate()).of(of)
+    return (Distinct(limit) if exact else DistinctEstimate()).of(of)
