@@ -2,7 +2,8 @@
 
 A source without positions: what was published while the agent was away is gone (the broker's own queue is not
 asked, for it loses without a word). Guarantees: a broken connection is opened again for ever, with growing
-pauses; a payload that is no such record leaves as a dead letter with its bytes.
+pauses; a payload that is no such record leaves as a dead letter with its bytes; with TLS, the broker's
+certificate and name are always checked.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import logging
 from collections.abc import Sequence
 from dataclasses import field
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from geartrain.adapters.mqtt import AiomqttNet
-from geartrain.errors import NetError, SourceError
+from geartrain.adapters.tls import BrokerTable, context_of
+from geartrain.errors import ConfigError, NetError, SourceError
 from geartrain.source import Source, Split
 from geartrain_devices.json_fields import JsonFields, now_us
 from geartrain_devices.live import LiveBufferSplit
@@ -29,10 +32,11 @@ _PAUSE_S_MAX = 30.0
 class MqttTopic(Source[T]):
     """Records of type `T` from the JSON payloads published to a topic.
 
-    topic: a filter, `+` and `#` allowed; host, port: of the sensors' broker; time: the path of the event time
-    in a payload, empty where the time of arrival is meant; time_unit: of a time that is a number (s, ms, us);
-    fields: paths by field; `$topic[1]` is the second level of the topic, `$value` a payload that is no
-    object; out_of_orderness_ms: how far a record may lie behind the newest and not be late.
+    topic: a filter, `+` and `#` allowed; host, port: of the sensors' broker; tls, ca, certificate, key: how
+    it is reached, as the agent's own table `[broker]` has it; time: the path of the event time in a payload,
+    empty where the time of arrival is meant; time_unit: of a time that is a number (s, ms, us); fields: paths
+    by field; `$topic[1]` is the second level of the topic, `$value` a payload that is no object;
+    out_of_orderness_ms: how far a record may lie behind the newest and not be late.
     """
 
     pausable: ClassVar[bool] = False
@@ -41,6 +45,10 @@ class MqttTopic(Source[T]):
     topic: str = ""
     host: str = "127.0.0.1"
     port: int = 1883
+    tls: bool = False
+    ca: str = ""
+    certificate: str = ""
+    key: str = ""
     time: str = ""
     time_unit: str = "s"
     fields: dict[str, str] = field(default_factory=dict)
@@ -53,7 +61,14 @@ class MqttTopic(Source[T]):
                 f'source {step} has no topic: set topic = "sensors/+/data" under [sources.{step}]'
             )
         fields = JsonFields(f"source {step}", out, self.time, self.time_unit, self.fields)
-        drive = partial(_listen, AiomqttNet(self.host, self.port), f"{device}-{step}", self.topic, fields)
+        try:
+            context = context_of(
+                BrokerTable("", self.tls, self.ca, self.certificate, self.key), Path(), f"sources.{step}"
+            )
+        except ConfigError as error:
+            raise SourceError(str(error)) from None
+        net = AiomqttNet(self.host, self.port, tls_context=context)
+        drive = partial(_listen, net, f"{device}-{step}", self.topic, fields)
         bound_us = self.out_of_orderness_ms * 1_000
         return [LiveBufferSplit(f"{device}/{step}", drive, out_of_orderness_us=bound_us)]
 

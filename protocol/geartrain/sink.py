@@ -98,9 +98,15 @@ class ConsoleSink(Sink):
 class MqttSink(Sink):
     """Messages of JSON to a topic: at least once, each with its record's `_id`, by which to know it again.
 
-    topic: a field's value takes the place of `{field}`; host, port: of the broker.
+    topic: a field's value takes the place of `{field}`; host, port: of the broker; tls, ca, certificate,
+    private_key: how it is reached, as the table `[broker]` of an agent's file has it, where the last is
+    called key; paths are taken from the driver's working directory.
     """
 
     topic: str = ""
     host: str = "127.0.0.1"
     port: int = 1883
+    tls: bool = False
+    ca: str = ""
+    certificate: str = ""
+    private_key: str = ""

@@ -91,8 +91,8 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def secured(folder: Path) -> Iterator[Secured]:
-    """A fleet of d1, d2 and what else is issued, with its broker."""
+def secured(folder: Path, more_acl: str = "") -> Iterator[Secured]:
+    """A fleet of d1, d2 and what else is issued, with its broker; `more_acl`: what else its users may."""
     fleet, strangers = Fleet(folder / "certs"), Fleet(folder / "strangers")
     fleet.init("fleet")
     strangers.init("strangers")
@@ -105,6 +105,8 @@ def secured(folder: Path) -> Iterator[Secured]:
     fleet.issue(DEVICE, "old", days=1, now=datetime.now(UTC) - timedelta(days=3))
     port, place = free_port(), folder / "broker"
     write(fleet, place, port)
+    with (place / "acl").open("a") as acl:
+        acl.write(more_acl)
     found = Secured(fleet, strangers, place, port, start(place, port))
     try:
         yield found

@@ -2,7 +2,7 @@
 
 A store beside the flow's own tables. Guarantees at least once: a micro-batch is published before the flow's
 own file says that it is done, and again after a crash between; each message has its record's `_id`, which is
-the same in every repetition.
+the same in every repetition. With TLS, the broker's certificate and name are always checked.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ import asyncio
 import logging
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from geartrain.adapters.mqtt import AiomqttNet
-from geartrain.errors import NetError
+from geartrain.adapters.tls import Broker, BrokerTable, context_of
+from geartrain.errors import ConfigError, NetError
 from geartrain.event_time import format_time
 from geartrain.schema import ColumnBatch, Schema
 from geartrain.sink import MqttSink, Sink
@@ -36,10 +38,10 @@ class MqttTopics:
 
     def __init__(self, flow: str) -> None:
         self._flow = flow
-        self._sinks: dict[str, tuple[MqttSink, Schema]] = {}
+        self._sinks: dict[str, tuple[MqttSink, Schema, Broker]] = {}
 
     def declare(self, sink_id: str, sink: Sink, schema: Schema) -> None:
-        """Say what comes; raises `TableError` for a topic that cannot be."""
+        """Say what comes; raises `TableError` for a topic that cannot be, and for files that cannot."""
         if not isinstance(sink, MqttSink):
             return
         names = [f.name for f in schema.fields]
@@ -54,7 +56,19 @@ class MqttTopics:
                 f"sink {sink_id!r}: topic = {sink.topic!r} must be a topic such as alerts/{{street}}, "
                 "without + and #"
             )
-        self._sinks[sink_id] = (sink, schema)
+        self._sinks[sink_id] = (sink, schema, self._broker_of(sink_id, sink))
+
+    def _broker_of(self, sink_id: str, sink: MqttSink) -> Broker:
+        """Where a sink publishes; the sinks that say the same share one, and its connections."""
+        for other, _, broker in self._sinks.values():
+            if _way(other) == _way(sink):
+                return broker
+        keys = BrokerTable("", sink.tls, sink.ca, sink.certificate, sink.private_key)
+        try:
+            context = context_of(keys, Path(), f"sinks.{sink_id}", "private_key")
+        except ConfigError as error:
+            raise TableError(str(error)) from None
+        return Broker(sink.host, sink.port, context)
 
     def attach(self, query: str, checkpoint: str, *, has_run: bool) -> None:
         """Nothing is kept here."""
@@ -65,16 +79,16 @@ class MqttTopics:
 
     def write(self, query: str, batch_id: int, positions: Mapping[str, int], rows: Rows) -> None:
         """Publish a micro-batch; raises `TableError` where the broker stays away."""
-        by_broker: dict[tuple[str, int], list[tuple[str, bytes]]] = {}
+        by_broker: dict[Broker, list[tuple[str, bytes]]] = {}
         for sink_id, batches in rows.items():
-            sink, schema = self._sinks[sink_id]
+            sink, schema, broker = self._sinks[sink_id]
             for batch in batches:
-                by_broker.setdefault((sink.host, sink.port), []).extend(_messages(sink, schema, batch))
-        for (host, port), messages in by_broker.items():
-            asyncio.run(self._publish(host, port, query, messages))
+                by_broker.setdefault(broker, []).extend(_messages(sink, schema, batch))
+        for broker, messages in by_broker.items():
+            asyncio.run(self._publish(broker, query, messages))
 
-    async def _publish(self, host: str, port: int, query: str, messages: list[tuple[str, bytes]]) -> None:
-        net, sent = AiomqttNet(host, port), 0
+    async def _publish(self, broker: Broker, query: str, messages: list[tuple[str, bytes]]) -> None:
+        net, sent = AiomqttNet(broker.host, broker.port, tls_context=broker.tls_context), 0
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 async with net.connect(f"geartrain-{self._flow}-{query}") as connection:
@@ -87,8 +101,8 @@ class MqttTopics:
                 # What the broker has not acknowledged may be gone with the connection: all of it once more.
                 sent = 0
                 if attempt == _ATTEMPTS:
-                    raise TableError(f"the broker {host}:{port} of a sink stays away: {error}") from error
-                _LOG.warning("the broker %s:%d of a sink is away: %s", host, port, error)
+                    raise TableError(f"the broker {net} of a sink stays away: {error}") from error
+                _LOG.warning("the broker %s of a sink is away: %s", net, error)
             await asyncio.sleep(_PAUSE_S)
 
     def reset(self) -> None:
@@ -96,6 +110,10 @@ class MqttTopics:
 
     def close(self) -> None:
         """Nothing is open."""
+
+
+def _way(sink: MqttSink) -> tuple[object, ...]:
+    return (sink.host, sink.port, sink.tls, sink.ca, sink.certificate, sink.private_key)
 
 
 def _messages(sink: MqttSink, schema: Schema, rows: ColumnBatch) -> list[tuple[str, bytes]]:

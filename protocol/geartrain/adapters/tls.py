@@ -1,6 +1,7 @@
 """The key `broker` of a configuration file: an address, or a table that says how to reach it over TLS.
 
-Read before a process connects to anything, by the agent, ingest and the sender alike. Guarantees: with TLS
+Read before a process connects to anything, by the agent, ingest and the sender alike, and by sources and
+sinks that speak MQTT for the same four keys among their options. Guarantees: with TLS
 the broker's certificate and name are always checked, there is no way to turn that off; a private key that
 others may read is refused; whatever is wrong is one `ConfigError` that names the key.
 """
@@ -53,7 +54,7 @@ def broker_of(raw: str | BrokerTable, folder: Path) -> Broker:
         host, port = host_and_port(table.address)
     except ConfigError as error:
         raise ConfigError(f"{'broker' if isinstance(raw, str) else 'broker.address'}: {error}") from None
-    return Broker(host, port, _context(table, folder))
+    return Broker(host, port, context_of(table, folder, "broker"))
 
 
 def parse_broker(raw: Any, folder: Path) -> Broker:
@@ -63,25 +64,35 @@ def parse_broker(raw: Any, folder: Path) -> Broker:
     return broker_of(raw if isinstance(raw, str) else convert_as(raw, BrokerTable, "broker"), folder)
 
 
-def _context(table: BrokerTable, folder: Path) -> ssl.SSLContext | None:
+def context_of(table: BrokerTable, folder: Path, where: str, key: str = "key") -> ssl.SSLContext | None:
+    """What protects a connection, None for nothing; relative paths are taken from `folder`.
+
+    Raises `ConfigError` that begins with an option's name, `where` and a point before it; `key` is what the
+    option of the key is called there.
+    """
     if not table.tls:
-        for name in ("ca", "certificate", "key"):
-            if getattr(table, name):
-                raise ConfigError(f"broker.{name} is for TLS: write tls = true beside it")
+        for name, value in (("ca", table.ca), ("certificate", table.certificate), (key, table.key)):
+            if value:
+                raise ConfigError(f"{where}.{name} is for TLS: write tls = true beside it")
         return None
     if bool(table.certificate) != bool(table.key):
-        raise ConfigError("broker.certificate and broker.key belong together: give both, or neither")
+        raise ConfigError(f"{where}.certificate and {where}.{key} belong together: give both, or neither")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # which demands a certificate and checks its name
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if table.ca:
-        _load("ca", folder / table.ca, context.load_verify_locations)
+        _load(f"{where}.ca", "", folder / table.ca, context.load_verify_locations)
     else:
         context.load_default_certs()
     if table.key:
-        key, certificate = folder / table.key, folder / table.certificate
-        check_private("broker.key", key)
+        private, named = folder / table.key, f"{where}.{key}"
+        check_private(named, private)
         # Without a password's source OpenSSL would ask the terminal for one.
-        _load("certificate", certificate, lambda path: context.load_cert_chain(path, key, lambda: ""))
+        _load(
+            f"{where}.certificate",
+            named,
+            folder / table.certificate,
+            lambda path: context.load_cert_chain(path, private, lambda: ""),
+        )
     return context
 
 
@@ -95,11 +106,11 @@ def check_private(name: str, path: Path) -> None:
         raise ConfigError(f"{name}: {path} can be read by others (mode {mode:04o}): run chmod 600 {path}")
 
 
-def _load(name: str, path: Path, load: Callable[[Path], object]) -> None:
+def _load(name: str, key: str, path: Path, load: Callable[[Path], object]) -> None:
     try:
         load(path)
     except ssl.SSLError as error:
-        why = "does not fit broker.key" if error.reason == "KEY_VALUES_MISMATCH" else "is not usable PEM"
-        raise ConfigError(f"broker.{name}: {path} {why}: {error.reason or error}") from None
+        why = f"does not fit {key}" if error.reason == "KEY_VALUES_MISMATCH" else "is not usable PEM"
+        raise ConfigError(f"{name}: {path} {why}: {error.reason or error}") from None
     except OSError as error:
-        raise ConfigError(f"broker.{name}: {path} cannot be read: {error.strerror or error}") from None
+        raise ConfigError(f"{name}: {path} cannot be read: {error.strerror or error}") from None
