@@ -7,7 +7,7 @@ of one that cannot be, are those of the aggregate that was not split.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
@@ -106,14 +106,18 @@ class _Merging(Aggregating):
 
 
 class _MergedWindows(Windowing):
-    """Windows that are told by the rows, not by event time."""
+    """Windows that are told by the rows, not by event time; a row that cannot be read raises."""
 
-    def _add_grouped(self, cell: Any, batch: Batch, read: Any, rows: list[int]) -> None:
-        groups: dict[int, list[int]] = {}
+    fallible = True
+
+    def _grouped(
+        self, batch: Batch, read: Any, rows: list[int]
+    ) -> Iterable[tuple[tuple[int, int], list[int]]]:
+        groups: dict[tuple[int, int], list[int]] = {}
         for row in rows:
-            groups.setdefault(read[row][1], []).append(row)
-        for start, group in groups.items():
-            self._add(cell, start, _end(self._window, start), batch, read, group)
+            start = read[row][1]
+            groups.setdefault((start, _end(self._window, start)), []).append(row)
+        return groups.items()
 
 
 def _end(window: Window, start: int) -> int:

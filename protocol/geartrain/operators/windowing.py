@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
@@ -89,7 +89,9 @@ class Results:
 
 
 class Windowing:
-    """A windowed step at work."""
+    """A windowed step at work. fallible: taking records may raise, however much the content is trusted."""
+
+    fallible: ClassVar[bool] = False
 
     def __init__(self, services: Services, window: Window, content: Content, early: Early | None) -> None:
         self._services, self._window, self._content, self._early = services, window, content, early
@@ -98,7 +100,7 @@ class Windowing:
         self._assign = _no_bounds if isinstance(window, Session) else window.assign
         self._sequential = content.sequential or early is not None
         # What neither fails nor calls user code is never undone: its cells are encoded once a commit.
-        self._lasting = content.trusted and not self._sequential
+        self._lasting = content.trusted and not self._sequential and not self.fallible
         self._cells = services.state.of_step(
             services.step, windows_type(content.kind), own=content.trusted, lasting=self._lasting
         )
@@ -193,7 +195,7 @@ class Windowing:
             if cell is None:
                 cell = cells.get(key)
             windows = cell.windows
-            for (start, end), rows in self._grouped(batch.times, mine):
+            for (start, end), rows in self._grouped(batch, read, mine):
                 window = windows.get(start)
                 if window is None:
                     windows[start] = OpenWindow(start, end, add(None, batch, read, rows))
@@ -207,14 +209,14 @@ class Windowing:
         cells.save()
 
     def _add_grouped(self, cell: Any, batch: Batch, read: Any, rows: list[int]) -> None:
-        for (start, end), group in self._grouped(batch.times, rows):
+        for (start, end), group in self._grouped(batch, read, rows):
             self._add(cell, start, end, batch, read, group)
 
     def _grouped(
-        self, times: list[int], rows: list[int]
+        self, batch: Batch, read: Any, rows: list[int]
     ) -> Iterable[tuple[tuple[int, int], list[int]]]:
         """The rows by the bounds of their windows, which no session has before it ends."""
-        assign = self._assign
+        assign, times = self._assign, batch.times
         if len(rows) == 1:
             return [(bounds, rows) for bounds in assign(times[rows[0]])]
         groups: dict[tuple[int, int], list[int]] = {}
