@@ -41,7 +41,7 @@ from geartrain_edge.window import Window
 
 _LOG = logging.getLogger("geartrain.uplink")
 _DOUBLINGS_MAX = 20
-_AT_ONCE_S = 1.0
+_AT_ONCE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
