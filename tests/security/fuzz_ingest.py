@@ -87,7 +87,7 @@ class Session:
             self.deliver(device.topic, device.hello(ordinal))
             answer = await self._answered(lambda one: isinstance(one, Welcome | Offer))
             assert answer is not None, f"input {number}: ingest does not answer a hello"
-            if isinstance(answer, Welcome):
+            if not isinstance(answer, Offer):
                 break
             ordinal = answer.ordinal
         self.deliver(device.topic, device.schemas())
@@ -105,9 +105,8 @@ class Session:
             device.schemas()
         elif way < 0.2:
             first = device.seq + 1
-            header = device.header(BatchKind.GAP)
-            header = replace(header, first_seq=first, digest_after=device.digest)
-            device.batch(header, encode_gap([(first, "quotes", 3)]))
+            gap = replace(device.header(BatchKind.GAP), first_seq=first, digest_after=device.digest)
+            device.batch(gap, encode_gap([(first, "quotes", 3)]))
         else:
             device.quotes(*[rng.random() for _ in range(rows)])
         good = device.batches.pop(device.seq)

@@ -15,7 +15,8 @@ from random import Random
 
 from geartrain.errors import SpoolError, WireError
 from geartrain.ports import SplitProgress, SpoolCommit
-from geartrain_edge.gaps import Identity, is_intact, replacement
+from geartrain_edge.backlog import Identity
+from geartrain_edge.gaps import is_intact, replacement
 from geartrain_edge.spool import SqliteSpool
 from geartrain_edge.spool_format import FORMAT
 from geartrain_edge.spool_seal import Seal, checksum

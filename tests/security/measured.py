@@ -66,7 +66,7 @@ class Inline(asyncio.SelectorEventLoop):
         self.unheard: list[dict[str, Any]] = []
         self.set_exception_handler(lambda _, context: self.unheard.append(context))
 
-    def run_in_executor(  # type: ignore[override]
+    def run_in_executor(
         self, executor: Executor | None, func: Callable[[*Args], T], *args: *Args
     ) -> asyncio.Future[T]:
         """Run it here and now."""

@@ -166,9 +166,9 @@ def test_a_sink_without_the_right_certificate_fails_its_micro_batch(
 def test_files_of_a_sink_that_cannot_be_used_are_one_sentence(broker: Secured, tmp_path: Path) -> None:
     table = broker.table(CLOUD, "ingest")
     for changed, sentence in (
-        ({"key": str(tmp_path / "no")}, "sinks.alerts.private_key: .* cannot be read"),
-        ({"key": ""}, r"sinks\.alerts\.certificate and sinks\.alerts\.private_key belong together"),
-        ({"tls": False}, r"sinks\.alerts\.ca is for TLS"),
+        ({"key": str(tmp_path / "no")}, "steps.alerts.private_key: .* cannot be read"),
+        ({"key": ""}, r"steps\.alerts\.certificate and steps\.alerts\.private_key belong together"),
+        ({"tls": False}, r"steps\.alerts\.ca is for TLS"),
     ):
         with pytest.raises(TableError, match=sentence):
             sinks(table | changed, broker.port)

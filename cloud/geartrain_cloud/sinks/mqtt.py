@@ -65,7 +65,7 @@ class MqttTopics:
                 return broker
         keys = BrokerTable("", sink.tls, sink.ca, sink.certificate, sink.private_key)
         try:
-            context = context_of(keys, Path(), f"sinks.{sink_id}", "private_key")
+            context = context_of(keys, Path(), f"steps.{sink_id}", "private_key")
         except ConfigError as error:
             raise TableError(str(error)) from None
         return Broker(sink.host, sink.port, context)
