@@ -11,7 +11,7 @@ STATES ?= 32000
 INPUTS ?= 1000000
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-traffic test proofs proofs-long faults seeds states fuzz bench check clean distclean
+.PHONY: help demo demo-traffic test proofs proofs-long faults recovery seeds states fuzz bench check clean distclean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ proofs-long: fuzz states seeds ## Run fuzz, states and seeds in full, one after 
 
 faults: $(STAMP) ## Run the fault suite on real processes, and print one table (one fault: make faults ARGS="clock")
 	@$(BIN)/python -m tests.process.suite $(ARGS)
+
+recovery: $(STAMP) ## Measure how long 20 of each recovery take (fewer: make recovery ARGS="--runs 3 --only broker")
+	@PYTHON=$(BIN)/python scripts/recovery $(ARGS)
 
 seeds: $(STAMP) ## Run 100,000 simulated worlds, which takes hours (fewer: make seeds SEEDS=1000 ARGS="--from 5000")
 	@$(BIN)/gear-sim --seeds $(SEEDS) $(ARGS)

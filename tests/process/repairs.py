@@ -159,7 +159,7 @@ async def _alone(world: World, runs: Runs, rule: Rule) -> Account:
     await _warmed_up(world)
     upto = _WARM_UP
     for number in range(runs.wanted):
-        for _ in range(_BETWEEN if number else _BEFORE):
+        for _ in range(_BETWEEN if number or runs.small else _BEFORE):
             upto += 1
             await _one_more(world, upto)
         upto += 1

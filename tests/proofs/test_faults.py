@@ -1,4 +1,4 @@
-"""The small form of the fault suite: real agents, ingest and broker, and what became of each record."""
+"""The small form of the fault suite and of the recoveries: real programs, and what became of each record."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.process.catalogue import SCENARIOS
+from tests.process.recovery import RECOVERIES, measure
 from tests.process.suite import play, recovered
+from tests.process.timings import Runs, table
 
 SMALL = [name for name, one in SCENARIOS.items() if one.small]
 
@@ -19,6 +21,18 @@ def test_what_is_promised_holds(name: str, tmp_path: Path) -> None:
     print(f"{name}: {outcome.account}, recovered in {recovered(outcome)} s")
     assert outcome.held, outcome.verdict
     assert outcome.account.accepted
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RECOVERIES)
+def test_nothing_is_lost_or_doubled_by_a_recovery(name: str, tmp_path: Path) -> None:
+    """Its time is printed, and not judged."""
+    figure, *others = measure(RECOVERIES[name], tmp_path / "world", Runs(1, small=True))
+    print(table([figure, *others]))
+    assert figure.held, figure.verdict
+    assert (figure.account.lost, figure.account.duplicated) == (0, 0)
+    assert figure.account.accepted
+    assert len(figure.seconds) == 1
 
 
 def test_all_faults_have_a_scenario() -> None:
