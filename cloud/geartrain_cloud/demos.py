@@ -5,10 +5,13 @@ Found through the entry-point group `geartrain.demos`, so that the data centre's
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Protocol
+
+import msgspec
 
 from geartrain.errors import ConfigError
 from geartrain.loading import load_flow
@@ -152,6 +155,13 @@ def deployment_of(demo: Demo, manifest: Manifest, speed: str = "max", master: st
         device_options(demo, paths_of(manifest), settings, manifest.devices, speed),
         master,
     )
+
+
+def layout_of(plan: Plan) -> str:
+    """A fingerprint of what a state folder depends on: the steps of each tier, and the records that cross."""
+    channels = {channel.id: channel.schema.schema_id for channel in (*plan.channels, *plan.down)}
+    layout = [list(plan.edge), list(plan.cloud), channels]
+    return hashlib.sha256(msgspec.json.encode(layout)).hexdigest()
 
 
 def paths_of(manifest: Manifest) -> dict[str, Path]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from geartrain.errors import FlowError, GeartrainError, SpoolError
+from geartrain.errors import FlowError, GeartrainError
 from geartrain.event_time import START_OF_TIME
 from geartrain.operators.conform import describe
 from geartrain.placement import Plan
@@ -26,7 +26,7 @@ from geartrain.runtime.state import DictBackend
 from geartrain.wire.envelope import EPOCH_BYTES, Welcome
 from geartrain_edge.admission import DECLARED, Admission
 from geartrain_edge.backlog import Backlog, Counters, Identity
-from geartrain_edge.errors import AlarmError
+from geartrain_edge.errors import AlarmError, ChangedFlowError
 from geartrain_edge.intake import Intake
 from geartrain_edge.precedence import Precedence
 from geartrain_edge.renewal import FLIP, Flip, Rewriter
@@ -276,7 +276,7 @@ class Agent:
             await self._effects.store.commit(SpoolCommit(schemas, {}, state))
             life.backlog.committed(schemas)
         elif (kept := msgspec.json.decode(life.image.state.get(_LAYOUT, b"null"))) != layout:
-            raise SpoolError(
+            raise ChangedFlowError(
                 f"the spool of device {self._settings.device} was begun with another version of flow "
                 f"{self._plan.graph.name} or another cut ({_difference(kept, layout)}): run that one until "
                 "all is acked, or give this one a new state folder"

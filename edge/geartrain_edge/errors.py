@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from geartrain.errors import GeartrainError
+from geartrain.errors import GeartrainError, SpoolError
 
 
 class AlarmError(GeartrainError):
     """The data centre knows another spool than this one: the agent must neither go on nor be restarted."""
+
+
+class ChangedFlowError(SpoolError):
+    """The spool was begun with another version of the flow, or another cut: a new start does not help."""
 
 
 class DeliveryError(GeartrainError):

@@ -25,7 +25,7 @@ from geartrain.errors import ConfigError, FlowError, GeartrainError, PlacementEr
 from geartrain.placement import Plan
 from geartrain_edge.agent import Agent
 from geartrain_edge.config import AgentConfig, load
-from geartrain_edge.errors import AlarmError
+from geartrain_edge.errors import AlarmError, ChangedFlowError
 from geartrain_edge.precedence import Precedence
 from geartrain_edge.spool import SqliteSpool
 from geartrain_edge.status import write_status
@@ -37,7 +37,9 @@ EXIT_OK = 0
 EXIT_FAILED = 1
 """Something broke that a new start may heal."""
 EXIT_CONFIG = 2
-"""The user's file, flow or source is wrong: a new start does not help."""
+"""The user's file, flow or source is wrong, or not the one that the spool was begun with: a new start does
+not help.
+"""
 EXIT_ALARM = 3
 """The data centre refuses this spool: a new start must not be tried."""
 
@@ -45,7 +47,7 @@ STATUS_INTERVAL_S = 0.5
 
 _LOG = logging.getLogger("geartrain.agent")
 _WORST_FIRST = (EXIT_ALARM, EXIT_CONFIG, EXIT_FAILED, EXIT_OK)
-_MISTAKES = (ConfigError, FlowError, PlacementError, SchemaError, SourceError)
+_MISTAKES = (ConfigError, FlowError, PlacementError, SchemaError, SourceError, ChangedFlowError)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

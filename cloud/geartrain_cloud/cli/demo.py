@@ -23,7 +23,7 @@ from geartrain_cloud.broker.ready import LOOPBACK
 from geartrain_cloud.cli.demo_figures import figures
 from geartrain_cloud.cli.demo_page import free_port, page_spec, show_page
 from geartrain_cloud.cli.screen import ProgressView, notices, results, table_of
-from geartrain_cloud.demos import Demo, deal, deployment_of, device_options, load_demo, paths_of
+from geartrain_cloud.demos import Demo, deal, deployment_of, device_options, layout_of, load_demo, paths_of
 from geartrain_cloud.errors import StoppedError
 from geartrain_cloud.pages.reader import TableReader
 from geartrain_cloud.sinks.tables import rows, write_json
@@ -35,6 +35,7 @@ from geartrain_cloud.supervisor.state_folder import (
     Manifest,
     StateFolder,
     check_inputs,
+    check_layout,
     check_same,
 )
 from geartrain_cloud.supervisor.supervise import StopSignal
@@ -120,7 +121,8 @@ def begin(demo: Demo, options: DemoOptions, state: StateFolder, notice: Console)
         deal(parts, options.devices or demo.devices_default),
         surveyed,
     )
-    deployment_of(demo, manifest).plan()
+    layout = layout_of(deployment_of(demo, manifest).plan())
+    manifest = msgspec.structs.replace(manifest, layout=layout)
     state.write(manifest)
     for sentence in said:
         notice.print(sentence, soft_wrap=True)
@@ -141,6 +143,9 @@ def check_resumed(demo: Demo, manifest: Manifest, options: DemoOptions, folder: 
     check_same(manifest, {"demo": demo.name, "cut": options.cut, "devices": devices}, folder)
     check_same(manifest, options.settings, folder)
     check_inputs(manifest, options.inputs, folder)
+    if not manifest.finished:
+        plan = deployment_of(demo, manifest).plan()
+        check_layout(manifest, layout_of(plan), plan.graph.name, folder)
 
 
 def _run_or_stop(

@@ -46,7 +46,8 @@ class Manifest(msgspec.Struct, frozen=True):
     """What was begun, and whether it has come to its end.
 
     settings: the demo's own options, by name, that results depend on; surveyed: what its inputs were found to
-    hold as a whole; inputs: by the names of their options; devices: the parts of the input that each has.
+    hold as a whole; inputs: by the names of their options; devices: the parts of the input that each has;
+    layout: the fingerprint of its flow as it was cut, empty where it was not noted.
     """
 
     demo: str
@@ -56,6 +57,7 @@ class Manifest(msgspec.Struct, frozen=True):
     devices: dict[str, list[str]]
     surveyed: dict[str, str] = {}
     finished: bool = False
+    layout: str = ""
     version: int = _VERSION
 
 
@@ -140,6 +142,15 @@ def check_same(manifest: Manifest, given: Mapping[str, Any], folder: Path) -> No
                 f"the state folder {folder} was begun with {word} {former}, and this run asks for "
                 f"{word} {value}: leave the option out to resume, or name another folder"
             )
+
+
+def check_layout(manifest: Manifest, layout: str, flow: str, folder: Path) -> None:
+    """Raise `StateError` when the run was begun with another version of its flow."""
+    if manifest.layout not in ("", layout):
+        raise StateError(
+            f"the state folder {folder} was begun with another version of the flow {flow}, whose steps, "
+            "tiers or records have changed since: resume it with that version, or name another folder"
+        )
 
 
 def check_inputs(manifest: Manifest, given: Mapping[str, Path], folder: Path) -> None:
