@@ -1,0 +1,116 @@
+"""The way down over mutual TLS: the real sender, ingest and agents, with a fleet's configuration.
+
+The part of Spark is played by the test, which writes the outbox as a driver does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from geartrain.event_time import END_OF_TIME, from_datetime
+from geartrain.wire.topics import flow_down_topic
+from geartrain_cloud.broker.choice import BrokerChoice
+from geartrain_cloud.certs import CLOUD, DEVICE
+from geartrain_cloud.supervisor.child import ChildSpec
+from geartrain_cloud.supervisor.deployment import DRIVER, Deployment, Places, read_status, write_deployment
+from geartrain_cloud.supervisor.supervise import Supervisor
+from geartrain_cloud.supervisor.toml_text import to_toml
+from geartrain_examples.control_loop.flow import command
+from tests.down.test_processes import Playing, minute
+from tests.security.fleet import Secured, secured
+
+pytestmark = pytest.mark.slow
+
+DEVICES = ("tank-1", "tank-22")
+MINUTES = 8
+LIMIT_S = 120.0
+DEPLOYMENT = Deployment(
+    "geartrain_examples.control_loop.flow:flow",
+    "auto",
+    {},
+    {device: {"levels": {"records": 100}} for device in DEVICES},
+    agent={"uplink": {"resend_ms": 500, "backoff_ms_max": 500}},
+)
+
+
+def show(config: Path, table: dict[str, object]) -> None:
+    """Let the program of this file show another certificate."""
+    config.write_text(to_toml(tomllib.loads(config.read_text()) | {"broker": table}))
+
+
+def until(holds: Callable[[], bool], supervisor: Supervisor) -> None:
+    deadline_s = time.monotonic() + LIMIT_S
+    while not holds():
+        assert time.monotonic() < deadline_s, {n: c.state for n, c in supervisor.children.items()}
+        supervisor.check()
+        time.sleep(0.05)
+
+
+def lines(places: Places, device: str) -> list[dict[str, Any]]:
+    path = places.agent(device) / "valve.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+async def forge(broker: Secured, payload: bytes) -> None:
+    """Give an order in the name of the cloud, as another device and as ingest."""
+    for kind, name in ((DEVICE, "tank-22"), (CLOUD, "ingest")):
+        async with broker.net(kind, name).connect("forger") as connection:
+            await connection.publish(flow_down_topic("tank-1", "control_loop"), payload)
+            await connection.drain()
+
+
+def configured(broker: Secured, places: Places) -> dict[str, ChildSpec]:
+    """The programs, each with its own certificate but the sender, which shows that of ingest."""
+    choice = BrokerChoice("external", "localhost", broker.port)
+    specs = {spec.name: spec for spec in write_deployment(DEPLOYMENT, choice, places)}
+    for device in DEVICES:
+        broker.fleet.issue(DEVICE, device)
+        show(places.agent(device) / "agent.toml", broker.table(DEVICE, device))
+    show(places.folder / "ingest.toml", broker.table(CLOUD, "ingest"))
+    show(places.folder / "down.toml", broker.table(CLOUD, "ingest"))
+    return specs
+
+
+def test_orders_arrive_once_from_the_sender_alone(tmp_path: Path) -> None:
+    with secured(tmp_path / "fleet") as broker, Supervisor(tmp_path) as supervisor:
+        places = Places(tmp_path)
+        specs = configured(broker, places)
+        for name, spec in specs.items():
+            if name not in (DRIVER, "down"):
+                supervisor.start(spec)
+        driver = Playing(DEPLOYMENT, places)
+        for number in range(MINUTES):
+            rows = [minute(device, number) for device in DEVICES]
+            driver.write(rows, from_datetime(rows[0].window_start))
+        driver.write([], END_OF_TIME)
+
+        status = places.folder / "down" / "status.json"
+        with Supervisor(tmp_path / "wrong") as wrong:
+            wrong.start(specs["down"])
+            until(lambda: read_status(status).get("connected") is True, wrong)
+            time.sleep(2)
+            asyncio.run(forge(broker, b"not even an order"))
+            assert all(read_status(status)["waiting"][device] for device in DEVICES)  # ingest sends no orders
+            assert [lines(places, device) for device in DEVICES] == [[], []]
+
+        show(places.folder / "down.toml", broker.table(CLOUD, "down"))
+        supervisor.start(specs["down"])
+        agents = [f"agent {device}" for device in DEVICES]
+        until(lambda: supervisor.is_done(agents), supervisor)
+        driver.outbox.close()
+    for device in DEVICES:
+        want = [command(minute(device, number)) for number in range(MINUTES)]
+        assert [(one["tank"], one["open_percent"]) for one in lines(places, device)] == [
+            (one.tank, one.open_percent) for one in want
+        ]
+        counters = read_status(places.agent_status(device))["counters"]
+        assert counters["deliveries.valve"] == MINUTES
+        assert counters.get("down_rows_lost", 0) == 0
