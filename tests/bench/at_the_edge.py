@@ -158,7 +158,9 @@ class AgentRun:
     counters: dict[str, int]
 
 
-def run_agent(plan: Plan, folder: Path, settings: AgentSettings = SETTINGS, *, acks: bool = False) -> AgentRun:
+def run_agent(
+    plan: Plan, folder: Path, settings: AgentSettings = SETTINGS, *, acks: bool = False
+) -> AgentRun:
     """Run the agent until all of its sources' records are in the spool (and acked, with `acks`)."""
     return asyncio.run(_run_agent(plan, folder, settings, acks))
 
@@ -192,6 +194,8 @@ async def _spooled(plan: Plan, folder: Path) -> dict[str, list[Any]]:
             header = decode_header(batch.header)
             if header.count:
                 codec = codecs[header.channel]
-                out[header.channel] += codec.from_columns(decode_rows(codec.schema, header, batch.body).fields)
+                out[header.channel] += codec.from_columns(
+                    decode_rows(codec.schema, header, batch.body).fields
+                )
     await store.close()
     return out

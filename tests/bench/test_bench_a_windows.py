@@ -123,7 +123,9 @@ def plan_of(rows: Sequence[bytes]) -> Plan:
     flow = Flow("means")
     readings = flow.source("readings", Given(rows=rows, make=_parsed), out=Reading, partitioned_by="sensor")
     ready = readings.filter(warm).map(calibrated, keeps=["sensor"]).key_by("sensor")
-    means = ready.window(tumbling(timedelta(seconds=10))).aggregate("means", out=Mean, celsius=mean("celsius"))
+    means = ready.window(tumbling(timedelta(seconds=10))).aggregate(
+        "means", out=Mean, celsius=mean("celsius")
+    )
     means.sink("out", Table("means", key=("sensor", "window_end")))
     return make_plan(flow.graph(), "auto")
 

@@ -119,5 +119,7 @@ def test_drawdown(tmp_path: Path) -> None:
         {"bytewax": _bytewax, "streamz": _streamz, "reactivex": _reactivex},
     )
     goals = {RUNTIME: {"loop": 0.7, "bytewax": 2.0}}
-    reports = contest.run(tmp_path, goals, lambda report: (report.symbol, report.trough_time, report.prices, report.period))
+    reports = contest.run(
+        tmp_path, goals, lambda report: (report.symbol, report.trough_time, report.prices, report.period)
+    )
     assert len(reports) == QUOTES
