@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import ssl
+import time
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -14,6 +16,7 @@ from geartrain.adapters.mqtt import AiomqttNet, MqttConnection
 from geartrain.errors import NetError
 from geartrain.wire.topics import ack_topic, downack_topic, flow_down_topic, up_filter, up_topic
 from geartrain_cloud.certs import CLOUD, DEVICE
+from geartrain_cloud.cli import main
 from tests.security.fleet import Secured, net_of, secured
 
 pytestmark = pytest.mark.slow
@@ -219,3 +222,60 @@ def test_a_revoked_certificate_is_refused_and_its_successor_is_not(broker: Secur
     assert "broker" in asyncio.run(refused(net_of(stolen)))
     asyncio.run(come(broker.net(DEVICE, "lost")))
     asyncio.run(come(broker.net(DEVICE, "d1")))
+
+
+def test_a_revocation_counts_from_the_brokers_next_hangup_and_ends_no_open_connection(
+    broker: Secured, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The commands of docs/security.md, and SIGHUP instead of a restart."""
+    broker.fleet.issue(DEVICE, "open")
+    table, certs = broker.table(DEVICE, "open"), ["--certs", str(broker.fleet.folder)]
+    stolen = net_of(table)
+
+    async def come() -> None:
+        async with stolen.connect("again") as connection:
+            await connection.subscribe(ack_topic("open", FLOW))
+
+    async def revoked() -> str:
+        """What the connection after the list is read is told; it is read soon after the signal."""
+        deadline_s = time.monotonic() + 30
+        while time.monotonic() < deadline_s:
+            try:
+                await come()
+            except NetError as error:
+                return str(error)
+            await asyncio.sleep(0.05)
+        raise AssertionError("a revoked certificate is let in for ever")
+
+    async def stay() -> list[list[tuple[str, bytes]]]:
+        async with AsyncExitStack() as stack:
+            ingest = await opened(stack, broker.net(CLOUD, "ingest"), up_filter())
+            running = await opened(stack, stolen)
+            assert main(["certs", "revoke", "device", "open", *certs]) == 0
+            config = [
+                "broker",
+                "config",
+                "localhost",
+                "--listen",
+                f"127.0.0.1:{broker.port}",
+                "--user",
+                "root",
+            ]
+            assert main([*config, "--output", str(broker.folder), *certs]) == 0
+            await come()  # a list that the broker has not read refuses nobody
+            broker.process.send_signal(signal.SIGHUP)
+            assert "broker" in await revoked()
+            await running.publish(up_topic("open", FLOW), b"still here")
+            await running.drain()
+            return await heard([ingest], b"still here")
+
+    assert asyncio.run(stay()) == [[(up_topic("open", FLOW), b"still here")]]
+    assert "send the broker a SIGHUP" in capsys.readouterr().out
+    broker.reload()
+    assert "broker" in asyncio.run(refused(stolen))
+    asyncio.run(come_as(broker, "d2"))
+
+
+async def come_as(broker: Secured, device: str) -> None:
+    async with broker.net(DEVICE, device).connect("fine") as connection:
+        await connection.subscribe(ack_topic(device, FLOW))

@@ -46,7 +46,10 @@ def revoke_certificates(folder: Path, kind: str, name: str, *, as_json: bool) ->
         print_json({"revoked": [_entry(one) for one in ended], "crl": str(fleet.crl)})
         return
     which = f"revoked {len(ended)} of {kind} {name}" if ended else f"{kind} {name} was revoked before"
-    _say(f"{which}; run gear broker config again and restart the broker, which ends its connection, too")
+    _say(
+        f"{which}; run gear broker config again and send the broker a SIGHUP: it lets none of them in again; "
+        "restart it to end one that is open"
+    )
 
 
 def list_certificates(folder: Path, *, as_json: bool) -> None:
