@@ -1,4 +1,4 @@
-"""Agent, broker and ingest over mutual TLS: what a device reads is in the log, a stranger adds nothing."""
+"""Agent, broker and ingest over mutual TLS: what a device reads is in the log, others add nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from geartrain.wire.topics import up_topic
 from geartrain_cloud.certs import CLOUD, DEVICE
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.supervisor.toml_text import to_toml
-from tests.cloud.fleet import prices
+from tests.cloud.fleet import TestDevice, prices
 from tests.security.fleet import Secured, secured
 
 pytestmark = pytest.mark.slow
@@ -71,6 +71,15 @@ async def forge(net: AiomqttNet) -> None:
         await connection.drain()
 
 
+async def lie(net: AiomqttNet) -> None:
+    """Say on d1's own topic, with d1's certificate, what d2 is: the broker lets it through."""
+    other = TestDevice("d2", flow="stocks")
+    async with net.connect("liar") as connection:
+        for payload in (other.hello(), other.quotes(1.0)):
+            await connection.publish(up_topic("d1", "stocks"), payload)
+        await connection.drain()
+
+
 def test_a_device_delivers_over_mutual_tls_and_a_forger_does_not(tmp_path: Path) -> None:
     with secured(tmp_path) as broker:
         ingest = run("geartrain_cloud.ingest.main", write_ingest(broker, tmp_path / "cloud"))
@@ -80,6 +89,7 @@ def test_a_device_delivers_over_mutual_tls_and_a_forger_does_not(tmp_path: Path)
             broker.reload()  # as after a revocation: whoever is connected connects again by himself
             assert agent.wait(timeout=120) == 0, (tmp_path / "edge" / "d1-d1.log").read_text()
             asyncio.run(forge(broker.net(DEVICE, "d2")))
+            asyncio.run(lie(broker.net(DEVICE, "d1")))
             time.sleep(1)
             assert forger.poll() is None  # it waits for an ack that it may not hear
         finally:
@@ -91,7 +101,9 @@ def test_a_device_delivers_over_mutual_tls_and_a_forger_does_not(tmp_path: Path)
     assert sorted(logged) == [n + 0.5 for n in range(ROWS)]
     status = json.loads((tmp_path / "cloud" / "log" / "status.json").read_bytes())
     assert status["flows"]["stocks"]["devices"]["d1"]["epoch"]
-    wrong = ("malformed_batches", "identity_mismatches", "foreign_topics", "digest_conflicts")
+    wrong = ("malformed_batches", "foreign_topics", "digest_conflicts", "unassigned_batches")
     assert [status["counters"][name] for name in wrong] == [0, 0, 0, 0]  # a forgery has not even arrived
+    lies = ("identity_mismatches", "quarantined_batches")
+    assert [status["counters"][name] for name in lies] == [2, 2]  # a lie has, and came no further
     spool = json.loads((tmp_path / "edge" / "d1-d2" / "status.json").read_bytes())
     assert spool["acked_seq"] == 0
