@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from tests.conftest import find_mosquitto
-from tests.process import repairs, returns
+from tests.process import repairs, returns, sparks
 from tests.process.oracle import Account
 from tests.process.registry import HELD
 from tests.process.suite import LIMIT_S, ROOT, end_on_sigterm, machine
 from tests.process.timings import RECOVERIES, Figure, Recovery, Runs, table
 from tests.process.world import opened
 
-__all__ = ["RECOVERIES", "measure", "repairs", "returns"]
+__all__ = ["RECOVERIES", "measure", "repairs", "returns", "sparks"]
 
 RUNS = 20
 EXIT_OK, EXIT_FAILED, EXIT_ABOVE = 0, 1, 3

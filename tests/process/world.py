@@ -64,6 +64,7 @@ class World:
         self.devices: list[str] = []
         self.ingest_keys: dict[str, Any] = {}
         self.flows: tuple[str, ...] = ("numbers",)
+        self.channels = dict(CHANNELS)
         self.mounts: list[Path] = []
         self.notes: dict[str, Any] = {}
         self.recovery_s: list[float] = []
@@ -152,7 +153,7 @@ class World:
             "backoff_ms_max": 1_000,
             "status_interval_ms": 100,
             **self.ingest_keys,
-            "flows": {flow: {"devices": self.devices, "channels": CHANNELS[flow]} for flow in flows},
+            "flows": {flow: {"devices": self.devices, "channels": self.channels[flow]} for flow in flows},
         }
         self.ingest.config.write_text(to_toml(content), encoding="utf-8")
 
@@ -164,9 +165,7 @@ class World:
 
     def open_gate(self, upto: int) -> None:
         """Let the sources read the numbers below `upto`."""
-        fresh = self.gate.with_suffix(".new")
-        fresh.write_text(str(upto), encoding="ascii")
-        fresh.replace(self.gate)
+        set_gate(self.gate, upto)
 
     async def pause(self, full_s: float, small_s: float) -> None:
         """Let time pass: what is given for the form at hand."""
@@ -347,6 +346,13 @@ class World:
     def _unmount(self) -> None:
         for mount in self.mounts:
             subprocess.run(["umount", "-l", str(mount)], check=False, capture_output=True)
+
+
+def set_gate(gate: Path, upto: int) -> None:
+    """Write the number before which a source stops, in one step: it is read meanwhile."""
+    fresh = gate.with_suffix(".new")
+    fresh.write_text(str(upto), encoding="ascii")
+    fresh.replace(gate)
 
 
 def rows_of(upto: int) -> int:

@@ -12,7 +12,7 @@ from geartrain_cloud.supervisor.toml_text import to_toml
 from tests.process.oracle import Account, read_log
 from tests.process.programs import status_of
 from tests.process.registry import scenario
-from tests.process.world import COMMIT, UPLINK, ScenarioError, World, rows_of
+from tests.process.world import COMMIT, UPLINK, ScenarioError, World, rows_of, set_gate
 
 DAYS = 7
 MINUTES_A_DAY = 1_440
@@ -76,12 +76,12 @@ async def offline(world: World) -> Account:
     world.records = 600 if world.small else DAYS * MINUTES_A_DAY
     world.flows = ("numbers", "pulses")
     pulse_gate = world.folder / "pulse-gate"
-    pulse_gate.write_text("0", encoding="ascii")
+    set_gate(pulse_gate, 0)
     world.prepare("d1", gate=60)
     _two_flows(world, str(pulse_gate))
     await world.launch()
     await world.until("the first hour came", lambda: world.logged() >= rows_of(60))
-    pulse_gate.write_text("50", encoding="ascii")
+    set_gate(pulse_gate, 50)
     await world.until("so did the first urgent ones", lambda: world.logged() >= rows_of(60) + 50)
     world.near.refuse()
     world.open_gate(world.records)
@@ -95,7 +95,7 @@ async def offline(world: World) -> Account:
     first = 50
     while status_of(numbers).get("acked_seq", 0) < status_of(numbers).get("spooled_seq", 1):
         first += 5  # a few at a time, as long as the backlog drains
-        pulse_gate.write_text(str(first), encoding="ascii")
+        set_gate(pulse_gate, first)
         await world.until(
             "urgent records were taken",
             lambda upto=first: status_of(pulses).get("records_read", 0) >= upto,  # type: ignore[misc]

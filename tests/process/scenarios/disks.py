@@ -60,7 +60,7 @@ async def spool_disk_full(world: World) -> Account:
     """The agent ends with a sentence; what it has accepted is still there."""
     world.prepare("d1", gate=world.records // 3)
     if can_mount():
-        _mount(world, world.state_of("d1"), 2 << 20)
+        _mount(world, world.state_of("d1"), 16 << 20)
     await world.launch()
     await world.until_numbers(world.records // 6)
     await _fills_up(world, world.agents["d1"], world.state_of("d1"), "the disk is full: make room")
