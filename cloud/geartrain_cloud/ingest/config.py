@@ -70,8 +70,8 @@ class IngestConfig:
     waiting_bytes_max (of all together): what waits beyond gaps; quarantine_batches_max, quarantine_bytes_max:
     what the quarantine holds; nack_interval_ms: how long the same NACK is not repeated; backoff_ms_max: the
     longest pause before connecting again; resubscribe_ms: after how long a silence of the whole fleet ingest
-    subscribes again; silence_ms: after how long a connection that takes no answer, for want of pubacks,
-    is made anew; status_interval_ms: how often status.json is written, at most.
+    subscribes again; puback_ms: how long the broker may take for the puback of an answer until the
+    connection is made anew; status_interval_ms: how often status.json is written, at most.
     """
 
     flows: Mapping[str, FlowConfig]
@@ -92,7 +92,7 @@ class IngestConfig:
     nack_interval_ms: int = 100
     backoff_ms_max: int = 1_000
     resubscribe_ms: int = 30_000
-    silence_ms: int = 10_000
+    puback_ms: int = 10_000
     status_interval_ms: int = 500
 
     @property

@@ -42,7 +42,6 @@ _STEADY_S = 5.0  # a connection that held for this long was a good one: the next
 _FAREWELL_S = 2.0
 _PUBLISH_S = 0.05
 _UPKEEP_S = 2.0
-_LOOKS = 4
 
 
 class Ingest:
@@ -164,7 +163,6 @@ class Ingest:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(core.outbox.send_forever(connection))
                 tasks.create_task(self._stay_subscribed(core, connection))
-                tasks.create_task(self._give_up_silent(core.outbox))
                 async for incoming in connection.incoming():
                     self._arrivals += 1
                     await self._space.wait()
@@ -192,20 +190,6 @@ class Ingest:
             if not is_silent:
                 core.membership.listen()
             is_silent = True
-
-    async def _give_up_silent(self, outbox: Outbox) -> None:
-        """End a connection that takes no answer for so long: its pubacks are lost, though batches may come.
-
-        Looks are counted and not seconds, so that a busy program does not take itself for a silent broker.
-        """
-        known, looks = -1, 0
-        while looks < _LOOKS:
-            await self._clock.sleep(self._config.silence_ms / 1_000 / _LOOKS)
-            looks = looks + 1 if outbox.is_publishing and outbox.published == known else 0
-            known = outbox.published
-        raise NetError(
-            f"the broker has taken no answer for {self._config.silence_ms / 1_000:g} s: connecting anew"
-        )
 
     def _after_take(self, core: _Core) -> None:
         if not core.group.is_empty:

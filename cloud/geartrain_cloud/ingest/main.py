@@ -66,7 +66,10 @@ def _said(error: GeartrainError, code: int) -> int:
 
 async def _run(config: IngestConfig) -> None:
     disk, broker = OsDisk(config.log), config.broker
-    net = AiomqttNet(broker.host, broker.port, tls_context=broker.tls_context)
+    # Answers are small: a puback that is late is lost, and takes one of the few places on the connection.
+    net = AiomqttNet(
+        broker.host, broker.port, tls_context=broker.tls_context, puback_timeout_s=config.puback_ms / 1_000
+    )
     ingest = Ingest(
         config,
         SqliteLedger(config.log),

@@ -11,7 +11,7 @@ import asyncio
 from geartrain.ports import AckCursor, Clock, ClosedEpoch, Connection
 from geartrain.ports.buggify import buggify
 from geartrain.wire.control import encode_control
-from geartrain.wire.envelope import Ack, Control, Nack, NackReason, Offer, Welcome
+from geartrain.wire.envelope import Ack, Nack, NackReason, Offer, Welcome
 from geartrain.wire.topics import ack_topic
 from geartrain_cloud.ingest.counters import Counter, Counters
 
@@ -31,10 +31,6 @@ class Outbox:
         self._filled = asyncio.Event()
         self._emptied = asyncio.Event()
         self._emptied.set()
-        self.published = 0
-        """Answers that a connection has taken."""
-        self.is_publishing = False
-        """Whether a connection is just taking one."""
 
     def ack(self, cursor: AckCursor) -> None:
         """Answer that all up to this cursor is durable; called only after the commit that made it so."""
@@ -91,24 +87,19 @@ class Outbox:
             nacks, self._nacks = self._nacks, {}
             self._filled.clear()
             for (device, flow), ack in (*last_acks.items(), *acks.items()):
-                await self._publish(connection, ack_topic(device, flow), ack, Counter.ACKS_SENT)
+                await connection.publish(ack_topic(device, flow), encode_control(ack))
+                self._counters.add(Counter.ACKS_SENT)
             for (device, flow), welcome in welcomes.items():
-                await self._publish(connection, ack_topic(device, flow), welcome, Counter.WELCOMES_SENT)
+                await connection.publish(ack_topic(device, flow), encode_control(welcome))
+                self._counters.add(Counter.WELCOMES_SENT)
             for (device, flow), offer in offers.items():
-                await self._publish(connection, ack_topic(device, flow), offer, Counter.OFFERS_SENT)
+                await connection.publish(ack_topic(device, flow), encode_control(offer))
+                self._counters.add(Counter.OFFERS_SENT)
             for (device, flow, _), nack in nacks.items():
-                await self._publish(connection, ack_topic(device, flow), nack, Counter.NACKS_SENT)
+                await connection.publish(ack_topic(device, flow), encode_control(nack))
+                self._counters.add(Counter.NACKS_SENT)
             if not self._filled.is_set():
                 self._emptied.set()
-
-    async def _publish(self, connection: Connection, topic: str, said: Control, counter: Counter) -> None:
-        self.is_publishing = True
-        try:
-            await connection.publish(topic, encode_control(said))
-        finally:
-            self.is_publishing = False
-        self.published += 1
-        self._counters.add(counter)
 
     async def wait_empty(self) -> None:
         """Return once everything has been handed to the broker; never, while there is no connection."""
