@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from geartrain import Flow, Table
 from geartrain.graph import Graph
 from geartrain.testing import TestingSource
-from tests.reference import data, down_steps, processor_steps, steps, window_steps
+from tests.reference import bills, data, down_steps, processor_steps, steps, window_steps
 from tests.reference.records import Reading
 from tests.reference.steps import Known
 from tests.reference.two_tiers import World
@@ -108,7 +108,7 @@ _bytes = {
 }
 _seeds = st.integers(0, 2**32)
 _plain_steps = st.sampled_from(steps.PLAIN_STEPS)
-_steps = st.sampled_from([*steps.STEPS, *window_steps.STEPS, *processor_steps.STEPS])
+_steps = st.sampled_from([*steps.STEPS, *window_steps.STEPS, *processor_steps.STEPS, *bills.STEPS])
 
 
 @st.composite

@@ -13,11 +13,14 @@ import typing
 from collections import Counter
 from collections.abc import Hashable, Iterable
 from datetime import UTC, datetime
+from decimal import Decimal
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 
+from geartrain import Digits
 from geartrain.keys import encode_key
 
 Letter = tuple[str, int, str, int, bytes]
@@ -95,7 +98,7 @@ def conform(step: str, out: Any, rows: Iterable[Row], answer: Answer) -> list[Ro
 
 @lru_cache(maxsize=256)
 def _hints(kind: Hashable) -> dict[str, Any]:
-    return typing.get_type_hints(kind)
+    return typing.get_type_hints(kind, include_extras=True)
 
 
 def normal(kind: Any, value: Any, int_max: int = 2**63 - 1) -> Any:
@@ -114,11 +117,15 @@ def normal(kind: Any, value: Any, int_max: int = 2**63 - 1) -> Any:
             raise ValueError("no list")
         return [normal(typing.get_args(kind)[0], part, int_max) for part in value]
     options = typing.get_args(kind)
+    if typing.get_origin(kind) is typing.Annotated:
+        return _decimal(options[1], value)
     if options:
-        if value is None:
-            return None
         (kind,) = [o for o in options if o is not type(None)]
-        return normal(kind, value, int_max)
+        return None if value is None else normal(kind, value, int_max)
+    return _scalar(kind, value, int_max)
+
+
+def _scalar(kind: Any, value: Any, int_max: int) -> Any:
     if kind is float and type(value) is int:
         return float(value)
     if type(value) is not kind:
@@ -132,6 +139,16 @@ def normal(kind: Any, value: Any, int_max: int = 2**63 - 1) -> Any:
     return value
 
 
+def _decimal(digits: Digits, value: Any) -> Decimal:
+    """With exactly so many digits behind the point, and one zero; raises `ValueError`."""
+    if type(value) not in (int, Decimal) or not Decimal(value).is_finite():
+        raise ValueError("no number of so many digits")
+    unscaled = Fraction(value) * 10**digits.scale
+    if unscaled.denominator != 1 or abs(unscaled) >= 10**digits.precision:
+        raise ValueError("more digits")
+    return Decimal(int(unscaled)).scaleb(-digits.scale)
+
+
 def same_bits(left: Any, right: Any) -> bool:
     """Equal to the last bit: NaN equals NaN, 0.0 differs from -0.0, 1 differs from 1.0."""
     if type(left) is not type(right):
@@ -140,6 +157,8 @@ def same_bits(left: Any, right: Any) -> bool:
         return struct.pack(">d", left) == struct.pack(">d", right) or (math.isnan(left) and math.isnan(right))
     if isinstance(left, msgspec.Struct):
         return all(same_bits(getattr(left, n), getattr(right, n)) for n in left.__struct_fields__)
+    if isinstance(left, Decimal):
+        return str(left) == str(right)
     if isinstance(left, list):
         return len(left) == len(right) and all(map(same_bits, left, right))
     if isinstance(left, datetime):
