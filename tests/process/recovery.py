@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -74,6 +75,12 @@ def report(figures: Sequence[Figure], begin: dict[str, Any], path: Path) -> None
     path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
+def _keep_byte_code(folder: Path) -> None:
+    """Have programs find themselves compiled from their second start on, as those do that are installed."""
+    os.environ["PYTHONPYCACHEPREFIX"] = str(folder)
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the recoveries; returns the exit code."""
     parser = argparse.ArgumentParser(prog="recovery", description="How long recoveries take, as one table.")
@@ -91,6 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     begin, figures = machine(), list[Figure]()
     chosen = [r for r in RECOVERIES.values() if not options.only or any(w in r.name for w in options.only)]
     with tempfile.TemporaryDirectory(prefix="recovery-", ignore_cleanup_errors=True) as folder:
+        _keep_byte_code(Path(folder) / "byte-code")
         for number, one in enumerate(chosen):
             runs = Runs(options.runs, options.small)
             figures += measure(one, Path(folder) / str(number), runs, options.seed)
