@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import urllib.error
-import urllib.request
 from collections.abc import Sequence
 from dataclasses import field
 from functools import partial
 from http.client import HTTPException
 from typing import Any, ClassVar, TypeVar
+from urllib.request import urlopen
 
 import msgspec
 
@@ -86,7 +85,7 @@ async def _ask(
 
 def _get(url: str) -> bytes:
     """The body of an answer; raises `OSError`, `HTTPException` or `ValueError`."""
-    with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as response:  # noqa: S310 - open() checked the scheme
+    with urlopen(url, timeout=_TIMEOUT_S) as response:  # noqa: S310 - open() checked the scheme
         body = bytes(response.read(DOCUMENT_BYTES_MAX + 1))
     if len(body) > DOCUMENT_BYTES_MAX:
         raise ValueError(f"its answer is longer than {DOCUMENT_BYTES_MAX} bytes")

@@ -1,1 +1,6 @@
 """The agent on a device: sources, then the flow's edge fragment, then the durable spool and its uplink."""
+
+from geartrain_edge.later import load_later
+
+# paho looks for proxies there, which it does only with PySocks installed: 1.3 MB that no agent has a use for.
+load_later("urllib.request")

@@ -1,0 +1,50 @@
+"""A module that is loaded later is whole for whoever asks, and costs nothing before."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+ASK = """
+import sys, threading
+from geartrain_edge.later import load_later
+load_later("xml.dom.minidom")
+load_later("xml.dom.minidom")  # once more changes nothing
+load_later("xml.dom.no_such_module")
+import xml.dom.minidom
+assert "xml.dom.expatbuilder" not in sys.modules and "xml.dom.xmlbuilder" not in sys.modules
+kept, found = xml.dom.minidom, []
+threads = [threading.Thread(target=lambda: found.append(kept.parseString("<a/>"))) for _ in range(8)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+assert [one.documentElement.tagName for one in found] == ["a"] * 8
+from xml.dom.minidom import Document
+assert Document is kept.Document is sys.modules["xml.dom.minidom"].Document is type(found[0])
+assert xml.dom.minidom is sys.modules["xml.dom.minidom"] is not kept
+assert "xml.dom.no_such_module" not in sys.modules
+"""
+
+AGENT = """
+import sys
+import geartrain_edge.main
+assert "http.client" not in sys.modules and "geartrain.ports.ledger" not in sys.modules
+from geartrain_devices.http_poll import HttpPoll, urlopen
+assert urlopen.__module__ == "urllib.request" and "http.client" in sys.modules
+from geartrain.ports import LedgerStore
+assert LedgerStore.__module__ == "geartrain.ports.ledger"
+"""
+
+
+def in_python(program: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_what_is_loaded_later_is_whole_in_every_thread() -> None:
+    done = in_python(ASK)
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_agent_leaves_out_what_it_does_not_use_and_a_source_finds_it() -> None:
+    done = in_python(AGENT)
+    assert done.returncode == 0, done.stderr
