@@ -152,3 +152,113 @@ def test_taken_port_is_a_sentence(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         with pytest.raises(PageError, match=rf"the page cannot listen on 127\.0\.0\.1:{port}: "):
             asyncio.run(serve(DEMO.page, tmp_path, lambda _: None, never, port=port))
+
+
+def raw(address: str, request: bytes) -> tuple[int, dict[str, str], Any]:
+    """Status, headers and JSON value of what a page answers to bytes."""
+    where = urlsplit(address)
+    with socket.create_connection((where.hostname, where.port), timeout=20) as connection:
+        connection.sendall(request)
+        answer = http.client.HTTPResponse(connection)
+        answer.begin()
+        return answer.status, {k.lower(): v for k, v in answer.getheaders()}, json.loads(answer.read())
+
+
+HOST = b"Host: localhost\r\n"
+
+
+@pytest.mark.parametrize(
+    ("request_", "status", "sentence"),
+    [
+        (b"hello\r\n\r\n", 400, "this is no request that can be read: Invalid method encountered"),
+        (b"GET / HTTP/9.9.9\r\n" + HOST, 400, "this is no request that can be read: Bad status line"),
+        (b"GET / HTTP/1.1\r\n", 400, "this is no request that can be read: Missing 'Host' header in request"),
+        (
+            b"GET /" + b"a" * 9_000 + b" HTTP/1.1\r\n" + HOST,
+            400,
+            "this is no request that can be read: Got more than 8190 bytes when reading",
+        ),
+        (
+            b"GET / HTTP/1.1\r\nX: " + b"y" * 9_000 + b"\r\n" + HOST,
+            400,
+            "this is no request that can be read: Got more than 8190 bytes when reading",
+        ),
+        (
+            b"GET / HTTP/1.1\r\n" + HOST + b"X: y\r\n" * 100,
+            400,
+            "this is no request that can be read: Too many headers received",
+        ),
+        (
+            b"GET /<script>alert(1)</script> HTTP/1.x\r\n" + HOST,
+            400,
+            "this is no request that can be read: Bad status line",
+        ),
+        (
+            b"GET http://localhost/api/symbols HTTP/1.1\r\nHost: evil.example\r\n",
+            421,
+            "/api/symbols: this page answers only to 127.0.0.1 and localhost",
+        ),
+        (
+            b"GET /api/symbols HTTP/1.1\r\nContent-Length: 50000000\r\n" + HOST,
+            400,
+            "/api/symbols: it has a body, and a page takes none",
+        ),
+        (
+            b"GET /api/symbols HTTP/1.1\r\nTransfer-Encoding: chunked\r\n" + HOST,
+            400,
+            "/api/symbols: it has a body, and a page takes none",
+        ),
+        (
+            b"GET / HTTP/1.1\r\nExpect: x\r\n" + HOST,
+            417,
+            "/: it has a header Expect, and a page takes no body",
+        ),
+        (
+            b"FOO / HTTP/1.1\r\n" + HOST,
+            400,
+            "this is no request that can be read: Invalid method encountered",
+        ),
+    ],
+)
+def test_what_is_no_request_for_a_page_is_refused_with_a_sentence(
+    sample_page: str, request_: bytes, status: int, sentence: str
+) -> None:
+    got, headers, answer = raw(sample_page, request_ + (b"" if request_.endswith(b"\r\n\r\n") else b"\r\n"))
+    assert (got, answer) == (status, {"error": sentence})
+    assert headers["content-type"].startswith("application/json")
+    assert headers["x-content-type-options"] == "nosniff"
+    assert get(sample_page, "/api/symbols")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "sentence"),
+    [
+        ("/api/symbols?x=1", 400, "/api/symbols: there is no parameter 'x' here: it takes none"),
+        ("/page.js?v=2", 400, "/page.js: there is no parameter 'v' here: it takes none"),
+        ("/?token=x", 400, "/: there is no parameter 'token' here: it takes none"),
+        (
+            "/api/report/FB?period=all&%3Cb%3E%0A=1",
+            400,
+            "/api/report/FB: there is no parameter '<b>\\n' here: it takes period",
+        ),
+        (
+            "/api/report/FB?period=2012&period=all",
+            400,
+            "/api/report/FB: the parameter 'period' is given twice",
+        ),
+        (
+            f"/api/symbols?{'&'.join(f'a{n}=' for n in range(20))}",
+            400,
+            "/api/symbols: it has 20 parameters; 16 are the most",
+        ),
+        (
+            f"/api/report/{'x' * 5_000}",
+            414,
+            f"/api/report/{'x' * 5_000}: its address has 5012 characters; 4096 are the most",
+        ),
+    ],
+)
+def test_what_a_page_does_not_know_is_refused_with_a_sentence(
+    sample_page: str, path: str, status: int, sentence: str
+) -> None:
+    assert ask(sample_page, path) == (status, {"error": sentence})

@@ -16,7 +16,8 @@ from aiohttp import web
 
 from geartrain.loading import load_flow
 from geartrain.placement import make_plan
-from geartrain_cloud.pages.server import make_app, runner_of
+from geartrain_cloud.pages.questions import PageRunner
+from geartrain_cloud.pages.server import make_app
 from geartrain_examples.stocks.demo import DEMO
 from geartrain_examples.traffic.page import TrafficPage
 from tests.pages import traffic_tables
@@ -111,7 +112,7 @@ def _made(folder: Path) -> Path:
 async def _requests(numbers: range, apps: list[web.Application]) -> Outcome:
     failures = Failures()
     logging.getLogger("geartrain.pages").addHandler(failures)
-    runners = [runner_of(app) for app in apps]
+    runners = [PageRunner(app) for app in apps]
     for runner in runners:
         await runner.setup()
     bearer = f" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()

@@ -38,5 +38,8 @@ class Page(Protocol):
         ...
 
     def answer(self, rows: Tables, path: Sequence[str], query: Mapping[str, str]) -> tuple[int, Any]:
-        """Status and JSON value for `GET /api/<path>`; an error is `{"error": sentence}`."""
+        """Status and JSON value for `GET /api/<path>`; an error is `{"error": sentence}`.
+
+        A parameter in the query that this did not look at is refused afterwards, so that none goes unnoticed.
+        """
         ...

@@ -3,7 +3,7 @@
 After the end of a record's path: it reads `tables.sqlite` and writes nothing. Guarantees: it listens on the
 loopback interface, where it answers only to that name (so that no foreign site can read it through a rebound
 name), and elsewhere if it is told to and has a token to ask for; it serves no file but those that the page
-brought, and says every refusal in a sentence.
+brought, refuses what it was not asked in a way that it knows, and says every refusal in a sentence.
 """
 
 from __future__ import annotations
@@ -15,35 +15,24 @@ import logging
 import mimetypes
 from collections.abc import Awaitable, Callable
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from aiohttp import web
 
 from geartrain_cloud.broker.ready import LOOPBACK
 from geartrain_cloud.errors import PageError
 from geartrain_cloud.pages.page import Page, Tables
+from geartrain_cloud.pages.questions import HEADERS, PageRunner, Question, bounded, unexpected
 from geartrain_cloud.pages.reader import TableReader
 from geartrain_cloud.pages.token import guard, read_token
 from geartrain_cloud.sinks.layout import TableError
 
 _LOG = logging.getLogger("geartrain.pages")
 
-# aiohttp answers 400 to what is not HTTP, and logs a trace of each, which could fill a disk.
-# What our own handlers raise is logged above it, by `_sentences`.
-_PROTOCOL_LOG = logging.getLogger("geartrain.pages.protocol")
-_PROTOCOL_LOG.setLevel(logging.CRITICAL)
-
 PORT_PREFERRED = 8765
-_HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
-    "img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-store",
-}
-
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -51,13 +40,14 @@ def make_app(page: Page, tables: Path, *, local: bool = True, token: str | None 
     """The page over the tables in the file `tables`; `local`: only a loopback name is answered; token: what
     each request must show, if it must.
     """
-    middlewares = [_sentences, *([_local_only] if local else []), *([guard(token)] if token else [])]
+    middlewares = [_sentences, bounded, *([_local_only] if local else []), *([guard(token)] if token else [])]
     app = web.Application(middlewares=middlewares, client_max_size=1024)
     app.on_response_prepare.append(_add_headers)
     files = {path.name: path.read_bytes() for path in sorted(page.static.iterdir()) if path.is_file()}
     for name, content in files.items():
-        app.router.add_get("/" if name == "index.html" else f"/{name}", _file(name, content))
-    app.router.add_get("/api/{path:.+}", _api(page, TableReader(tables)))
+        path = "/" if name == "index.html" else f"/{name}"
+        app.router.add_get(path, _file(name, content), expect_handler=unexpected)
+    app.router.add_get("/api/{path:.+}", _api(page, TableReader(tables)), expect_handler=unexpected)
     return app
 
 
@@ -84,7 +74,7 @@ async def serve(
             "give --token-file FILE"
         )
     token = None if token_file is None else read_token(token_file)
-    runner = runner_of(make_app(page, tables, local=local, token=token))
+    runner = PageRunner(make_app(page, tables, local=local, token=token))
     await runner.setup()
     try:
         await _listen(runner, host, port)
@@ -93,11 +83,6 @@ async def serve(
         await until()
     finally:
         await runner.cleanup()
-
-
-def runner_of(app: web.Application) -> web.AppRunner:
-    """What serves an app, and logs nothing of its clients."""
-    return web.AppRunner(app, access_log=None, logger=_PROTOCOL_LOG)
 
 
 async def _listen(runner: web.AppRunner, host: str, port: int | None) -> None:
@@ -126,7 +111,8 @@ def _is_loopback(host: str) -> bool:
 def _file(name: str, content: bytes) -> Handler:
     kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
 
-    async def handle(_: web.Request) -> web.StreamResponse:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        Question(request).check()
         charset = "utf-8" if kind.startswith("text/") else None
         return web.Response(body=content, content_type=kind, charset=charset)
 
@@ -136,7 +122,10 @@ def _file(name: str, content: bytes) -> Handler:
 def _api(page: Page, rows: Tables) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
         path = [unquote(part) for part in request.rel_url.raw_parts[2:] if part]  # %2F is part of a name
-        status, value = await asyncio.to_thread(page.answer, rows, path, dict(request.query))
+        question = Question(request)
+        status, value = await asyncio.to_thread(page.answer, rows, path, question)
+        if status == HTTPStatus.OK:
+            question.check()
         return _json(status, value)
 
     return handle
@@ -149,7 +138,7 @@ def _json(status: int, value: Any) -> web.Response:
 
 
 async def _add_headers(_: web.Request, response: web.StreamResponse) -> None:
-    response.headers.update(_HEADERS)
+    response.headers.update(HEADERS)
 
 
 @web.middleware
@@ -161,6 +150,8 @@ async def _sentences(request: web.Request, handler: Handler) -> web.StreamRespon
         answer = _json(error.status, {"error": f"{request.path}: {error.reason}"})
         if isinstance(error, web.HTTPUnauthorized):
             answer.headers["WWW-Authenticate"] = "Bearer"
+        if request.can_read_body:
+            answer.force_close()  # what nobody reads is not waited for
         return answer
     except TableError as error:
         return _json(503, {"error": str(error)})
@@ -172,9 +163,12 @@ async def _sentences(request: web.Request, handler: Handler) -> web.StreamRespon
 @web.middleware
 async def _local_only(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
-        host = request.url.host
-    except ValueError:
+        hosts = {
+            request.url.host,
+            urlsplit(f"//{request.headers['Host']}").hostname,
+        }  # an address may name one
+    except (ValueError, KeyError):
         raise web.HTTPBadRequest(reason="its header Host does not name a host") from None
-    if not _is_loopback(host or ""):
+    if not all(_is_loopback(host or "") for host in hosts):
         raise web.HTTPMisdirectedRequest(reason="this page answers only to 127.0.0.1 and localhost")
     return await handler(request)

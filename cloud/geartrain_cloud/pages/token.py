@@ -49,12 +49,12 @@ def guard(token: str) -> Middleware:
 
     @web.middleware
     async def ask(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if _same(_bearer(request), token) or _same(request.cookies.get(COOKIE, ""), ticket):
-            return await handler(request)
         if request.method == "GET" and _same(request.query.get("token", ""), token):
             answer = web.Response(status=303, headers={"Location": _without_token(request)})
             answer.set_cookie(COOKIE, ticket, httponly=True, samesite="Lax", path="/")
             return answer
+        if _same(_bearer(request), token) or _same(request.cookies.get(COOKIE, ""), ticket):
+            return await handler(request)
         raise web.HTTPUnauthorized(
             reason="send the token as a bearer, or open this address once with ?token=TOKEN"
         )
