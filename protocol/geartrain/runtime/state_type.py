@@ -11,7 +11,9 @@ import dataclasses
 import types
 import typing
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -19,6 +21,7 @@ import msgspec
 from geartrain.errors import SchemaError
 
 Settle = Callable[[Any], Any]
+Ready = Callable[[Any], bool]
 _ENCODE = msgspec.msgpack.Encoder().encode
 
 
@@ -125,8 +128,11 @@ def _struct_fitter(kind: type[msgspec.Struct]) -> Settle:
     hints = _hints(kind)
     fitters = [(n, _fitter(hints[n])) for n in getattr(kind, "UNTRUSTED", kind.__struct_fields__)]
     frozen = kind.__struct_config__.frozen
+    is_ready = _struct_ready(kind)
 
     def fit(value: Any) -> Any:
+        if is_ready(value):
+            return value
         if type(value) is not kind:
             raise TypeError(f"expected a {kind.__name__}, got {type(value).__name__}")
         for name, inner in fitters:
@@ -141,18 +147,94 @@ def _struct_fitter(kind: type[msgspec.Struct]) -> Settle:
     return fit
 
 
+def _struct_ready(kind: type[msgspec.Struct]) -> Ready:
+    """Whether a value of the very type `kind`, or any of its fields, needs no closer look.
+
+    The types of the fields say what is left to ask of them; found out once for each combination that is met.
+    """
+    hints = _hints(kind)
+    names = tuple(getattr(kind, "UNTRUSTED", kind.__struct_fields__))
+    if len(names) < 2:
+        return _never
+    fields = attrgetter(*names)
+    plans: dict[tuple[type, ...], list[tuple[int, Ready]]] = {}
+    parts = {name: _ready_kinds(hints[name]) for name in names}
+    seen: dict[int, Any] | None = {} if _lasts(kind) else None
+
+    def planned(kinds: tuple[type, ...]) -> list[tuple[int, Ready]]:
+        asked = [(i, parts[name].get(kinds[i], _never)) for i, name in enumerate(names)]
+        plan = [(i, ready) for i, ready in asked if ready is not _always]
+        if len(plans) < _PLANS_MAX:
+            plans[kinds] = plan
+        return plan
+
+    def ready(value: Any) -> bool:
+        if seen is not None and seen.get(id(value)) is value:
+            return True
+        if type(value) is not kind:
+            return False
+        values = fields(value)
+        kinds = tuple(map(type, values))
+        plan = plans.get(kinds)
+        for index, is_ready in planned(kinds) if plan is None else plan:
+            if not is_ready(values[index]):
+                return False
+        if seen is not None:
+            if len(seen) >= _SEEN_MAX:
+                seen.clear()
+            seen[id(value)] = value  # held here, so that no other can have its id
+        return True
+
+    return ready
+
+
+def _ready_kinds(hint: Any) -> dict[type, Ready]:
+    """By the types that a field of the type `hint` may have as they are: what is left to ask of its value."""
+    found: dict[type, Ready] = {}
+    for part in _parts(hint):
+        if part in _READY:
+            found[part] = _READY[part]
+        elif isinstance(part, type) and issubclass(part, msgspec.Struct):
+            found[part] = _struct_ready(part)
+    return found
+
+
+def _parts(hint: Any) -> tuple[Any, ...]:
+    """The types of a union, or the type itself."""
+    return typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+
+
+def _lasts(kind: Any) -> bool:
+    """Whether a value of the struct `kind` can never change, so that it needs to be looked at only once."""
+    if not kind.__struct_config__.frozen:
+        return False
+    hints = _hints(kind)
+    return all(part in _READY for name in kind.__struct_fields__ for part in _parts(hints[name]))
+
+
+def _always(value: Any) -> bool:
+    return True
+
+
 def _never(value: Any) -> bool:
     return False
 
 
-_READY: dict[Any, Callable[[Any], bool]] = {
-    bool: lambda value: True,
+def _is_moment(value: datetime) -> bool:
+    return value.tzinfo is UTC and not value.fold
+
+
+_READY: dict[Any, Ready] = {
+    bool: _always,
     int: lambda value: -(2**63) <= value < 2**64,
-    float: lambda value: True,
+    float: _always,
     str: str.isascii,
-    bytes: lambda value: True,
+    bytes: _always,
+    datetime: _is_moment,
+    type(None): _always,
 }
 """Whether a value of the very type needs no closer look."""
+_PLANS_MAX, _SEEN_MAX = 256, 4_096
 
 
 def _struct_settler(kind: type[msgspec.Struct]) -> Settle:
