@@ -1,8 +1,8 @@
 """Side-by-side benchmarks: contenders take turns, round by round, so that what disturbs one disturbs all.
 
 Prints one table and writes the work's rows into build/bench.json. A figure is a median of rounds with its
-range; a ratio is the median of the ratios round by round. `GEARTRAIN_BENCH_SIZE` scales the work (CI runs 0.01
-for correctness only). A contender that cannot run stands in the table with the reason.
+range; a ratio is the median of the ratios round by round. `GEARTRAIN_BENCH_SIZE` scales the work (CI runs
+0.01 for correctness only). A contender that cannot run stands in the table with the reason.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -113,15 +113,21 @@ def by_hand(rows: Sequence[bytes]) -> list[Mean]:
     return out + [Mean(s, end, math.fsum(v) / len(v)) for s, v in open_values.items()]
 
 
-def _parsed(rows: Sequence[bytes]) -> tuple[list[int], list[Any]]:
+def parsed(rows: Sequence[bytes]) -> tuple[list[int], list[Any]]:
+    """The times and readings of some lines, as a source gives them."""
     readings = list(map(_decode, rows))
     return [reading.time for reading in readings], readings
 
 
 def plan_of(rows: Sequence[bytes]) -> Plan:
     """The same as a flow, all of it on the device."""
+    return plan_over(rows, parsed)
+
+
+def plan_over(rows: Sequence[Any], make: Callable[[Sequence[Any]], tuple[list[int], list[Any]]]) -> Plan:
+    """The flow over rows that `make` turns into times and readings."""
     flow = Flow("means")
-    readings = flow.source("readings", Given(rows=rows, make=_parsed), out=Reading, partitioned_by="sensor")
+    readings = flow.source("readings", Given(rows=rows, make=make), out=Reading, partitioned_by="sensor")
     ready = readings.filter(warm).map(calibrated, keeps=["sensor"]).key_by("sensor")
     means = ready.window(tumbling(timedelta(seconds=10))).aggregate(
         "means", out=Mean, celsius=mean("celsius")

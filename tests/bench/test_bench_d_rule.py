@@ -130,7 +130,7 @@ def test_rule_from_payloads_to_a_file(tmp_path: Path) -> None:
 
     def timed(name: str, run: Callable[[Sequence[bytes], Path], None]) -> Contender:
         def contender() -> float:
-            paths[name] = tmp_path / f"{name.split()[0]}-{len(list(tmp_path.iterdir()))}"
+            paths[name] = tmp_path / f"{name.partition(' ')[0]}-{len(list(tmp_path.iterdir()))}"
             return rate(RECORDS, lambda: run(rows, paths[name]))
 
         return contender

@@ -12,6 +12,8 @@ import io
 import random
 import zlib
 from collections.abc import Iterator, Sequence
+from functools import partial
+from operator import truediv
 from pathlib import Path
 from typing import Any
 
@@ -162,12 +164,12 @@ def _protobuf(schema: Schema, rows: Rows) -> int:
     for number, (name, kind) in enumerate(
         [("time_us", time), *((f.name, _PROTOBUF[f.type]) for f in schema.fields)]
     ):
-        row.field.add(name=name, number=number + 1, type=kind, label=1)  # type: ignore[arg-type]
+        row.field.add(name=name, number=number + 1, type=kind, label=1)
     batch = file.message_type.add(name="Batch")
-    batch.field.add(name="rows", number=1, type=11, label=3, type_name=".bench.Row")  # type: ignore[arg-type]
+    batch.field.add(name="rows", number=1, type=11, label=3, type_name=".bench.Row")
     pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)  # type: ignore[no-untyped-call]
-    made: Any = message_factory.GetMessageClass(pool.FindMessageTypeByName("bench.Batch"))()  # type: ignore[no-untyped-call]
+    pool.Add(file)
+    made: Any = message_factory.GetMessageClass(pool.FindMessageTypeByName("bench.Batch"))()
     for at, value in rows:
         made.rows.add(time_us=at, **msgspec.structs.asdict(value))
     return len(made.SerializeToString())
@@ -211,7 +213,7 @@ def test_bytes_of_a_record(name: str, kind: Any, load: Any, batch: int, tmp_path
     Work(
         f"link: {name} x {batch}",
         "bytes/record",
-        {found: lambda size=size: size / batch for found, size in sizes.items()},  # type: ignore[misc]
+        {found: partial(truediv, size, batch) for found, size in sizes.items()},
         ("json", best),
         versions=("protobuf", "pyarrow"),
         goals={"geartrain": {best: 1.1}} if batch == 1_000 else {"geartrain": {}},
