@@ -46,8 +46,8 @@ states: $(STAMP) ## Lose power at every step of real files, and recover about so
 fuzz: $(STAMP) ## Throw 1,000,000 spoiled inputs at each reader, in about an hour (fewer: make fuzz INPUTS=10000)
 	@$(BIN)/python -m tests.security.fuzz $(INPUTS) $(ARGS)
 
-bench: $(STAMP) ## Measure, and print the figures (one work: make bench WORK=drawdown)
-	@$(PYTEST) tests/bench -s $(if $(WORK),-k $(WORK)) $(ARGS)
+bench: $(STAMP) ## Measure beside peers, and print the figures (one work: make bench WORK=A; a tenth: SIZE=0.1)
+	@GEARTRAIN_BENCH_WORK='$(WORK)' GEARTRAIN_BENCH_SIZE='$(or $(SIZE),1)' $(PYTEST) tests/bench -q -s $(ARGS)
 
 check: $(STAMP) ## Format, lint, types and the fast tests: run it before a commit
 	@PYTHON=$(BIN)/python scripts/check $(ARGS)

@@ -23,7 +23,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 SIZE = float(os.environ.get("GEARTRAIN_BENCH_SIZE", "1"))
-ROUNDS = 1 if SIZE < 0.1 else 3
+ROUNDS = 1 if SIZE <= 0.01 else 3
 
 Contender = Callable[[], float]
 
