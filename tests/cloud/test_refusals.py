@@ -7,16 +7,19 @@ import logging
 import sqlite3
 from collections.abc import Awaitable, Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from geartrain.schema import Field, FieldType, Schema
-from geartrain.wire.codec import decode_header
-from geartrain.wire.envelope import BatchKind
+from geartrain.wire.codec import decode_header, encode_envelope, encode_gap, encode_header
+from geartrain.wire.digest import FIRST_DIGEST, next_digest
+from geartrain.wire.envelope import BatchKind, Envelope
 from geartrain.wire.limits import LIMITS
 from geartrain.wire.topics import up_topic
+from geartrain_cloud.ingest.counters import Counter
 from geartrain_cloud.log.reader import LogReader
 from tests.cloud.fleet import FLOW, PATIENCE_S, QUOTE, Running, TestDevice, make_config, prices, running
 
@@ -69,6 +72,24 @@ def test_header_of_another_device_or_flow_than_the_topic(tmp_path: Path, name: s
     assert reader.counters()["identity_mismatches"] == 1
     assert prices(reader) == [99.0]
     assert len(quarantine(tmp_path)) == 1
+
+
+def test_a_device_that_uses_up_its_seqs_stands_alone(tmp_path: Path) -> None:
+    """What it would have to be asked for does not fit the wire; the others are answered as before."""
+    wild = TestDevice("device-2")
+
+    async def scenario(world: Running, device: TestDevice) -> None:
+        world.net.deliver(wild.topic, wild.schemas())
+        await world.net.acked(wild)
+        gap = replace(wild.header(BatchKind.GAP), first_seq=2, seq=2**63 - 1, digest_after=bytes(16))
+        header, body = encode_header(gap), encode_gap([])
+        envelope = Envelope(header, body, next_digest(FIRST_DIGEST, header, body), 2)
+        world.net.deliver(wild.topic, encode_envelope(envelope), b"\x0a\xff")
+        await world.counted(Counter.ANSWERS_UNSENT, 1)
+
+    reader = play(tmp_path, scenario, devices=("device-1", "device-2"))
+    assert reader.counters()["answers_unsent"] == 1
+    assert prices(reader) == [99.0]
 
 
 def test_malformed_payload_is_quarantined_and_the_next_batch_asked_for(tmp_path: Path) -> None:

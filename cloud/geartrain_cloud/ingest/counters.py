@@ -113,6 +113,9 @@ class Counter(StrEnum):
     """NACKs handed to the broker."""
     NACKS_SUPPRESSED = "nacks_suppressed"
     """NACKs not sent because the same one had just been."""
+    ANSWERS_UNSENT = "answers_unsent"
+    """Answers that the wire cannot carry, because the device had said that its seqs are at their end: nothing
+    is sent, and only it hears nothing."""
     CONNECTIONS_LOST = "connections_lost"
     """Times that the broker could not be reached or the connection broke."""
     SUBSCRIPTIONS_RENEWED = "subscriptions_renewed"

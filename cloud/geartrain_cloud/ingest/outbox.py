@@ -1,17 +1,19 @@
 """Answers to devices, on their way to the broker: acks of what is durable, NACKs of what is missing.
 
 Stands after the commit. Guarantees: it holds one answer of each kind for each (device, flow), so it is
-bounded; an ack is only ever replaced by a later one; the same NACK is not repeated within an interval.
+bounded; an ack is only ever replaced by a later one; the same NACK is not repeated within an interval; no
+answer to one device keeps those to others back, whatever that one has said of itself.
 """
 
 from __future__ import annotations
 
 import asyncio
 
+from geartrain.errors import WireError
 from geartrain.ports import AckCursor, Clock, ClosedEpoch, Connection
 from geartrain.ports.buggify import buggify
 from geartrain.wire.control import encode_control
-from geartrain.wire.envelope import Ack, Nack, NackReason, Offer, Welcome
+from geartrain.wire.envelope import Ack, Control, Nack, NackReason, Offer, Welcome
 from geartrain.wire.topics import ack_topic
 from geartrain_cloud.ingest.counters import Counter, Counters
 
@@ -87,19 +89,26 @@ class Outbox:
             nacks, self._nacks = self._nacks, {}
             self._filled.clear()
             for (device, flow), ack in (*last_acks.items(), *acks.items()):
-                await connection.publish(ack_topic(device, flow), encode_control(ack))
-                self._counters.add(Counter.ACKS_SENT)
+                await self._send(connection, device, flow, ack, Counter.ACKS_SENT)
             for (device, flow), welcome in welcomes.items():
-                await connection.publish(ack_topic(device, flow), encode_control(welcome))
-                self._counters.add(Counter.WELCOMES_SENT)
+                await self._send(connection, device, flow, welcome, Counter.WELCOMES_SENT)
             for (device, flow), offer in offers.items():
-                await connection.publish(ack_topic(device, flow), encode_control(offer))
-                self._counters.add(Counter.OFFERS_SENT)
+                await self._send(connection, device, flow, offer, Counter.OFFERS_SENT)
             for (device, flow, _), nack in nacks.items():
-                await connection.publish(ack_topic(device, flow), encode_control(nack))
-                self._counters.add(Counter.NACKS_SENT)
+                await self._send(connection, device, flow, nack, Counter.NACKS_SENT)
             if not self._filled.is_set():
                 self._emptied.set()
+
+    async def _send(
+        self, connection: Connection, device: str, flow: str, answer: Control, sent: Counter
+    ) -> None:
+        try:
+            payload = encode_control(answer)
+        except WireError:  # the seq after the last one, or a welcome above its cap
+            self._counters.add(Counter.ANSWERS_UNSENT)
+            return
+        await connection.publish(ack_topic(device, flow), payload)
+        self._counters.add(sent)
 
     async def wait_empty(self) -> None:
         """Return once everything has been handed to the broker; never, while there is no connection."""
