@@ -371,6 +371,7 @@ class Agent:
                 state[_HELLO] = greeting or None
             if not (batches or positions or state):
                 return False
+            life.counters.take(life.fragment.counters)
             counters = life.counters.changes() | life.uplink_counters.changes()
             change = SpoolCommit(batches, positions, state, counters, admitted.gaps)
             await self._effects.store.commit(change)

@@ -75,6 +75,12 @@ class Counters:
             self._changed.add(name)
             self._raised.add(name)
 
+    def take(self, counts: dict[str, int]) -> None:
+        """Raise these, and empty `counts`, which go on from there."""
+        for name, count in counts.items():
+            self.add(name, count)
+        counts.clear()
+
     def raised(self) -> dict[str, int]:
         """The totals raised in this process."""
         return {name: self.totals[name] for name in sorted(self._raised)}

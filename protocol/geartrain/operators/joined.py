@@ -2,7 +2,8 @@
 
 A pair leaves as soon as both its records are there; a left record without any leaves once the watermark says
 that none will come. Guarantees: the same pairs in whatever order the two sides arrive; a record is held no
-longer than the watermark allows for a match.
+longer than the watermark allows for a match. What is held, let go, or meets nothing at all is counted: by
+`<step>.held`, `.released` and `.unreachable`, so that held less released are the rows in the state.
 """
 
 from __future__ import annotations
@@ -78,6 +79,12 @@ class Joining:
         self._cells = services.state.of_step(services.step, kind, own=True)
         self._services, self._reach, self._function, self._outer = services, reach, function, outer
         self._check = checker(services)
+        self._counts = {name: f"{services.step}.{name}" for name in ("held", "released", "unreachable")}
+
+    def _count(self, name: str, count: int) -> None:
+        if count:
+            counters, full = self._services.counters, self._counts[name]
+            counters[full] = counters.get(full, 0) + count
 
     def feed(self, batch: Batch, port: int) -> Batch:
         """Take records of a side; returns their pairs with what the other side holds."""
@@ -87,8 +94,9 @@ class Joining:
             rows.setdefault(key, []).append(HeldRow.of(batch, row))
         for key, fresh in rows.items():
             waiting = self._cells.get(key)
-            for held in fresh:
-                self._take(waiting, held, port, out)
+            taken = sum(self._take(waiting, held, port, out) for held in fresh)
+            self._count("held", taken)
+            self._count("unreachable", len(fresh) - taken)
             self._keep(key, waiting)
         self._cells.save()
         return self._results(out)
@@ -103,15 +111,18 @@ class Joining:
                 lone = zip(waiting.left[:gone], waiting.matched[:gone], strict=True)
                 out += [self._alone(row) for row, matched in lone if not matched]
             del waiting.left[:gone], waiting.matched[:gone]
-            del waiting.right[: self._done(RIGHT, waiting.right, watermark)]
+            past = self._done(RIGHT, waiting.right, watermark)
+            del waiting.right[:past]
+            self._count("released", gone + past)
             self._keep(key, waiting)
         self._cells.save()
         return self._results(out)
 
-    def _take(self, waiting: Any, row: HeldRow[Any], side: int, out: list[_Fate]) -> None:
+    def _take(self, waiting: Any, row: HeldRow[Any], side: int, out: list[_Fate]) -> bool:
+        """Whether the row is held, because it can meet others, or leaves by itself in time."""
         reach = self._reach.of(side, row.time)
         if reach is None and (side == RIGHT or not self._outer):
-            return
+            return False
         others = waiting.right if side == LEFT else waiting.left
         first, last = reach if reach is not None else (0, -1)
         start = bisect_left(others, first, key=_time)
@@ -127,6 +138,7 @@ class Joining:
             waiting.matched.insert(at, stop > start)
         else:
             insort(waiting.right, row, key=_time)
+        return True
 
     def _done(self, side: int, rows: list[HeldRow[Any]], watermark: int) -> int:
         """How many of a side's records can have no more matches: the later a record, the later its last."""
