@@ -25,7 +25,7 @@ from tests.process.oracle import LETTERS, Account, Seen, account, missing_number
 from tests.process.programs import Program, status_of
 from tests.process.proxy import FaultProxy
 
-PATIENCE_S = 300.0
+PATIENCE_S = 600.0
 _POLL_S = 0.05
 UPLINK = {
     "window": 16,
