@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import compress
 from typing import Any
 
 from geartrain.batch import Batch
@@ -29,7 +28,7 @@ class Filter(Plain):
 
         def run(batch: Batch) -> Batch:
             try:
-                kept = list(compress(range(len(batch)), map(predicate, batch.values)))
+                kept = [row for row, value in enumerate(batch.values) if predicate(value)]
             except Exception:  # found again, record by record: the function is pure
                 kept = _one_by_one(predicate, batch, services)
             return batch if len(kept) == len(batch) else batch.take(kept)

@@ -32,7 +32,7 @@ class Map(Plain):
 
         def run(batch: Batch) -> Batch:
             try:
-                values = list(map(function, batch.values))
+                values = [function(value) for value in batch.values]
             except Exception:  # found again, record by record: the function is pure
                 batch, values = _one_by_one(function, batch, services)
             return check(Batch(values, batch.times, batch.names, batch.numbers, batch.paths))

@@ -140,7 +140,7 @@ class StepState:
         self.at_hand: Callable[[bytes], Any | None] = self._values.get
         """The state of a key if it is in use, and only then."""
         self.keep: Callable[[bytes], None] = self._unsaved.add
-        """Note that the lasting state of a key, which is at hand, was changed in place, and is due when it was."""
+        """Note that a lasting state at hand was changed in place, and is due when it was."""
 
     def get(self, key: bytes) -> Any:
         """The state of a key, a fresh one where it has none."""

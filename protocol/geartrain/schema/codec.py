@@ -7,6 +7,7 @@ back unchanged, bit for bit.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from itertools import repeat
@@ -43,6 +44,7 @@ class RowCodec:
         self._logicals = logicals(kind)
         self._has_logicals = any(self._logicals)
         self._getters: list[Callable[[Any], Any]] = [attrgetter(n) for n in names]
+        self._kinds = [_PYTHON[f.type] for f in self.schema.fields]
         self._allowed = [self._types(f) for f in self.schema.fields]
 
     @staticmethod
@@ -101,7 +103,9 @@ class RowCodec:
             return False
         for position, field in enumerate(self.schema.fields):
             column: Sequence[Any] = values if self._scalar else list(map(self._getters[position], values))
-            if not self._allowed[position].issuperset(map(type, column)) or not _plain(field, column):
+            kinds = list(map(type, column))
+            is_plain = kinds.count(self._kinds[position]) == len(kinds)
+            if not (is_plain or self._allowed[position].issuperset(kinds)) or not _plain(field, column):
                 return False
         return True
 
@@ -119,13 +123,21 @@ def _plain(field: Field, column: Sequence[Any]) -> bool:
     """Whether a column of the right Python types also has only storable values in their normal form."""
     if field.type is FieldType.INT64:
         numbers = [v for v in column if v is not None] if field.optional else column
-        return not numbers or (min(numbers) >= _INT64_MIN and max(numbers) <= _INT64_MAX)
+        return _in_64_bits(numbers)
     if field.type is FieldType.STR:
         texts = [v for v in column if v is not None] if field.optional else column
         return all(map(str.isascii, texts)) or all(map(_encodable, texts))
     if field.type is FieldType.DATETIME:
         moments = [v for v in column if v is not None] if field.optional else column
         return not any(map(is_not, map(_ZONE, moments), repeat(UTC)))
+    return True
+
+
+def _in_64_bits(numbers: Sequence[int]) -> bool:
+    try:
+        array("q", numbers)  # one look at each, where `min` and `max` take two
+    except OverflowError:
+        return False
     return True
 
 
