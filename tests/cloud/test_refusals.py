@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from geartrain.ports import SplitProgress
 from geartrain.schema import Field, FieldType, Schema
 from geartrain.wire.codec import decode_header, encode_envelope, encode_gap, encode_header
 from geartrain.wire.digest import FIRST_DIGEST, next_digest
@@ -90,6 +91,31 @@ def test_a_device_that_uses_up_its_seqs_stands_alone(tmp_path: Path) -> None:
     reader = play(tmp_path, scenario, devices=("device-1", "device-2"))
     assert reader.counters()["answers_unsent"] == 1
     assert prices(reader) == [99.0]
+
+
+def test_what_a_device_says_that_it_dropped_stays_a_number_of_the_ledger(tmp_path: Path) -> None:
+    async def scenario(world: Running, device: TestDevice) -> None:
+        for _ in range(3):
+            header = replace(device.header(), dropped={"quotes": 2**63 - 1})
+            world.net.deliver(device.topic, device.batch(header, b""))
+        await world.net.acked(device)
+
+    counters = play(tmp_path, scenario).counters()
+    assert counters["records_dropped"] == counters["dropped:stocks/quotes"] == 2**63 - 1
+
+
+def test_a_device_cannot_fill_the_memory_with_names_of_splits(tmp_path: Path) -> None:
+    async def scenario(world: Running, device: TestDevice) -> None:
+        for batch in range(3):
+            names = {("quotes", f"{batch}/{n}"): SplitProgress(n, n) for n in range(600)}
+            world.net.deliver(device.topic, device.batch(replace(device.header(), positions=names), b""))
+        await world.net.acked(device)
+        world.net.deliver(device.topic, device.hello())
+        await world.net.until(lambda: bool(world.net.welcomes(device)))
+        assert len(world.net.welcomes(device)[0].positions) == 1_024
+
+    # The 776 of the three batches above, and all that the last quote moved.
+    assert play(tmp_path, scenario).counters()["positions_unkept"] == 777
 
 
 def test_malformed_payload_is_quarantined_and_the_next_batch_asked_for(tmp_path: Path) -> None:

@@ -8,15 +8,17 @@ the first schema of a channel stands, so that all rows of a channel have one lay
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 
 from geartrain.errors import WireError
 from geartrain.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.graph import LATE
-from geartrain.ports import AckCursor, EntryKind, StoredSchema
+from geartrain.ports import AckCursor, EntryKind, SplitProgress, StoredSchema
 from geartrain.schema import ColumnBatch, Schema
 from geartrain.wire.body import decode_rows
 from geartrain.wire.codec import decode_gap, decode_schemas
 from geartrain.wire.envelope import BatchKind, Header
+from geartrain.wire.limits import LIMITS
 from geartrain_cloud.ingest.config import SYSTEM_CHANNELS
 from geartrain_cloud.ingest.counters import DROPPED_PREFIX, ROWS_PREFIX, Counter, Counters
 from geartrain_cloud.ingest.domains import Domains
@@ -25,6 +27,8 @@ from geartrain_cloud.ingest.lineage import Arrival
 from geartrain_cloud.ingest.quarantine import Quarantine
 from geartrain_cloud.ingest.streams import DeviceStream
 from geartrain_cloud.log.part import SegmentPart
+
+Positions = Mapping[tuple[str, str], SplitProgress]
 
 
 class Content:
@@ -95,11 +99,20 @@ class Content:
             cursor.ordinal,
             header.seq,
             arrival.digest_after,
-            {**cursor.positions, **header.positions},
+            self._merged(cursor.positions, header.positions),
             watermarks,
         )
         self._group.move(stream.cursor, len(arrival.payload))
         self._counters.add(Counter.GAPS if header.kind is BatchKind.GAP else Counter.BATCHES_APPENDED)
+
+    def _merged(self, before: Positions, moved: Positions) -> Positions:
+        """The positions of a device: of as many splits as one header may name, the first that it named."""
+        merged = {**before, **moved}
+        if len(merged) <= LIMITS.names_max:
+            return merged
+        kept = dict(islice(merged.items(), LIMITS.names_max))
+        self._counters.add(Counter.POSITIONS_UNKEPT, len(merged) - len(kept))
+        return kept
 
     def _gap(self, arrival: Arrival, first_seq: int) -> dict[str, int]:
         """The rows that a gap declares as dropped, by channel; only of batches that never came."""

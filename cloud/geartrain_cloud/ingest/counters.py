@@ -83,6 +83,9 @@ class Counter(StrEnum):
     """Batches that gaps stood for and that had not been appended."""
     RECORDS_DROPPED = "records_dropped"
     """Records that devices dropped, with a seq or before they had one, and that are not in the log."""
+    POSITIONS_UNKEPT = "positions_unkept"
+    """Positions in a header beyond as many splits as a header may name: not kept, so that no device can fill
+    the memory with names."""
     WATERMARKS_BACK = "watermarks_back"
     """Watermarks in a header that lay below the device's former ones: ignored."""
     QUARANTINED_BATCHES = "quarantined_batches"
@@ -122,6 +125,9 @@ class Counter(StrEnum):
     """Times that ingest subscribed again because nothing had come for long."""
 
 
+TOTAL_MAX = 2**63 - 1
+"""Where a total stands still: what a device says that it dropped is its word, and the ledger has 64 bits."""
+
 ROWS_PREFIX = "rows:"
 """Totals of rows by channel are kept under this prefix, as `rows:<flow>/<channel>`."""
 
@@ -140,7 +146,7 @@ class Counters:
         """Raise the total of `name`, a `Counter` or a name with `ROWS_PREFIX`."""
         if amount:
             key = str(name)
-            self._totals[key] = self._totals.get(key, 0) + amount
+            self._totals[key] = min(self._totals.get(key, 0) + amount, TOTAL_MAX)
             self._changed.add(key)
 
     def __getitem__(self, name: str) -> int:
