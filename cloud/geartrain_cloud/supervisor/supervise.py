@@ -22,7 +22,7 @@ from geartrain_cloud.supervisor.child import Child, ChildSpec, ChildState, how_i
 CONFIGURATION_ERROR = 2
 """The exit code by which a process says that starting it again cannot help."""
 ALARM = 3
-"""The exit code by which an agent says that it must not be started again: its spool was refused."""
+"""The exit code of what must not be started again: an agent's spool, a driver's checkpoint was refused."""
 KILL_S = 30.0
 """How long the system may take to end a process that was killed."""
 
