@@ -2,8 +2,9 @@
 touched it, with the event time at which it wants to be woken.
 
 Stands under the stateful operators. Guarantees: a batch's changes are kept as a whole or rolled back as a
-whole, but those of lasting states, which are never rolled back and encoded by `changes` alone; `changes` holds exactly what was touched since it was last called, so that a commit or a micro-batch
-writes what it touched and no more; `due` names every cell whose time has come, in order of (time, key).
+whole (those of lasting states are never rolled back, and encoded by `changes` alone); `changes` holds exactly
+what was touched since it was last called, so that a commit or a micro-batch writes what it touched and no
+more; `due` names every cell whose time has come, in order of (time, key).
 
 A saved cell is eight bytes, its due time as a big-endian signed number with the sign bit flipped (so that
 bytes sort as numbers, all ones for never), followed by the msgpack of its value.
