@@ -23,7 +23,7 @@ from geartrain_cloud.spark.streams import LogInput, RunningQuery
 from tests.spark.flows import Reading, sums_flow
 from tests.spark.log_writer import LogWriter
 
-WAIT_S = 90
+WAIT_S = 300
 DEVICES = 3
 
 
@@ -96,6 +96,11 @@ class Cloud:
                 return
             time.sleep(0.1)
         raise AssertionError(f"the queries did not come to the log's end, {newest}, within {WAIT_S} s")
+
+    def progress(self, query: str) -> int:
+        """Micro-batches of a query that Spark has committed."""
+        commits = self.checkpoints() / query / "spark" / "commits"
+        return sum(one.name.isdecimal() for one in commits.iterdir()) if commits.is_dir() else 0
 
     def table(self, name: str) -> list[dict[str, Any]]:
         return rows(self.tables_file, name, canonical=True)

@@ -21,7 +21,7 @@ from geartrain_cloud.spark.errors import QueryError
 from geartrain_cloud.spark.lock import StateLock
 from geartrain_cloud.spark.shards import shard_labels, shard_of
 from geartrain_cloud.spark.status import StatusFile
-from geartrain_cloud.spark.streams import root_cause
+from geartrain_cloud.spark.streams import has_lost_process, root_cause
 from tests.spark.flows import sums_flow
 
 
@@ -220,3 +220,13 @@ def test_the_sentence_is_found_in_a_trace() -> None:
     assert root_cause(TRACE.replace("geartrain.errors.Ledger", "Value")).startswith("ValueError: segment x")
     assert root_cause("\n\nJob aborted\n  at x") == "Job aborted"
     assert root_cause("") == "Spark gave no reason"
+    java = "a.Failed: a\n\tat x\nCaused by: b.Failed: b\n\tat y\nCaused by: java.io.EOFException: end"
+    assert root_cause(java) == "java.io.EOFException: end"
+
+
+def test_a_process_that_died_is_told_from_one_that_refused() -> None:
+    died = "java.io.EOFException\n\tat org.apache.spark.sql.x.PythonStreamingSourceRunner.latestOffset"
+    assert has_lost_process(died)
+    assert has_lost_process("org.apache.spark.SparkException: Python worker failed to connect back.")
+    assert not has_lost_process(f"{TRACE}\n{died}")
+    assert not has_lost_process("Job aborted")

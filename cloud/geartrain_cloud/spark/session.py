@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 from geartrain_cloud.files import write_private
 from geartrain_cloud.spark.java import ensure_java
 from geartrain_cloud.spark.source import LogSource
+from geartrain_cloud.spark.worker_python import worker_python
 
 LOG_FILE = "spark.log"
 TASK_FAILURES_MAX = 4
@@ -43,11 +44,11 @@ logger.state.level = error
 """
 
 _STREAMING = "spark.sql.streaming"
+_ALONE = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+# Of a local master: nobody else has to reach it. A cluster's executors must reach the driver where it is.
 _SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -83,15 +84,17 @@ def open_session(
     `session_settings`; pass_fds: file descriptors that the JVM holds open as well, such as that of a lock.
     Raises `JavaError` where there is no Java, and pyspark's errors where the session cannot start.
     """
-    home = ensure_java()
-    os.environ["PYTHONPATH"] = _python_path()
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    folder = folder.absolute()
+    folder, is_local = folder.absolute(), master.startswith("local")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.environ["PYTHONPATH"] = _python_path()
+    home = ensure_java(worker_python(folder, os.environ["PYTHONPATH"]) if is_local else None)
+    if is_local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     settings_file = folder / "log4j2.properties"
     write_private(settings_file, _LOGGING.format(file=_escaped(folder / LOG_FILE)))
     conf = SparkConf().setMaster(_with_retries(master)).setAppName("geartrain")
-    for key, value in (session_settings(_cores(master)) | dict(settings or {})).items():
+    ours = _ALONE if is_local else {"spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"]}
+    for key, value in (session_settings(_cores(master)) | ours | dict(settings or {})).items():
         conf.set(key, value)
     conf.set("spark.sql.warehouse.dir", str(folder / "warehouse"))
     conf.set("spark.driver.extraJavaOptions", _java_options(master, settings_file, home.version))

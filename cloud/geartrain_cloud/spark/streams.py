@@ -38,6 +38,7 @@ RESTARTS_MAX = 5
 _SETTLE_S = 10.0
 # Spark gives a Python worker 10 s to start, which on a machine with much else to do is not always enough.
 _SLOW_WORKER = "Python worker failed to connect back"
+_SOURCE_PROCESS = "PythonStreamingSourceRunner"
 _STATE_LOST = "[CANNOT_LOAD_STATE_STORE"
 _PAUSE_S = 0.05
 
@@ -111,11 +112,12 @@ class RunningQuery:
     def check(self) -> None:
         """Raise `QueryError` if it has failed, or if Spark has dropped rows since it was last asked.
 
-        A query that failed because a Python worker did not start in time is started again, a few times.
+        A query that failed because a Python process of Spark's did not start in time, or because the one that
+        speaks for the log was killed, is started again, a few times.
         """
         if not self._handle.isActive:
             why = self._why()
-            if _SLOW_WORKER in why and self.restarts < RESTARTS_MAX:
+            if has_lost_process(self.trace()) and self.restarts < RESTARTS_MAX:
                 self.restarts += 1
                 self.writer.failure = None
                 self._watched = -1  # a micro-batch that is run again is reported again
@@ -166,10 +168,11 @@ class RunningQuery:
         return root_cause(trace) if trace else "it was stopped from outside"
 
     def trace(self) -> str:
-        """The whole of what Spark says of the failure."""
-        failure = self.writer.failure
-        said = f"\n{failure}" if failure is not None and is_spark_error(failure) else ""
-        return f"{self._handle.exception() or ''}{said}"
+        """The whole of what Spark says of the failure, with Java's own words; empty for none."""
+        failure, written = self._handle.exception(), self.writer.failure
+        java = getattr(getattr(failure, "_cause", None), "_stackTrace", "")
+        said = written if written is not None and is_spark_error(written) else ""
+        return "\n".join(str(part) for part in (failure, said, java) if part)
 
     def stop(self) -> None:
         """Stop it; what it was doing is done again after the next start."""
@@ -189,6 +192,14 @@ def _newest(progress: Any) -> int:
 def dropped_rows(progress: Any) -> int:
     """Rows that Spark's stateful operators dropped by their watermark, of one progress report."""
     return sum(int(operator["numRowsDroppedByWatermark"]) for operator in progress["stateOperators"])
+
+
+def has_lost_process(trace: str) -> bool:
+    """Whether a Python process of Spark's was too slow to start, or died without a word of its own.
+
+    Tasks are not meant: Spark runs those again itself.
+    """
+    return _SLOW_WORKER in trace or (_SOURCE_PROCESS in trace and "Traceback (most recent" not in trace)
 
 
 def is_spark_error(error: BaseException) -> bool:

@@ -62,6 +62,14 @@ class Drivers:
             assert self.started[-1].poll() is None, self.said()
             time.sleep(0.02)
 
+    def first_batch_s(self, before: int) -> float:
+        """Seconds until the tables hold a micro-batch after `before`, or the last one started has ended."""
+        began_s = time.monotonic()
+        while self.held()[0] <= before and self.started[-1].poll() is None:
+            assert time.monotonic() - began_s < WAIT_S, self.said()
+            time.sleep(0.02)
+        return time.monotonic() - began_s
+
     def held(self, query: str = KEYED) -> tuple[int, str, int]:
         """The last micro-batch in the tables, its end positions, and the rows of the log up to there."""
         if not self.tables.exists():

@@ -132,9 +132,17 @@ class HeldLog:
         self._write(RIGHT, split[RIGHT][: len(split[RIGHT]) - keep])
         self.writer.advance(self.records[-1][1], ["_dead_letters", "_late"])
 
+    def append_one(self, sensor: str, value: float) -> None:
+        """Add a record of the left source, in an entry by itself."""
+        number = len(self.records)
+        row = (Reading(sensor, value), T0 + number * MILLISECOND, f"device-1/{LEFT}", number)
+        self.records.append(row)
+        self._write(LEFT, [row])
+
     def _write(self, channel: str, found: Sequence[Row]) -> None:
-        if found:
-            self.writer.append(channel, found, rows_per_entry=20, clock=found[-1][1])
+        for first in range(0, len(found), 20):
+            run = found[first : first + 20]
+            self.writer.append(channel, run, clock=run[-1][1])
 
     def end(self) -> None:
         """All sources have ended."""
