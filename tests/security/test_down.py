@@ -17,7 +17,7 @@ import pytest
 
 from geartrain.event_time import END_OF_TIME, from_datetime
 from geartrain.wire.topics import flow_down_topic
-from geartrain_cloud.broker.choice import BrokerChoice
+from geartrain_cloud.broker.choice import choose_broker
 from geartrain_cloud.certs import CLOUD, DEVICE
 from geartrain_cloud.supervisor.child import ChildSpec
 from geartrain_cloud.supervisor.deployment import DRIVER, Deployment, Places, read_status, write_deployment
@@ -69,12 +69,10 @@ async def forge(broker: Secured, payload: bytes) -> None:
 
 def configured(broker: Secured, places: Places) -> dict[str, ChildSpec]:
     """The programs, each with its own certificate but the sender, which shows that of ingest."""
-    choice = BrokerChoice("external", "localhost", broker.port)
-    specs = {spec.name: spec for spec in write_deployment(DEPLOYMENT, choice, places)}
     for device in DEVICES:
         broker.fleet.issue(DEVICE, device)
-        show(places.agent(device) / "agent.toml", broker.table(DEVICE, device))
-    show(places.folder / "ingest.toml", broker.table(CLOUD, "ingest"))
+    choice = choose_broker(broker.address, places.folder, broker.fleet.folder)
+    specs = {spec.name: spec for spec in write_deployment(DEPLOYMENT, choice, places)}
     show(places.folder / "down.toml", broker.table(CLOUD, "ingest"))
     return specs
 

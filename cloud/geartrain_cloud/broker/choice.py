@@ -1,7 +1,8 @@
 """Which broker: mosquitto where the machine has it, else amqtt in its own process, or one that runs already.
 
 Guarantees: what is started here listens on the loopback interface only, on a port that was free, and keeps
-nothing on disk but its configuration (mode 0600).
+nothing on disk but its configuration (mode 0600); one that runs already is reached over mutual TLS where a
+fleet's certificates are given.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from geartrain.adapters.configuration import host_and_port
 from geartrain.errors import ConfigError
 from geartrain.wire.limits import LIMITS
 from geartrain_cloud.broker.ready import LOOPBACK, free_port
-from geartrain_cloud.errors import BrokerError
+from geartrain_cloud.errors import BrokerError, CertificateError
 from geartrain_cloud.files import write_private
 
 BROKERS = ("auto", "amqtt", "mosquitto")
@@ -29,17 +30,43 @@ PACKET_OVERHEAD_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class BrokerChoice:
-    """A broker to use. `command` starts it; empty where it runs already and is not ours to start."""
+    """A broker to use. `command` starts it; empty where it runs already and is not ours to start; certs: the
+    folder of the certificates with which it is reached, as `gear certs` makes it.
+    """
 
     kind: Literal["mosquitto", "amqtt", "external"]
     host: str
     port: int
     command: tuple[str, ...] = ()
+    certs: Path | None = None
 
     @property
     def address(self) -> str:
         """`host:port`, as configuration files have it."""
-        return f"{self.host}:{self.port}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def of_device(self, name: str) -> str | dict[str, Any]:
+        """The key `broker` in the configuration of a device; raises `CertificateError` if it has none."""
+        return self._key("device", name)
+
+    def of_cloud(self, role: str) -> str | dict[str, Any]:
+        """The same of a part of the cloud, `ingest` or `down`."""
+        return self._key("cloud", role)
+
+    def _key(self, kind: str, name: str) -> str | dict[str, Any]:
+        if self.certs is None:
+            return self.address
+        from geartrain_cloud.certs import Fleet  # only who has certificates waits for cryptography
+
+        fleet = Fleet(self.certs.absolute())
+        paths = fleet.paths(kind, name)
+        for path in (fleet.ca, paths.certificate, paths.key):
+            if not path.is_file():
+                raise CertificateError(
+                    f"{path} is not there: run gear certs issue {kind} {name} --certs {self.certs}"
+                )
+        files = {"ca": str(fleet.ca), "certificate": str(paths.certificate), "key": str(paths.key)}
+        return {"address": self.address, "tls": True, **files}
 
 
 def find_mosquitto() -> str | None:
@@ -47,13 +74,18 @@ def find_mosquitto() -> str | None:
     return shutil.which("mosquitto") or shutil.which("mosquitto", path=os.pathsep.join(_SBIN))
 
 
-def choose_broker(wanted: str, folder: Path) -> BrokerChoice:
+def choose_broker(wanted: str, folder: Path, certs: Path | None = None) -> BrokerChoice:
     """The broker for `auto`, `amqtt`, `mosquitto` or `HOST:PORT`; writes its configuration into `folder`.
 
-    Raises `ConfigError` for anything else, and `BrokerError` when mosquitto is asked for and not there.
+    certs: the folder of a fleet's certificates, for `HOST:PORT` only. Raises `ConfigError` for anything else,
+    and `BrokerError` when mosquitto is asked for and not there.
     """
     if wanted not in BROKERS:
-        return BrokerChoice("external", *parse_address(wanted))
+        return BrokerChoice("external", *parse_address(wanted), certs=certs)
+    if certs is not None:
+        raise ConfigError(
+            f"--certs {certs}: certificates are for a fleet's own broker: start it, give --broker HOST:PORT"
+        )
     mosquitto = find_mosquitto() if wanted != "amqtt" else None
     if mosquitto is not None:
         port = free_port()

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import secrets
 import socket
+import ssl
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 
 from geartrain_cloud.errors import BrokerError
 
@@ -23,10 +25,15 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def refusal(host: str, port: int, timeout_s: float = 2.0) -> str | None:
+def refusal(
+    host: str, port: int, timeout_s: float = 2.0, context: ssl.SSLContext | None = None
+) -> str | None:
     """Connect as an MQTT 3.1.1 client and disconnect: None when the broker accepts, else why not."""
     try:
-        with socket.create_connection((host, port), timeout=timeout_s) as connection:
+        with socket.create_connection((host, port), timeout=timeout_s) as plain, ExitStack() as stack:
+            connection = plain
+            if context is not None:
+                connection = stack.enter_context(context.wrap_socket(plain, server_hostname=host))
             connection.sendall(_connect_packet(f"gear-{secrets.token_hex(6)}"))
             answer = _read_exactly(connection, 4)
             connection.sendall(b"\xe0\x00")
@@ -45,15 +52,20 @@ def is_ready(host: str, port: int) -> bool:
 
 
 def wait_until_ready(
-    host: str, port: int, *, timeout_s: float, gone: Callable[[], str | None] = lambda: None
+    host: str,
+    port: int,
+    *,
+    timeout_s: float,
+    gone: Callable[[], str | None] = lambda: None,
+    context: ssl.SSLContext | None = None,
 ) -> None:
-    """Return once the broker accepts connections.
+    """Return once the broker accepts connections, over TLS where there is a `context`.
 
     gone: says why there is no use in waiting any longer (its process ended), else None. Raises `BrokerError`
     with that, or with the last refusal when `timeout_s` has passed.
     """
     deadline = time.monotonic() + timeout_s
-    while (reason := refusal(host, port)) is not None:
+    while (reason := refusal(host, port, context=context)) is not None:
         if (ended := gone()) is not None:
             raise BrokerError(ended)
         if time.monotonic() >= deadline:

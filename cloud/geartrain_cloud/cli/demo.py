@@ -60,6 +60,7 @@ class DemoOptions:
     speed: str = "max"
     state: Path | None = None
     broker: str = "auto"
+    certs: Path | None = None
     master: str = "local[2]"
 
 
@@ -174,7 +175,7 @@ def _run(
     for name, arguments in demo.beside(places.folder, manifest.settings).items():
         beside.append(ChildSpec(name, (sys.executable, *arguments), places.logs / f"{name}.log"))
     with ProgressView(notice) as view:
-        accounts = run_to_the_end(deployment, places, options.broker, stop, view.show, beside)
+        accounts = run_to_the_end(deployment, places, options.broker, stop, view.show, beside, options.certs)
         seconds = view.seconds
     total = sum(one.before for one in accounts if one.place.startswith("channel "))
     notice.print(

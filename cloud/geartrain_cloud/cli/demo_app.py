@@ -78,6 +78,10 @@ StateOption = Annotated[
     typer.Option(metavar="DIR", help="The folder of this run; an existing one resumes. Default a new one."),
 ]
 BrokerOption = Annotated[str, typer.Option(metavar="auto|amqtt|mosquitto|HOST:PORT", help="The MQTT broker.")]
+CertsOption = Annotated[
+    Path | None,
+    typer.Option("--certs", metavar="DIR", help="The certificates of the fleet whose broker HOST:PORT is."),
+]
 MasterOption = Annotated[str, typer.Option(metavar="URL", help="Spark's master.")]
 
 PassesOption = Annotated[
@@ -139,6 +143,7 @@ def stocks(
     speed: SpeedOption = "max",
     state: StateOption = None,
     broker: BrokerOption = "auto",
+    certs: CertsOption = None,
     master: MasterOption = "local[2]",
 ) -> None:
     """Worst drawdown of stocks, on real prices, from agents through MQTT and Spark to a page.
@@ -166,6 +171,7 @@ def stocks(
             speed=speed,
             state=state,
             broker=broker,
+            certs=certs,
             master=master,
         ),
     )
@@ -190,6 +196,7 @@ def traffic(
     speed: SpeedOption = "max",
     state: StateOption = None,
     broker: BrokerOption = "auto",
+    certs: CertsOption = None,
     master: MasterOption = "local[2]",
 ) -> None:
     """Cameras and loops of a city: who drives too fast, plates used twice, traces, and how each street is.
@@ -229,6 +236,7 @@ def traffic(
             speed=speed,
             state=state,
             broker=broker,
+            certs=certs,
             master=master,
         ),
     )

@@ -112,21 +112,22 @@ def broker_spec(broker: BrokerChoice, places: Places) -> ChildSpec:
 def write_deployment(deployment: Deployment, broker: BrokerChoice, places: Places) -> list[ChildSpec]:
     """Write the configuration of ingest, driver and agents; how to start each, in that order.
 
-    Raises what `Deployment.plan` raises, and `ConfigError` when the agent's package is not installed.
+    Raises what `Deployment.plan` raises, `ConfigError` when the agent's package is not installed, and
+    `CertificateError` when one of those who need a certificate has none.
     """
     if find_spec("geartrain_edge") is None:
         raise ConfigError("the agent is not installed: run pip install geartrain-edge")
-    plan, address = deployment.plan(), broker.address
+    plan = deployment.plan()
     specs = [
-        _ingest(plan, list(deployment.devices), address, places),
+        _ingest(plan, list(deployment.devices), broker, places),
         _driver(deployment, places),
     ]
     if plan.down:
-        specs.append(_sender(plan, address, places))
-    return specs + [_agent(deployment, device, address, places) for device in deployment.devices]
+        specs.append(_sender(plan, broker, places))
+    return specs + [_agent(deployment, device, broker, places) for device in deployment.devices]
 
 
-def _ingest(plan: Plan, devices: list[str], address: str, places: Places) -> ChildSpec:
+def _ingest(plan: Plan, devices: list[str], broker: BrokerChoice, places: Places) -> ChildSpec:
     config = places.folder / "ingest.toml"
     channels = {channel.id: "all" for channel in plan.channels}
     # Nobody is excluded from a flow whose sources all end: its results are those of all devices.
@@ -135,7 +136,9 @@ def _ingest(plan: Plan, devices: list[str], address: str, places: Places) -> Chi
     )
     flow = {"devices": devices, "bounded": bounded, "channels": channels, "partitioned_by": _domains(plan)}
     flows = {plan.graph.name: flow}
-    write_private(config, to_toml({"log": places.log.name, "broker": address, "flows": flows}))
+    write_private(
+        config, to_toml({"log": places.log.name, "broker": broker.of_cloud(INGEST), "flows": flows})
+    )
     command = (sys.executable, "-m", "geartrain_cloud.ingest.main", "--config", str(config))
     return ChildSpec(INGEST, command, places.logs / "ingest.log")
 
@@ -171,17 +174,16 @@ def _driver(deployment: Deployment, places: Places) -> ChildSpec:
     )
 
 
-def _sender(plan: Plan, address: str, places: Places) -> ChildSpec:
+def _sender(plan: Plan, broker: BrokerChoice, places: Places) -> ChildSpec:
     config = places.folder / "down.toml"
     outbox = places.tables.with_name("outbox.sqlite").name
-    write_private(
-        config, to_toml({"flow": plan.graph.name, "outbox": outbox, "state": "down", "broker": address})
-    )
+    content = {"flow": plan.graph.name, "outbox": outbox, "state": "down", "broker": broker.of_cloud(DOWN)}
+    write_private(config, to_toml(content))
     command = (sys.executable, "-m", "geartrain_cloud.down.main", "--config", str(config))
     return ChildSpec(DOWN, command, places.logs / "down.log")
 
 
-def _agent(deployment: Deployment, device: str, address: str, places: Places) -> ChildSpec:
+def _agent(deployment: Deployment, device: str, broker: BrokerChoice, places: Places) -> ChildSpec:
     folder = places.agent(device)
     config = folder / "agent.toml"
     content = {
@@ -189,7 +191,7 @@ def _agent(deployment: Deployment, device: str, address: str, places: Places) ->
         "flow": deployment.flow,
         "cut": deployment.cut,
         "state": str(folder),
-        "broker": address,
+        "broker": broker.of_device(device),
         **deployment.agent,
         "steps": deployment.steps,
         "sources": deployment.devices[device],

@@ -7,11 +7,13 @@ all of it to the tables; however it ends, no process is left behind.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
+from geartrain.adapters.tls import parse_broker
 from geartrain_cloud.broker import BrokerChoice, choose_broker, wait_until_ready
 from geartrain_cloud.errors import StoppedError, SupervisorError
 from geartrain_cloud.supervisor.child import ChildSpec
-from geartrain_cloud.supervisor.deployment import Deployment, Places, broker_spec, write_deployment
+from geartrain_cloud.supervisor.deployment import INGEST, Deployment, Places, broker_spec, write_deployment
 from geartrain_cloud.supervisor.progress import Accounts, Hops, read_accounts, read_hops
 from geartrain_cloud.supervisor.supervise import StopSignal, Supervisor
 
@@ -30,13 +32,15 @@ def run_to_the_end(
     stop: StopSignal,
     show: Show,
     beside: Sequence[ChildSpec] = (),
+    certs: Path | None = None,
 ) -> list[Accounts]:
-    """Run until everything is in the tables; the accounts of the run. beside: what else runs so long.
+    """Run until everything is in the tables; the accounts of the run. beside: what else runs so long; certs:
+    the certificates of a fleet whose broker runs at `broker`.
 
     Raises `StoppedError` when a signal came, `ConfigError` when a process refuses what it is told,
     `BrokerError` and `SupervisorError`; and `SupervisorError` when the accounts do not come out even.
     """
-    choice = choose_broker(broker, places.folder / "broker")
+    choice = choose_broker(broker, places.folder / "broker", certs)
     with Supervisor(places.folder) as supervisor:
         specs = write_deployment(deployment, choice, places)
         _start_broker(supervisor, choice, places, stop)
@@ -63,7 +67,8 @@ def _start_broker(supervisor: Supervisor, choice: BrokerChoice, places: Places, 
         _check_stopped(stop)
         return None
 
-    wait_until_ready(choice.host, choice.port, timeout_s=BROKER_READY_S, gone=look)
+    context = parse_broker(choice.of_cloud(INGEST), places.folder).tls_context
+    wait_until_ready(choice.host, choice.port, timeout_s=BROKER_READY_S, gone=look, context=context)
 
 
 def _watch(
