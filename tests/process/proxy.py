@@ -51,6 +51,8 @@ class Rule:
     topic: str = "*"
     times: int = 1 << 60
     delay_s: float = 0.2
+    only: Callable[[Packet], bool] | None = None
+    """What else must be so of a packet."""
 
     def fits(self, direction: Direction, packet: Packet) -> bool:
         """Whether it is about such a packet."""
@@ -58,6 +60,7 @@ class Rule:
             (not self.kinds or packet.kind in self.kinds)
             and self.direction in (None, direction)
             and fnmatchcase(packet.topic, self.topic)
+            and (self.only is None or self.only(packet))
         )
 
 

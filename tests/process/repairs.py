@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from geartrain.wire.codec import decode_control, decode_envelope, decode_header
@@ -39,32 +39,52 @@ COMMIT_DEFAULTS = {"records_max": _AGENT.records_max, "interval_ms": _AGENT.inte
 class Eye:
     """Sees batches and acks of one flow go by, and when: the seq of what was dropped, and its arrival."""
 
-    def __init__(self, up: FaultProxy, down: FaultProxy) -> None:
-        """`up`, `down`: the proxies at which a batch, and an ack, has all but arrived."""
-        self.dropped: asyncio.Future[float] = asyncio.get_running_loop().create_future()
-        self.arrived: asyncio.Future[float] = asyncio.get_running_loop().create_future()
-        self._kind, self._seq = "", 0
-        self._ends = {"up": (up, Direction.DOWN), "ack": (down, Direction.DOWN)}
-        for proxy in {up, down}:
-            proxy.watch = lambda *seen, proxy=proxy: self._see(proxy, *seen)
+    def __init__(self, near: FaultProxy, far: FaultProxy) -> None:
+        """`near`: on the agent's side, where the packet is dropped; `far`: on ingest's."""
+        self._near, self._newest = near, {"up": 0, "ack": 0}
+        self._place = ("", 0)
+        self._dropped: asyncio.Future[float] | None = None
+        self._arrived: asyncio.Future[float] | None = None
+        near.watch = self._see_near
+        far.watch = self._see_far
 
-    def _see(self, proxy: FaultProxy, direction: Direction, packet: Packet, action: Action) -> None:
+    def arm(self) -> None:
+        """Wait for the next drop."""
+        loop = asyncio.get_running_loop()
+        self._dropped, self._arrived = loop.create_future(), loop.create_future()
+
+    def is_fresh(self, packet: Packet) -> bool:
+        """Whether it is a batch or an ack that never passed before: the loss of another would not matter."""
+        found = place_of(packet)
+        return found is not None and found[1] > self._newest[found[0]]
+
+    def _see_near(self, direction: Direction, packet: Packet, action: Action) -> None:
         if packet.kind is not Kind.PUBLISH or not (found := place_of(packet)):
             return
         kind, seq = found
+        self._newest[kind] = max(self._newest[kind], seq)
         now_s = asyncio.get_running_loop().time()
-        if action is Action.DROP:
-            self._kind, self._seq = kind, seq
-            self.dropped.set_result(now_s)
-        elif self.dropped.done() and not self.arrived.done() and kind == self._kind:
-            is_it = seq == self._seq if kind == "up" else seq >= self._seq
-            if is_it and self._ends[kind] == (proxy, direction):
-                self.arrived.set_result(now_s + proxy.latency_s)
+        if action is Action.DROP and self._dropped is not None:
+            self._place = found
+            self._dropped.set_result(now_s)
+        elif kind == "ack" == self._place[0] and seq >= self._place[1]:
+            self._come(now_s + self._near.latency_s)
+
+    def _see_far(self, direction: Direction, packet: Packet, action: Action) -> None:
+        if direction is Direction.DOWN and packet.kind is Kind.PUBLISH and place_of(packet) == self._place:
+            self._come(asyncio.get_running_loop().time())
+
+    def _come(self, at_s: float) -> None:
+        is_awaited = self._dropped is not None and self._dropped.done()
+        if is_awaited and self._arrived is not None and not self._arrived.done():
+            self._arrived.set_result(at_s)
 
     async def seconds(self) -> float:
         """From the drop to the arrival."""
+        assert self._dropped is not None
+        assert self._arrived is not None
         async with asyncio.timeout(PATIENCE_S):
-            return await self.arrived - await self.dropped
+            return await self._arrived - await self._dropped
 
 
 def place_of(packet: Packet) -> tuple[str, int] | None:
@@ -125,16 +145,16 @@ async def _warmed_up(world: World, **source: Any) -> None:
     await world.until_logged(_WARM_UP)
 
 
-async def _repair(world: World, rule: Rule, number: int, upto: int | None) -> float:
+async def _repair(world: World, eye: Eye, rule: Rule, number: int, upto: int | None) -> float:
     """One run: `upto` opens the gate for what is lost, None where a stream goes on anyway."""
     if number % _DROPS_A_CONNECTION == 0 and number:
         world.near.cut()
         await world.until("it is connected again", lambda: _is_idle(world) or upto is None)
         await asyncio.sleep(2)
     await asyncio.sleep(world.random.uniform(0.2, 0.4))
-    eye = Eye(world.far, world.near)
-    world.near.rules = [rule]
-    world.near.forget(rule)
+    eye.arm()
+    world.near.rules = [replace(rule, only=eye.is_fresh)]
+    world.near.forget(world.near.rules[0])
     if upto is not None:
         world.open_gate(upto)
     took_s = await eye.seconds()
@@ -149,21 +169,22 @@ ACK_LOST = Rule(Action.DROP, 1, frozenset({Kind.PUBLISH}), Direction.DOWN, "gear
 async def _in_a_stream(world: World, runs: Runs, rule: Rule) -> Account:
     await _warmed_up(world, per_second=PER_SECOND)
     world.open_gate(1 << 60)
+    eye = Eye(world.near, world.far)
     await asyncio.sleep(1)
     for number in range(runs.wanted):
-        runs.seconds.append(await _repair(world, rule, number, None))
+        runs.seconds.append(await _repair(world, eye, rule, number, None))
     return await settled(world)
 
 
 async def _alone(world: World, runs: Runs, rule: Rule) -> Account:
     await _warmed_up(world)
-    upto = _WARM_UP
+    upto, eye = _WARM_UP, Eye(world.near, world.far)
     for number in range(runs.wanted):
         for _ in range(_BETWEEN if number or runs.small else _BEFORE):
             upto += 1
             await _one_more(world, upto)
         upto += 1
-        runs.seconds.append(await _repair(world, rule, number, upto))
+        runs.seconds.append(await _repair(world, eye, rule, number, upto))
     return await settled(world)
 
 
