@@ -90,8 +90,21 @@ def test_a_made_up_city_is_the_same_each_time(tmp_path: Path) -> None:
         assert path.stat().st_mode & 0o777 == 0o600
     places = (tmp_path / "a" / "checkpoints.csv").read_text().splitlines()
     assert len(places) == 1 + 16
-    assert places[-1] == "cam_D3C3_0,15000,15000"
-    assert len({City(40, 1, 0).edge(at) for at in City(40, 1, 0).crossings()}) == 1_600
+    assert places[-1] == "cam_D3_0,15000,15000"
+
+
+def test_a_made_up_city_has_streets_along_and_across_each_way() -> None:
+    assert len(set(City(40, 1, 0).streets())) == 4 * 40 * 39
+    city = City(4, 300, 0.1)
+    streets = set(city.streets())
+    assert {"A0B0", "B0A0", "A0A1", "A1A0", "D3C3", "D3D2"} <= streets
+    assert len(streets) == 48
+    edges = set()
+    for _, detector, edge, _, _, _ in city.passes():
+        at = detector.removeprefix("cam_").removesuffix("_0")
+        assert at in (edge[:2], edge[2:])  # each camera stands at an end of the street
+        edges.add(edge)
+    assert edges == streets
 
 
 @pytest.mark.parametrize(("size", "vehicles", "share"), [(2, 40, 0.5), (6, 150, 0.1), (3, 30, 0.0)])

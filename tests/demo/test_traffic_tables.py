@@ -19,7 +19,7 @@ from geartrain_examples.traffic.demo import DEMO
 from tests.demo.traffic_reference import TABLES
 from tests.demo.traffic_world import SAMPLE_INPUTS, cut_tables, dealt_world, expected_of, prepared, whole
 
-CITY = City(3, 18, 0.3)
+CITY = City(2, 18, 0.3)
 
 
 def differing(found: Mapping[str, bytes], wanted: Mapping[str, bytes]) -> list[str]:

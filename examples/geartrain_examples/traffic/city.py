@@ -4,9 +4,10 @@ Before the record's path. Guarantees: the same arguments give the same bytes; an
 faster than 120 km/h between two cameras, and every plate that is used twice is seen at two cameras 5 km apart
 within a minute.
 
-A camera stands at each crossing and belongs to the street that leads east from there (in the last column:
-west), whose loop it shares. Vehicles drive along the grid at a steady speed of their own; a few streets are
-jammed for some minutes.
+A camera stands at each crossing and sees who takes which of the streets that lead from there, at the end of
+a way who came by which; each street has a loop. Between two crossings that are neighbours, to the side or
+above one another, there are two streets, one each way. Vehicles drive along the grid at a steady speed of
+their own; a few streets are jammed for some minutes.
 """
 
 from __future__ import annotations
@@ -51,11 +52,16 @@ class City:
             start, departs = self._somewhere(rng), rng.randrange(DEPARTURES_S * 100)
             yield from self._trip(rng, _plate(number), start, departs)
             if number < twice:
-                beside = (start[0] + (1 if start[0] + 1 < self.size else -1), start[1])
-                yield from self._trip(rng, _plate(number), beside, departs + rng.randrange(100, 6_000))
+                departs += rng.randrange(100, 6_000)
+                yield from self._trip(rng, _plate(number), self._beside(start), departs)
 
     def _somewhere(self, rng: Random) -> Crossing:
         return rng.randrange(self.size), rng.randrange(self.size)
+
+    def _beside(self, crossing: Crossing) -> Crossing:
+        """A neighbour of it."""
+        x, y = crossing
+        return x + (1 if x + 1 < self.size else -1), y
 
     def _trip(
         self, rng: Random, plate: str, start: Crossing, departs: int
@@ -63,20 +69,25 @@ class City:
         goal = self._somewhere(rng)
         low, high = _FAST_KMH if rng.random() < _FAST_SHARE else _KMH
         speed_mps, time = rng.uniform(low, high) / 3.6, float(departs)
-        for crossing in _way(rng, start, goal):
-            edge, lane = self.edge(crossing), rng.randrange(2)
-            seen_mps = round(speed_mps * rng.uniform(0.9, 1.1), 2)
-            yield round(time), f"cam_{edge}_0", edge, lane, plate, seen_mps
+        way = list(_way(rng, start, goal))
+        after = [*way[1:], way[-2] if len(way) > 1 else self._beside(start)]
+        for number, (crossing, to) in enumerate(zip(way, after, strict=True), 1):
+            # At the end of its way a vehicle is still on the street by which it has come.
+            edge = _street(to, crossing) if 1 < number == len(way) else _street(crossing, to)
+            lane, seen_mps = rng.randrange(2), round(speed_mps * rng.uniform(0.9, 1.1), 2)
+            yield round(time), f"cam_{_name(crossing)}_0", edge, lane, plate, seen_mps
             time += 100 * BLOCK_M / (speed_mps * rng.uniform(0.95, 1.0))
 
     def crossings(self) -> Iterator[Crossing]:
         """All of them, column by column."""
         return ((x, y) for x in range(self.size) for y in range(self.size))
 
-    def edge(self, crossing: Crossing) -> str:
-        """The street of the camera at a crossing: `A0B0` from the crossing A0 to B0."""
-        x, y = crossing
-        return f"{_letters(x)}{y}{_letters(x + 1 if x + 1 < self.size else x - 1)}{y}"
+    def streets(self) -> Iterator[str]:
+        """All of them: `A0B0` leads from the crossing A0 to B0, `A1A0` from A1 to A0."""
+        for x, y in self.crossings():
+            for to in ((x + 1, y), (x - 1, y), (x, y + 1), (x, y - 1)):
+                if 0 <= to[0] < self.size and 0 <= to[1] < self.size:
+                    yield _street((x, y), to)
 
     def readings(
         self, counts: dict[tuple[str, int], list[float]], minutes: int
@@ -85,13 +96,13 @@ class City:
         minute, the speeds of those that passed.
         """
         rng, jams = Random(SEED + 1), dict[str, range]()  # noqa: S311 - the same
-        for crossing in self.crossings():
+        streets = list(self.streets())
+        for edge in streets:
             if rng.random() < _JAM_SHARE:
                 begins = rng.randrange(minutes)
-                jams[self.edge(crossing)] = range(begins, begins + _JAM_MINUTES)
+                jams[edge] = range(begins, begins + _JAM_MINUTES)
         for minute in range(minutes):
-            for crossing in self.crossings():
-                edge = self.edge(crossing)
+            for edge in streets:
                 speeds = counts.get((edge, minute), [])
                 mean_mps = round(sum(speeds) / len(speeds), 2) if speeds else -1.0
                 occupancy = sum(_VEHICLE_M / max(speed, 1.0) for speed in speeds) / 0.6
@@ -123,7 +134,7 @@ def write_city(city: City, folder: Path) -> dict[str, Path]:
         ("begin_s", "detector", "n", "speed_mps", "occupancy_pct"),
         city.readings(counts, last // 6_000 + 1),
     )
-    places = ((f"cam_{city.edge((x, y))}_0", x * BLOCK_M, y * BLOCK_M) for x, y in city.crossings())
+    places = ((f"cam_{_name((x, y))}_0", x * BLOCK_M, y * BLOCK_M) for x, y in city.crossings())
     found["checkpoints"] = _write(folder / "checkpoints.csv", ("detector", "x_m", "y_m"), places)
     return found
 
@@ -147,6 +158,14 @@ def _way(rng: Random, start: Crossing, goal: Crossing) -> Iterator[Crossing]:
         else:
             y += 1 if goal[1] > y else -1
         yield x, y
+
+
+def _name(crossing: Crossing) -> str:
+    return f"{_letters(crossing[0])}{crossing[1]}"
+
+
+def _street(start: Crossing, end: Crossing) -> str:
+    return _name(start) + _name(end)
 
 
 def _plate(number: int) -> str:
