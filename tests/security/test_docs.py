@@ -6,14 +6,30 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from geartrain import MqttSink
+from geartrain.errors import SourceError
+from geartrain_devices.mqtt_topic import MqttTopic
 from geartrain_edge.config import read_config
 
 PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+def check_options(content: dict[str, Any]) -> None:
+    """Options of a source or a sink are known, and it asks for the files that they name."""
+    for options in content.get("sources", {}).values():
+        source: MqttTopic[float] = MqttTopic().with_options(options, "page")
+        with pytest.raises(SourceError, match=r"sources\.x\.ca: certs/sensors-ca\.pem cannot be read"):
+            source.open("d1", "x", float)
+    for options in content.get("steps", {}).values():
+        sink = MqttSink("alerts", topic="alerts").with_options(options, "page")
+        assert (sink.tls, sink.private_key) == (True, "certs/driver.key")
 
 
 @pytest.mark.slow
@@ -37,13 +53,15 @@ def test_the_commands_run_in_order_and_the_agent_reads_its_file(
                 check=False,
             )
             assert (done.returncode, done.stderr) == (0, "")
+        elif "device = " not in text:
+            check_options(tomllib.loads(text))
         else:
             (tmp_path / "agent.toml").write_text(text)
             broker = read_config("agent.toml").broker
             assert (broker.host, broker.port) == ("broker.example", 8883)
             assert broker.tls_context is not None
             assert broker.tls_context.check_hostname
-    assert kinds == ["sh", "toml", "sh", "sh"]
+    assert kinds == ["sh", "toml", "sh", "sh", "toml", "toml"]
     configuration = (tmp_path / "broker" / "mosquitto.conf").read_text()
     assert "crlfile /etc/mosquitto/fleet/crl.pem" in configuration
     assert (tmp_path / "page.token").stat().st_mode & 0o777 == 0o600
