@@ -63,11 +63,12 @@ class Watch:
 async def broker_back(world: World, runs: Runs) -> Account:
     """From its first answer until each of the agents has an ack of a batch again."""
     agents = AGENTS_SMALL if world.small else AGENTS
-    fleet = await _fleet(world, agents, {"per_second": 1.0})
+    fleet = await _fleet(world, agents, {"per_second": 0.5})
     topics = frozenset(ack_topic(device, "numbers") for device in world.devices)
     await Watch(world.near, Direction.DOWN, "ack", topics).times()
     for _ in range(runs.wanted):
-        await asyncio.sleep(world.random.uniform(0.5, 1.5))
+        # So that each run has no more to do than its own.
+        await world.until("most is acked", lambda: status_of(fleet).get("acked", 0) >= agents * 3 // 4)
         world.broker.kill()
         world.broker.forget()
         await asyncio.sleep(world.random.uniform(0.5, 3))
