@@ -32,7 +32,7 @@ _DAEMON = b"pyspark.daemon"
 _FLOW = "tests.process.flows:flow"
 
 
-@recovery("Python worker killed", WORKER_BAR_S)
+@recovery("Python worker killed", WORKER_BAR_S, spark=True)
 async def worker_killed(world: World, runs: Runs) -> Account:
     """All workers that Spark has at a moment, in the middle of a micro-batch or between two."""
     driver = await _flowing(world)
@@ -48,7 +48,7 @@ async def worker_killed(world: World, runs: Runs) -> Account:
     return await _settled(world, driver)
 
 
-@recovery("driver killed and started again", None)
+@recovery("driver killed and started again", None, spark=True)
 async def driver_killed(world: World, runs: Runs) -> Account:
     """With kill -9, and Spark with it: a new one starts Java, a session and its queries from nothing."""
     driver = await _flowing(world)

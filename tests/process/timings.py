@@ -38,23 +38,25 @@ Recover = Callable[[World, Runs], Awaitable[Account]]
 class Recovery:
     """One recovery: `play` has it happen as often as is wanted, and returns the account of all of it.
 
-    bar_s: what p95 of its runs may be, None where it is only printed.
+    bar_s: what p95 of its runs may be, None where it is only printed; spark: whether it needs Spark, whose
+    start alone takes longer than all of the others in their small form.
     """
 
     name: str
     play: Recover
     bar_s: float | None
+    spark: bool = False
 
 
 RECOVERIES: dict[str, Recovery] = {}
 
 
-def recovery(name: str, bar_s: float | None) -> Callable[[Recover], Recover]:
+def recovery(name: str, bar_s: float | None, *, spark: bool = False) -> Callable[[Recover], Recover]:
     """Enter a function as the recovery `name`."""
 
     def enter(play: Recover) -> Recover:
         assert name not in RECOVERIES, name
-        RECOVERIES[name] = Recovery(name, play, bar_s)
+        RECOVERIES[name] = Recovery(name, play, bar_s, spark)
         return play
 
     return enter
