@@ -73,7 +73,7 @@ def check_flows(spark: SparkSession, folder: Path, flows: list[Case], number: in
 
 
 def test_random_flows_on_spark_equal_the_reference(spark: SparkSession, tmp_path: Path) -> None:
-    flows = drawn(FLOWS, examples=60, start=6)
+    flows = drawn(FLOWS, examples=60, start=1)
     queries = compile_queries(many(flows).plan(random.Random(1)))  # as the run itself draws it
     assert any(query.native for query in queries)
     check_flows(spark, tmp_path, flows, 1, restart=True)
