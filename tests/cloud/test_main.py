@@ -209,3 +209,16 @@ def test_mistakes_are_one_sentence_and_an_exit_code(tmp_path: Path) -> None:
     assert (code, len(lines)) == (1, 1)
     assert lines[0].startswith("gear-ingest: the ledger ")
     assert sorted(path.name for path in (tmp_path / "log").iterdir()) == ["ledger.sqlite", "lock"]
+
+
+def test_pyarrow_does_not_import_pandas_in_the_midst_of_the_first_commit() -> None:
+    code = (
+        "import sys, pyarrow as pa\n"
+        "from geartrain_cloud.ingest.main import without_pandas\n"
+        "without_pandas()\n"
+        "table = pa.table({'a': pa.array([1, None], pa.int64()), 'b': pa.array(['x', None])})\n"
+        "assert table.to_pylist() == [{'a': 1, 'b': 'x'}, {'a': None, 'b': None}]\n"
+        "print('pandas' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

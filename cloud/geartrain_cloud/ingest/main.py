@@ -14,7 +14,10 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
 from pathlib import Path
+
+import pyarrow as pa
 
 from geartrain.adapters.mqtt import AiomqttNet
 from geartrain.adapters.plain_log import log_to_stderr
@@ -47,6 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     log_to_stderr()
+    without_pandas()
     os.umask(0o077)
     try:
         asyncio.run(_run(read_config(options.config)))
@@ -57,6 +61,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except GeartrainError as error:
         return _said(error, EXIT_FAILED)
     return EXIT_OK
+
+
+def without_pandas() -> None:
+    """Have pyarrow take pandas as not installed. It would import it at its first array, in the midst of the
+    first commit, which takes as long as all else that a start takes, and ingest has no use for it.
+    """
+    finder = _NoPandas()
+    sys.meta_path.insert(0, finder)
+    try:
+        pa.array([0])  # looks for pandas, and remembers what came of it
+    finally:
+        sys.meta_path.remove(finder)
+
+
+class _NoPandas(MetaPathFinder):
+    def find_spec(self, name: str, path: object, target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
 
 
 def _said(error: GeartrainError, code: int) -> int:
