@@ -3,8 +3,9 @@
 Every generated flow is legal, and every promise that it makes of its data is true. A case prints itself as
 the code that builds the flow and a table of the data.
 
-Not drawn is what has no one answer: a task with `order="arrival"`, whose answer depends on arrival (docs/time.md
-says so, and the plan marks it), and live sources, where the device's clock decides what is late.
+Not drawn is what has no one answer: a task with `order="arrival"`, whose answer depends on arrival
+(docs/time.md says so, and the plan marks it), and live sources, where the device's clock decides
+what is late.
 """
 
 from __future__ import annotations
