@@ -15,7 +15,7 @@ from pathlib import Path
 from geartrain_cloud.spark.compile import KEYED
 
 ROOT = Path(__file__).parents[3]
-WAIT_S = 300.0
+WAIT_S = 900.0
 PRODUCTION = "geartrain_cloud.spark.driver"
 
 
