@@ -151,11 +151,11 @@ async def ingest_back(world: World, runs: Runs) -> Account:
     plain(world, filling=32_000)  # which travels well compressed, and is not in the log
     world.ingest_keys |= {"group_commit_ms": 1_000, "group_bytes_max": 64 << 20}
     await world.launch()
-    for mib in range(8, (LOG_MIB_SMALL if world.small else LOG_MIB) + 1, 8):
-        world.open_gate(mib * 32)
-        await world.until_logged(mib * 32)
-    folder = world.log / "segments"
-    world.notes["log_mib"] = sum(path.stat().st_size for path in folder.rglob("*.arrow")) >> 20
+    wanted, upto = (LOG_MIB_SMALL if world.small else LOG_MIB) << 20, 0
+    while _log_bytes(world) < wanted:
+        upto += 256
+        world.open_gate(upto)
+        await world.until_logged(upto)
     await world.until("all is acked", lambda: world.status("d1").get("acked_seq", 0) == _spooled(world))
     _go_on_small(world)
     topics = frozenset({ack_topic("d1", "plain")})
@@ -167,6 +167,10 @@ async def ingest_back(world: World, runs: Runs) -> Account:
         world.ingest.start()
         runs.seconds.append((await watch.times())[0] - began_s)
     return await settled(world)
+
+
+def _log_bytes(world: World) -> int:
+    return sum(path.stat().st_size for path in (world.log / "segments").rglob("*.arrow"))
 
 
 def _spooled(world: World) -> int:
