@@ -98,16 +98,16 @@ def test_a_killed_worker_does_not_stop_the_query(spark: SparkSession, tmp_path: 
 
 
 def test_a_killed_speaker_is_started_again_with_its_query(spark: SparkSession, tmp_path: Path) -> None:
-    cloud = Cloud(spark, tmp_path, rows_max=30, flow=held_flow())
+    cloud = Cloud(spark, tmp_path, rows_max=45, flow=held_flow())
     log = HeldLog(cloud.writer)
-    log.append(300)
+    log.append(240)
     log.end()
     killed: list[int] = []
 
     def kill(until: threading.Event) -> None:
         wanted = [SPEAKER, STARTER]
         while wanted and not until.is_set():
-            if cloud.progress(KEYED) > 2 * len(killed):
+            if cloud.progress(KEYED) > len(killed):
                 found = [pid for pid in below(os.getpid()) if wanted[0] in command_of(pid)]
                 for pid in found:
                     os.kill(pid, signal.SIGKILL)
