@@ -46,12 +46,46 @@ def _us(count: int) -> timedelta:
     return timedelta(microseconds=count)
 
 
-def _graph(window: Any) -> Graph:
+def _windowed(window: Any) -> Graph:
     flow = Flow("lasting")
     readings = flow.source("readings", TestingSource(items=[]), out=Reading)
     means = readings.key_by("sensor").window(window).aggregate("means", out=Mean, level=mean("level"))
     means.sink("out", Table("means"))
     return flow.graph()
+
+
+def pair(left: Reading, right: Reading) -> float:
+    return left.level - right.level
+
+
+def _joined() -> Graph:
+    flow = Flow("lasting")
+    readings = flow.source("readings", TestingSource(items=[]), out=Reading)
+    left, right = readings.key_by("sensor", name="left"), readings.key_by("sensor", name="right")
+    left.join("pairs", right, pair, between=(_us(1), _us(25))).sink("out", Table("pairs"))
+    return flow.graph()
+
+
+def doubled(reading: Reading) -> Reading:
+    return Reading(reading.sensor, reading.level * 2)
+
+
+class Change(Task[Reading, float]):
+    state = Kept
+
+    def on_next(self, reading: Reading, ctx: Context[float, Kept]) -> None:
+        ctx.emit(reading.level - ctx.state.level)
+        ctx.state.level = reading.level
+
+
+def _ordered() -> Graph:
+    flow = Flow("lasting")
+    readings = flow.source("readings", TestingSource(items=[]), out=Reading)
+    both = readings.merge("both", readings.map(doubled))
+    both.key_by("sensor").process("change", Change()).sink("out", Table("changes"))
+    graph = flow.graph()
+    assert "order" in {step.operator.kind for step in graph.steps}
+    return graph
 
 
 def _steps() -> list[tuple[Batch, int]]:
@@ -83,11 +117,17 @@ def _run(fragment: Fragment, steps: list[tuple[Batch, int]], saved: dict[Any, by
     return out
 
 
-@pytest.mark.parametrize(
-    "window", [tumbling(_us(30)), sliding(_us(40), _us(10))], ids=["tumbling", "sliding"]
-)
-def test_a_fragment_that_resumes_at_any_commit_gives_the_same(window: Any) -> None:
-    graph, steps = _graph(window), _steps()
+GRAPHS = {
+    "tumbling": _windowed(tumbling(_us(30))),
+    "sliding": _windowed(sliding(_us(40), _us(10))),
+    "joined": _joined(),
+    "ordered": _ordered(),
+}
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_a_fragment_that_resumes_at_any_commit_gives_the_same(name: str) -> None:
+    graph, steps = GRAPHS[name], _steps()
     whole: dict[Any, bytes] = {}
     want = _run(Fragment(graph, [s.id for s in graph.steps]), steps, whole)
     assert len(want) >= 18

@@ -76,7 +76,7 @@ class Joining:
         self, services: Services, reach: Reach, function: Callable[[Any, Any], Any], *, outer: bool
     ) -> None:
         kind = waiting_type(services.inputs[LEFT], services.inputs[RIGHT])
-        self._cells = services.state.of_step(services.step, kind, own=True)
+        self._cells = services.state.of_step(services.step, kind, own=True, lasting=True)
         self._services, self._reach, self._function, self._outer = services, reach, function, outer
         self._check = checker(services)
         self._counts = {name: f"{services.step}.{name}" for name in ("held", "released", "unreachable")}

@@ -29,7 +29,8 @@ class Order(Keyed):
 
     def open(self, services: Services) -> Running:
         """The operator at work; its cells hold the records of a key that wait."""
-        return _Ordering(services.state.of_step(services.step, held_type(services.inputs[0]), own=True))
+        held = held_type(services.inputs[0])
+        return _Ordering(services.state.of_step(services.step, held, own=True, lasting=True))
 
 
 class _Ordering:
