@@ -217,18 +217,15 @@ def traffic(
         "traffic",
         DemoOptions(
             inputs=_given(passes=passes, loops=loops, checkpoints=checkpoints),
-            settings={
-                name: str(value)
-                for name, value in _given(
-                    start=start,
-                    live="yes" if live else None,
-                    city=city,
-                    vehicles=vehicles,
-                    fake_share=fake_share,
-                    limit_mps=limit_mps,
-                    section_limit_kmh=section_limit_kmh,
-                ).items()
-            },
+            settings=_texts(
+                start=start,
+                live="yes" if live else None,
+                city=city,
+                vehicles=vehicles,
+                fake_share=fake_share,
+                limit_mps=limit_mps,
+                section_limit_kmh=section_limit_kmh,
+            ),
             devices=devices,
             cut=cut,
             output=output,
@@ -245,3 +242,8 @@ def traffic(
 def _given(**options: Any) -> Mapping[str, Any]:
     """The options that were not left out."""
     return {name: value for name, value in options.items() if value is not None}
+
+
+def _texts(**options: Any) -> Mapping[str, str]:
+    """The same as text."""
+    return {name: str(value) for name, value in _given(**options).items()}
