@@ -67,8 +67,7 @@ async def broker_back(world: World, runs: Runs) -> Account:
     topics = frozenset(ack_topic(device, "numbers") for device in world.devices)
     await Watch(world.near, Direction.DOWN, "ack", topics).times()
     for _ in range(runs.wanted):
-        # So that each run has no more to do than its own.
-        await world.until("most is acked", lambda: status_of(fleet).get("acked", 0) >= agents * 3 // 4)
+        await asyncio.sleep(world.random.uniform(2, 4))  # to catch up: each run has its own to do
         world.broker.kill()
         world.broker.forget()
         await asyncio.sleep(world.random.uniform(0.5, 3))
