@@ -94,6 +94,7 @@ def workers_killed(spark: SparkSession, folder: Path, times: int) -> Sequence[fl
 
 def test_a_killed_worker_does_not_stop_the_query(spark: SparkSession, tmp_path: Path) -> None:
     taken_s = workers_killed(spark, tmp_path, 2)
+    assert len(taken_s) == 2
     print("from the kill of a Python worker until its micro-batch was written:", taken_s)
 
 
