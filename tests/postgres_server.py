@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import psycopg
 import pytest
 
 
@@ -41,6 +42,13 @@ class Postgres:
         self._call(
             "pg_ctl", "-D", f"{self.folder}/data", "-w", "-l", f"{self.folder}/log", "-o", options, "start"
         )
+
+    def database(self, name: str) -> str:
+        """How to reach an empty database of this name; one that was there is dropped."""
+        with psycopg.connect(self.dsn, autocommit=True) as db:
+            db.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+            db.execute(f"CREATE DATABASE {name}")
+        return self.dsn.replace("dbname=postgres", f"dbname={name}")
 
     def stop(self, mode: str = "fast") -> None:
         self._call("pg_ctl", "-D", f"{self.folder}/data", "-w", "-m", mode, "stop")

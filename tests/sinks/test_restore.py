@@ -44,10 +44,7 @@ def batch(batch_id: int, after: int, upto: int) -> Batch:
 
 @pytest.fixture
 def dsn(postgres: Postgres) -> str:
-    with psycopg.connect(postgres.dsn, autocommit=True) as db:
-        db.execute("DROP DATABASE IF EXISTS restored WITH (FORCE)")
-        db.execute("CREATE DATABASE restored")
-    return postgres.dsn.replace("dbname=postgres", "dbname=restored")
+    return postgres.database("restored")
 
 
 def held(folder: Path, dsn: str) -> list[list[int]]:

@@ -181,10 +181,7 @@ def test_options_of_a_sink_are_set_by_step(tmp_path: Path) -> None:
 @pytest.fixture
 def database(postgres: Postgres) -> str:
     """An empty database, dropped again."""
-    with psycopg.connect(postgres.dsn, autocommit=True) as db:
-        db.execute("DROP DATABASE IF EXISTS trades WITH (FORCE)")
-        db.execute("CREATE DATABASE trades")
-    return postgres.dsn.replace("dbname=postgres", "dbname=trades")
+    return postgres.database("trades")
 
 
 def fetch(dsn: str, statement: str) -> list[Any]:

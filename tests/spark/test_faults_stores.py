@@ -43,10 +43,7 @@ def two_stores(dsn: str) -> Flow:
 
 @pytest.fixture
 def dsn(postgres: Postgres) -> str:
-    with psycopg.connect(postgres.dsn, autocommit=True) as db:
-        db.execute("DROP DATABASE IF EXISTS broken WITH (FORCE)")
-        db.execute("CREATE DATABASE broken")
-    return postgres.dsn.replace("dbname=postgres", "dbname=broken")
+    return postgres.database("broken")
 
 
 class Stores:

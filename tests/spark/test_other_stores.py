@@ -42,9 +42,7 @@ def parquet(folder: Path, fields: tuple[str, ...]) -> list[tuple[Any, ...]]:
 
 
 def test_every_record_is_in_every_store_once(spark: SparkSession, tmp_path: Path, postgres: Postgres) -> None:
-    with psycopg.connect(postgres.dsn, autocommit=True) as db:
-        db.execute("CREATE DATABASE stored")
-    dsn = postgres.dsn.replace("dbname=postgres", "dbname=stored")
+    dsn = postgres.database("stored")
     cloud = Cloud(spark, tmp_path, rows_max=300, flow=stored_flow(dsn))
     records = sensors(11, 1_200)
     cloud.writer.append("readings", records[:700], rows_per_entry=50)

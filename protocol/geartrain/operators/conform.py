@@ -7,13 +7,15 @@ every cut (I1).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from geartrain.batch import Batch, DeadLetter
 from geartrain.operators.operator import Services
 from geartrain.schema import RowCodec
+
+T = TypeVar("T")
 
 
 def raw_form(value: Any) -> bytes:
@@ -33,6 +35,22 @@ def describe(error: BaseException) -> str:
 def dead_letter(services: Services, batch: Batch, row: int, reason: str) -> DeadLetter:
     """The dead letter of an input at `row` that the step refused."""
     return DeadLetter(services.step, batch.origin(row), batch.times[row], reason, raw_form(batch.values[row]))
+
+
+def one_by_one(function: Callable[[Any], T], batch: Batch, services: Services) -> tuple[Batch, list[T]]:
+    """The records for which `function` does not raise, and what it gives for each; the others are dead
+    letters.
+    """
+    found: list[T] = []
+    kept: list[int] = []
+    for row, value in enumerate(batch.values):
+        try:
+            found.append(function(value))
+        except Exception as error:
+            services.reject(dead_letter(services, batch, row, describe(error)))
+        else:
+            kept.append(row)
+    return batch if len(kept) == len(batch) else batch.take(kept), found
 
 
 def checker(services: Services) -> Callable[[Batch], Batch]:

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal
 
 from geartrain.batch import Batch
-from geartrain.operators.conform import dead_letter, describe
+from geartrain.operators.conform import one_by_one
 from geartrain.operators.operator import Plain, Services, StreamProperties, Transform
 from geartrain.wire.topics import check_name
 
@@ -84,14 +84,6 @@ class Deal(Plain):
         device_of = self.device_of
 
         def run(batch: Batch) -> Batch:
-            kept = []
-            for row, value in enumerate(batch.values):
-                try:
-                    device_of(value)
-                except Exception as error:
-                    services.reject(dead_letter(services, batch, row, describe(error)))
-                else:
-                    kept.append(row)
-            return batch if len(kept) == len(batch) else batch.take(kept)
+            return one_by_one(device_of, batch, services)[0]
 
         return run

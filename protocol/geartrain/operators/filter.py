@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from geartrain.batch import Batch
-from geartrain.operators.conform import dead_letter, describe
+from geartrain.operators.conform import one_by_one
 from geartrain.operators.operator import Plain, Services, StreamProperties, Transform
 
 
@@ -30,18 +30,8 @@ class Filter(Plain):
             try:
                 kept = [row for row, value in enumerate(batch.values) if predicate(value)]
             except Exception:  # found again, record by record: the function is pure
-                kept = _one_by_one(predicate, batch, services)
+                batch, is_kept = one_by_one(lambda value: bool(predicate(value)), batch, services)
+                kept = [row for row, keep in enumerate(is_kept) if keep]
             return batch if len(kept) == len(batch) else batch.take(kept)
 
         return run
-
-
-def _one_by_one(predicate: Callable[[Any], Any], batch: Batch, services: Services) -> list[int]:
-    kept = []
-    for row, value in enumerate(batch.values):
-        try:
-            if predicate(value):
-                kept.append(row)
-        except Exception as error:
-            services.reject(dead_letter(services, batch, row, describe(error)))
-    return kept

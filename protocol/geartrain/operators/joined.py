@@ -22,6 +22,7 @@ from geartrain.keys import encode_key
 from geartrain.operators.conform import checker, describe, raw_form
 from geartrain.operators.held import HeldRow
 from geartrain.operators.operator import Services, StreamProperties
+from geartrain.operators.task_context import StepMetrics
 
 L = TypeVar("L")
 R = TypeVar("R")
@@ -79,12 +80,11 @@ class Joining:
         self._cells = services.state.of_step(services.step, kind, own=True, lasting=True)
         self._services, self._reach, self._function, self._outer = services, reach, function, outer
         self._check = checker(services)
-        self._counts = {name: f"{services.step}.{name}" for name in ("held", "released", "unreachable")}
+        self._metrics = StepMetrics(services)
 
     def _count(self, name: str, count: int) -> None:
         if count:
-            counters, full = self._services.counters, self._counts[name]
-            counters[full] = counters.get(full, 0) + count
+            self._metrics.add(name, count)
 
     def feed(self, batch: Batch, port: int) -> Batch:
         """Take records of a side; returns their pairs with what the other side holds."""

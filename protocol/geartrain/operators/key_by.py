@@ -9,7 +9,7 @@ from typing import Any
 
 from geartrain.batch import Batch
 from geartrain.keys import encode_key, encode_keys
-from geartrain.operators.conform import dead_letter, describe
+from geartrain.operators.conform import one_by_one
 from geartrain.operators.operator import Plain, Services, StreamProperties, Transform
 
 
@@ -42,20 +42,7 @@ class KeyBy(Plain):
             try:
                 keys = encode_keys(list(map(function, batch.values)))
             except Exception:  # found again, record by record: the function is pure
-                batch, keys = _one_by_one(function, batch, services)
+                batch, keys = one_by_one(lambda value: encode_key(function(value)), batch, services)
             return Batch(batch.values, batch.times, batch.names, batch.numbers, batch.paths, keys)
 
         return run
-
-
-def _one_by_one(
-    function: Callable[[Any], Any], batch: Batch, services: Services
-) -> tuple[Batch, list[bytes]]:
-    keys, kept = [], []
-    for row, value in enumerate(batch.values):
-        try:
-            keys.append(encode_key(function(value)))
-            kept.append(row)
-        except Exception as error:
-            services.reject(dead_letter(services, batch, row, describe(error)))
-    return batch.take(kept), keys

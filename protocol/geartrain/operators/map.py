@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from geartrain.batch import Batch
-from geartrain.operators.conform import checker, dead_letter, describe
+from geartrain.operators.conform import checker, one_by_one
 from geartrain.operators.operator import Plain, Services, StreamProperties, Transform, transformed
 
 
@@ -34,19 +34,7 @@ class Map(Plain):
             try:
                 values = [function(value) for value in batch.values]
             except Exception:  # found again, record by record: the function is pure
-                batch, values = _one_by_one(function, batch, services)
+                batch, values = one_by_one(function, batch, services)
             return check(Batch(values, batch.times, batch.names, batch.numbers, batch.paths))
 
         return run
-
-
-def _one_by_one(function: Callable[[Any], Any], batch: Batch, services: Services) -> tuple[Batch, list[Any]]:
-    values, kept = [], []
-    for row, value in enumerate(batch.values):
-        try:
-            values.append(function(value))
-        except Exception as error:
-            services.reject(dead_letter(services, batch, row, describe(error)))
-        else:
-            kept.append(row)
-    return batch.take(kept), values
