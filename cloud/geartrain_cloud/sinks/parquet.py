@@ -22,6 +22,7 @@ from geartrain.schema import ColumnBatch, Field, Schema
 from geartrain.sink import ParquetTable, Sink
 from geartrain_cloud.files import make_private_folder
 from geartrain_cloud.log.arrow import SYSTEM_FIELDS, arrow_type
+from geartrain_cloud.sinks.binding import Mark, check_binding
 from geartrain_cloud.sinks.layout import TableError
 from geartrain_cloud.sinks.rows import plain_rows
 from geartrain_cloud.sinks.store import Rows, is_reached
@@ -92,17 +93,11 @@ class ParquetTables:
         """Bind a query to its checkpoint; raises `TableError` where a folder is of another one."""
         for dataset in self._datasets.values():
             held = dataset.queries.get(query)
-            if held is not None and held.get("positions") and held["checkpoint"] != checkpoint:
-                raise TableError(
-                    f"{dataset.folder} holds what query {query!r} wrote up to micro-batch "
-                    f"{held['batch_id']}, but its checkpoint is not there: bring the checkpoint back, make "
-                    "it again from the log with --restore, or empty both with --reset"
-                )
-            if has_run and (held is None or held["checkpoint"] != checkpoint):
-                raise TableError(
-                    f"the checkpoint of query {query!r} goes on from an earlier run, but {dataset.folder} "
-                    "holds nothing of it: bring the folder back, or empty both with --reset"
-                )
+            mark = None
+            if held is not None:
+                mark = Mark(held["checkpoint"], held["batch_id"], held.get("positions", {}))
+            place = str(dataset.folder)
+            check_binding(f"query {query!r}", mark, checkpoint, has_run=has_run, place=place, kind="folder")
             self._change(dataset, query, checkpoint)
 
     def _change(self, dataset: _Dataset, query: str, checkpoint: str) -> None:

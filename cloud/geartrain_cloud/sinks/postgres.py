@@ -25,6 +25,7 @@ from psycopg.types.json import Jsonb
 from geartrain.event_time import to_datetime
 from geartrain.schema import ColumnBatch, Field, FieldType, Schema
 from geartrain.sink import PostgresTable, Sink
+from geartrain_cloud.sinks.binding import Mark, check_binding
 from geartrain_cloud.sinks.layout import ORDER_COLUMNS, Layout, TableError
 from geartrain_cloud.sinks.store import Rows, is_reached
 from geartrain_cloud.sinks.tables import value_reader
@@ -110,25 +111,15 @@ class PostgresTables:
 
     def _attach(self, db: psycopg.Connection[Any], query: str, checkpoint: str, has_run: bool) -> None:
         held = self._mark(db, query)
-        where = f"the database {db.info.dbname}"
-        if held is not None and held[2] and held[0] != checkpoint:
-            raise TableError(
-                f"{where} holds what query {query!r} of flow {self._flow} wrote up to micro-batch {held[1]}, "
-                "but its checkpoint is not there: bring the checkpoint back, make it again from the log with "
-                "--restore, or empty both with --reset"
-            )
-        if has_run and (held is None or held[0] != checkpoint):
-            raise TableError(
-                f"the checkpoint of query {query!r} goes on from an earlier run, but {where} holds nothing "
-                "of it: bring the database back, or empty both with --reset"
-            )
-        if held is None or held[0] != checkpoint:
+        what, place = f"query {query!r} of flow {self._flow}", f"the database {db.info.dbname}"
+        check_binding(what, held, checkpoint, has_run=has_run, place=place, kind="database")
+        if held is None or held.checkpoint != checkpoint:
             self._set_mark(db, query, checkpoint, -1, {})
 
     def stands(self, query: str) -> list[Mapping[str, int]]:
         """The positions at which the databases hold what a query has written; none where that is nothing."""
         found = (self._run(dsn, lambda db: self._mark(db, query)) for dsn in self._databases())
-        return [mark[2] for mark in found if mark is not None and mark[2]]
+        return [mark.positions for mark in found if mark is not None and mark.positions]
 
     def adopt(self, query: str, checkpoint: str) -> None:
         """Bind a query to a checkpoint that was made again; what the databases hold of it stays."""
@@ -137,15 +128,15 @@ class PostgresTables:
 
     def _adopt(self, db: psycopg.Connection[Any], query: str, checkpoint: str) -> None:
         held = self._mark(db, query)
-        self._set_mark(db, query, checkpoint, -1, {} if held is None else held[2])
+        self._set_mark(db, query, checkpoint, -1, {} if held is None else held.positions)
 
-    def _mark(self, db: psycopg.Connection[Any], query: str) -> tuple[str, int, Mapping[str, int]] | None:
+    def _mark(self, db: psycopg.Connection[Any], query: str) -> Mark | None:
         """Checkpoint, last micro-batch and its end positions of a query."""
         found = db.execute(
             f"SELECT checkpoint, batch_id, positions FROM {MARKS} WHERE flow = %s AND query = %s FOR UPDATE",  # noqa: S608
             (self._flow, query),
         ).fetchone()
-        return None if found is None else (str(found[0]), int(found[1]), json.loads(found[2]))
+        return None if found is None else Mark(str(found[0]), int(found[1]), json.loads(found[2]))
 
     def _set_mark(
         self,
@@ -187,13 +178,13 @@ class PostgresTables:
         self, db: psycopg.Connection[Any], query: str, batch_id: int, positions: Mapping[str, int], rows: Rows
     ) -> None:
         held = self._mark(db, query)
-        if held is None or not is_reached(held[2], positions):
+        if held is None or not is_reached(held.positions, positions):
             self._write(db, query, batch_id, positions, rows)
 
     def _write(
         self, db: psycopg.Connection[Any], query: str, batch_id: int, positions: Mapping[str, int], rows: Rows
     ) -> None:
-        checkpoint, held, _ = self._mark(db, query) or ("", -1, {})
+        checkpoint, held, _ = self._mark(db, query) or Mark("", -1, {})
         if batch_id <= held:
             return
         with db.cursor() as cursor:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from geartrain.schema import ColumnBatch, Schema
 from geartrain.sink import Table
+from geartrain_cloud.sinks.binding import Mark, check_binding
 from geartrain_cloud.sinks.layout import Layout, TableError, quoted, system_layouts
 
 LAYOUT_VERSION = 2
@@ -119,17 +120,9 @@ class SqliteTables:
         by a query that starts again from nothing, or lost by one that goes on where the file has nothing.
         """
         held = self.progress(query)
-        if held is not None and held.positions and held.checkpoint != checkpoint:
-            raise TableError(
-                f"{self.path} holds what query {query!r} wrote up to micro-batch {held.batch_id}, but its "
-                "checkpoint is not there: bring the checkpoint back, make it again from the log with "
-                "--restore, or empty both with --reset"
-            )
-        if has_run and (held is None or held.checkpoint != checkpoint):
-            raise TableError(
-                f"the checkpoint of query {query!r} goes on from an earlier run, but {self.path} holds "
-                "nothing of it: bring the file back, or empty both with --reset"
-            )
+        mark = None if held is None else Mark(held.checkpoint, held.batch_id, held.positions)
+        place = str(self.path)
+        check_binding(f"query {query!r}", mark, checkpoint, has_run=has_run, place=place, kind="file")
         if held is None or held.checkpoint != checkpoint:
             with self._transaction("bound to a checkpoint"):
                 self._db.execute(_SET_QUERY, (query, checkpoint, -1, "{}", 0))
