@@ -72,7 +72,12 @@ def test_mosquitto_config_is_private_and_stays_on_the_machine(
     assert config.stat().st_mode & 0o777 == 0o600
     lines = config.read_text(encoding="utf-8").splitlines()
     assert f"listener {broker.port} 127.0.0.1" in lines
-    assert {"persistence false", "max_queued_messages 100000", "max_packet_size 1114112"} <= set(lines)
+    assert {
+        "persistence false",
+        "set_tcp_nodelay true",
+        "max_queued_messages 100000",
+        "max_packet_size 1114112",
+    } <= set(lines)
 
 
 def test_external_broker_is_used_and_not_started(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ class Mosquitto:
     def rewrite(self, queued_max: int = 100_000, packet_bytes_max: int = 2 << 20) -> None:
         """Write the configuration of its next life."""
         self._config.write_text(
-            f"listener {self.port} {HOST}\nallow_anonymous true\nuser root\n"
+            f"listener {self.port} {HOST}\nallow_anonymous true\nuser root\nset_tcp_nodelay true\n"
             f"persistence true\npersistence_location {self._kept}/\nautosave_interval 1\n"
             f"max_queued_messages {queued_max}\nmax_queued_bytes {256 << 20}\n"
             f"max_packet_size {packet_bytes_max}\nconnection_messages false\nlog_dest stderr\n",

@@ -122,6 +122,7 @@ def mosquitto_config(port: int) -> str:
 listener {port} {LOOPBACK}
 allow_anonymous true
 persistence false
+set_tcp_nodelay true
 max_queued_messages {QUEUED_BATCHES_MAX}
 max_queued_bytes {QUEUED_BYTES_MAX}
 max_packet_size {LIMITS.payload_bytes_max + PACKET_OVERHEAD_BYTES}

@@ -96,6 +96,7 @@ use_identity_as_username true
 allow_anonymous false
 acl_file {folder}/acl
 persistence false
+set_tcp_nodelay true
 retain_available false
 persistent_client_expiration 1h
 sys_interval 0
