@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
@@ -101,6 +102,7 @@ def _codec(kind: Any) -> RowCodec:
         raise FlowError(f"a function of an aggregate returns what cannot be a field: {error}") from None
 
 
+@lru_cache(maxsize=1024)  # a fragment is opened for each micro-batch
 def _field_type(record: Any, field: str) -> Any:
     names = [] if derive(record).scalar else [f.name for f in derive(record).fields]
     if field not in names:

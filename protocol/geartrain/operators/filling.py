@@ -83,6 +83,7 @@ def key_fields(out: Any, key_field: str | None, names: Iterable[str]) -> KeyFiel
     return tuple((name, None) for name in dict.fromkeys(wanted) if name in fields and name not in taken)
 
 
+@lru_cache(maxsize=1024)  # a fragment is opened for each micro-batch
 def _moment(out: Any, field: str) -> Callable[[int], Any]:
     hint = typing.get_type_hints(out)[field]
     kinds = {a for a in (typing.get_args(hint) or (hint,)) if a is not type(None)}
