@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 from geartrain.flow import Flow
 from geartrain.graph import Graph, Step
+from geartrain.keyed import KeyedStream
 from geartrain.record import Record, State
 from geartrain.schema import Digits
 from geartrain.sink import ConsoleSink, MqttSink, ParquetTable, PostgresTable, Sink, Table
 from geartrain.source import Source
-from geartrain.stream import KeyedStream, SourceStream, Stream
+from geartrain.stream import SourceStream, Stream
 from geartrain.task import Context, Task
 from geartrain.windows import every_records, every_time, global_, session, sliding, tumbling
 

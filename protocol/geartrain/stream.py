@@ -5,10 +5,8 @@ Guarantees: a wrong name, type or key field is an error at once, in one sentence
 
 from __future__ import annotations
 
-import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from geartrain.errors import FlowError
 from geartrain.graph import Grouping, Input, Tier
@@ -24,22 +22,17 @@ from geartrain.operators.map import Map
 from geartrain.operators.merge import Merge
 from geartrain.operators.sink import sink_operator
 from geartrain.sink import Sink
-from geartrain.task import Task, task_output
-from geartrain.verbs import join_of, name_of, process_of
+from geartrain.verbs import name_of, named_after, returned_by
 
 if TYPE_CHECKING:
-    from geartrain.aggregates.mergeable import AggregateSpec
     from geartrain.flow import Flow
+    from geartrain.keyed import KeyedStream
     from geartrain.operators.deal import Device
     from geartrain.operators.operator import Operator
-    from geartrain.windowed import WindowedStream
-    from geartrain.windows import Global, Sliding, Tumbling, Window
 
 T = TypeVar("T")
 U = TypeVar("U")
 V = TypeVar("V")
-K = TypeVar("K")
-A = TypeVar("A")
 
 
 class Stream(Generic[T]):
@@ -80,9 +73,7 @@ class Stream(Generic[T]):
         """
         step = self._named(function, name, "map")
         kind = self._result(step, function, out, of_iterable=False)
-        return Stream(
-            self._flow, self._flow.add_step(step, Map(function, frozenset(keeps)), self._input(), kind), kind
-        )
+        return self._then(step, Map(function, frozenset(keeps)), kind)
 
     def flat_map(
         self,
@@ -107,11 +98,7 @@ class Stream(Generic[T]):
         """
         step = self._named(function, name, "flat_map")
         kind = self._result(step, function, out, of_iterable=True)
-        return Stream(
-            self._flow,
-            self._flow.add_step(step, FlatMap(function, frozenset(keeps)), self._input(), kind),
-            kind,
-        )
+        return self._then(step, FlatMap(function, frozenset(keeps)), kind)
 
     def filter(self, predicate: Callable[[T], bool], *, name: str | None = None) -> Stream[T]:
         """Only the records for which `predicate` is true.
@@ -125,14 +112,14 @@ class Stream(Generic[T]):
         ['or']
         """
         step = self._named(predicate, name, "filter")
-        return Stream(
-            self._flow, self._flow.add_step(step, Filter(predicate), self._input(), self._out), self._out
-        )
+        return self._then(step, Filter(predicate), self._out)
 
     def key_by(self, key: str | Callable[[T], Any], *, name: str | None = None) -> KeyedStream[Any, T]:
         """Key the stream by a field, or by a function that returns a str, int, bool, bytes or a tuple of
         them. What follows may keep a state for each key.
         """
+        from geartrain.keyed import KeyedStream
+
         if isinstance(key, str):
             step = name or f"{self._step}_by_{key}"
             self._flow.check_field(step, self._out, key)
@@ -185,14 +172,7 @@ class Stream(Generic[T]):
         if isinstance(branches, str) or not names or len(set(names)) < len(names):
             raise self._mistake(step, 'split takes the names of its branches, each once: ("hot", "cold")')
         return {
-            name: Stream(
-                self._flow,
-                self._flow.add_step(
-                    f"{step}_{name}", Branch(function, name, names), self._input(), self._out
-                ),
-                self._out,
-            )
-            for name in names
+            name: self._then(f"{step}_{name}", Branch(function, name, names), self._out) for name in names
         }
 
     def iterate(
@@ -216,8 +196,7 @@ class Stream(Generic[T]):
         """
         if rounds_max < 1:
             raise self._mistake(step, f"rounds_max={rounds_max}: the body runs at least once")
-        operator = Iterate(body, until, rounds_max)
-        return Stream(self._flow, self._flow.add_step(step, operator, self._input(), self._out), self._out)
+        return self._then(step, Iterate(body, until, rounds_max), self._out)
 
     def log(self, step: str, *, every: int = 1) -> Self:
         """The same stream; one record of `every` is written to the program's log.
@@ -279,6 +258,9 @@ class Stream(Generic[T]):
         self._flow.pin(self._step, tier, device)
         return self
 
+    def _then(self, step: str, operator: Operator, out: Any) -> Stream[Any]:
+        return Stream(self._flow, self._flow.add_step(step, operator, self._input(), out), out)
+
     def _input(self, grouping: Grouping = Grouping.FORWARD) -> tuple[Input, ...]:
         return (Input(self._step, grouping),)
 
@@ -286,29 +268,12 @@ class Stream(Generic[T]):
         return FlowError(f"flow {self._flow.name}, step {step!r}: {what}")
 
     def _named(self, function: Callable[..., Any], name: str | None, verb: str) -> str:
-        step = name or str(getattr(function, "__name__", "<lambda>"))
-        if step == "<lambda>":
-            raise FlowError(
-                f"flow {self._flow.name}: .{verb}(...) after {self._step!r} needs a name: write "
-                f'.{verb}(..., name="...")'
-            )
-        return step
+        return name or named_after(
+            f"flow {self._flow.name}: .{verb}(...) after {self._step!r}", function, verb
+        )
 
     def _result(self, step: str, function: Callable[..., Any], out: Any, *, of_iterable: bool) -> Any:
-        if out is not None:
-            return out
-        try:
-            found = typing.get_type_hints(function).get("return")
-        except (NameError, TypeError):
-            found = None
-        if found is not None and of_iterable:
-            found = next(iter(typing.get_args(found)), None)
-        if found is None:
-            raise FlowError(
-                f"flow {self._flow.name}, step {step!r}: what type comes out? annotate the function's "
-                "return or pass out=..."
-            )
-        return found
+        return out or returned_by(f"flow {self._flow.name}, step {step!r}", function, of_iterable=of_iterable)
 
 
 class SourceStream(Stream[T]):
@@ -328,171 +293,4 @@ class SourceStream(Stream[T]):
         >>> run_flow(flow).tables
         {'out': [(10, 3)], 'late': [(4, 5)]}
         """
-        step = f"{self._step}_late"
-        return Stream(self._flow, self._flow.add_step(step, Late(), self._input(), self._out), self._out)
-
-
-class KeyedStream(Stream[T], Generic[K, T]):
-    """A stream whose records have a key; only here can a step keep state."""
-
-    def process(
-        self,
-        step: str,
-        task: Task[T, U],
-        *,
-        out: type[U] | None = None,
-        ttl: timedelta | None = None,
-        initial: Mapping[Any, Any] | None = None,
-        order: Literal["canonical", "arrival"] = "canonical",
-    ) -> Stream[U]:
-        """Run `task` with one state per key. `out` defaults to the second type argument of the task's
-        `Task[In, Out]`.
-
-        ttl: a key's state and timers are forgotten so long after its last call, in event time; initial: the
-        states that keys begin with; order: `"arrival"` gives up canonical order, and with it equal results.
-
-        >>> from typing import ClassVar
-        >>> from geartrain import Context, Flow, Task
-        >>> from geartrain.testing import TestingSink, TestingSource, run_flow
-        >>> class Count(Task[str, str]):
-        ...     state: ClassVar[type[int]] = int
-        ...
-        ...     def on_next(self, word: str, ctx: Context[str, int]) -> None:
-        ...         ctx.state += 1
-        ...         ctx.emit(f"{word} {ctx.state}")
-        >>> flow = Flow("words")
-        >>> words = flow.source("words", TestingSource(items=[(1, "to"), (2, "be"), (3, "to")]), out=str)
-        >>> counted = words.key_by(str, name="word").process("count", Count(), initial={"be": 10})
-        >>> counted.sink("out", TestingSink("counts"))
-        >>> sorted(run_flow(flow).tables["out"])
-        [(1, 'to 1'), (2, 'be 11'), (3, 'to 2')]
-        """
-        kind = out or task_output(task)
-        if kind is None:
-            raise self._mistake(step, f"declare class {type(task).__name__}(Task[In, Out]) or pass out=...")
-        operator = process_of(f"flow {self._flow.name}, step {step!r}", task, ttl, initial, order)
-        return Stream(self._flow, self._flow.add_step(step, operator, self._input(Grouping.HASH), kind), kind)
-
-    @property
-    def keyed_by(self) -> Operator | None:
-        """The operator that gave the records their keys."""
-        return self._flow.keyed_by(self._step)
-
-    def stateful(self, step: str, operator: Operator, out: Any) -> Stream[Any]:
-        """Add a step that keeps state for each key."""
-        return Stream(self._flow, self._flow.add_step(step, operator, self._input(Grouping.HASH), out), out)
-
-    def mistake(self, step: str, what: str) -> FlowError:
-        """The error of a step of this flow that cannot be."""
-        return self._mistake(step, what)
-
-    def window(self, window: Window) -> WindowedStream[K, T]:
-        """Cut the stream into windows of event time: `tumbling(...)`, `sliding(...)`, `session(...)` or
-        `global_()`; what is computed of each window is the next verb.
-        """
-        from geartrain.windowed import WindowedStream
-
-        return WindowedStream(self, window)
-
-    def aggregate(self, step: str, /, *, out: type[U], **fields: AggregateSpec) -> Stream[U]:
-        """For each record one of type `out`, of all records of its key so far, in canonical order.
-
-        The fields of `out` are filled by name: by the aggregates given as `fields`, and by the key (the field
-        of `key_by`, or `key`).
-
-        >>> from geartrain import Flow, Record, count
-        >>> from geartrain.testing import TestingSink, TestingSource, run_flow
-        >>> class Seen(Record):
-        ...     key: str
-        ...     n: int
-        >>> flow = Flow("words")
-        >>> words = flow.source("words", TestingSource(items=[(1, "hot"), (2, "hot")]), out=str)
-        >>> seen = words.key_by(str, name="same").aggregate("seen", out=Seen, n=count())
-        >>> seen.sink("out", TestingSink("seen"))
-        >>> run_flow(flow).tables["out"]
-        [(1, Seen(key='hot', n=1)), (2, Seen(key='hot', n=2))]
-        """
-        from geartrain.windowed import aggregate
-
-        return aggregate(self, step, out, fields, None, None)
-
-    def reduce(self, step: str, function: Callable[[T, T], T]) -> Stream[T]:
-        """For each record one: the first of its key, and then `function(so far, record)`.
-
-        >>> from geartrain import Flow
-        >>> from geartrain.testing import TestingSink, TestingSource, run_flow
-        >>> flow = Flow("tides")
-        >>> levels = flow.source("levels", TestingSource(items=[(1, 3), (2, 5), (3, 4)]), out=int)
-        >>> levels.key_by(lambda level: 0, name="all").reduce("highest", max).sink("out", TestingSink("out"))
-        >>> run_flow(flow).tables["out"]
-        [(1, 3), (2, 5), (3, 5)]
-        """
-        from geartrain.windowed import reduce
-
-        return reduce(self, step, function)
-
-    def fold(
-        self,
-        step: str,
-        make: Callable[[], A],
-        function: Callable[[A, T], A],
-        *,
-        result: Callable[[A], U] | None = None,
-        out: type[U] | None = None,
-        state: type[A] | None = None,
-    ) -> Stream[U]:
-        """For each record one: the state after `function(state, record)`, from `make()` on, or `result` of
-        it.
-
-        `state` defaults to the class that `make` is or the type that it is annotated to return; `out` to what
-        `result` is annotated to return, or the state's type.
-
-        >>> from geartrain import Flow
-        >>> from geartrain.testing import TestingSink, TestingSource, run_flow
-        >>> flow = Flow("words")
-        >>> words = flow.source("words", TestingSource(items=[(1, "to"), (2, "gether")]), out=str)
-        >>> sizes = words.key_by(lambda word: 0, name="all").fold("size", int, lambda n, word: n + len(word))
-        >>> sizes.sink("out", TestingSink("sizes"))
-        >>> run_flow(flow).tables["out"]
-        [(1, 2), (2, 8)]
-        """
-        from geartrain.windowed import fold
-
-        return fold(self, step, make, function, result, out, state, None)
-
-    def join(
-        self,
-        step: str,
-        right: KeyedStream[K, V],
-        function: Callable[[T, V], U] | Callable[[T, V | None], U],
-        *,
-        within: Tumbling | Sliding | Global | None = None,
-        between: tuple[timedelta, timedelta] | None = None,
-        how: Literal["inner", "left"] = "inner",
-        keeps: Iterable[str] = (),
-        out: type[U] | None = None,
-    ) -> Stream[U]:
-        """`function(left, right)` for every pair of records of one key that lie in a window together
-        (`within`), or where left.time + between[0] <= right.time <= left.time + between[1].
-
-        how: with `"left"`, a record without any such `right` leaves as `function(left, None)`. keeps: fields
-        of both that `function` passes on unchanged; a domain on one of them, which is the key, is kept.
-
-        >>> from datetime import timedelta
-        >>> from geartrain import Flow
-        >>> from geartrain.testing import TestingSink, TestingSource, run_flow
-        >>> flow = Flow("doors")
-        >>> opened = flow.source("opened", TestingSource(items=[(10, "a"), (50, "b")]), out=str)
-        >>> closed = flow.source("closed", TestingSource(items=[(15, "a"), (90, "b")]), out=str)
-        >>> def state(opened: str, closed: str | None) -> str:
-        ...     return f"{opened} stood open" if closed is None else f"{opened} was closed"
-        >>> left, right = opened.key_by(str, name="door"), closed.key_by(str, name="same_door")
-        >>> soon = (timedelta(), timedelta(microseconds=20))
-        >>> left.join("state", right, state, between=soon, how="left").sink("out", TestingSink("out"))
-        >>> run_flow(flow).tables["out"]
-        [(15, 'a was closed'), (70, 'b stood open')]
-        """
-        kind = self._result(step, function, out, of_iterable=False)
-        operator = join_of(f"flow {self._flow.name}, step {step!r}", function, within, between, how, keeps)
-        inputs = (Input(self._step, Grouping.HASH), Input(right.step, Grouping.HASH))
-        return Stream(self._flow, self._flow.add_step(step, operator, inputs, kind), kind)
+        return self._then(f"{self._step}_late", Late(), self._out)

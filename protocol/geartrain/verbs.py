@@ -5,6 +5,7 @@ Guarantees: a mistake is a `FlowError` of one sentence that names the step and w
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Literal
@@ -77,3 +78,26 @@ def join_of(
 def name_of(kind: Any) -> str:
     """What to call a type."""
     return str(getattr(kind, "__name__", kind))
+
+
+def named_after(where: str, function: Callable[..., Any], verb: str) -> str:
+    """The name that a step takes from its function; raises `FlowError` for a lambda, which has none."""
+    name = str(getattr(function, "__name__", "<lambda>"))
+    if name == "<lambda>":
+        raise FlowError(f'{where} needs a name: write .{verb}(..., name="...")')
+    return name
+
+
+def returned_by(where: str, function: Callable[..., Any], *, of_iterable: bool) -> Any:
+    """The type that a function is annotated to return, or to return many of; raises `FlowError` where it is
+    not.
+    """
+    try:
+        found = typing.get_type_hints(function).get("return")
+    except (NameError, TypeError):
+        found = None
+    if found is not None and of_iterable:
+        found = next(iter(typing.get_args(found)), None)
+    if found is None:
+        raise FlowError(f"{where}: what type comes out? annotate the function's return or pass out=...")
+    return found

@@ -1,6 +1,6 @@
 """The windowed stream of the fluent face, and the verbs that compute one thing of many records.
 
-Stands beside `geartrain.stream`. Guarantees: a window, an aggregate or a type that does not fit is a
+Stands beside `geartrain.keyed`. Guarantees: a window, an aggregate or a type that does not fit is a
 `FlowError` of one sentence when the flow is built.
 """
 
@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from geartrain.aggregates.mergeable import AggregateSpec
 from geartrain.errors import FlowError, SchemaError
+from geartrain.keyed import KeyedStream
 from geartrain.operators.aggregate import Aggregate
 from geartrain.operators.contents import kept_type, settler
 from geartrain.operators.filling import Filling, key_fields
@@ -25,7 +26,7 @@ from geartrain.operators.window_fold import WindowFold
 from geartrain.operators.window_reduce import WindowReduce
 from geartrain.runtime.state_type import StateType
 from geartrain.schema import derive
-from geartrain.stream import KeyedStream, Stream
+from geartrain.stream import Stream
 from geartrain.windows import Early, EveryRecords, EveryTime, Global, Session, Sliding, Tumbling, Window
 
 K = TypeVar("K")
