@@ -26,7 +26,8 @@ from geartrain.schema import ColumnBatch, RowCodec
 from geartrain.source import Split
 from geartrain.wire.codec import decode_control, decode_envelope, decode_header
 from geartrain.wire.envelope import Ack
-from geartrain_cloud.down.sender import Sender, SenderSettings
+from geartrain_cloud.down.sender import Sender
+from geartrain_cloud.down.ways import SenderSettings
 from geartrain_cloud.ingest.ingest import Ingest
 from geartrain_edge.agent import Agent
 from geartrain_edge.receiving import PLACE, Place

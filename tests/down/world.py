@@ -18,8 +18,9 @@ from geartrain.ports import Net, SpoolStore
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain.testing import SeededRandomness, TestingSource
 from geartrain_cloud.down.outbox import SqliteOutbox
-from geartrain_cloud.down.sender import Sender, SenderSettings
+from geartrain_cloud.down.sender import Sender
 from geartrain_cloud.down.store import OutboxStore
+from geartrain_cloud.down.ways import SenderSettings
 from geartrain_cloud.down.writer import DownChannel, OutboxWriter
 from geartrain_edge.agent import Agent
 from geartrain_edge.delivering import LineFiles
