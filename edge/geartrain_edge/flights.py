@@ -1,10 +1,12 @@
 """What is on its way: when each unacked batch was last sent, how long acks take, and which one is overdue.
 
 Under the uplink. A batch that is lost behind others is missed by ingest, which asks for it; of the last one
-only the agent can tell. Guarantees: the timeout follows what was measured, of batches that were sent once
-only (Karn's algorithm; smoothing and deviation are those of RFC 6298); between two acks at most `PROBES_MAX`
-batches are sent again by it, so that it adds little to a link that is slow; what it does not mend is left to
-the resend timer, which sends everything again.
+only the agent can tell. Guarantees: the timeout follows what was measured (smoothing and deviation are those
+of RFC 6298), of batches that were sent once only; after one that was sent again it stays doubled until
+another was measured (Karn's algorithm), so that a link which has become slower is not asked twice for ever.
+Between two acks at most `PROBES_MAX` batches are sent again by it, and each that proves needless, because the
+ack came sooner than an answer could, widens its margin: of acks that come in time few see their batch sent
+twice, however much they vary. What it does not mend is left to the resend timer, which sends all of it again.
 """
 
 from __future__ import annotations
@@ -14,8 +16,12 @@ import asyncio
 PROBES_MAX = 2
 """The second one waits twice as long."""
 
-DEVIATION_S_MIN = 0.01
-"""Added to the mean at least: what a busy machine takes now and then."""
+MARGIN_S_MIN = 0.005
+"""Added to the mean at least: what a machine takes now and then."""
+
+DEVIATIONS_MIN, DEVIATIONS_MAX = 2.0, 16.0
+"""Deviations that are added to it: doubled by each needless probe, and less again by a part with each ack."""
+_LESS = 0.98
 
 
 class Flights:
@@ -26,7 +32,9 @@ class Flights:
         self._timeout_s_min, self._resend_s = timeout_ms_min / 1_000, resend_ms / 1_000
         self._sent: dict[int, tuple[float, bool]] = {}
         self._mean_s = self._deviation_s = 0.0
-        self._probes = 0
+        self._deviations = DEVIATIONS_MIN
+        self._probes = self._doublings = 0
+        self._probed = (0, 0.0)
         self.moved = asyncio.Event()
         """Set when `due_s` may have come to be something else."""
 
@@ -35,9 +43,14 @@ class Flights:
         self._sent[seq] = (now_s, not again)
         self.moved.set()
 
-    def acked(self, seq: int, now_s: float) -> None:
-        """Note an ack for all up to `seq`; it measures the one of them that has waited for the longest."""
-        measured_s = 0.0
+    def acked(self, seq: int, now_s: float) -> bool:
+        """Note an ack for all up to `seq`; it measures the one of them that has waited for the longest.
+
+        Returns whether a batch was sent again without need, as far as can be told: half of what acks take has
+        not passed since.
+        """
+        (probed, probed_s), measured_s = self._probed, 0.0
+        is_needless = 0 < probed <= seq and now_s - probed_s < self._mean_s / 2
         for one in list(self._sent):
             if one > seq:
                 break
@@ -45,8 +58,12 @@ class Flights:
             measured_s = max(measured_s, now_s - sent_s if is_first else 0.0)
         if measured_s:
             self._measure(measured_s)
-        self._probes = 0
+            self._doublings = 0
+        less = 2.0 if is_needless else _LESS
+        self._deviations = min(max(self._deviations * less, DEVIATIONS_MIN), DEVIATIONS_MAX)
+        self._probes, self._probed = 0, (0, 0.0)
         self.moved.set()
+        return is_needless
 
     def _measure(self, seconds: float) -> None:
         if not self._mean_s:
@@ -58,7 +75,7 @@ class Flights:
     def clear(self) -> None:
         """Forget them, because all are about to be sent again; what was measured stays."""
         self._sent.clear()
-        self._probes = 0
+        self._probes, self._doublings, self._probed = 0, 0, (0, 0.0)
         self.moved.set()
 
     @property
@@ -66,10 +83,12 @@ class Flights:
         """When the oldest of them is overdue; None while nothing is, or nothing has been measured."""
         if not self._sent or not self._mean_s or self._probes >= PROBES_MAX:
             return None
-        overdue_s = self._mean_s + max(4 * self._deviation_s, DEVIATION_S_MIN)
-        timeout_s = max(overdue_s, self._timeout_s_min) * 2**self._probes
+        overdue_s = self._mean_s + max(self._deviations * self._deviation_s, MARGIN_S_MIN)
+        timeout_s = max(overdue_s, self._timeout_s_min) * 2**self._doublings
         return None if timeout_s >= self._resend_s else next(iter(self._sent.values()))[0] + timeout_s
 
-    def probed(self) -> None:
+    def probed(self, now_s: float) -> None:
         """Note that the oldest is sent again because it is overdue."""
         self._probes += 1
+        self._doublings = min(self._doublings + 1, PROBES_MAX)
+        self._probed = (next(iter(self._sent), 0), now_s)

@@ -302,7 +302,7 @@ class Uplink:
         freed_bytes = await self._window.ack(ack.seq, ack.digest)
         self._freed_bytes += freed_bytes
         self._progress_s = self._effects.clock.monotonic_s()
-        self._flights.acked(ack.seq, self._progress_s)
+        self._counters.add("probes_needless", self._flights.acked(ack.seq, self._progress_s))
         self._resend_s = self._settings.resend_ms / 1_000
         self._rewound_seq = 0
         self._acked.set()
@@ -465,7 +465,7 @@ class Uplink:
             elif due_s > now_s:
                 await clock.sleep(due_s - now_s)
             else:
-                flights.probed()
+                flights.probed(now_s)
                 self._counters.add("probes")
                 self._probe_due = True
                 self._backlog.grown.set()
