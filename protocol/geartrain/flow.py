@@ -79,7 +79,7 @@ class Flow:
 
     def keyed_by(self, step_id: str) -> Operator | None:
         """The operator that keys the output of a step, None where it has no keys."""
-        step = key_step(Graph(self.name, tuple(self._steps.values())), step_id)
+        step = key_step(self._steps, step_id)
         return None if step is None else step.operator
 
     def check_field(self, step: str, out: Any, field: str | None) -> None:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import cached_property
 from typing import Any, Literal
 
 from geartrain.errors import ConfigError, FlowError
@@ -74,7 +75,6 @@ class Graph:
     name: str
     steps: tuple[Step, ...]
     _by_id: dict[str, Step] = field(init=False, repr=False, compare=False)
-    _below: dict[str, tuple[Step, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_id(self.name)
@@ -89,12 +89,16 @@ class Graph:
                         "step before it"
                     )
             by_id[step.id] = step
-        below: dict[str, list[Step]] = {step_id: [] for step_id in by_id}
-        for step in self.steps:
-            for above in dict.fromkeys(i.step for i in step.inputs):
-                below[above].append(step)
         object.__setattr__(self, "_by_id", by_id)
-        object.__setattr__(self, "_below", {above: tuple(steps) for above, steps in below.items()})
+
+    @cached_property
+    def _below(self) -> dict[str, list[Step]]:
+        """Made when first asked for: most graphs on the way to a plan never are."""
+        below: dict[str, list[Step]] = {}
+        for step in self.steps:
+            for above in {i.step for i in step.inputs}:
+                below.setdefault(above, []).append(step)
+        return below
 
     def __getitem__(self, step_id: str) -> Step:
         try:
@@ -106,7 +110,7 @@ class Graph:
 
     def consumers(self, step_id: str) -> tuple[Step, ...]:
         """The steps that read the output of `step_id`, in topological order."""
-        return self._below.get(step_id, ())
+        return tuple(self._below.get(step_id, ()))
 
     def sources(self) -> tuple[Step, ...]:
         """The steps without inputs."""
@@ -126,6 +130,14 @@ class Graph:
                 found.add(current)
                 waiting += [i.step for i in self[current].inputs]
         return frozenset(found)
+
+    def sources_above(self) -> dict[str, frozenset[str]]:
+        """The sources above each step, itself if it is one. One walk; steps below the same share a set."""
+        found: dict[str, frozenset[str]] = {}
+        for step in self.steps:
+            sets = [found[i.step] for i in step.inputs] or [frozenset((step.id,))]
+            found[step.id] = sets[0] if all(s is sets[0] for s in sets) else sets[0].union(*sets[1:])
+        return found
 
     def with_options(self, options: Mapping[str, Mapping[str, Any]], where: str = "--set") -> Graph:
         """A graph whose steps' options are replaced: `{step id: {option: value or its text}}`.
@@ -155,7 +167,7 @@ class Graph:
         return Graph(name, tuple(steps))
 
 
-def key_step(graph: Graph, stream: str) -> Step | None:
+def key_step(graph: Graph | Mapping[str, Step], stream: str) -> Step | None:
     """The `key_by` whose keys the records of a stream have, None for a stream without keys.
 
     Of rows that carry the keys of what they were made of (partial aggregates), their step with the operator

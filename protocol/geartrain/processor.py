@@ -28,9 +28,11 @@ a processor below `hash_by`, `global_`, `custom` or `broadcast` has a key, and w
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from heapq import heapify, heappop, heappush
 from typing import Any, Literal, TypeAlias
 
 from geartrain.errors import FlowError, GeartrainError
@@ -184,21 +186,36 @@ def dataflow(name: str, *ways: Way) -> Graph:
         if way.deal is not None:
             raise FlowError(f"flow {name}: the grouping after {way.last.id!r} leads to nothing")
     building = _Building(name)
+    inputs: dict[Node, Inputs] = defaultdict(list)
+    for above, deal, below in links:
+        inputs[below].append((above, deal))
     for node in _in_order(name, list(links)):
-        building.add(node, [(above, deal) for above, deal, below in links if below is node])
+        building.add(node, inputs[node])
     return with_order(Graph(name, tuple(building.steps)))
 
 
 def _in_order(name: str, links: list[tuple[Node, Deal, Node]]) -> list[Node]:
-    """The nodes, each after those above it."""
-    waiting = list(dict.fromkeys(node for above, _, below in links for node in (above, below)))
+    """The nodes, each after those above it; of those that can be next, the one that was named first."""
+    nodes = list(dict.fromkeys(node for above, _, below in links for node in (above, below)))
+    numbers = {node: number for number, node in enumerate(nodes)}
+    missing = [0] * len(nodes)
+    follow: dict[Node, list[int]] = defaultdict(list)
+    for above, _, below in links:
+        follow[above].append(numbers[below])
+        missing[numbers[below]] += 1
+    ready = [number for number, count in enumerate(missing) if not count]
+    heapify(ready)
     done: list[Node] = []
-    while waiting:
-        ready = [n for n in waiting if all(above in done for above, _, below in links if below is n)]
-        if not ready:
-            raise FlowError(f"flow {name}: {', '.join(n.id for n in waiting)} lead in a circle")
-        done.append(ready[0])
-        waiting.remove(ready[0])
+    while ready:
+        node = nodes[heappop(ready)]
+        done.append(node)
+        for number in follow[node]:
+            missing[number] -= 1
+            if not missing[number]:
+                heappush(ready, number)
+    if len(done) < len(nodes):
+        circle = [node.id for node, count in zip(nodes, missing, strict=True) if count]
+        raise FlowError(f"flow {name}: {', '.join(circle)} lead in a circle")
     return done
 
 

@@ -9,6 +9,7 @@ them. Cuts are those of the graph with its aggregates split.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -34,7 +35,7 @@ class Cut:
     edge: frozenset[str]
 
 
-def obstacle(step: Step, edge: frozenset[str], properties: dict[str, StreamProperties]) -> str | None:
+def obstacle(step: Step, edge: AbstractSet[str], properties: dict[str, StreamProperties]) -> str | None:
     """Why `step` cannot be on the edge when the steps `edge` are, None when it can."""
     if not step.inputs:
         return _pinned_away(step)
@@ -103,27 +104,23 @@ def choose_cut(graph: Graph, wanted: str | Sequence[str] = "auto", costs: Costs 
     if wanted == "auto" and costs is not None:
         return costs.cheapest(graph, legal_cuts(graph))
     properties = derive_properties(graph)
-    possible: frozenset[str] = frozenset()
+    possible: set[str] = set()
     for step in graph.steps:
         if obstacle(step, possible, properties) is None:
-            possible |= {step.id}
+            possible.add(step.id)
         elif step.tier == "edge" or not step.inputs or (wanted == "edge" and _may_move(step)):
             raise _refusal(graph, step, possible, properties)
     if wanted in ("auto", "edge"):
-        return Cut(possible)
+        return Cut(frozenset(possible))
     named = [] if wanted == "cloud" else wanted.split(",") if isinstance(wanted, str) else wanted
     asked = frozenset(name.strip() for name in named)
     kept = frozenset(s.id for s in graph.steps if s.tier == "edge" or not s.inputs)
-    edge = _with_ancestors(graph, asked | kept | below_deals(graph))
+    edge = edge_ancestors(graph, asked | kept | below_deals(graph))
     beyond = [s for s in graph.steps if s.id in edge - possible]
     if beyond:
         step = next((s for s in beyond if s.id in asked), beyond[0])
         raise _refusal(graph, step, possible, properties)
     return Cut(edge)
-
-
-def _with_ancestors(graph: Graph, steps: frozenset[str]) -> frozenset[str]:
-    return frozenset().union(*(edge_ancestors(graph, s) for s in steps)) | {s.id for s in graph.sources()}
 
 
 def _may_move(step: Step) -> bool:
@@ -134,7 +131,7 @@ def _may_move(step: Step) -> bool:
 
 
 def _refusal(
-    graph: Graph, step: Step, edge: frozenset[str], properties: dict[str, StreamProperties]
+    graph: Graph, step: Step, edge: AbstractSet[str], properties: dict[str, StreamProperties]
 ) -> PlacementError:
     from geartrain.placement.refusals import refusal  # only where something is wrong
 
@@ -142,11 +139,11 @@ def _refusal(
 
 
 def _impossible_pin(graph: Graph, properties: dict[str, StreamProperties]) -> PlacementError:
-    edge: frozenset[str] = frozenset()
+    edge: set[str] = set()
     for step in graph.steps:
         reason = obstacle(step, edge, properties)
         if reason is None:
-            edge |= {step.id}
+            edge.add(step.id)
         elif step.tier == "edge" or not step.inputs:
             return _refusal(graph, step, edge, properties)
     return PlacementError(

@@ -5,6 +5,8 @@ Apart from what builds them, so that an agent whose flow has none imports nothin
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from geartrain.graph import Graph
 
 
@@ -17,10 +19,10 @@ def below_deals(graph: Graph) -> frozenset[str]:
     return frozenset(found)
 
 
-def edge_ancestors(graph: Graph, step_id: str) -> frozenset[str]:
-    """The steps above one on the edge, itself included, that must be there too: up to what comes down."""
+def edge_ancestors(graph: Graph, steps: Iterable[str]) -> frozenset[str]:
+    """The steps above those on the edge, they included, that must be there too: up to what comes down."""
     found: set[str] = set()
-    waiting = [step_id]
+    waiting = [*steps]
     while waiting:
         current = waiting.pop()
         if current not in found and graph[current].operator.kind != "deal":

@@ -6,10 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from geartrain.graph import DEAD_LETTERS, LATE, Graph, Step
 from geartrain.letters import Letter
+from geartrain.operators.operator import StreamProperties
 from geartrain.placement.cuts import Cut, choose_cut, obstacle
 from geartrain.placement.properties import derive_properties
 from geartrain.placement.splitting import PARTIAL, may_split, put_back, with_partials
@@ -47,12 +49,12 @@ class Plan:
     cut: Cut
     channels: tuple[Channel, ...]
 
-    @property
+    @cached_property
     def edge(self) -> tuple[str, ...]:
         """Ids of the steps on the edge, in topological order."""
         return tuple(s.id for s in self.graph.steps if s.id in self.cut.edge)
 
-    @property
+    @cached_property
     def cloud(self) -> tuple[str, ...]:
         """Ids of the steps in the cloud, in topological order."""
         return tuple(s.id for s in self.graph.steps if s.id not in self.cut.edge)
@@ -60,17 +62,23 @@ class Plan:
     @property
     def down(self) -> tuple[Channel, ...]:
         """The streams that go down to the devices, each named by the step that deals it."""
-        sources = frozenset(s.id for s in self.graph.sources())
-        dealing = (s for s in self.graph.steps if s.operator.kind == "deal")
-        return tuple(Channel(s.id, s.out, self.graph.ancestors(s.id) & sources) for s in dealing)
+        return _channels(self.graph, [s for s in self.graph.steps if s.operator.kind == "deal"])
 
     def channel(self, channel_id: str) -> Channel:
         """The channel of that id; raises `KeyError`."""
-        return next(c for c in self.channels if c.id == channel_id)
+        return self._by_id[channel_id]
+
+    @cached_property
+    def _by_id(self) -> dict[str, Channel]:
+        return {channel.id: channel for channel in self.channels}
+
+    @cached_property
+    def _properties(self) -> dict[str, StreamProperties]:
+        return derive_properties(self.graph)
 
     def reason(self, step: Step) -> str:
         """Why a step stands where it stands, for people."""
-        properties = derive_properties(self.graph)
+        properties = self._properties
         why_not = obstacle(step, self.cut.edge, properties)
         if step.operator.kind == "deal":
             return "deals its records to devices"
@@ -91,10 +99,13 @@ def make_plan(graph: Graph, cut: str | Sequence[str] = "auto", costs: Costs | No
     chosen = choose_cut(graph, cut, costs)
     graph = put_back(graph, chosen.edge)
     sources = frozenset(s.id for s in graph.sources())
-    crossing = [
-        Channel(s.id, s.out, graph.ancestors(s.id) & sources)
-        for s in graph.steps
-        if s.id in chosen.edge and any(c.id not in chosen.edge for c in graph.consumers(s.id))
-    ]
+    read = {i.step for s in graph.steps if s.id not in chosen.edge for i in s.inputs}
+    crossing = [s for s in graph.steps if s.id in chosen.edge and s.id in read]
     system = [Channel(DEAD_LETTERS, Letter, sources), Channel(LATE, Letter, sources)]
-    return Plan(graph, chosen, (*crossing, *system))
+    return Plan(graph, chosen, (*_channels(graph, crossing), *system))
+
+
+def _channels(graph: Graph, steps: Sequence[Step]) -> tuple[Channel, ...]:
+    """The outputs of `steps` as channels, each with the sources above it."""
+    above = graph.sources_above() if steps else {}
+    return tuple(Channel(step.id, step.out, above[step.id]) for step in steps)

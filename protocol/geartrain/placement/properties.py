@@ -43,7 +43,7 @@ def with_order(graph: Graph) -> Graph:
                 step = replace(step, inputs=tuple(inputs))
         steps.append(step)
         found[step.id] = step.operator.derive([found[i.step] for i in step.inputs])
-    return Graph(graph.name, tuple(steps))
+    return graph if len(steps) == len(graph.steps) else Graph(graph.name, tuple(steps))
 
 
 def _check_timely(graph: Graph, step: Step, above: StreamProperties) -> None:

@@ -29,6 +29,8 @@ _ID_CHARS_MAX = 63
 
 def with_partials(graph: Graph) -> Graph:
     """`graph` with each aggregate that may be split as two steps: `<step>_partial`, and `<step>` below it."""
+    if not any(_is_whole(step) for step in graph.steps):
+        return graph
     properties = derive_properties(graph)
     dealt = below_deals(graph)
     taken = {step.id for step in graph.steps}
@@ -44,6 +46,8 @@ def with_partials(graph: Graph) -> Graph:
 def put_back(graph: Graph, edge: Collection[str]) -> Graph:
     """`graph` with each aggregate whole again whose partial is not among the steps `edge`."""
     apart = {s.id: s for s in graph.steps if s.operator.kind == PARTIAL and s.id not in edge}
+    if not apart:
+        return graph
     steps: list[Step] = []
     for step in graph.steps:
         if step.id in apart:
@@ -58,7 +62,7 @@ def put_back(graph: Graph, edge: Collection[str]) -> Graph:
 
 def may_split(graph: Graph, step: Step, properties: dict[str, StreamProperties]) -> bool:
     """Whether `step` is an aggregate that may be split, above all that comes down to devices."""
-    if step.operator.kind != "window_aggregate" or step.tier == "cloud":
+    if not _is_whole(step):
         return False
     above = step.inputs[0].step
     if properties[above].key_local or key_step(graph, above) is None:
@@ -67,6 +71,11 @@ def may_split(graph: Graph, step: Step, properties: dict[str, StreamProperties])
 
     whole: WindowAggregate = step.operator  # type: ignore[assignment]  # its kind says so
     return whole.early is None and not isinstance(whole.window, Session)
+
+
+def _is_whole(step: Step) -> bool:
+    """Whether it is an aggregate over windows, in one step, that was not pinned to the cloud."""
+    return step.operator.kind == "window_aggregate" and step.tier != "cloud"
 
 
 def _split(graph: Graph, step: Step, taken: set[str]) -> tuple[Step, Step]:
