@@ -33,7 +33,8 @@ from geartrain_simulation.devices import (
 )
 from geartrain_simulation.disk import SimDisk
 from geartrain_simulation.faults import Faults
-from geartrain_simulation.ledgers import LedgerBook, SimLedgerStore
+from geartrain_simulation.ledger_book import LedgerBook
+from geartrain_simulation.ledgers import SimLedgerStore
 from geartrain_simulation.net import SimNet
 from geartrain_simulation.platter import Platter
 from geartrain_simulation.randomness import SimRandomness

@@ -21,7 +21,8 @@ from geartrain.ports import (
     StoredSchema,
 )
 from geartrain_simulation.faults import Faults
-from geartrain_simulation.ledgers import DIGESTS_KEPT, LedgerBook, SimLedgerStore
+from geartrain_simulation.ledger_book import DIGESTS_KEPT, LedgerBook
+from geartrain_simulation.ledgers import SimLedgerStore
 from geartrain_simulation.platter import Platter
 from geartrain_simulation.spools import SimSpoolStore, SpoolBook
 from geartrain_simulation.world import Process, World

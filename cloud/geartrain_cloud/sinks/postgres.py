@@ -12,23 +12,18 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime
-from decimal import Decimal
 from typing import Any, TypeVar
 
-import msgspec
 import psycopg
 from psycopg import pq, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg.types.json import Jsonb
 
-from geartrain.event_time import to_datetime
-from geartrain.schema import ColumnBatch, Field, FieldType, Schema
+from geartrain.schema import ColumnBatch, FieldType, Schema
 from geartrain.sink import PostgresTable, Sink
 from geartrain_cloud.sinks.binding import Mark, check_binding
 from geartrain_cloud.sinks.layout import ORDER_COLUMNS, Layout, TableError
+from geartrain_cloud.sinks.postgres_columns import ORDER_TYPES, column_type, converter, insert_of, names_of
 from geartrain_cloud.sinks.store import Rows, is_reached
-from geartrain_cloud.sinks.tables import value_reader
 
 _LOG = logging.getLogger("geartrain.sinks")
 T = TypeVar("T")
@@ -41,16 +36,6 @@ _PAUSE_S = 0.5
 _CONNECT_S_MAX = 10
 _REFUSALS_MAX = 3
 """How often a server that is ready may refuse us: it may have become so just after the first refusal."""
-
-_TYPES = {
-    FieldType.BOOL: "boolean",
-    FieldType.INT64: "bigint",
-    FieldType.FLOAT64: "double precision",
-    FieldType.STR: 'text COLLATE "C"',
-    FieldType.BYTES: "bytea",
-    FieldType.DATETIME: "timestamptz",
-}
-_ORDER_TYPES = ("bigint", 'text COLLATE "C"', "bigint", "bytea")
 
 
 class PostgresTables:
@@ -87,13 +72,15 @@ class PostgresTables:
                 f"sink {layout.sink!r}: the database has a table {name!r} with other columns "
                 f"({', '.join(column for (column,) in found)}): rename the sink, or drop that table"
             )
-        parts = [sql.SQL("{} {}").format(sql.Identifier(f.name), _type(f)) for f in layout.schema.fields]
+        parts = [
+            sql.SQL("{} {}").format(sql.Identifier(f.name), column_type(f)) for f in layout.schema.fields
+        ]
         parts += [
             sql.SQL("{} {} NOT NULL").format(sql.Identifier(c), sql.SQL(t))
-            for c, t in zip(ORDER_COLUMNS, _ORDER_TYPES, strict=True)
+            for c, t in zip(ORDER_COLUMNS, ORDER_TYPES, strict=True)
         ]
         if layout.primary_key:
-            parts.append(sql.SQL("PRIMARY KEY ({})").format(_names(layout.primary_key)))
+            parts.append(sql.SQL("PRIMARY KEY ({})").format(names_of(layout.primary_key)))
         db.execute(
             sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(
                 sql.Identifier(name), sql.SQL(", ").join(parts)
@@ -190,10 +177,10 @@ class PostgresTables:
         with db.cursor() as cursor:
             for sink, batches in rows.items():
                 layout = self._layouts[sink][1]
-                converters = [_converter(field) for field in layout.schema.fields]
+                converters = [converter(field) for field in layout.schema.fields]
                 width = len(converters)
                 cursor.executemany(
-                    _insert(layout),
+                    insert_of(layout),
                     [
                         (*(c(v) for c, v in zip(converters, row[:width], strict=True)), *row[width:])
                         for row in layout.rows(batches)
@@ -276,47 +263,3 @@ def _is_ready(dsn: str) -> bool:
 def _comes_back(error: psycopg.Error) -> bool:
     """Whether waiting may help: a wrong password, user or database is wrong for ever."""
     return error.sqlstate is None or not error.sqlstate.startswith(("28", "3D"))
-
-
-def _type(field: Field) -> sql.Composable:
-    if field.logical.startswith("decimal("):
-        return sql.SQL(f"numeric{field.logical[len('decimal') :]}")
-    return sql.SQL("jsonb" if field.logical.startswith("nested(") else _TYPES[field.type])
-
-
-def _converter(field: Field) -> Callable[[Any], Any]:
-    """How a value of a column goes to the database."""
-    if field.logical.startswith("decimal("):
-        scale = int(field.logical[len("decimal(") : -1].split(",")[1])
-        return lambda v: None if v is None else Decimal(v).scaleb(-scale)
-    if field.logical.startswith("nested("):
-        read = value_reader(field)
-        return lambda v: None if v is None else Jsonb(read(v), dumps=msgspec.json.encode)
-    if field.type is FieldType.DATETIME:
-        return _moment
-    return lambda v: v
-
-
-def _moment(time_us: int | None) -> datetime | None:
-    return None if time_us is None else to_datetime(time_us)
-
-
-def _names(names: tuple[str, ...]) -> sql.Composable:
-    return sql.SQL(", ").join(map(sql.Identifier, names))
-
-
-def _insert(layout: Layout) -> sql.Composed:
-    """The statement that writes one row, unless the table holds a canonically later one of its key."""
-    every = (*layout.columns, *ORDER_COLUMNS)
-    name = sql.Identifier(layout.table.name)
-    values = sql.SQL(", ").join([sql.Placeholder()] * len(every))
-    statement = sql.SQL("INSERT INTO {} AS held ({}) VALUES ({})").format(name, _names(every), values)
-    if not layout.primary_key:
-        return statement
-    changes = sql.SQL(", ").join(
-        sql.SQL("{} = excluded.{}").format(sql.Identifier(c), sql.Identifier(c)) for c in every
-    )
-    new = sql.SQL(", ").join(sql.SQL("excluded.{}").format(sql.Identifier(c)) for c in ORDER_COLUMNS)
-    old = sql.SQL(", ").join(sql.SQL("held.{}").format(sql.Identifier(c)) for c in ORDER_COLUMNS)
-    tail = sql.SQL(" ON CONFLICT ({}) DO UPDATE SET {} WHERE ({}) > ({})")
-    return statement + tail.format(_names(layout.primary_key), changes, new, old)

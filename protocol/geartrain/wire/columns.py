@@ -7,34 +7,33 @@ The work is done by list operations and packed fields, not value by value.
 
 from __future__ import annotations
 
-import math
-from array import array
-from collections.abc import Callable, Iterable
-from itertools import accumulate, compress, count, islice, repeat
-from operator import floordiv, is_not, mul, not_, sub, truediv
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable
+from itertools import compress, count, repeat
+from operator import is_not, not_
+from typing import TYPE_CHECKING, Any
 
 from geartrain.errors import WireError
 from geartrain.schema.fields import FieldType
 from geartrain.wire import geartrain_pb2 as pb
 from geartrain.wire.limits import Limits
-from geartrain.wire.parsing import INT64_MAX, INT64_MIN, parse
+from geartrain.wire.numbers import (
+    decode_decimal,
+    decode_delta,
+    encode_floats,
+    encode_ints,
+    is_constant,
+    packed_values,
+)
+from geartrain.wire.parsing import parse
 
 if TYPE_CHECKING:
-    from google.protobuf.internal.containers import RepeatedScalarFieldContainer
-
-_T = TypeVar("_T", bool, int, float, str, bytes)
+    pass
 
 _TEXTS = (FieldType.STR, FieldType.BYTES)
 _COLUMN_BYTES = 128
 """What a column takes beside its values, amply."""
 
-_DIGITS_MAX = 9
-_DIGITS_SAMPLE = 8
-_STEPS_SAMPLE = 32
 _BYTE_INDEXES_MAX = 256
-_WHOLE_MAX = 2**48
-"""As a varint a larger number takes as much as a double."""
 
 
 def encode_column(kind: FieldType, optional: bool, values: list[Any], limits: Limits) -> bytes:
@@ -83,123 +82,6 @@ def _decode_present(kind: FieldType, column: pb.Column, rows: int) -> list[Any]:
     return decoder(column, rows)
 
 
-def _values(packed: RepeatedScalarFieldContainer[_T], rows: int) -> list[_T]:
-    """The values as a list, which is larger than the packed ones: so they are counted first."""
-    if len(packed) != rows:
-        raise WireError(f"a column has {len(packed)} values for {rows} rows")
-    return packed[:]
-
-
-def _constant(values: list[Any]) -> bool:
-    return bool(values[0] == values[-1]) and values.count(values[0]) == len(values)
-
-
-# --- ints ---
-
-
-def _encode_ints(column: pb.Column, values: list[int]) -> None:
-    if _constant(values):
-        column.encoding = pb.Column.CONSTANT
-        column.ints.append(values[0])
-    elif _steps_are_smaller(values) and _fits(values):
-        column.encoding = pb.Column.DELTA
-        _write_deltas(column, values)
-    else:
-        column.ints.extend(values)
-
-
-def _steps_are_smaller(values: list[int]) -> bool:
-    """Whether deltas take less than the values, by a sample: worth the work from a fifth on."""
-    rows = range(0, len(values) - 1, len(values) // _STEPS_SAMPLE + 1)
-    steps = sum([(values[row + 1] - values[row]).bit_length() // 7 + 1 for row in rows])
-    return steps < 0.8 * sum([values[row].bit_length() // 7 + 1 for row in rows])
-
-
-def _fits(values: list[int]) -> bool:
-    """Whether all are of 64 bits, and all deltas too."""
-    low, high = min(values), max(values)
-    return low >= INT64_MIN and high <= INT64_MAX and high - low <= INT64_MAX
-
-
-def _write_deltas(column: pb.Column, values: list[int]) -> None:
-    deltas = list(map(sub, islice(values, 1, None), values))
-    unit = math.gcd(*deltas)
-    column.base, column.unit = values[0], unit
-    column.ints.extend(map(floordiv, deltas, repeat(unit)) if unit > 1 else deltas)
-
-
-def _decode_delta(column: pb.Column, rows: int) -> list[int]:
-    deltas = _values(column.ints, rows - 1)
-    steps: Iterable[int] = map(mul, deltas, repeat(column.unit)) if column.unit != 1 else deltas
-    values = list(accumulate(steps, initial=column.base))
-    if min(values) < INT64_MIN or max(values) > INT64_MAX:
-        raise WireError("a column of deltas leaves 64 bits")
-    return values
-
-
-# --- floats ---
-
-
-def _encode_floats(column: pb.Column, values: list[float]) -> None:
-    if _constant(values) and _same_bits(values, values[:1] * len(values)):
-        column.encoding = pb.Column.CONSTANT
-        column.doubles.append(values[0])
-        return
-    digits = _decimal_digits(values[:: len(values) // _DIGITS_SAMPLE + 1])
-    whole = None if digits is None else _whole(values, 10.0**digits)
-    if digits is None or whole is None:
-        column.doubles.extend(values)
-        return
-    column.digits = digits
-    if _steps_are_smaller(whole):
-        column.encoding = pb.Column.DECIMAL_DELTA
-        _write_deltas(column, whole)
-    else:
-        column.encoding = pb.Column.DECIMAL
-        column.ints.extend(whole)
-
-
-def _same_bits(values: list[float], others: list[float]) -> bool:
-    """-0.0 equals 0.0, and NaN nothing, but their bits tell."""
-    return array("d", values).tobytes() == array("d", others).tobytes()
-
-
-def _decimal_digits(sample: list[float]) -> int | None:
-    """How many decimal digits make every value of the sample from a small whole number; None if none do."""
-    if not all(map(math.isfinite, sample)):
-        return None
-    largest = max(map(abs, sample))
-    for digits in range(_DIGITS_MAX + 1):
-        scale = 10.0**digits
-        if largest * scale > _WHOLE_MAX:
-            return None
-        if all(round(value * scale) / scale == value for value in sample):
-            return digits
-    return None
-
-
-def _whole(values: list[float], scale: float) -> list[int] | None:
-    """The values as whole numbers of 1 / `scale`, if these are small and bring back every bit; else None."""
-    try:
-        whole = list(map(float.__round__, map(mul, values, repeat(scale))))
-    except (OverflowError, ValueError):  # infinities and NaN
-        return None
-    if list(map(truediv, whole, repeat(scale))) != values:
-        return None
-    low, high = min(whole), max(whole)
-    if low < -_WHOLE_MAX or high > _WHOLE_MAX:
-        return None
-    if low <= 0 <= high and any(math.copysign(1.0, value) < 0 for value in values if value == 0):
-        return None
-    return whole
-
-
-def _decode_decimal(column: pb.Column, whole: list[int]) -> list[float]:
-    if column.digits > _DIGITS_MAX:
-        raise WireError(f"a column has {column.digits} decimal digits; {_DIGITS_MAX} are the most")
-    return list(map(truediv, whole, repeat(10.0**column.digits)))
-
-
 # --- bools ---
 
 
@@ -223,7 +105,7 @@ _TO_DIGITS = bytes.maketrans(b"\0\1", b"01")
 
 
 def _encode_bools(column: pb.Column, values: list[bool]) -> None:
-    constant = _constant(values)
+    constant = is_constant(values)
     column.encoding = pb.Column.CONSTANT if constant else pb.Column.PLAIN
     column.bits = pack_bits(values[:1] if constant else values)
 
@@ -243,7 +125,7 @@ def _encode_blobs(column: pb.Column, values: list[bytes]) -> None:
 
 def _index(column: pb.Column, values: list[Any]) -> tuple[pb.Column.Encoding.ValueType, list[Any]]:
     """(encoding, values to write): each value once, and an index a row in `column`, where that is smaller."""
-    if _constant(values):
+    if is_constant(values):
         return pb.Column.CONSTANT, values[:1]
     unique = dict.fromkeys(values)
     if len(unique) == len(values):
@@ -264,7 +146,7 @@ def _index(column: pb.Column, values: list[Any]) -> tuple[pb.Column.Encoding.Val
 
 
 def _decode_dictionary(values: list[Any], column: pb.Column, rows: int) -> list[Any]:
-    indexes = column.byte_indexes or _values(column.indexes, rows)
+    indexes = column.byte_indexes or packed_values(column.indexes, rows)
     if len(indexes) != rows:
         raise WireError(f"a column has {len(indexes)} indexes for {rows} rows")
     try:
@@ -300,25 +182,25 @@ def check_texts(column: pb.Column, column_bytes: int, rows: int, limits: Limits)
 
 _ENCODERS: dict[FieldType, Callable[[pb.Column, list[Any]], None]] = {
     FieldType.BOOL: _encode_bools,
-    FieldType.INT64: _encode_ints,
-    FieldType.FLOAT64: _encode_floats,
+    FieldType.INT64: encode_ints,
+    FieldType.FLOAT64: encode_floats,
     FieldType.STR: _encode_texts,
     FieldType.BYTES: _encode_blobs,
-    FieldType.DATETIME: _encode_ints,
+    FieldType.DATETIME: encode_ints,
 }
 _PLAIN: dict[FieldType, Callable[[pb.Column, int], list[Any]]] = {
     FieldType.BOOL: lambda column, rows: unpack_bits(column.bits, rows),
-    FieldType.INT64: lambda column, rows: _values(column.ints, rows),
-    FieldType.FLOAT64: lambda column, rows: _values(column.doubles, rows),
-    FieldType.STR: lambda column, rows: _values(column.texts, rows),
-    FieldType.BYTES: lambda column, rows: _values(column.blobs, rows),
-    FieldType.DATETIME: lambda column, rows: _values(column.ints, rows),
+    FieldType.INT64: lambda column, rows: packed_values(column.ints, rows),
+    FieldType.FLOAT64: lambda column, rows: packed_values(column.doubles, rows),
+    FieldType.STR: lambda column, rows: packed_values(column.texts, rows),
+    FieldType.BYTES: lambda column, rows: packed_values(column.blobs, rows),
+    FieldType.DATETIME: lambda column, rows: packed_values(column.ints, rows),
 }
 _DECODERS: dict[tuple[FieldType, int], Callable[[pb.Column, int], list[Any]]] = {
-    (FieldType.INT64, pb.Column.DELTA): _decode_delta,
-    (FieldType.DATETIME, pb.Column.DELTA): _decode_delta,
-    (FieldType.FLOAT64, pb.Column.DECIMAL): lambda c, rows: _decode_decimal(c, _values(c.ints, rows)),
-    (FieldType.FLOAT64, pb.Column.DECIMAL_DELTA): lambda c, rows: _decode_decimal(c, _decode_delta(c, rows)),
+    (FieldType.INT64, pb.Column.DELTA): decode_delta,
+    (FieldType.DATETIME, pb.Column.DELTA): decode_delta,
+    (FieldType.FLOAT64, pb.Column.DECIMAL): lambda c, rows: decode_decimal(c, packed_values(c.ints, rows)),
+    (FieldType.FLOAT64, pb.Column.DECIMAL_DELTA): lambda c, rows: decode_decimal(c, decode_delta(c, rows)),
     (FieldType.STR, pb.Column.DICTIONARY): lambda c, rows: _decode_dictionary(c.texts[:], c, rows),
     (FieldType.BYTES, pb.Column.DICTIONARY): lambda c, rows: _decode_dictionary(c.blobs[:], c, rows),
 }

@@ -23,7 +23,7 @@ from geartrain_edge.shedding import Shedder
 from geartrain_edge.uplink import Uplink
 from geartrain_simulation.devices import Device
 from geartrain_simulation.fleet import Fleet
-from geartrain_simulation.ledgers import LedgerBook
+from geartrain_simulation.ledger_book import LedgerBook
 from geartrain_simulation.mutants.planting import Mutant, Patches
 from geartrain_simulation.troubles import Fault
 from geartrain_simulation.world import Process

@@ -1,0 +1,77 @@
+"""The columns of a table in PostgreSQL: types, how values go there, and the statement that writes a row.
+
+Under `geartrain_cloud.sinks.postgres`. Guarantees: texts sort by their bytes, as everywhere else; of two
+records of one key the canonically later one stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+from psycopg import sql
+from psycopg.types.json import Jsonb
+
+from geartrain.event_time import to_datetime
+from geartrain.schema import Field, FieldType
+from geartrain_cloud.sinks.layout import ORDER_COLUMNS, Layout
+from geartrain_cloud.sinks.tables import value_reader
+
+_TYPES = {
+    FieldType.BOOL: "boolean",
+    FieldType.INT64: "bigint",
+    FieldType.FLOAT64: "double precision",
+    FieldType.STR: 'text COLLATE "C"',
+    FieldType.BYTES: "bytea",
+    FieldType.DATETIME: "timestamptz",
+}
+ORDER_TYPES = ("bigint", 'text COLLATE "C"', "bigint", "bytea")
+
+
+def column_type(field: Field) -> sql.Composable:
+    """The type of a column."""
+    if field.logical.startswith("decimal("):
+        return sql.SQL(f"numeric{field.logical[len('decimal') :]}")
+    return sql.SQL("jsonb" if field.logical.startswith("nested(") else _TYPES[field.type])
+
+
+def converter(field: Field) -> Callable[[Any], Any]:
+    """How a value of a column goes to the database."""
+    if field.logical.startswith("decimal("):
+        scale = int(field.logical[len("decimal(") : -1].split(",")[1])
+        return lambda v: None if v is None else Decimal(v).scaleb(-scale)
+    if field.logical.startswith("nested("):
+        read = value_reader(field)
+        return lambda v: None if v is None else Jsonb(read(v), dumps=msgspec.json.encode)
+    if field.type is FieldType.DATETIME:
+        return _moment
+    return lambda v: v
+
+
+def _moment(time_us: int | None) -> datetime | None:
+    return None if time_us is None else to_datetime(time_us)
+
+
+def names_of(names: tuple[str, ...]) -> sql.Composable:
+    """Names of columns as a list in a statement."""
+    return sql.SQL(", ").join(map(sql.Identifier, names))
+
+
+def insert_of(layout: Layout) -> sql.Composed:
+    """The statement that writes one row, unless the table holds a canonically later one of its key."""
+    every = (*layout.columns, *ORDER_COLUMNS)
+    name = sql.Identifier(layout.table.name)
+    values = sql.SQL(", ").join([sql.Placeholder()] * len(every))
+    statement = sql.SQL("INSERT INTO {} AS held ({}) VALUES ({})").format(name, names_of(every), values)
+    if not layout.primary_key:
+        return statement
+    changes = sql.SQL(", ").join(
+        sql.SQL("{} = excluded.{}").format(sql.Identifier(c), sql.Identifier(c)) for c in every
+    )
+    new = sql.SQL(", ").join(sql.SQL("excluded.{}").format(sql.Identifier(c)) for c in ORDER_COLUMNS)
+    old = sql.SQL(", ").join(sql.SQL("held.{}").format(sql.Identifier(c)) for c in ORDER_COLUMNS)
+    tail = sql.SQL(" ON CONFLICT ({}) DO UPDATE SET {} WHERE ({}) > ({})")
+    return statement + tail.format(names_of(layout.primary_key), changes, new, old)
