@@ -34,12 +34,14 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     resend_ms_max: Positive = _DEFAULT.resend_ms_max
     poll_ms: Positive = _DEFAULT.poll_ms
     backoff_ms_max: Positive = _DEFAULT.backoff_ms_max
+    puback_ms: Positive = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class DownConfig:
     """A checked file. flow: its name; outbox: the file that the driver writes; state: the folder of
-    status.json.
+    status.json; puback_ms: how long the broker may take for the puback of a batch until the connection is
+    made anew.
     """
 
     flow: str
@@ -47,6 +49,7 @@ class DownConfig:
     state: Path
     broker: Broker
     settings: SenderSettings
+    puback_ms: int
 
 
 def read_config(path: Path) -> DownConfig:
@@ -70,4 +73,6 @@ def read_config(path: Path) -> DownConfig:
         poll_ms=found.poll_ms,
         backoff_ms_max=found.backoff_ms_max,
     )
-    return DownConfig(found.flow, folder / found.outbox, folder / found.state, broker, settings)
+    return DownConfig(
+        found.flow, folder / found.outbox, folder / found.state, broker, settings, found.puback_ms
+    )

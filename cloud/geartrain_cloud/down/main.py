@@ -84,7 +84,8 @@ async def _run(config: DownConfig) -> None:
     store = SqliteOutbox(config.outbox, config.flow)
     async with opened(store):
         broker, clock = config.broker, SystemClock()
-        net = AiomqttNet(broker.host, broker.port, tls_context=broker.tls_context)
+        puback_s = config.puback_ms / 1_000
+        net = AiomqttNet(broker.host, broker.port, tls_context=broker.tls_context, puback_timeout_s=puback_s)
         totals = await store.totals()
         sender = Sender(config.flow, store, net, clock, SystemRandomness(), config.settings, totals)
         loop = asyncio.get_running_loop()
