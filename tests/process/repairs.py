@@ -102,7 +102,6 @@ def place_of(packet: Packet) -> tuple[str, int] | None:
 def plain(world: World, **source: Any) -> None:
     """Have one agent of default settings deliver the flow of one channel, closed to begin with."""
     world.flows, world.records = ("plain",), 1 << 40
-    world.ingest_keys = {"backoff_ms_max": 10_000}
     world.prepare("d1", gate=0, source=source, uplink=UPLINK_DEFAULTS, commit=COMMIT_DEFAULTS)
 
 

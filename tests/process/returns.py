@@ -28,6 +28,9 @@ BAR_S = 2.0
 AGENTS, AGENTS_SMALL = 100, 10
 SPOOL_MIB, SPOOL_MIB_SMALL = 100, 4
 LOG_MIB, LOG_MIB_SMALL = 1_024, 8
+_A_SECOND = 0.5
+_GONE_S = (1.25 / _A_SECOND, 2.5 / _A_SECOND)
+"""How long the broker is gone: each agent has something to send when it is back."""
 _FIRST_ROWS = "broker back, 100 agents: first ack"
 
 
@@ -63,14 +66,14 @@ class Watch:
 async def broker_back(world: World, runs: Runs) -> Account:
     """From its first answer until each of the agents has an ack of a batch again."""
     agents = AGENTS_SMALL if world.small else AGENTS
-    fleet = await _fleet(world, agents, {"per_second": 0.5})
+    fleet = await _fleet(world, agents, {"per_second": _A_SECOND})
     topics = frozenset(ack_topic(device, "numbers") for device in world.devices)
     await Watch(world.near, Direction.DOWN, "ack", topics).times()
     for _ in range(runs.wanted):
         await asyncio.sleep(world.random.uniform(2, 4))  # to catch up: each run has its own to do
         world.broker.kill()
         world.broker.forget()
-        await asyncio.sleep(world.random.uniform(0.5, 3))
+        await asyncio.sleep(world.random.uniform(*_GONE_S))
         watch = Watch(world.near, Direction.DOWN, "ack", topics)
         await world.broker.start()
         back_s = asyncio.get_running_loop().time()
@@ -82,7 +85,6 @@ async def broker_back(world: World, runs: Runs) -> Account:
 
 async def _fleet(world: World, agents: int, source: dict[str, Any]) -> Path:
     world.devices = [crowd.device(number) for number in range(agents)]
-    world.ingest_keys = {"backoff_ms_max": 10_000}
     world.prepare_gate(1 << 60)
     await world.launch()
     state = world.folder / "crowd" / "state"
@@ -184,7 +186,7 @@ def _go_on_small(world: World) -> None:
         "filling = 32000", "filling = 0\nper_second = 100.0"
     )
     agent.config.write_text(text, encoding="utf-8")
-    world.ingest_keys = {"backoff_ms_max": 10_000}
+    world.ingest_keys = {}
     world.ingest.kill()
     world.write_ingest(world.flows)
     world.open_gate(1 << 60)

@@ -150,7 +150,6 @@ class World:
         content = {
             "log": {"folder": str(self.log), "merge": False},
             "broker": f"{HOST}:{self.far.port or 1}",
-            "backoff_ms_max": 1_000,
             "status_interval_ms": 100,
             **self.ingest_keys,
             "flows": {flow: {"devices": self.devices, "channels": self.channels[flow]} for flow in flows},

@@ -90,7 +90,7 @@ class IngestConfig:
     quarantine_batches_max: int = 10_000
     quarantine_bytes_max: int = 64 << 20
     nack_interval_ms: int = 100
-    backoff_ms_max: int = 1_000
+    backoff_ms_max: int = 250
     resubscribe_ms: int = 30_000
     puback_ms: int = 10_000
     status_interval_ms: int = 500
