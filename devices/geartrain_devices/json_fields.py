@@ -21,14 +21,13 @@ from geartrain.errors import SourceError
 from geartrain.event_time import END_OF_TIME, format_time, parse_time
 from geartrain.schema import RowCodec
 from geartrain.schema.derive import field_names, is_record_type
+from geartrain_devices.json_typed import INT64, TIME_US_MIN, Path, TypedReader, plain_fields
 
 UNITS_US: Mapping[str, int] = {"s": 1_000_000, "ms": 1_000, "us": 1}
 """Units of a numeric time, in microseconds."""
 
 DOCUMENT_BYTES_MAX = 1 << 20
 _STEP = re.compile(r"(?:^|\.)([^.\[\]]+)|\[(\d+)\]")
-
-Path = tuple[str | int, ...]
 
 
 def parse_path(text: str) -> Path:
@@ -76,6 +75,18 @@ class JsonFields:
         self._is_record = is_record_type(kind)
         parameters = inspect.signature(kind).parameters if self._is_record else {}
         self._defaults = {n for n, p in parameters.items() if p.default is not p.empty}
+        self._typed = self._typed_reader()
+
+    def _typed_reader(self) -> TypedReader | None:
+        """How most documents are read, None where paths have to be walked."""
+        fields = plain_fields(self._kind, self._codec.schema, [path for _, path, _ in self._fields])
+        key, *deeper = self._time_path or (None,)
+        if fields is None or deeper or isinstance(key, int) or str(key).startswith("$"):
+            return None
+        # A time is read exactly as it is written, where a float field may hold another number.
+        if any(field.key == key and field.hint not in (str, INT64) for field in fields):
+            return None
+        return TypedReader(self._kind, fields, key, self._time_of, self._unit_us)
 
     def read(self, raw: bytes, topic: str | None = None) -> tuple[int | None, Any]:
         """(event time in microseconds or None where documents have none, the record).
@@ -85,10 +96,15 @@ class JsonFields:
         """
         if len(raw) > DOCUMENT_BYTES_MAX:
             raise ValueError(f"it is longer than {DOCUMENT_BYTES_MAX} bytes")
+        typed = self._typed
+        if typed is not None and (found := typed.read(raw)) is not None:
+            return found
         try:
             document = msgspec.json.decode(raw)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ValueError(f"it is not JSON: {error}") from None
+        if typed is not None:
+            typed.learn(document)
         if topic is not None:
             levels = {"$topic": topic.split("/")}
             document = document | levels if isinstance(document, dict) else {"$value": document} | levels
@@ -118,7 +134,9 @@ class JsonFields:
         return self._codec.from_columns([[value] for value in columns])[0]
 
     def _time(self, document: Any) -> int:
-        found = _at(document, self._time_path)
+        return self._time_of(_at(document, self._time_path))
+
+    def _time_of(self, found: Any) -> int:
         if isinstance(found, str):
             time_us = parse_time(found)
         elif isinstance(found, int | float) and not isinstance(found, bool):
@@ -130,7 +148,7 @@ class JsonFields:
                 raise ValueError(f"its time {found} is no time") from None
         else:
             raise ValueError(f"it has no time at {_text(self._time_path)}")
-        if not -(2**62) < time_us < END_OF_TIME:
+        if not TIME_US_MIN < time_us < END_OF_TIME:
             raise ValueError(f"its time {found} is not before {format_time(END_OF_TIME)}")
         return time_us
 
