@@ -7,6 +7,8 @@ minus infinity until it has spoken; it never goes back, and without a live devic
 
 from __future__ import annotations
 
+from heapq import heapify, heappush, heapreplace
+
 from geartrain.event_time import START_OF_TIME
 
 
@@ -18,12 +20,17 @@ class ChannelClock:
         self.value = value
         self._live: dict[str, int] = {}
         self._excluded: dict[str, int] = {}
+        # An entry for each live device with a watermark that it had, so that a batch costs little in a large
+        # fleet: only the lowest are brought up to date, and only when the clock may move.
+        self._lowest: list[tuple[int, str]] = []
 
     def assign(self, device: str, watermark: int = START_OF_TIME, *, excluded: bool = False) -> None:
         """Wait for `device` from now on; `watermark`: its last one that the ledger knows; excluded: know it,
         but do not wait for it.
         """
         (self._excluded if excluded else self._live)[device] = watermark
+        if not excluded:
+            heappush(self._lowest, (watermark, device))
 
     @property
     def devices(self) -> list[str]:
@@ -42,6 +49,8 @@ class ChannelClock:
     def exclude(self, device: str) -> bool:
         """Go on without a live device; returns whether the clock moved."""
         self._excluded[device] = self._live.pop(device)
+        self._lowest = [(watermark, one) for one, watermark in self._live.items()]
+        heapify(self._lowest)
         return self.settle()
 
     def readmit(self, device: str) -> bool:
@@ -50,6 +59,7 @@ class ChannelClock:
         A clock beyond the device's watermark stands until the device has passed it.
         """
         self._live[device] = self._excluded.pop(device)
+        heappush(self._lowest, (self._live[device], device))
         return self.settle()
 
     def observe(self, device: str, watermark: int) -> bool:
@@ -64,10 +74,12 @@ class ChannelClock:
 
     def settle(self) -> bool:
         """Move to the minimum of the live watermarks; returns whether the clock moved."""
-        lowest = min(self._live.values(), default=START_OF_TIME)
-        if lowest <= self.value:
+        known = self._lowest
+        while known and (now := self._live[known[0][1]]) > known[0][0]:
+            heapreplace(known, (now, known[0][1]))
+        if not known or known[0][0] <= self.value:
             return False
-        self.value = lowest
+        self.value = known[0][0]
         return True
 
     @property

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence, Sized
+from functools import lru_cache
 
 from geartrain.errors import WireError
 from geartrain.ports.spool import SplitProgress
@@ -27,7 +28,7 @@ from geartrain.wire.envelope import (
 )
 from geartrain.wire.limits import Limits
 from geartrain.wire.parsing import INT64_MAX
-from geartrain.wire.topics import check_name
+from geartrain.wire.topics import KNOWN_MAX, check_name
 
 _CHANNEL = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _SCHEMA_ID = re.compile(r"[0-9a-f]{16}")
@@ -168,6 +169,7 @@ def check_schema(channel: str, schema: Schema, limits: Limits) -> None:
         )
 
 
+@lru_cache(KNOWN_MAX)
 def check_channel(channel: str) -> None:
     """A channel's or a step's id."""
     if not _CHANNEL.fullmatch(channel):

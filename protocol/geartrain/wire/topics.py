@@ -9,16 +9,21 @@ from __future__ import annotations
 
 import re
 import zlib
+from functools import lru_cache
 
 from geartrain.errors import WireError
 
 ROOT = "geartrain/v1"
 BUCKETS = 64
+KNOWN_MAX = 16_384
+"""Names and topics remembered as good ones: the same come again with every batch."""
+
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _UP = re.compile(rf"{ROOT}/([0-9a-f]{{2}})/([^/]*)/([^/]*)/up")
 _DOWNACK = re.compile(rf"{ROOT}/([0-9a-f]{{2}})/([^/]*)/([^/]*)/downack")
 
 
+@lru_cache(KNOWN_MAX)
 def check_name(kind: str, name: str) -> str:
     """Return `name`; raises `WireError` unless it can name a device or a flow (as `kind` says) in a topic."""
     if not _NAME.fullmatch(name):
@@ -27,6 +32,7 @@ def check_name(kind: str, name: str) -> str:
     return name
 
 
+@lru_cache(KNOWN_MAX)
 def bucket(device: str) -> str:
     """The bucket of a device: crc32 of its name modulo 64, as two hexadecimal digits; raises `WireError`."""
     return f"{zlib.crc32(check_name('device', device).encode()) % BUCKETS:02x}"
@@ -37,6 +43,7 @@ def up_topic(device: str, flow: str) -> str:
     return f"{ROOT}/{bucket(device)}/{device}/{check_name('flow', flow)}/up"
 
 
+@lru_cache(KNOWN_MAX)
 def ack_topic(device: str, flow: str) -> str:
     """Where ingest answers them; raises `WireError`."""
     return f"{ROOT}/{bucket(device)}/{device}/{check_name('flow', flow)}/ack"
@@ -64,6 +71,7 @@ def up_filter(bucket: str = "+") -> str:
     return f"{ROOT}/{bucket}/+/+/up"
 
 
+@lru_cache(KNOWN_MAX)
 def parse_up(topic: str) -> tuple[str, str]:
     """(device, flow) of an `up` topic; raises `WireError`, also when the bucket is not the device's."""
     return _parse(_UP, topic, "send batches to")
