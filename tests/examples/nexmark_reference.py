@@ -40,12 +40,9 @@ def q2(events: Sequence[Event]) -> Rows:
 
 
 def q3(events: Sequence[Event]) -> Rows:
-    return sorted(
-        (a.id, p.name, p.city, p.state)
-        for a in auctions_of(events)
-        for p in persons_of(events)
-        if a.seller == p.id and a.category == 10 and p.state in {"OR", "ID", "CA"}
-    )
+    near = {p.id: p for p in persons_of(events) if p.state in {"OR", "ID", "CA"}}
+    local = [(a.id, near[a.seller]) for a in auctions_of(events) if a.category == 10 and a.seller in near]
+    return sorted((auction, p.name, p.city, p.state) for auction, p in local)
 
 
 def _closed(events: Sequence[Event]) -> list[tuple[Auction, int]]:
