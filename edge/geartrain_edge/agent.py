@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -49,6 +50,8 @@ _HELLO = ("_agent", b"hello")
 _FRESH, _RENEWED = b"pending", b"renewed"
 """What stands there: a fresh spool has to hear where its device stands, one in a new epoch knows."""
 _IDLE_S_MIN = 0.001
+_FEW_ROWS = 32
+"""A read that gives less may be of a source that waits for its next records itself."""
 
 
 @dataclass(slots=True)
@@ -105,6 +108,7 @@ class Agent:
         self._effects, self._files = Effects(store, net, clock, randomness), files
         self._state, self._reason = "starting", ""
         self._stopping, self._stop_asked = False, asyncio.Event()
+        self._committed_s = -math.inf
         self._life: _Life | None = None
 
     async def run(self) -> bool:
@@ -330,8 +334,12 @@ class Agent:
         self._state = "greeting" if life.intake.holds else "running"
 
     async def _gather(self, life: _Life) -> int:
-        """Read until a commit is due: enough rows, enough time, or nothing there."""
-        clock, settings, rows = self._effects.clock, self._settings, 0
+        """Read until a commit is due: enough rows, enough time, or nothing there.
+
+        A source that gives a few at a time, soon after a commit, is given `linger_ms` since then: if it has
+        more by then, it waits for the world, and all of it is committed at once instead of row by row.
+        """
+        clock, settings, rows, few = self._effects.clock, self._settings, 0, 0
         due_s = clock.monotonic_s() + settings.interval_ms / 1_000
         down = None if life.intake.holds else life.down
         if down is not None and (down.feed(life.backlog.epoch) or not down.has_room):
@@ -339,8 +347,13 @@ class Agent:
         while rows < settings.records_max and not self._stopping:
             came = await life.intake.read(life.fragment, life.counters, settings.records_max - rows)
             rows += came
-            if not came or clock.monotonic_s() >= due_s or buggify("early flush", 0.3):
+            now_s = clock.monotonic_s()
+            if not came or now_s >= due_s or 0 < few < came or buggify("early flush", 0.3):
                 break
+            linger_s = self._committed_s + settings.linger_ms / 1_000 - now_s
+            if came < _FEW_ROWS and not few and linger_s > 0:
+                few = came
+                await clock.sleep(linger_s)
         return rows
 
     async def _commit(self, life: _Life, opening: _Opening | None = None) -> bool:
@@ -375,6 +388,7 @@ class Agent:
             counters = life.counters.changes() | life.uplink_counters.changes()
             change = SpoolCommit(batches, positions, state, counters, admitted.gaps)
             await self._effects.store.commit(change)
+            self._committed_s = self._effects.clock.monotonic_s()
             if down is not None:
                 down.committed()
             if batches:

@@ -41,6 +41,7 @@ class _Spool(_Section, frozen=True):
 class _Commit(_Section, frozen=True):
     records_max: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = _DEFAULT.records_max
     interval_ms: Positive = _DEFAULT.interval_ms
+    linger_ms: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = _DEFAULT.linger_ms
 
 
 class _Uplink(_Section, frozen=True):
@@ -52,6 +53,7 @@ class _Uplink(_Section, frozen=True):
     backoff_ms_max: Positive = _DEFAULT.uplink.backoff_ms_max
     refused_ms_max: Positive = _DEFAULT.uplink.refused_ms_max
     probe_ms_min: Positive = _DEFAULT.uplink.probe_ms_min
+    trim_ms: Positive = _DEFAULT.uplink.trim_ms
     silence_ms: Positive = _DEFAULT.uplink.silence_ms
     flip_window_s: Positive = _DEFAULT.uplink.flip_window_s
 
@@ -227,6 +229,7 @@ def _settings(path: str, found: _File, flow: _Flow, where: str) -> AgentSettings
         spool_bytes_max=spool.bytes_max,
         records_max=commit.records_max,
         interval_ms=commit.interval_ms,
+        linger_ms=commit.linger_ms,
         uplink=uplink,
         policy=spool.policy,
         downsample_keep=spool.downsample_keep,

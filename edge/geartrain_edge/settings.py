@@ -34,7 +34,8 @@ class UplinkSettings:
     nothing for so long, while batches wait, is made anew; digest_retries_max: times that ingest may refuse
     one batch's digest before the spool is looked into; flip_window_s: a second new epoch within so long stops
     the agent; refused_ms_max: as backoff_ms_max, where the last connection was refused at once, which costs
-    nobody much; probe_ms_min: an ack is not overdue before so long, however fast acks have been.
+    nobody much; probe_ms_min: an ack is not overdue before so long, however fast acks have been; trim_ms:
+    what is acked is trimmed from the spool no sooner than so long after the last time.
     """
 
     window: int = 64
@@ -48,6 +49,7 @@ class UplinkSettings:
     flip_window_s: int = 3_600
     refused_ms_max: int = 1_000
     probe_ms_min: int = 50
+    trim_ms: int = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +59,16 @@ class AgentSettings:
     device: its name; spool_bytes_max, policy: the spool's cap and what happens there; downsample_keep,
     downsample_above: every n-th row is kept while the spool holds more than that part of its cap;
     records_max, interval_ms: a commit is made after so many records, or so long after its first, or at once
-    when the sources are idle; read_max: rows of one read of a split; idle_ms_max: the longest pause while the
-    sources have nothing; urgent: the other flows of the same agent give way to this one.
+    when the sources are idle; linger_ms: sources that give a few rows at a time are given so long since the
+    last commit; read_max: rows of one read of a split; idle_ms_max: the longest pause while the sources have
+    nothing; urgent: the other flows of the same agent give way to this one.
     """
 
     device: str
     spool_bytes_max: int = 256 << 20
     records_max: int = 1_000
     interval_ms: int = 200
+    linger_ms: int = 5
     read_max: int = 256
     idle_ms_max: int = 100
     stop_ms: int = 5_000

@@ -471,7 +471,11 @@ class Uplink:
                 self._backlog.grown.set()
 
     async def _trim_acked(self) -> None:
-        """Trim what is acked, in one transaction for all acks that came during the one before."""
+        """Trim what is acked, in one transaction for all acks that came since the one before.
+
+        Nothing waits for it but a full spool and an agent's end: where a crash has an ack forgotten, its
+        batches are sent again, which ingest knows. So it is done seldom, and its sync keeps no commit back.
+        """
         while True:
             await self._acked.wait()
             self._acked.clear()
@@ -483,3 +487,4 @@ class Uplink:
                 if seq > self._backlog.acked_seq:  # else a new epoch has begun meanwhile
                     await self._effects.store.trim(seq)
                     self._backlog.trimmed(seq, freed_bytes)
+            await self._effects.clock.sleep(self._settings.trim_ms / 1_000)

@@ -62,19 +62,21 @@ def _drawn(seed: int, name: str, *, live: bool) -> Device:
 
 def agent_settings(seed: int, device: Device) -> AgentSettings:
     """How a device's agent is set."""
-    random = Random(f"{seed}/{device.name}/settings")
+    random, since = Random(f"{seed}/{device.name}/settings"), Random(f"{seed}/{device.name}/since")
     uplink = UplinkSettings(
         window=random.choice((1, 3, 16, 64)),
         resend_ms=random.choice((200, 1_000, 2_000)),
         resend_ms_max=random.choice((2_000, 10_000)),
         backoff_ms_max=random.choice((500, 10_000)),
         silence_ms=random.choice((5_000, 20_000)),
+        trim_ms=since.choice((1, 50, 1_000)),
     )
     return AgentSettings(
         device.name,
         spool_bytes_max=device.spool_bytes_max,
         records_max=random.choice((1, 5, 50)),
         interval_ms=random.choice((10, 200)),
+        linger_ms=since.choice((0, 5, 50)),
         uplink=uplink,
         policy=device.policy,
         downsample_keep=random.choice((2, 5)),

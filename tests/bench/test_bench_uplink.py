@@ -12,8 +12,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,8 +22,10 @@ from geartrain import Flow, Source, Table
 from geartrain.adapters.mqtt import AiomqttNet
 from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.placement import Plan, make_plan
-from geartrain.ports import SpoolCommit
+from geartrain.ports import Connection, Incoming, SpoolCommit
 from geartrain.source import Poll, Split
+from geartrain.wire.codec import decode_control
+from geartrain.wire.envelope import Ack
 from geartrain_cloud.broker import BrokerChoice, choose_broker, wait_until_ready
 from geartrain_edge.agent import Agent
 from geartrain_edge.spool import SqliteSpool
@@ -144,34 +146,59 @@ class _Ticks:
 
 
 class _Watched(SqliteSpool):
-    """A spool that tells how many records were in all batches up to the one that is trimmed, and when."""
+    """A spool that knows how many records were in all batches up to each."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self.acked: list[tuple[float, int]] = []
-        self._upto: dict[int, int] = {}
+        self.upto: dict[int, int] = {}
         self._count = 0
 
     async def commit(self, change: SpoolCommit) -> None:
         """Note how many records there are up to each batch."""
         for batch in change.batches:
             self._count += batch.count
-            self._upto[batch.seq] = self._count
+            self.upto[batch.seq] = self._count
         await super().commit(change)
 
-    async def trim(self, through_seq: int) -> None:
-        """Note the moment: an ack was heard."""
-        self.acked.append((time.perf_counter(), self._upto.get(through_seq, 0)))
-        await super().trim(through_seq)
+
+class _Listening:
+    """A net that notes each ack that comes, and when."""
+
+    def __init__(self, port: int) -> None:
+        self._net = AiomqttNet("127.0.0.1", port)
+        self.acked: list[tuple[float, int]] = []
+
+    @asynccontextmanager
+    async def connect(self, client_id: str) -> AsyncIterator[Connection]:
+        """A connection as the agent has it."""
+        async with self._net.connect(client_id) as connection:
+            yield _Heard(connection, self.acked)
+
+
+class _Heard:
+    """A connection that passes on everything."""
+
+    def __init__(self, connection: Connection, acked: list[tuple[float, int]]) -> None:
+        self._connection, self._acked = connection, acked
+        self.publish, self.subscribe = connection.publish, connection.subscribe
+
+    async def incoming(self) -> AsyncIterator[Incoming]:
+        """What comes, and the acks of it noted."""
+        async for one in self._connection.incoming():
+            if isinstance(control := decode_control(one.payload), Ack):
+                self._acked.append((time.perf_counter(), control.seq))
+            yield one
 
 
 def test_latency_from_sensor_to_ack(tmp_path: Path) -> None:
-    ticks = _Ticks(int(A_SECOND * TIMED_S), lambda: any(count for _, count in store.acked))
+    heard: list[tuple[float, int]] = []
+    ticks = _Ticks(int(A_SECOND * TIMED_S), lambda: any(store.upto.get(seq) for _, seq in heard))
     plan = _plan(Ticking(ticks=ticks))
     store = _Watched(tmp_path / "agent" / "spool.sqlite")
 
     async def run(port: int) -> None:
-        net = AiomqttNet("127.0.0.1", port)
+        net = _Listening(port)
+        net.acked = heard
         assert await Agent(SETTINGS, plan, store, net, SystemClock(), SystemRandomness()).run()
 
     with _broker(tmp_path) as broker:
@@ -184,8 +211,9 @@ def test_latency_from_sensor_to_ack(tmp_path: Path) -> None:
         with _beside("-m", "geartrain_cloud.ingest.main", "--config", str(config)):
             asyncio.run(run(broker.port))
     took, upto = [], 0
-    for heard, count in store.acked:
-        took += [(heard - ticks.began - n / A_SECOND) * 1_000 for n in range(upto, count)]
+    for at_s, seq in heard:
+        count = store.upto.get(seq, 0)
+        took += [(at_s - ticks.began - n / A_SECOND) * 1_000 for n in range(upto, count)]
         upto = max(upto, count)
     assert upto == ticks.total
     found = statistics.quantiles(took[1:], n=100)

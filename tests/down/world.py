@@ -27,7 +27,7 @@ from geartrain_edge.delivering import LineFiles
 from geartrain_edge.line_files import FolderFiles
 from geartrain_edge.settings import AgentSettings, UplinkSettings
 
-QUICK = UplinkSettings(window=8, resend_ms=40, resend_ms_max=160, backoff_ms=2, backoff_ms_max=20)
+QUICK = UplinkSettings(window=8, resend_ms=40, resend_ms_max=160, backoff_ms=2, backoff_ms_max=20, trim_ms=1)
 SETTINGS = SenderSettings(window=4, resend_ms=40, resend_ms_max=160, poll_ms=2, backoff_ms_max=20)
 
 

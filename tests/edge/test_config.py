@@ -53,6 +53,7 @@ bytes_max = 1000000
 [commit]
 records_max = 10
 interval_ms = 20
+linger_ms = 0
 [uplink]
 window = 3
 window_bytes = 4
@@ -63,6 +64,7 @@ backoff_ms_max = 8
 silence_ms = 9
 refused_ms_max = 10
 probe_ms_min = 11
+trim_ms = 12
 [steps.drawdown]
 period = "month"
 [sources.quotes]
@@ -77,7 +79,8 @@ others = true
         1_000_000,
         10,
         20,
-        uplink=UplinkSettings(3, 4, 5, 6, 7, 8, 9, refused_ms_max=10, probe_ms_min=11),
+        0,
+        uplink=UplinkSettings(3, 4, 5, 6, 7, 8, 9, refused_ms_max=10, probe_ms_min=11, trim_ms=12),
     )
     assert (found.broker.host, found.broker.port, found.cut) == ("::1", 18830, ("quotes_by_symbol",))
     plan = found.plan()

@@ -82,7 +82,7 @@ class IngestConfig:
     merge: bool = True
     merge_grace_s: float = 60.0
     broker: Broker = field(default=Broker("127.0.0.1", 1883))
-    group_commit_ms: int = 20
+    group_commit_ms: int = 10
     group_rows_max: int = 50_000
     group_bytes_max: int = 16 << 20
     waiting_batches_max: int = 256
