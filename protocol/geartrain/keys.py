@@ -15,8 +15,9 @@ from typing import Any
 
 from geartrain.errors import SchemaError
 
-_BOOL, _INT, _BYTES, _STR, _TUPLE = b"\x01", b"\x02", b"\x03", b"\x04", b"\x05"
+_BOOL, _INT, _BYTES, _STR, TUPLE = b"\x01", b"\x02", b"\x03", b"\x04", b"\x05"
 _END = b"\x00\x01"
+_NO_BYTES = _BYTES + _END
 _SIGN = 1 << 63
 
 
@@ -30,6 +31,12 @@ def encode_keys(keys: list[Any]) -> list[bytes]:
     return list(map(_encode_str if set(map(type, keys)) == {str} else encode_key, keys))
 
 
+def encode_elements(time: int, name: str, number: int, path: bytes) -> bytes:
+    """What follows `TUPLE` in the encoded bytes of this tuple, a record's place in canonical order."""
+    head = _INT + (time + _SIGN).to_bytes(8, "big") + _encode_str(name)
+    return head + _INT + (number + _SIGN).to_bytes(8, "big") + (_element(path) if path else _NO_BYTES)
+
+
 @lru_cache(maxsize=65_536)
 def _encode_str(key: str) -> bytes:
     return _encode(key)
@@ -37,7 +44,7 @@ def _encode_str(key: str) -> bytes:
 
 def _encode(key: Any) -> bytes:
     if isinstance(key, tuple):
-        return _TUPLE + b"".join(_element(part) for part in key)
+        return TUPLE + b"".join(_element(part) for part in key)
     return _element(key)
 
 
@@ -61,11 +68,11 @@ def _element(part: Any) -> bytes:
 def decode_key(raw: bytes) -> Any:
     """The key of its encoded bytes; raises `SchemaError` for bytes that `encode_key` cannot have made."""
     parts: list[Any] = []
-    at = 1 if raw[:1] == _TUPLE else 0
+    at = 1 if raw[:1] == TUPLE else 0
     while at < len(raw):
         part, at = _decode_element(raw, at)
         parts.append(part)
-    if raw[:1] == _TUPLE:
+    if raw[:1] == TUPLE:
         return tuple(parts)
     if len(parts) != 1:
         raise SchemaError("encoded key is damaged")

@@ -39,6 +39,10 @@ class IntervalJoin(Keyed):
             return time + self.after_us, time + self.before_us
         return time - self.before_us, time - self.after_us
 
+    def last(self, side: int, time: int) -> int:
+        """The last time of the other side for a record of `side` at `time`."""
+        return time + self.before_us if side == LEFT else time - self.after_us
+
     def unmatched_time(self, time: int) -> int:
         """When a left record without a match leaves."""
         return max(time, time + self.before_us)

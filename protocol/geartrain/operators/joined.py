@@ -8,9 +8,9 @@ longer than the watermark allows for a match. What is held, let go, or meets not
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -18,7 +18,7 @@ import msgspec
 
 from geartrain.batch import Batch, DeadLetter, Origin
 from geartrain.event_time import END_OF_TIME
-from geartrain.keys import encode_key
+from geartrain.keys import TUPLE, encode_elements
 from geartrain.operators.conform import checker, describe, raw_form
 from geartrain.operators.held import HeldRow
 from geartrain.operators.operator import Services, StreamProperties
@@ -36,6 +36,12 @@ class Reach(Protocol):
     def of(self, side: int, time: int) -> tuple[int, int] | None:
         """The first and the last time of the other side for a record of `side` at `time` (microseconds, both
         ends in), neither ever falling as `time` rises; None where it can be joined with nothing.
+        """
+        ...
+
+    def last(self, side: int, time: int) -> int:
+        """The last time of the other side that a record of `side` at `time` may be joined with, its own time
+        where that is none.
         """
         ...
 
@@ -60,14 +66,21 @@ def waiting_type(left: Any, right: Any) -> Any:
     return Waiting[left, right]
 
 
-@dataclass(frozen=True, slots=True)
-class _Fate:
-    """One result on its way: its event time, origin path, and what the function is given."""
+@dataclass(slots=True)
+class _Fates:
+    """Results on their way, in columns: event times, origin paths, and what the function is given."""
 
-    time: int
-    path: bytes
-    left: Any
-    right: Any
+    times: list[int] = field(default_factory=list)
+    paths: list[bytes] = field(default_factory=list)
+    lefts: list[Any] = field(default_factory=list)
+    rights: list[Any] = field(default_factory=list)
+
+    def add(self, time: int, path: bytes, left: Any, right: Any) -> None:
+        """One more."""
+        self.times.append(time)
+        self.paths.append(path)
+        self.lefts.append(left)
+        self.rights.append(right)
 
 
 class Joining:
@@ -79,6 +92,7 @@ class Joining:
         kind = waiting_type(services.inputs[LEFT], services.inputs[RIGHT])
         self._cells = services.state.of_step(services.step, kind, own=True, lasting=True)
         self._services, self._reach, self._function, self._outer = services, reach, function, outer
+        self._of, self._last = reach.of, reach.last
         self._check = checker(services)
         self._metrics = StepMetrics(services)
 
@@ -88,104 +102,133 @@ class Joining:
 
     def feed(self, batch: Batch, port: int) -> Batch:
         """Take records of a side; returns their pairs with what the other side holds."""
-        out: list[_Fate] = []
-        rows: dict[bytes, list[HeldRow[Any]]] = {}
-        for row, key in enumerate(batch.keys or []):
-            rows.setdefault(key, []).append(HeldRow.of(batch, row))
+        out, cells = _Fates(), self._cells
+        take = self._take_left if port == LEFT else self._take_right
+        times, names, numbers, values = batch.times, batch.names, batch.numbers, batch.values
+        paths = batch.paths
+        rows: dict[bytes, list[int]] = {}
+        for row, key in enumerate(batch.keys or ()):
+            if key in rows:
+                rows[key].append(row)
+            else:
+                rows[key] = [row]
+        taken = 0
         for key, fresh in rows.items():
-            waiting = self._cells.get(key)
-            taken = sum(self._take(waiting, held, port, out) for held in fresh)
-            self._count("held", taken)
-            self._count("unreachable", len(fresh) - taken)
-            self._keep(key, waiting)
-        self._cells.save()
+            in_use = cells.at_hand(key)
+            waiting = cells.get(key) if in_use is None else in_use
+            mine = waiting.left if port == LEFT else waiting.right
+            first = mine[0] if mine else None
+            for row in fresh:
+                path = b"" if paths is None else paths[row]
+                taken += take(waiting, HeldRow(times[row], names[row], numbers[row], path, values[row]), out)
+            if in_use is None or first is None or mine[0] is not first:
+                self._keep(key, waiting)
+            else:
+                cells.keep(key)  # due when it was
+        self._count("held", taken)
+        self._count("unreachable", len(batch.keys or ()) - taken)
+        cells.save()
         return self._results(out)
 
     def advance(self, watermark: int) -> Batch:
         """Let go of what can have no more matches; returns the left records that never had one."""
-        out: list[_Fate] = []
+        out, released = _Fates(), 0
         for key in self._cells.due(watermark):
             waiting = self._cells.get(key)
-            gone = self._done(LEFT, waiting.left, watermark)
-            if self._outer:
-                lone = zip(waiting.left[:gone], waiting.matched[:gone], strict=True)
-                out += [self._alone(row) for row, matched in lone if not matched]
-            del waiting.left[:gone], waiting.matched[:gone]
-            past = self._done(RIGHT, waiting.right, watermark)
-            del waiting.right[:past]
-            self._count("released", gone + past)
+            left, right, matched = waiting.left, waiting.right, waiting.matched
+            if gone := self._done(LEFT, left, watermark):
+                if self._outer:
+                    for row, was_matched in zip(left[:gone], matched[:gone], strict=True):
+                        if not was_matched:
+                            time = min(self._reach.unmatched_time(row.time), END_OF_TIME - 1)
+                            out.add(time, TUPLE + _place(row), row.value, None)
+                del left[:gone], matched[:gone]
+            if past := self._done(RIGHT, right, watermark):
+                del right[:past]
+            released += gone + past
             self._keep(key, waiting)
+        self._count("released", released)
         self._cells.save()
         return self._results(out)
 
-    def _take(self, waiting: Any, row: HeldRow[Any], side: int, out: list[_Fate]) -> bool:
+    def _take_left(self, waiting: Any, row: HeldRow[Any], out: _Fates) -> bool:
         """Whether the row is held, because it can meet others, or leaves by itself in time."""
-        reach = self._reach.of(side, row.time)
-        if reach is None and (side == RIGHT or not self._outer):
+        time, met = row.time, False
+        reach = self._of(LEFT, time)
+        if reach is None and not self._outer:
             return False
-        others = waiting.right if side == LEFT else waiting.left
-        first, last = reach if reach is not None else (0, -1)
-        start = bisect_left(others, first, key=_time)
-        stop = bisect_right(others, last, key=_time)
-        for at in range(start, stop):
-            left, right = (row, others[at]) if side == LEFT else (others[at], row)
-            out.append(_pair(left, right))
-            if side == RIGHT:
-                waiting.matched[at] = True
-        if side == LEFT:
-            at = bisect_right(waiting.left, row.time, key=_time)
-            waiting.left.insert(at, row)
-            waiting.matched.insert(at, stop > start)
-        else:
-            insort(waiting.right, row, key=_time)
+        if reach is not None and waiting.right:
+            start, stop = _between(waiting.right, *reach)
+            if met := stop > start:
+                place, value = TUPLE + _place(row), row.value
+                for other in waiting.right[start:stop]:
+                    out.add(max(time, other.time), place + _place(other), value, other.value)
+        at = _place_of(time, waiting.left)
+        waiting.left.insert(at, row)
+        waiting.matched.insert(at, met)
+        return True
+
+    def _take_right(self, waiting: Any, row: HeldRow[Any], out: _Fates) -> bool:
+        """Whether the row is held, because it can meet others."""
+        time = row.time
+        reach = self._of(RIGHT, time)
+        if reach is None:
+            return False
+        if waiting.left:
+            start, stop = _between(waiting.left, *reach)
+            if stop > start:
+                place, value = _place(row), row.value
+                for at in range(start, stop):
+                    other = waiting.left[at]
+                    out.add(max(time, other.time), TUPLE + _place(other) + place, other.value, value)
+                    waiting.matched[at] = True
+        waiting.right.insert(_place_of(time, waiting.right), row)
         return True
 
     def _done(self, side: int, rows: list[HeldRow[Any]], watermark: int) -> int:
         """How many of a side's records can have no more matches: the later a record, the later its last."""
+        if watermark >= END_OF_TIME:  # all is known, however far a record reaches
+            return len(rows)
         count = 0
-        while count < len(rows) and self._last(side, rows[count].time) < watermark:
+        for row in rows:
+            if self._last(side, row.time) >= watermark:
+                break
             count += 1
         return count
 
-    def _last(self, side: int, time: int) -> int:
-        """The last time of the other side that a record may still be joined with; never beyond the end of
-        time, when all is known.
-        """
-        reach = self._reach.of(side, time)
-        return min(time if reach is None else reach[1], END_OF_TIME - 1)
-
     def _keep(self, key: bytes, waiting: Any) -> None:
-        ends = [self._last(LEFT, row.time) for row in waiting.left[:1]]
-        ends += [self._last(RIGHT, row.time) for row in waiting.right[:1]]
-        if ends:
-            self._cells.put(key, waiting, min(ends) + 1)
+        left, right = waiting.left, waiting.right
+        if left:
+            end = self._last(LEFT, left[0].time)
+            if right:
+                end = min(end, self._last(RIGHT, right[0].time))
+        elif right:
+            end = self._last(RIGHT, right[0].time)
         else:
             self._cells.drop(key)
+            return
+        self._cells.put(key, waiting, min(end + 1, END_OF_TIME))
 
-    def _alone(self, row: HeldRow[Any]) -> _Fate:
-        time = min(self._reach.unmatched_time(row.time), END_OF_TIME - 1)
-        return _Fate(time, encode_key(row.order()), row.value, None)
-
-    def _results(self, fates: list[_Fate]) -> Batch:
+    def _results(self, fates: _Fates) -> Batch:
         out = Batch([], [], [], [], [])
         paths: list[bytes] = []
-        for fate in fates:
+        function = self._function
+        for time, path, left, right in zip(fates.times, fates.paths, fates.lefts, fates.rights, strict=True):
             try:
-                value = self._function(fate.left, fate.right)
+                value = function(left, right)
             except Exception as error:
-                self._services.reject(self._refused(fate, describe(error)))
+                self._services.reject(self._refused(time, path, left, right, describe(error)))
                 continue
             out.values.append(value)
-            out.times.append(fate.time)
-            paths.append(fate.path)
+            out.times.append(time)
+            paths.append(path)
         count = len(paths)
         step = self._services.step
         return self._check(Batch(out.values, out.times, [step] * count, [0] * count, paths))
 
-    def _refused(self, fate: _Fate, reason: str) -> DeadLetter:
+    def _refused(self, time: int, path: bytes, left: Any, right: Any, reason: str) -> DeadLetter:
         step = self._services.step
-        raw = raw_form({"left": fate.left, "right": fate.right})
-        return DeadLetter(step, Origin(step, 0, fate.path), fate.time, reason, raw)
+        return DeadLetter(step, Origin(step, 0, path), time, reason, raw_form({"left": left, "right": right}))
 
 
 def paired(inputs: Sequence[StreamProperties], keeps: frozenset[str]) -> StreamProperties:
@@ -201,6 +244,18 @@ def _time(row: HeldRow[Any]) -> int:
     return row.time
 
 
-def _pair(left: HeldRow[Any], right: HeldRow[Any]) -> _Fate:
-    path = encode_key((*left.order(), *right.order()))
-    return _Fate(max(left.time, right.time), path, left.value, right.value)
+def _between(rows: list[HeldRow[Any]], first: int, last: int) -> tuple[int, int]:
+    """Where the records with times from `first` to `last` begin and end, of at least one record."""
+    start = 0 if rows[0].time >= first else bisect_left(rows, first, key=_time)
+    stop = len(rows) if rows[-1].time <= last else bisect_right(rows, last, start, key=_time)
+    return start, stop
+
+
+def _place_of(time: int, rows: list[HeldRow[Any]]) -> int:
+    """Where a record of `time` belongs: behind all that are not later."""
+    return len(rows) if not rows or rows[-1].time <= time else bisect_right(rows, time, key=_time)
+
+
+def _place(row: HeldRow[Any]) -> bytes:
+    """The record's part of an origin path; those of the two records of a pair follow one another."""
+    return encode_elements(row.time, row.name, row.number, row.path)

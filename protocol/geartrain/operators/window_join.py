@@ -38,7 +38,11 @@ class WindowJoin(Keyed):
         windows = self.window.assign(time)
         return (windows[0][0], windows[-1][1] - 1) if windows else None
 
+    def last(self, side: int, time: int) -> int:
+        """The last time that shares a window with `time`, itself in a gap between windows."""
+        reach = self.of(side, time)
+        return time if reach is None else reach[1]
+
     def unmatched_time(self, time: int) -> int:
         """When a left record without a match leaves: the last microsecond of its window."""
-        reach = self.of(0, time)
-        return time if reach is None else reach[1]
+        return self.last(0, time)
