@@ -8,17 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from geartrain.event_time import END_OF_TIME
-from geartrain.ports import Entry, EntryKind, LedgerChange
+from geartrain.ports import Entry, EntryKind, LedgerChange, StoredSchema, StoredSegment
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain_cloud.log.ledger import SqliteLedger
-from geartrain_cloud.log.part import SegmentPart
+from geartrain_cloud.log.part import SegmentPart, segment_digest
 from geartrain_cloud.log.segment import encode_segment
 
 
 class LogWriter:
-    """Appends entries to the channels of one flow; a segment for each `append`."""
+    """Appends entries to the channels of one flow; a segment for each `append`.
 
-    def __init__(self, folder: Path, flow: str, kinds: Mapping[str, Any]) -> None:
+    sealed: as ingest does, the ledger is told the schemas, and the checksum of each segment.
+    """
+
+    def __init__(self, folder: Path, flow: str, kinds: Mapping[str, Any], *, sealed: bool = False) -> None:
         self.folder, self.flow = folder, flow
         self._codecs = {channel: RowCodec(kind) for channel, kind in kinds.items()}
         self._numbers = dict.fromkeys(kinds, 0)
@@ -27,6 +30,11 @@ class LogWriter:
         self._loop = asyncio.new_event_loop()
         self._ledger = SqliteLedger(folder)
         self._term = self._loop.run_until_complete(self._ledger.open())
+        self._sealed = sealed
+        if sealed:
+            schemas = {channel: codec.schema for channel, codec in self._codecs.items()}
+            stored = [StoredSchema(flow, c, s.schema_id, s.to_json()) for c, s in schemas.items()]
+            self._loop.run_until_complete(self._ledger.commit(self._term, LedgerChange(schemas=stored)))
 
     def append(
         self,
@@ -51,14 +59,16 @@ class LogWriter:
         name = f"segments/{channel}-{self._segments}.arrow"
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(encode_segment(codec.schema, [SegmentPart("device-1", self._segments, rows)]))
+        content = encode_segment(codec.schema, [SegmentPart("device-1", self._segments, rows)])
+        path.write_bytes(content)
+        sealed = [StoredSegment(name, len(content), segment_digest(content))] if self._sealed else []
         entries = []
         for first in range(0, len(rows), rows_per_entry):
             count = min(rows_per_entry, len(rows) - first)
             if clock is not None and first + count == len(rows):
                 self._clocks[channel] = clock
             entries.append(self._entry(channel, EntryKind.ROWS, segment=name, first_row=first, count=count))
-        self._commit(entries)
+        self._commit(entries, sealed)
         return name
 
     def advance(self, clock: int, channels: Sequence[str] | None = None) -> None:
@@ -75,8 +85,9 @@ class LogWriter:
         self._numbers[channel] += 1
         return Entry(self.flow, channel, 0, self._numbers[channel], kind, self._clocks[channel], **rows)
 
-    def _commit(self, entries: Sequence[Entry]) -> None:
-        self._loop.run_until_complete(self._ledger.commit(self._term, LedgerChange(entries=entries)))
+    def _commit(self, entries: Sequence[Entry], segments: Sequence[StoredSegment] = ()) -> None:
+        change = LedgerChange(entries=entries, segments=segments)
+        self._loop.run_until_complete(self._ledger.commit(self._term, change))
 
     def close(self) -> None:
         """Close the ledger."""

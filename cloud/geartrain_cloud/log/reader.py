@@ -8,8 +8,9 @@ as the folder's name alone.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -171,14 +172,26 @@ class LogReader:
             why = "holds no rows any more: retention has removed them" if entry.count else "holds no rows"
             raise LedgerError(f"entry {entry.number} of {entry.flow}/{entry.channel} {why}")
         try:
-            segment = self._segment(entry.segment)
+            return self._rows(entry)
         except LedgerError:
             # A merge may have put the rows into another file since the entry was read.
             (now,) = self._entries(entry.flow, entry.channel, entry.partition, entry.number - 1, entry.number)
             if now.segment == entry.segment:
                 raise
             return self.table(now)
-        rows = segment.slice(entry.first_row, entry.count)
+
+    def tables(self, entries: Sequence[Entry]) -> list[pa.Table]:
+        """The rows of entries that follow one another: one table for those that lie side by side."""
+        return [table for run in _side_by_side(entries) for table in self._run(run)]
+
+    def _run(self, run: Sequence[Entry]) -> list[pa.Table]:
+        try:
+            return [self._rows(replace(run[0], count=sum(entry.count for entry in run)))]
+        except LedgerError:  # merged meanwhile, or damaged: entry by entry it is known which
+            return [self.table(entry) for entry in run]
+
+    def _rows(self, entry: Entry) -> pa.Table:
+        rows = self._segment(entry.segment).slice(entry.first_row, entry.count)
         if rows.num_rows != entry.count:
             raise LedgerError(
                 f"segment {entry.segment} is shorter than the ledger says: restore the file from a copy"
@@ -231,3 +244,15 @@ class LogReader:
 
     def _ledger(self) -> AbstractContextManager[Any]:
         return ledger_of(self.folder)
+
+
+def _side_by_side(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
+    """Entries whose rows follow one another in one segment, together."""
+    run: list[Entry] = []
+    for entry in entries:
+        if run and (entry.segment, entry.first_row) != (run[-1].segment, run[-1].first_row + run[-1].count):
+            yield run
+            run = []
+        run.append(entry)
+    if run:
+        yield run

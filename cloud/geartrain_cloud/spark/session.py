@@ -21,6 +21,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from geartrain_cloud.files import write_private
+from geartrain_cloud.spark.columns import LogColumns
 from geartrain_cloud.spark.java import ensure_java
 from geartrain_cloud.spark.source import LogSource
 from geartrain_cloud.spark.worker_python import worker_python
@@ -78,7 +79,7 @@ def session_settings(cores: int) -> dict[str, str]:
 def open_session(
     master: str, folder: Path, settings: Mapping[str, str] | None = None, pass_fds: Sequence[int] = ()
 ) -> SparkSession:
-    """Start a JVM and a session, 9 to 17 s on two cores, with `LogSource` registered.
+    """Start a JVM and a session, 9 to 17 s on two cores, with `LogSource` and `LogColumns` registered.
 
     master: as for Spark; folder: for its log, `spark.log`, and scratch files; settings: over
     `session_settings`; pass_fds: file descriptors that the JVM holds open as well, such as that of a lock.
@@ -97,7 +98,9 @@ def open_session(
     for key, value in (session_settings(_cores(master)) | ours | dict(settings or {})).items():
         conf.set(key, value)
     conf.set("spark.sql.warehouse.dir", str(folder / "warehouse"))
-    conf.set("spark.driver.extraJavaOptions", _java_options(master, settings_file, home.version))
+    # What is asked for comes last, where Java takes it over ours.
+    asked = conf.get("spark.driver.extraJavaOptions", "")
+    conf.set("spark.driver.extraJavaOptions", f"{_java_options(master, settings_file, home.version)} {asked}")
     descriptor = os.open(folder / LOG_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         streams = {"stdout": descriptor, "stderr": descriptor, "pass_fds": tuple(pass_fds)}
@@ -110,6 +113,7 @@ def open_session(
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, on_interrupt)  # SparkContext has put its own in the place of ours
     session.dataSource.register(LogSource)
+    session.dataSource.register(LogColumns)
     return session
 
 

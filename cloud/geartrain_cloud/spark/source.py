@@ -174,17 +174,18 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if span.heartbeat:
             yield _row("", 0, span.clock, None)
         for key, after, upto, base in span.parts:
-            for run in self._runs(key, after, upto):
-                yield _row(run[0].channel, base + run[-1].number, span.clock, self._packed(run))
+            for run in self._runs(key, after, upto, PACK_ROWS):
+                packed = table_to_ipc(self._table(run).combine_chunks())
+                yield _row(run[0].channel, base + run[-1].number, span.clock, packed)
 
-    def _runs(self, key: str, after: int, upto: int) -> Iterator[list[Entry]]:
-        """Consecutive entries with rows, grouped to about `PACK_ROWS`."""
+    def _runs(self, key: str, after: int, upto: int, rows_max: int) -> Iterator[list[Entry]]:
+        """Consecutive entries with rows, together where they have at most `rows_max`."""
         run: list[Entry] = []
         rows = 0
         for entry in self._log.entries(self._flow, key, after, upto):
             if not entry.count:
                 continue
-            if run and rows + entry.count > PACK_ROWS:
+            if run and rows + entry.count > rows_max:
                 yield run
                 run, rows = [], 0
             run.append(entry)
@@ -192,17 +193,19 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if run:
             yield run
 
-    def _packed(self, run: list[Entry]) -> bytes:
+    def _table(self, run: list[Entry], columns: Sequence[str] | None = None) -> pa.Table:
+        """The rows of a run, all columns or those that are named."""
         try:
-            table = pa.concat_tables([self._log.table(entry) for entry in run]).combine_chunks()
+            parts = self._log.tables(run)
+            table = pa.concat_tables(parts if columns is None else [part.select(columns) for part in parts])
             # A damaged offset would otherwise be followed to memory that is not the table's.
             table.validate(full=True)
-        except (LedgerError, pa.ArrowException) as error:
+        except (LedgerError, pa.ArrowException, KeyError) as error:
             key = position_key(run[0].channel, run[0].partition)
             place = f"{self._flow}/{key}, positions {run[0].number} to {run[-1].number}"
             files = ", ".join(dict.fromkeys(e.segment for e in run))
             raise LedgerError(f"{place} ({files}): {error}") from None
-        return table_to_ipc(table)
+        return table
 
 
 def _bases(keys: Sequence[str], start: Mapping[str, int], end: Mapping[str, int]) -> dict[str, int]:
