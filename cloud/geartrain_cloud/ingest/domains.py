@@ -65,8 +65,10 @@ class Domains:
     def watch(self, stream: DeviceStream, channel: str, schema: Schema, rows: ColumnBatch) -> None:
         """Take note of the values of rows that go into the log."""
         field = self._fields.get((stream.flow, channel))
+        if field is None:
+            return
         names = [one.name for one in schema.fields]
-        if field is None or field not in names:
+        if field not in names:
             return
         column = rows.fields[names.index(field)]
         homes, astray = self._homes[stream.flow, field], {}

@@ -354,7 +354,7 @@ def _write(connection: sqlite3.Connection, change: LedgerChange) -> None:
     newest = {(d.device, d.flow, d.epoch): d.seq for d in change.digests}
     connection.executemany(
         "DELETE FROM digests WHERE device = ? AND flow = ? AND epoch = ? AND seq <= ?",
-        [(*place, seq - DIGESTS_KEPT) for place, seq in newest.items()],
+        [(*place, seq - DIGESTS_KEPT) for place, seq in newest.items() if seq > DIGESTS_KEPT],
     )
     put_closed_epochs(connection, change.closed_epochs)
     connection.executemany(

@@ -11,6 +11,8 @@ import json
 import sqlite3
 from collections.abc import Mapping
 
+import msgspec
+
 from geartrain.errors import LedgerError
 from geartrain.ports import AckCursor, Entry, EntryKind, HeldSegment, SplitProgress, StoredSegment
 from geartrain_cloud.log.checksums import Row, sealed, whole
@@ -280,4 +282,4 @@ def read_cursor(row: Row) -> AckCursor:
 
 
 def _json(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
+    return msgspec.json.encode(value, order="sorted").decode()

@@ -58,7 +58,10 @@ def decode_column(kind: FieldType, optional: bool, data: bytes, rows: int, limit
     """The `rows` values of a column, None where it is null; raises `WireError` for any other bytes."""
     # Texts have a cap of their own; all else takes at most ten bytes a value.
     bytes_max = limits.body_bytes_max if kind in _TEXTS else 12 * rows + _COLUMN_BYTES
-    column = parse(pb.Column, data, f"a {kind.value} column of {rows} rows", bytes_max)
+    try:
+        column = parse(pb.Column, data, "a column", bytes_max)
+    except WireError as error:
+        raise WireError(f"{kind.value}, {rows} rows: {error}") from None
     check_texts(column, len(data), rows, limits)
     if not column.nulls:
         return _decode_present(kind, column, rows)
