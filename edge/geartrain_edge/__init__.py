@@ -4,3 +4,5 @@ from geartrain_edge.later import load_later
 
 # paho looks for proxies there, which it does only with PySocks installed: 1.3 MB that no agent has a use for.
 load_later("urllib.request")
+# protobuf in Python, with its text format, which protobuf in C does not ask for anything.
+load_later("google.protobuf.internal.python_message")

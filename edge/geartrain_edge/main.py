@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from geartrain.adapters.mqtt import AiomqttNet
 from geartrain.adapters.plain_log import escaped, log_to_stderr
 from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.errors import ConfigError, FlowError, GeartrainError, PlacementError, SchemaError, SourceError
@@ -31,6 +30,7 @@ from geartrain_edge.spool import SqliteSpool
 from geartrain_edge.status import write_status
 
 if TYPE_CHECKING:
+    from geartrain.adapters.mqtt import AiomqttNet
     from geartrain_edge.delivering import LineFiles
 
 EXIT_OK = 0
@@ -76,6 +76,8 @@ def _said(error: GeartrainError, flow: str = "") -> int:
 
 async def _run(loaded: Sequence[tuple[AgentConfig, Plan]]) -> set[int]:
     """Run all flows side by side to their ends; returns their exit codes."""
+    from geartrain.adapters.mqtt import AiomqttNet  # once the file is read, whose mistakes are said sooner
+
     precedence, loop = Precedence(), asyncio.get_running_loop()
     agents: list[Agent] = []
 

@@ -14,6 +14,7 @@ OURS = {"geartrain", "geartrain_devices", "geartrain_edge", "geartrain_examples"
 MEASURE = """
 import sys
 import geartrain_edge.main
+import geartrain.adapters.mqtt
 import geartrain_examples.stocks.flow
 import json
 rss = next(line for line in open("/proc/self/status") if line.startswith("VmRSS"))

@@ -28,6 +28,11 @@ AGENT = """
 import sys
 import geartrain_edge.main
 assert "http.client" not in sys.modules and "geartrain.ports.ledger" not in sys.modules
+import geartrain.adapters.mqtt, geartrain.wire.codec
+assert "google.protobuf.text_format" not in sys.modules and "http.client" not in sys.modules
+from google.protobuf.text_format import MessageToString
+from google.protobuf.internal.python_message import GeneratedProtocolMessageType
+assert MessageToString(geartrain.wire.codec.pb.Watermark(time=3)).strip() == "time: 3"
 from geartrain_devices.http_poll import HttpPoll, urlopen
 assert urlopen.__module__ == "urllib.request" and "http.client" in sys.modules
 from geartrain.ports import LedgerStore

@@ -162,7 +162,7 @@ def test_a_finished_run_is_exit_code_0(
     config = write_config(tmp_path)
     plan = read_config(str(config)).plan()
     ingest = NaiveIngest(plan)
-    monkeypatch.setattr(agent_main, "AiomqttNet", lambda *_, **__: MemoryNet(ingest))
+    monkeypatch.setattr("geartrain.adapters.mqtt.AiomqttNet", lambda *_, **__: MemoryNet(ingest))
     code, said = said_by(capsys, config)
     assert (code, status_of(tmp_path)["finished"]) == (agent_main.EXIT_OK, True), said
     assert ingest.sorted_rows() == expected(plan)
@@ -176,7 +176,7 @@ def test_an_alarm_is_one_line_and_exit_code_3(
 
     config = write_config(tmp_path)
     ingest = NaiveIngest(read_config(str(config)).plan())
-    monkeypatch.setattr(agent_main, "AiomqttNet", lambda *_, **__: MemoryNet(ingest, meddle=meddle))
+    monkeypatch.setattr("geartrain.adapters.mqtt.AiomqttNet", lambda *_, **__: MemoryNet(ingest, meddle=meddle))
     code, said = said_by(capsys, config)
     assert code == agent_main.EXIT_ALARM
     assert "gear-agent: ingest acks batch 1000, but this spool ends at " in said
@@ -193,7 +193,7 @@ def test_a_defect_is_raised_with_its_trace(
         return net
 
     config = write_config(tmp_path)
-    monkeypatch.setattr(agent_main, "AiomqttNet", broken)
+    monkeypatch.setattr("geartrain.adapters.mqtt.AiomqttNet", broken)
     with pytest.raises(ExceptionGroup) as caught:
         said_by(capsys, config)
     assert caught.group_contains(ZeroDivisionError)

@@ -189,7 +189,7 @@ def nets_of(
         for _, plan in load(str(path))
     }
     waiting = list(nets.values())
-    monkeypatch.setattr(agent_main, "AiomqttNet", lambda *_, **__: waiting.pop(0))
+    monkeypatch.setattr("geartrain.adapters.mqtt.AiomqttNet", lambda *_, **__: waiting.pop(0))
     return nets
 
 
