@@ -6,6 +6,7 @@ import asyncio
 import http.client
 import json
 import socket
+import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -13,6 +14,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 from geartrain_cloud.errors import PageError
+from geartrain_cloud.pages.refusal import SENTENCE
 from geartrain_cloud.pages.server import serve
 from geartrain_cloud.sinks.tables import rows
 from geartrain_examples.stocks.demo import DEMO
@@ -262,3 +264,58 @@ def test_what_a_page_does_not_know_is_refused_with_a_sentence(
     sample_page: str, path: str, status: int, sentence: str
 ) -> None:
     assert ask(sample_page, path) == (status, {"error": sentence})
+
+
+def test_no_more_connections_than_enough_are_answered(
+    sample_tables: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("geartrain_cloud.pages.questions.CONNECTIONS_MAX", 8)
+    with served(sample_tables) as address:
+        where = urlsplit(address)
+        many = [
+            socket.create_connection((where.hostname or "", where.port or 0), timeout=20) for _ in range(8)
+        ]
+        try:
+            for one in many:  # each is kept open after its answer
+                one.sendall(b"GET /api/symbols HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+                assert one.recv(12) == b"HTTP/1.1 200"
+            status, headers, body = get(address, "/api/symbols")
+            assert status == 503
+            assert headers["connection"] == "close"
+            assert headers["x-content-type-options"] == "nosniff"
+            assert json.loads(body) == {"error": SENTENCE}
+            many.pop().close()
+            assert _until_answered(address) == 200
+        finally:
+            for one in many:
+                one.close()
+
+
+def test_who_is_refused_and_silent_is_cut_off(sample_tables: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("geartrain_cloud.pages.questions.CONNECTIONS_MAX", 0)
+    monkeypatch.setattr("geartrain_cloud.pages.refusal.REFUSALS_MAX", 2)
+    monkeypatch.setattr("geartrain_cloud.pages.refusal.REFUSAL_S", 1.0)
+    with served(sample_tables) as address:
+        where = urlsplit(address)
+        silent = [
+            socket.create_connection((where.hostname or "", where.port or 0), timeout=20) for _ in range(3)
+        ]
+        assert [_end_of(one) for one in reversed(silent)] == ["cut off"] * 3  # the third of them at once
+        monkeypatch.setattr("geartrain_cloud.pages.questions.CONNECTIONS_MAX", 8)
+        assert _until_answered(address) == 200
+
+
+def _end_of(one: socket.socket) -> str:
+    with one:
+        try:
+            return "cut off" if one.recv(1) == b"" else "answered"
+        except ConnectionResetError:
+            return "cut off"
+
+
+def _until_answered(address: str) -> int:
+    status, tries = 0, 0
+    while status != 200 and tries < 200:
+        status, tries = get(address, "/api/symbols")[0], tries + 1
+        time.sleep(0.05)
+    return status

@@ -2,7 +2,8 @@
 
 Between a page's server and its answers. Guarantees: the size of a request is bounded before anything in it is
 decoded, and an idle connection ends; a parameter that is given twice, or that the answer did not look at, is
-refused; whoever sends no request at all is told so in a sentence, too.
+refused; whoever sends no request at all is told so in a sentence, too, and so is who connects when enough
+others have.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import Any, cast
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
+
+from geartrain_cloud.pages.refusal import CONNECTIONS_MAX, Refusal
 
 LINE_BYTES_MAX = 8_190
 """Of the first line and of each header; more is refused while it is read."""
@@ -113,9 +116,12 @@ class PageRunner(web.AppRunner):
 
 
 def _protocols(server: web.Server) -> Callable[[], _Protocol]:
+    refused: set[Refusal] = set()
+
     def made() -> _Protocol:
         return _Protocol(
             server,
+            refused,
             loop=asyncio.get_running_loop(),
             access_log=cast(Any, None),  # which it takes, whatever its types say
             logger=_PROTOCOL_LOG,
@@ -129,9 +135,22 @@ def _protocols(server: web.Server) -> Callable[[], _Protocol]:
 
 
 class _Protocol(web.RequestHandler):
-    """One connection."""
+    """One connection; it is another's to answer where there are enough."""
 
-    __slots__ = ()
+    __slots__ = ("_connections", "_refused")
+
+    def __init__(self, server: web.Server, refused: set[Refusal], **settings: Any) -> None:
+        super().__init__(server, **settings)
+        self._connections, self._refused = server, refused
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take it, or have it refused."""
+        if len(self._connections.connections) < CONNECTIONS_MAX:
+            super().connection_made(transport)
+            return
+        refusal = Refusal(self._refused, HEADERS)
+        transport.set_protocol(refusal)
+        refusal.connection_made(transport)
 
     def handle_error(
         self,
