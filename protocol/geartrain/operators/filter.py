@@ -20,7 +20,9 @@ class Filter(Plain):
 
     def derive(self, inputs: Sequence[StreamProperties]) -> StreamProperties:
         """Order and domain are kept; keys are not."""
-        return replace(inputs[0], key_local=False, key_order=False)
+        above = inputs[0]
+        keyed = above.key_local or above.key_order
+        return replace(above, key_local=False, key_order=False) if keyed else above
 
     def open(self, services: Services) -> Transform:
         """A function from a batch to the batch of the records kept."""

@@ -175,4 +175,6 @@ def transformed(inputs: Sequence[StreamProperties], keeps: frozenset[str]) -> St
     """
     above = inputs[0]
     domain = above.domain if above.domain in keeps else None
+    if domain == above.domain and not (above.key_local or above.key_order or above.from_cloud):
+        return above
     return StreamProperties(domain, above.in_order, timely=above.timely)
