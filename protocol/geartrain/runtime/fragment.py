@@ -71,6 +71,9 @@ class Fragment:
         self._routes = {step.id: self._route(step) for step in graph.steps if step.out is not None}
         self._entries = {s.id: entry for s in graph.steps if (entry := self._entry(s)) is not None}
         self._watermarks: dict[str, int] = {}
+        self._below = [
+            (s, [i.step for i in s.inputs]) for s in graph.steps if s.id in self.steps and s.inputs
+        ]
 
     def _open(self, step: Step) -> None:
         opened = step.operator.open(self._services(step))
@@ -126,14 +129,16 @@ class Fragment:
         """
         if watermark <= self._watermarks.get(stream, START_OF_TIME):
             return
-        self._watermarks[stream] = watermark
-        for step in self.graph.steps:
-            if step.id not in self.steps or not step.inputs:
+        known = self._watermarks
+        known[stream] = watermark
+        for step, inputs in self._below:
+            if len(inputs) == 1:
+                least = known.get(inputs[0], START_OF_TIME)
+            else:
+                least = min([known.get(one, START_OF_TIME) for one in inputs])
+            if least <= known.get(step.id, START_OF_TIME):
                 continue
-            least = min(self._watermarks.get(i.step, START_OF_TIME) for i in step.inputs)
-            if least <= self._watermarks.get(step.id, START_OF_TIME):
-                continue
-            self._watermarks[step.id] = least
+            known[step.id] = least
             running = self._running.get(step.id)
             if running is not None:
                 self._deliver(step, running.advance(least))

@@ -87,7 +87,7 @@ class RowCodec:
         Returns the values, with an int in a float field made a float and a naive datetime made UTC, and
         (index, reason) for each that cannot fit: its slot in the returned values is then meaningless.
         """
-        if not values or self._fits(values):
+        if not values or (len(values) == 1 and self._fits_alone(values[0])) or self._fits(values):
             return values, []
         checked, wrong = [], []
         for index, value in enumerate(values):
@@ -97,6 +97,17 @@ class RowCodec:
                 checked.append(value)
                 wrong.append((index, str(error)))
         return checked, wrong
+
+    def _fits_alone(self, value: Any) -> bool:
+        """Whether a lone record plainly fits, found out without columns: those are for many."""
+        if self._scalar:
+            return _is_plain(value, self._kinds[0], self._has_logicals)
+        if self._has_logicals or type(value) is not self.kind:
+            return False
+        for get, kind in zip(self._getters, self._kinds, strict=True):
+            if not _is_plain(get(value), kind, False):
+                return False
+        return True
 
     def _fits(self, values: Sequence[Any]) -> bool:
         if self._has_logicals or (not self._scalar and set(map(type, values)) != {self.kind}):
@@ -117,6 +128,15 @@ class RowCodec:
         fields = zip(self.schema.fields, self._logicals, self._getters, strict=True)
         parts = [_fit(field, logical, get(value)) for field, logical, get in fields]
         return self.kind(*parts)
+
+
+def _is_plain(value: Any, kind: Any, is_logical: bool) -> bool:
+    """Whether a value needs no closer look; False says nothing of it."""
+    if type(value) is not kind or is_logical:
+        return False
+    if kind is int:
+        return bool(_INT64_MIN <= value <= _INT64_MAX)
+    return kind is float or (kind is str and value.isascii()) or kind is bool
 
 
 def _plain(field: Field, column: Sequence[Any]) -> bool:
