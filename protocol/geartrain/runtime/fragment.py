@@ -90,11 +90,11 @@ class Fragment:
             step.id, step.out, self.reject, self.state, inputs, self.counters, self._clock, self._randomness
         )
 
-    def _route(self, step: Step) -> tuple[bool, tuple[tuple[str, Transform], ...]]:
+    def _route(self, step: Step) -> tuple[bool, tuple[tuple[Step, Transform], ...]]:
         """(whether the output leaves here, the consumers inside and how each is fed)."""
         consumers = self.graph.consumers(step.id)
         inside = tuple(
-            (c.id, self._feeds[c.id][port])
+            (c, self._feeds[c.id][port])
             for c in consumers
             if c.id in self.steps
             for port, source in enumerate(c.inputs)
@@ -144,17 +144,17 @@ class Fragment:
                 self._deliver(step, running.advance(least))
 
     def _run(self, stream: str, batch: Batch) -> None:
-        while len(batch):
+        while batch.values:
             leaves, inside = self._routes[stream]
             if leaves:
                 self._output.add(stream, batch)
             if not inside:
                 return
             for consumer, feed in inside[1:]:
-                self._deliver(self.graph[consumer], feed(batch))
-            stream, feed = inside[0]
-            batch = feed(batch)
-            if self.graph[stream].out is None:
+                self._deliver(consumer, feed(batch))
+            step, feed = inside[0]
+            stream, batch = step.id, feed(batch)
+            if step.out is None:
                 self._output.add(stream, batch)
                 return
 
