@@ -12,6 +12,7 @@ twice, however much they vary. What it does not mend is left to the resend timer
 from __future__ import annotations
 
 import asyncio
+import math
 
 PROBES_MAX = 2
 """The second one waits twice as long."""
@@ -30,7 +31,7 @@ class Flights:
     def __init__(self, timeout_ms_min: int, resend_ms: int) -> None:
         """`resend_ms`: a timeout of so long is none, because the resend timer comes first."""
         self._timeout_s_min, self._resend_s = timeout_ms_min / 1_000, resend_ms / 1_000
-        self._sent: dict[int, tuple[float, bool]] = {}
+        self._sent: dict[int, tuple[float, float]] = {}
         self._mean_s = self._deviation_s = 0.0
         self._deviations = DEVIATIONS_MIN
         self._probes = self._doublings = 0
@@ -40,22 +41,26 @@ class Flights:
 
     def sent(self, seq: int, now_s: float, *, again: bool) -> None:
         """Note that a batch was sent; again: not for the first time, so that its ack measures nothing."""
-        self._sent[seq] = (now_s, not again)
+        first_s = self._sent[seq][1] if again and seq in self._sent else -math.inf if again else now_s
+        self._sent[seq] = (now_s, first_s)
         self.moved.set()
 
     def acked(self, seq: int, now_s: float) -> bool:
         """Note an ack for all up to `seq`; it measures the one of them that has waited for the longest.
 
         Returns whether a batch was sent again without need, as far as can be told: half of what acks take has
-        not passed since.
+        not passed since. Of such a one the ack measures the first time, unless that is long ago.
         """
         (probed, probed_s), measured_s = self._probed, 0.0
         is_needless = 0 < probed <= seq and now_s - probed_s < self._mean_s / 2
         for one in list(self._sent):
             if one > seq:
                 break
-            sent_s, is_first = self._sent.pop(one)
-            measured_s = max(measured_s, now_s - sent_s if is_first else 0.0)
+            last_s, first_s = self._sent.pop(one)
+            is_measured = last_s == first_s or (
+                is_needless and one == probed and now_s - first_s <= 2 * self._mean_s
+            )
+            measured_s = max(measured_s, now_s - first_s if is_measured else 0.0)
         if measured_s:
             self._measure(measured_s)
             self._doublings = 0

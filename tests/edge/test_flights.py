@@ -113,6 +113,30 @@ def test_a_needless_one_widens_the_margin_for_a_while() -> None:
     assert timeout_s(flights) == pytest.approx(narrow, abs=0.002)
 
 
+def test_a_needless_one_measures_what_its_first_sending_took() -> None:
+    flights = measured(*[0.1] * 40)
+    flights.sent(1_000, 20.0, again=False)
+    flights.probed(20.105)
+    flights.sent(1_000, 20.105, again=True)
+    assert flights.acked(1_000, 20.12)
+    due_s = timeout_s(flights)
+    assert due_s is not None
+    assert 0.11 < due_s < 0.15  # neither doubled nor as narrow as before
+
+
+def test_a_batch_that_was_sent_on_another_connection_measures_nothing() -> None:
+    flights = measured(*[0.1] * 40)
+    before = timeout_s(flights)
+    flights.clear()
+    flights.sent(1_000, 30.0, again=True)
+    flights.probed(30.1)
+    flights.sent(1_000, 30.1, again=True)
+    assert flights.acked(1_000, 30.11)
+    flights.sent(1_001, 40.0, again=False)
+    flights.acked(1_001, 40.1)
+    assert timeout_s(flights) == pytest.approx(before, abs=0.002)
+
+
 @pytest.mark.parametrize("spread", [0.2, 1.0, 5.0])
 def test_few_batches_are_sent_twice_however_much_acks_vary(spread: float) -> None:
     chance, flights, needless, at_s = random.Random(1), Flights(1, 1_000_000), 0, 0.0
