@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,6 +65,13 @@ def find_postgres() -> Path | None:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
+    with running_postgres() as server:
+        yield server
+
+
+@contextmanager
+def running_postgres() -> Iterator[Postgres]:
+    """One that is started with the block and removed with it."""
     programs = find_postgres()
     assert programs is not None, "PostgreSQL was not found: install it (apt-get install postgresql)"
     folder = Path(tempfile.mkdtemp(prefix="geartrain-pg-"))  # short, because a socket's name must be
@@ -74,6 +82,8 @@ def postgres() -> Iterator[Postgres]:
     server = Postgres(programs, folder, user)
     server.create()
     server.start()
-    yield server
-    server.stop("immediate")
-    shutil.rmtree(folder)
+    try:
+        yield server
+    finally:
+        server.stop("immediate")
+        shutil.rmtree(folder)

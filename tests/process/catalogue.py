@@ -14,6 +14,7 @@ from tests.process.scenarios import (
     identity,
     kills,
     network,
+    sparks,
     versions,
 )
 
@@ -29,5 +30,6 @@ __all__ = [
     "identity",
     "kills",
     "network",
+    "sparks",
     "versions",
 ]
