@@ -28,7 +28,7 @@ from tests.process.world import ScenarioError, World
 
 WORKER_BAR_S = 3.0
 PER_SECOND = 50.0
-_DAEMON = b"pyspark.daemon"
+_DAEMONS = (b"-m\0pyspark.daemon", b"-m\0geartrain_cloud.spark.worker_daemon")
 _FLOW = "tests.process.flows:flow"
 
 
@@ -117,7 +117,7 @@ def _workers(pid: int) -> list[int]:
     while fresh:
         fresh = {child for child, parent in parents.items() if parent in fresh}
         below |= fresh
-    daemons = {one for one in below if _DAEMON in _command(one)}
+    daemons = {one for one in below if any(name in _command(one) for name in _DAEMONS)}
     return sorted(one for one in daemons if parents[one] in daemons)
 
 

@@ -66,6 +66,8 @@ _SETTINGS = {
     f"{_STREAMING}.pollingDelay": "100ms",
     f"{_STREAMING}.stopTimeout": "20s",
     f"{_STREAMING}.numRecentProgressUpdates": "200",
+    # A worker that is forked from one which has imported everything begins at once.
+    "spark.python.daemon.module": "geartrain_cloud.spark.worker_daemon",
     # A row of ours holds thousands of records: few of them make a batch between Java and Python.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "32",
 }
