@@ -29,6 +29,7 @@ from geartrain_edge.admission import DECLARED, Admission
 from geartrain_edge.backlog import Backlog, Counters, Identity
 from geartrain_edge.errors import AlarmError, ChangedFlowError
 from geartrain_edge.intake import Intake
+from geartrain_edge.pace import Pace
 from geartrain_edge.precedence import Precedence
 from geartrain_edge.renewal import FLIP, Flip, Rewriter
 from geartrain_edge.sealing import Positions, Progress, Sealer
@@ -73,6 +74,7 @@ class _Life:
     admission: Admission
     greeting: bytes
     down: Down | None
+    pace: Pace
     welcome: Welcome | None = None
     is_done: bool = False
 
@@ -208,6 +210,7 @@ class Agent:
             Admission(settings, backlog, counters, shedder, image.state.get(DECLARED)),
             greeting,
             down,
+            Pace(settings.records_max),
         )
 
     def _down(self, image: SpoolImage, fragment: Fragment, counters: Counters) -> Down | None:
@@ -296,7 +299,7 @@ class Agent:
             await self._room(life)
             await self._turn.give_way()
             rows = await self._gather(life)
-            if await self._commit(life) or rows:
+            if await self._commit(life, records=rows) or rows:
                 idle_s = _IDLE_S_MIN
             else:
                 await (self._effects.clock.sleep(idle_s) if life.down is None else life.down.wait(idle_s))
@@ -344,8 +347,8 @@ class Agent:
         down = None if life.intake.holds else life.down
         if down is not None and (down.feed(life.backlog.epoch) or not down.has_room):
             return 0  # committed at once; while the sinks have no room, nothing more is read
-        while rows < settings.records_max and not self._stopping:
-            came = await life.intake.read(life.fragment, life.counters, settings.records_max - rows)
+        while rows < life.pace.records and not self._stopping:
+            came = await life.intake.read(life.fragment, life.counters, life.pace.records - rows)
             rows += came
             now_s = clock.monotonic_s()
             if not came or now_s >= due_s or 0 < few < came or buggify("early flush", 0.3):
@@ -354,11 +357,14 @@ class Agent:
             if came < _FEW_ROWS and not few and linger_s > 0:
                 few = came
                 await clock.sleep(linger_s)
+            elif came >= settings.read_max:  # acks and urgent flows wait for one read, not for a commit
+                await clock.sleep(0)
+                await self._turn.give_way()
         return rows
 
-    async def _commit(self, life: _Life, opening: _Opening | None = None) -> bool:
-        """Write what was gathered in one transaction, and what `opening` says; False where there is nothing
-        to write.
+    async def _commit(self, life: _Life, opening: _Opening | None = None, records: int = 0) -> bool:
+        """Write what was gathered of so many records in one transaction, and what `opening` says; False where
+        there is nothing to write.
         """
         greeting = b""
         async with life.backlog.lock:
@@ -389,6 +395,7 @@ class Agent:
             change = SpoolCommit(batches, positions, state, counters, admitted.gaps)
             await self._effects.store.commit(change)
             self._committed_s = self._effects.clock.monotonic_s()
+            life.pace.committed(records, batches)
             if down is not None:
                 down.committed()
             if batches:

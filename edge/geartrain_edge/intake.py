@@ -78,6 +78,7 @@ class Intake:
                 f"device {device} has more than {names_max} splits or channels: deal them to more devices"
             )
         self._feeds: list[_Feed] = []
+        self._first = 0
         self._positions: dict[tuple[str, str], SplitProgress] = {}
         self._moved: set[tuple[str, str]] = set()
         self._told: dict[str, int] = {}
@@ -158,11 +159,14 @@ class Intake:
         return all(feed.tracker.progress.ended and not feed.held for feed in self._feeds)
 
     async def read(self, fragment: Fragment, counters: Counters, limit: int) -> int:
-        """One read of each split that goes on, about `limit` rows at the most; returns how many rows came."""
-        rows = 0
-        for feed in self._feeds:
-            if rows >= limit or feed.held or feed.tracker.progress.ended:
+        """One read of each split that goes on, in turn, of `limit` rows in all; returns how many came."""
+        rows, first = 0, self._first
+        for number, feed in enumerate(self._feeds[first:] + self._feeds[:first], first):
+            if feed.held or feed.tracker.progress.ended:
                 continue
+            if rows >= limit:  # the next read goes on from here, so that each has its turn
+                self._first = number % len(self._feeds)
+                break
             most = 1 if buggify("poll of one row", 0.3) else min(limit - rows, self._read_max)
             rows += await self._read_split(feed, fragment, counters, most)
         if not self.holds:  # else what fires by rows of this life could not be told from a former one's

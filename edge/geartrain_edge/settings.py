@@ -58,18 +58,19 @@ class AgentSettings:
 
     device: its name; spool_bytes_max, policy: the spool's cap and what happens there; downsample_keep,
     downsample_above: every n-th row is kept while the spool holds more than that part of its cap;
-    records_max, interval_ms: a commit is made after so many records, or so long after its first, or at once
-    when the sources are idle; linger_ms: sources that give a few rows at a time are given so long since the
-    last commit; read_max: rows of one read of a split; idle_ms_max: the longest pause while the sources have
-    nothing; urgent: the other flows of the same agent give way to this one.
+    records_max, interval_ms: a commit is made after so many records (fewer where they are large), or so long
+    after its first, or at once when the sources are idle; linger_ms: sources that give a few rows at a time
+    are given so long since the last commit; read_max: rows of one read of a split, between two of which all
+    else has its turn; idle_ms_max: the longest pause while the sources have nothing; urgent: the other flows
+    of the same agent give way to this one.
     """
 
     device: str
     spool_bytes_max: int = 256 << 20
-    records_max: int = 1_000
+    records_max: int = 10_000
     interval_ms: int = 200
     linger_ms: int = 5
-    read_max: int = 256
+    read_max: int = 1_000
     idle_ms_max: int = 100
     stop_ms: int = 5_000
     uplink: UplinkSettings = field(default_factory=UplinkSettings)

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import chain, compress
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -67,6 +70,17 @@ class Batch:
             None if self.keys is None else list(map(self.keys.__getitem__, rows)),
         )
 
+    def where(self, kept: Sequence[bool]) -> Batch:
+        """A new batch of the rows for which `kept` is true."""
+        return Batch(
+            list(compress(self.values, kept)),
+            list(compress(self.times, kept)),
+            list(compress(self.names, kept)),
+            list(compress(self.numbers, kept)),
+            None if self.paths is None else list(compress(self.paths, kept)),
+            None if self.keys is None else list(compress(self.keys, kept)),
+        )
+
     def slices(self, size: int) -> Iterable[Batch]:
         """Cut into batches of at most `size` records, in order."""
         if len(self) <= size:
@@ -74,6 +88,25 @@ class Batch:
             return
         for start in range(0, len(self), size):
             yield self.take(range(start, min(start + size, len(self))))
+
+
+def joined(batches: Sequence[Batch]) -> Batch:
+    """The records of several batches of one stream as one, in order."""
+    if len(batches) == 1:
+        return batches[0]
+    some_paths = any(batch.paths is not None for batch in batches)
+    return Batch(
+        _end_to_end(batch.values for batch in batches),
+        _end_to_end(batch.times for batch in batches),
+        _end_to_end(batch.names for batch in batches),
+        _end_to_end(batch.numbers for batch in batches),
+        _end_to_end(batch.paths or [b""] * len(batch) for batch in batches) if some_paths else None,
+        _end_to_end(batch.keys or [] for batch in batches) if batches[0].keys is not None else None,
+    )
+
+
+def _end_to_end(columns: Iterable[list[T]]) -> list[T]:
+    return list(chain.from_iterable(columns))
 
 
 @dataclass(frozen=True, slots=True)

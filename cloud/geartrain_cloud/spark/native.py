@@ -30,8 +30,9 @@ from geartrain.event_time import END_OF_TIME
 from geartrain.graph import Step
 from geartrain.keys import encode_key
 from geartrain.operators.aggregating import Aggregating
+from geartrain.operators.open_windows import TOO_FAR
 from geartrain.operators.operator import Services
-from geartrain.operators.windowing import TOO_FAR, Windowing
+from geartrain.operators.windowing import Windowing
 from geartrain.runtime.fragment import Fragment
 from geartrain.runtime.state import DictBackend, KeyedState
 from geartrain.schema import FieldType, derive

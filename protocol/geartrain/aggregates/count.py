@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import add
 from typing import Any, ClassVar
 
 from geartrain.aggregates.mergeable import Accept, AggregateSpec, BuiltIn
@@ -29,9 +30,11 @@ class Count(BuiltIn[Any, int, int]):
         """As many more."""
         return acc + len(values)
 
-    def add_one(self, acc: int, value: Any) -> int:
-        """One more."""
-        return acc + 1
+    def add_groups(
+        self, accs: Sequence[int], column: Sequence[Any], groups: Sequence[list[int]]
+    ) -> Sequence[int]:
+        """As many more of each."""
+        return list(map(add, accs, map(len, groups)))
 
     def merge(self, left: int, right: int) -> int:
         """Both."""

@@ -59,16 +59,6 @@ class ExactSum(msgspec.Struct, array_like=True):
             self._add_int(sum(v for v in values if type(v) is int or type(v) is bool))
             self._add_decimals([v for v in values if type(v) is Decimal])
 
-    def add_one(self, value: Any) -> None:
-        """Add one number that `number` has let pass."""
-        if type(value) is not float or not -_LARGE < value < _LARGE:
-            self.add_all((value,))
-            return
-        self.seen |= FLOAT
-        self.floats.append(value)
-        if len(self.floats) > ITEMS_MAX:
-            self._compress()
-
     def add_floats(self, values: Sequence[float]) -> None:
         """Add floats."""
         if not values:
@@ -122,6 +112,14 @@ class ExactSum(msgspec.Struct, array_like=True):
             return Decimal((int(units < 0), digits, -self.digits))
         return self._whole()
 
+    def single(self) -> float | None:
+        """The finite sum where it is one float, exactly; None where it takes several, or is no float."""
+        if self.seen != FLOAT or self.large or self.low or self.high or self.tens:
+            return None
+        if len(self.floats) > 1:
+            self.floats = _expansion(self.floats)
+        return self.floats[0] if len(self.floats) == 1 else None
+
     def ratio(self) -> tuple[int, int]:
         """The finite sum as numerator and denominator, exact."""
         if len(self.floats) > _ITEMS_READ:  # who asks once for each record asks again soon
@@ -166,6 +164,21 @@ class ExactSum(msgspec.Struct, array_like=True):
             self.floats = _expansion(self.floats)
         if len(self.large) > ITEMS_MAX:
             self.large = _expansion(self.large)
+
+
+def add_groups(sums: Sequence[ExactSum], column: Sequence[Any], groups: Sequence[list[int]]) -> None:
+    """Add to each sum the numbers of `column` at the rows of its group; `number` has let them pass."""
+    value = column.__getitem__
+    if set(map(type, column)) != {float} or not sum(map(abs, column)) < _LARGE:
+        for total, rows in zip(sums, groups, strict=True):
+            total.add_all(list(map(value, rows)))
+        return
+    # None is large, infinite or NaN, or the sum would be.
+    for total, rows in zip(sums, groups, strict=True):
+        total.seen |= FLOAT
+        total.floats.extend(map(value, rows))
+        if len(total.floats) > ITEMS_MAX:
+            total.floats = _expansion(total.floats)
 
 
 def _expansion(parts: list[float]) -> list[float]:

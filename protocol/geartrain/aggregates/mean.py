@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from geartrain.aggregates.exact import ExactSum, number, rounded
+from geartrain.aggregates.exact import ExactSum, add_groups, number, rounded
 from geartrain.aggregates.mergeable import Accept, AggregateSpec, BuiltIn
 from geartrain.aggregates.total import NUMBERS
 from geartrain.batch import Origin
@@ -43,11 +43,14 @@ class Mean(BuiltIn[Any, Summed, float]):
         acc.sum.add_all(values)
         return acc
 
-    def add_one(self, acc: Summed, value: Any) -> Summed:
-        """With one value."""
-        acc.count += 1
-        acc.sum.add_one(value)
-        return acc
+    def add_groups(
+        self, accs: Sequence[Summed], column: Sequence[Any], groups: Sequence[list[int]]
+    ) -> Sequence[Summed]:
+        """With the values of each group."""
+        for acc, rows in zip(accs, groups, strict=True):
+            acc.count += len(rows)
+        add_groups([acc.sum for acc in accs], column, groups)
+        return accs
 
     def merge(self, left: Summed, right: Summed) -> Summed:
         """Both."""
@@ -62,6 +65,8 @@ class Mean(BuiltIn[Any, Summed, float]):
 
     def result(self, acc: Summed) -> float:
         """The float nearest to the exact mean."""
+        if (single := acc.sum.single()) is not None:
+            return single / acc.count + 0.0  # as exact as the ratio: rounded once
         special = acc.sum.special()
         if special is not None:
             return special

@@ -133,9 +133,16 @@ class BuiltIn(Mergeable[V, A, R]):
         """`acc` with one value."""
         return self.add_all(acc, [value], [time], [origin])
 
-    def add_one(self, acc: A, value: V) -> A:
-        """`acc` with one value, of an aggregate that is not `placed`."""
-        return self.add_all(acc, (value,), (), ())
+    def add_groups(self, accs: Sequence[A], column: Sequence[V], groups: Sequence[list[int]]) -> Sequence[A]:
+        """Each accumulator with the values of `column` at the rows of its group; not asked of what is
+        `placed`.
+        """
+        taken = [list(map(column.__getitem__, rows)) for rows in groups]
+        return [self.add_all(acc, values, (), ()) for acc, values in zip(accs, taken, strict=True)]
+
+    def results(self, accs: Sequence[A]) -> list[R]:
+        """The result of each accumulator."""
+        return list(map(self.result, accs))
 
     def compact(self, acc: A) -> A:
         """`acc` in its smallest form, before it travels; it is not added to any more."""

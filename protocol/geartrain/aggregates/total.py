@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any, ClassVar
 
-from geartrain.aggregates.exact import ExactSum, number
+from geartrain.aggregates.exact import ExactSum, add_groups, number
 from geartrain.aggregates.mergeable import Accept, AggregateSpec, BuiltIn
 from geartrain.batch import Origin
 
@@ -34,10 +34,12 @@ class Total(BuiltIn[Any, ExactSum, Any]):
         acc.add_all(values)
         return acc
 
-    def add_one(self, acc: ExactSum, value: Any) -> ExactSum:
-        """With one value."""
-        acc.add_one(value)
-        return acc
+    def add_groups(
+        self, accs: Sequence[ExactSum], column: Sequence[Any], groups: Sequence[list[int]]
+    ) -> Sequence[ExactSum]:
+        """With the values of each group."""
+        add_groups(accs, column, groups)
+        return accs
 
     def merge(self, left: ExactSum, right: ExactSum) -> ExactSum:
         """Both sums."""

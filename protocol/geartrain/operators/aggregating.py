@@ -8,7 +8,7 @@ from typing import Any
 from geartrain.aggregates.mergeable import AggregateSpec
 from geartrain.batch import Batch
 from geartrain.errors import FlowError
-from geartrain.operators.contents import settler, without
+from geartrain.operators.contents import Columns, settler, without
 from geartrain.operators.filling import Filling, KeyFields
 from geartrain.operators.operator import Services, StreamProperties
 from geartrain.operators.parts import Parts
@@ -49,6 +49,12 @@ class Aggregating:
         """The accumulators with the given rows."""
         return self._parts.add(held, batch, read, rows)
 
+    def add_groups(
+        self, held: Sequence[Any], batch: Batch, columns: Columns, groups: Sequence[list[int]]
+    ) -> Sequence[Any]:
+        """The accumulators of each group with its rows."""
+        return self._parts.add_groups(held, batch, columns, groups)
+
     def merge(self, left: Any, right: Any) -> Any:
         """The accumulators of both."""
         return self._parts.merge(left, right)
@@ -56,6 +62,10 @@ class Aggregating:
     def result(self, held: Any, key: bytes, start: int, end: int, revision: int) -> Any:
         """The record of all results."""
         return self._filling.record(self._parts.results(held), key, start, end, revision)
+
+    def results(self, held: Sequence[Any], keys: Sequence[bytes], start: int, end: int) -> Sequence[Any]:
+        """The records of the results of many keys in one window."""
+        return self._filling.records(self._parts.result_columns(held), keys, start, end)
 
 
 def aggregated(above: StreamProperties, key_fields: KeyFields, *, in_order: bool) -> StreamProperties:

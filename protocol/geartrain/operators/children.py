@@ -40,6 +40,23 @@ class Children:
         self._numbers += [batch.numbers[row]] * count
         self._paths += [child_path(path, index) for index in range(count)]
 
+    def add_all(self, batch: Batch, children: list[Any], ends: list[int]) -> None:
+        """Append the children of all records; those of a record end where `ends` says, and begin where those
+        of the one before do.
+        """
+        if ends == list(range(1, len(batch) + 1)):  # one each, the common case
+            self._values += children
+            self._times += batch.times
+            self._names += batch.names
+            self._numbers += batch.numbers
+            self._paths += [path + b"\x00" for path in batch.paths or [b""] * len(batch)]
+            return
+        begin = 0
+        for row, end in enumerate(ends):
+            if end > begin:
+                self.add(batch, row, children[begin:end])
+            begin = end
+
     def add_result(self, value: Any, time: int, step: str, path: bytes) -> None:
         """Append a record that is no child of one: its place is (step, 0, path)."""
         self._values.append(value)

@@ -57,6 +57,28 @@ class Content(Protocol):
         ...
 
 
+Columns = list[list[Any]]
+"""What was read of some records: a list for each aggregate."""
+
+
+class ColumnContent(Content, Protocol):
+    """A content that takes the records of many keys at once. It is trusted, and reads `Columns`."""
+
+    def add_groups(
+        self, held: Sequence[Any], batch: Batch, columns: Columns, groups: Sequence[list[int]]
+    ) -> Sequence[Any]:
+        """Each of `held`, None at first, with the rows of its group, as `add` would give it."""
+        ...
+
+
+class ResultColumns(Content, Protocol):
+    """A content that makes the results of many keys at once."""
+
+    def results(self, held: Sequence[Any], keys: Sequence[bytes], start: int, end: int) -> Sequence[Any]:
+        """The first result of each window [start, end), one a key; raises what the result's type raises."""
+        ...
+
+
 @lru_cache(maxsize=256)
 def kept_type(kind: Any) -> Any:
     """A struct with one field `state`, of the type `kind` or None."""

@@ -9,6 +9,7 @@ import typing
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from functools import lru_cache
+from itertools import repeat
 from typing import Any
 
 from geartrain.errors import FlowError
@@ -43,12 +44,28 @@ class Filling:
         for name in [*names, *self._keys]:
             if name not in fields:
                 raise FlowError(f"{out.__name__} has no field {name!r}; its fields: {', '.join(fields)}")
+        self._fields = fields
         self._sources = [self._source(name, window) for name in fields]
 
     def record(self, results: Sequence[Any], key: bytes, start: int, end: int, revision: int) -> Any:
         """The record of the results of one window (microseconds) of one key."""
         whole = _decoded(key) if self._keys else None
         return self._out(*(source(results, whole, start, end, revision) for source in self._sources))
+
+    def records(
+        self, columns: Sequence[Sequence[Any]], keys: Sequence[bytes], start: int, end: int
+    ) -> list[Any]:
+        """The records of the first results of one window of many keys; `columns`: those of each aggregate."""
+        whole = list(map(_decoded, keys)) if self._keys else []
+
+        def column(field: str, source: Callable[..., Any]) -> Iterable[Any]:
+            if field in self._names:
+                return columns[self._names.index(field)]
+            if field in self._keys:
+                return [source((), key, start, end, 0) for key in whole]
+            return repeat(source((), None, start, end, 0))
+
+        return list(map(self._out, *map(column, self._fields, self._sources)))
 
     def _source(self, field: str, window: Window | None) -> Callable[..., Any]:
         if field in self._names:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from operator import truth
 from typing import Any
 
 from geartrain.batch import Batch
@@ -30,10 +31,9 @@ class Filter(Plain):
 
         def run(batch: Batch) -> Batch:
             try:
-                kept = [row for row, value in enumerate(batch.values) if predicate(value)]
+                kept = list(map(truth, map(predicate, batch.values)))
             except Exception:  # found again, record by record: the function is pure
-                batch, is_kept = one_by_one(lambda value: bool(predicate(value)), batch, services)
-                kept = [row for row, keep in enumerate(is_kept) if keep]
-            return batch if len(kept) == len(batch) else batch.take(kept)
+                batch, kept = one_by_one(lambda value: truth(predicate(value)), batch, services)
+            return batch if all(kept) else batch.where(kept)
 
         return run

@@ -20,16 +20,21 @@ from geartrain.batch import Batch
 from geartrain.errors import StepError
 from geartrain.event_time import END_OF_TIME
 from geartrain.keys import decode_key, encode_key
-from geartrain.operators.contents import settler, without
+from geartrain.operators.column_windows import ColumnWindows
+from geartrain.operators.contents import Columns, settler, without
+from geartrain.operators.open_windows import OpenWindow
 from geartrain.operators.operator import Keyed, Plain, Running, Services, StreamProperties, Transform
 from geartrain.operators.partial_types import row_type
-from geartrain.operators.parts import Columns, Parts
+from geartrain.operators.parts import Parts
 from geartrain.operators.window_aggregate import WindowAggregate
-from geartrain.operators.windowing import OpenWindow, Results, Windowing
-from geartrain.windows import Window
+from geartrain.operators.window_results import Giver, Results
+from geartrain.operators.windowing import Windowing
+from geartrain.windows import Session
 from geartrain.wire.limits import LIMITS
 
 A = TypeVar("A")
+Place = tuple[int, str, int, bytes]
+"""Event time, and origin."""
 KEY_TYPES = (str, int, bool, bytes)
 """The types of keys that have a column of their own type; others travel encoded."""
 
@@ -79,7 +84,10 @@ class PartialAggregate(Keyed):
         """The operator at work; its cells hold the open windows of a key."""
         own = replace(services, step=self.step)
         content = _Accumulating(own, self.whole, encoded=self.key_type is None)
-        return _Partials(services, self.step, self.whole.window, content)
+        window, giver = self.whole.window, _RowGiver(content)
+        if content.trusted and not isinstance(window, Session):
+            return ColumnWindows(services, window, content, giver, own)
+        return Windowing(services, window, content, None, giver, own)
 
 
 @dataclass(frozen=True)
@@ -136,13 +144,19 @@ class _Accumulating:
 
     def add(self, held: Any, batch: Batch, read: Any, rows: Sequence[int]) -> Any:
         """The accumulators with the given rows."""
-        first = _first(batch, rows)
-        if held is None:
-            return Begun(self._parts.add(None, batch, read, rows), *first)
-        held.held = self._parts.add(held.held, batch, read, rows)
-        if first < (held.time, held.name, held.number, held.path):
-            held.time, held.name, held.number, held.path = first
-        return held
+        accs = self._parts.add(None if held is None else held.held, batch, read, rows)
+        return _begun(held, accs, _first(batch, rows))
+
+    def add_groups(
+        self, held: Sequence[Any], batch: Batch, columns: Columns, groups: Sequence[list[int]]
+    ) -> Sequence[Any]:
+        """The accumulators of each group with its rows."""
+        inner = [None if one is None else one.held for one in held]
+        added = self._parts.add_groups(inner, batch, columns, groups)
+        return [
+            _begun(one, accs, _first(batch, rows))
+            for one, accs, rows in zip(held, added, groups, strict=True)
+        ]
 
     def merge(self, left: Any, right: Any) -> Any:
         """Never asked: sessions are not split."""
@@ -161,7 +175,19 @@ class _Accumulating:
         return self._out(key if self._encoded else decode_key(key), start, *packed)
 
 
-def _first(batch: Batch, rows: Sequence[int]) -> tuple[int, str, int, bytes]:
+def _begun(held: Any, accs: Any, first: Place) -> Begun[Any]:
+    """`held`, None at first, with the accumulators `accs`, to which a group was added whose first record
+    stands at `first`.
+    """
+    if held is None:
+        return Begun(accs, *first)
+    held.held = accs
+    if first < (held.time, held.name, held.number, held.path):
+        held.time, held.name, held.number, held.path = first
+    return held  # type: ignore[no-any-return]
+
+
+def _first(batch: Batch, rows: Sequence[int]) -> Place:
     """The place of the canonically first of some rows."""
     times, names, numbers, paths = batch.times, batch.names, batch.numbers, batch.paths
     time = min([times[row] for row in rows])
@@ -172,14 +198,14 @@ def _first(batch: Batch, rows: Sequence[int]) -> tuple[int, str, int, bytes]:
     )
 
 
-class _Partials(Windowing):
-    """Windows that give rows instead of results; its dead letters are those of the step `refused_by`."""
+class _RowGiver(Giver):
+    """Gives rows instead of results."""
 
-    def __init__(self, services: Services, refused_by: str, window: Window, content: _Accumulating) -> None:
-        super().__init__(services, window, content, None)
-        self._services = replace(services, step=refused_by)  # the cells have our own name
+    def __init__(self, content: _Accumulating) -> None:
+        self._content = content
 
-    def _emit(self, results: Results, key: bytes, window: OpenWindow[Any], time: int) -> None:
+    def give(self, results: Results, key: bytes, window: OpenWindow[Any], time: int) -> None:
+        """The row of a window, keyed, at the place of the first record in it."""
         held, out = window.held, results.batch
         # Windows that END_OF_TIME has cut short have one time, and may begin with one record.
         tail = encode_key((window.start,)) if window.end > END_OF_TIME else b""

@@ -18,9 +18,9 @@ from geartrain.aggregates.top_n import TopN
 from geartrain.batch import Batch, Origin
 from geartrain.errors import FlowError
 from geartrain.operators.columns import Column
+from geartrain.operators.contents import Columns
 
 Settle = Callable[[Any], Any]
-Columns = list[list[Any]]
 _ENCODE = msgspec.msgpack.Encoder().encode
 
 
@@ -50,14 +50,23 @@ class Parts:
 
     def add(self, held: Any, batch: Batch, columns: Columns, rows: Sequence[int]) -> Any:
         """`held`, None where nothing is held yet, with the given rows; raises what a user's `add` raises."""
-        added, one = [], len(rows) == 1
-        for part, acc, column in zip(self._parts, held or self._nothing, columns, strict=True):
-            if one and part.add_plain is not None and (value := column[rows[0]]) is not None:
-                # Without calls of our own, because with many keys most of a busy device's time goes here.
-                added.append(part.add_plain(part.mergeable.create() if acc is None else acc, value))
-            else:
-                added.append(part.add(acc, batch, column, rows))
-        return tuple(added)
+        return tuple(
+            part.add(acc, batch, column, rows)
+            for part, acc, column in zip(self._parts, held or self._nothing, columns, strict=True)
+        )
+
+    def add_groups(
+        self, held: Sequence[Any], batch: Batch, columns: Columns, groups: Sequence[list[int]]
+    ) -> Sequence[Any]:
+        """Each of `held` with the rows of its group, as `add` would give it: one aggregate after the other,
+        because with many keys most of a busy device's time goes here.
+        """
+        before = zip(*[one or self._nothing for one in held], strict=True)
+        added = [
+            part.add_groups(accs, batch, column, groups)
+            for part, accs, column in zip(self._parts, before, columns, strict=True)
+        ]
+        return list(zip(*added, strict=True))
 
     def merge(self, left: Any, right: Any) -> Any:
         """Both in one."""
@@ -66,6 +75,10 @@ class Parts:
     def results(self, held: Any) -> list[Any]:
         """The result of each; raises what a user's `result` raises."""
         return [part.result(acc) for part, acc in zip(self._parts, held, strict=True)]
+
+    def result_columns(self, held: Sequence[Any]) -> Columns:
+        """The results of many keys: a list for each aggregate."""
+        return [part.results(accs) for part, accs in zip(self._parts, zip(*held, strict=True), strict=True)]
 
     def columns(self) -> list[tuple[str, str]]:
         """(name, type) of each accumulator in the form of `pack`: `int` or `bytes`, with `?` for `| None`."""
@@ -101,9 +114,8 @@ class _Part:
             self.kind = self.mergeable.accumulator_of(kind)
         self._settle = None if self.mergeable.built_in else settler(self.kind)
         self._plain = self.mergeable.built_in and self.kind is int
-        self.add_plain: Callable[[Any, Any], Any] | None = None
-        if isinstance(self.mergeable, BuiltIn) and not self.mergeable.placed:
-            self.add_plain = self.mergeable.add_one
+        grouped = isinstance(self.mergeable, BuiltIn) and not self.mergeable.placed
+        self._grouped: BuiltIn[Any, Any, Any] | None = self.mergeable if grouped else None  # type: ignore[assignment]
         self._decoder: msgspec.msgpack.Decoder[Any] | None = None
 
     def read(self, values: Sequence[Any], refused: dict[int, str]) -> list[Any]:
@@ -130,6 +142,14 @@ class _Part:
         if self._settle is None:
             return mergeable.add_all(acc, values, times, origins)
         return self._add_settled(acc, values, times, origins)
+
+    def add_groups(
+        self, accs: Sequence[Any], batch: Batch, column: list[Any], groups: Sequence[list[int]]
+    ) -> Sequence[Any]:
+        if self._grouped is None or (self.mergeable.skips_none and None in column):
+            return [self.add(acc, batch, column, rows) for acc, rows in zip(accs, groups, strict=True)]
+        made = [self._grouped.create() if acc is None else acc for acc in accs]
+        return self._grouped.add_groups(made, column, groups)
 
     def _add_settled(self, acc: Any, values: list[Any], times: list[int], origins: list[Origin]) -> Any:
         """One by one, each time as it would come back from a saved state, however records are batched."""
@@ -160,6 +180,11 @@ class _Part:
         if self._decoder is None:
             self._decoder = msgspec.msgpack.Decoder(self.kind)
         return self._decoder.decode(raw)
+
+    def results(self, accs: Sequence[Any]) -> list[Any]:
+        if self._grouped is None or None in accs:
+            return [self.result(acc) for acc in accs]
+        return self._grouped.results(accs)
 
     def result(self, acc: Any) -> Any:
         return self.mergeable.empty if acc is None else self.mergeable.result(acc)

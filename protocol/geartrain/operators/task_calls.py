@@ -18,6 +18,7 @@ from geartrain.operators.conform import dead_letter, describe
 from geartrain.operators.operator import Services
 from geartrain.operators.task_context import TaskContext
 from geartrain.runtime.state import StepState
+from geartrain.runtime.state_columns import StateColumns
 from geartrain.task import Task
 
 
@@ -56,6 +57,7 @@ class PlainCalls(TaskContext):
         self._store: StepState | None = None
         if task.state is not None:
             self._store = services.state.of_step(services.step, task.state)
+        self._columns = StateColumns.of(task.state)
         self._key = b""
         self._emitted: list[Any] = []
         self.event_time = 0
@@ -77,6 +79,46 @@ class PlainCalls(TaskContext):
 
     def straight(self, batch: Batch, out: Children) -> None:
         """Run all records and save the states once; raises what the task raises."""
+        columns, store = self._columns, self._store
+        if store is None or columns is None:
+            self._checked(batch, out)
+        elif not self._unchecked(batch, out, store, columns):
+            # The first state that is not in its form, which may hide what the calls after it would see.
+            self._columns = None
+            self.undo()
+            self._checked(batch, out)
+        self._save()
+
+    def _unchecked(self, batch: Batch, out: Children, store: StepState, columns: StateColumns) -> bool:
+        """Run all records, and look at the states after each call in one go, at the end; False where one has
+        not its declared form, and nothing is kept.
+        """
+        states: dict[bytes, Any] = {}
+        put: list[Any] = []
+        rows: list[tuple[Any, ...]] = []
+        ends: list[int] = []
+        emitted, on_next, fields = self._emitted, self._task.on_next, columns.fields
+        for key, value, time in zip(batch.keys or [], batch.values, batch.times, strict=True):
+            self._key, self.event_time = key, time
+            state = states.get(key)
+            if state is None and (state := store.find(key)) is None:
+                state = self._fresh(key)
+            self.state = state
+            on_next(value, self)
+            if self.state is not state:
+                put.append(state := self.state)
+            states[key] = state
+            rows.append(fields(state))
+            ends.append(len(emitted))
+        if not columns.ready(put, rows):
+            return False
+        store.put_ready(states)
+        out.add_all(batch, emitted, ends)
+        self._emitted = []
+        return True
+
+    def _checked(self, batch: Batch, out: Children) -> None:
+        """Run all records, and look at the state after each call."""
         keys, store, on_next = batch.keys, self._store, self._task.on_next
         for row, (value, time) in enumerate(zip(batch.values, batch.times, strict=True)):
             # As `_call`, without a call of its own: this is where most of a task's time beside its own goes.
@@ -94,7 +136,6 @@ class PlainCalls(TaskContext):
             if self._emitted:
                 out.add(batch, row, self._emitted)
                 self._emitted = []
-        self._save()
 
     def one_by_one(self, batch: Batch, out: Children) -> None:
         """Run record by record; one whose call raises, or whose state cannot be saved, is a dead letter."""

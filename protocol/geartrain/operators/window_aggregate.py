@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 
 from geartrain.aggregates.mergeable import AggregateSpec
 from geartrain.operators.aggregating import Aggregating, aggregated
+from geartrain.operators.column_windows import ColumnWindows
 from geartrain.operators.filling import KeyFields
 from geartrain.operators.operator import Keyed, Running, Services, StreamProperties
+from geartrain.operators.window_results import ColumnGiver
 from geartrain.operators.windowing import Windowing
-from geartrain.windows import Early, Window
+from geartrain.windows import Early, Session, Window
 
 
 @dataclass(frozen=True)
@@ -37,4 +39,6 @@ class WindowAggregate(Keyed):
     def open(self, services: Services) -> Running:
         """The operator at work; its cells hold the open windows of a key."""
         content = Aggregating(services, self.fields, self.key_fields, self.window)
+        if content.trusted and self.early is None and not isinstance(self.window, Session):
+            return ColumnWindows(services, self.window, content, ColumnGiver(services, content))
         return Windowing(services, self.window, content, self.early)

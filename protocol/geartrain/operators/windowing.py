@@ -1,66 +1,24 @@
 """Windows at work: which windows of a key are open, what each holds, and when it gives its result.
 
-Stands under window aggregate, reduce and fold, and both parts of an aggregate that is split. One cell per key
-holds its open windows and is due when the first of them is. A window fires once the watermark has reached its
-end, and is then forgotten. Guarantees: the same results in whatever order and batches the records came; a
-record for which user code raises leaves no trace but a dead letter.
+Stands under window reduce and fold, and under aggregates of a user's own, of sessions, of early results, and
+merged from parts; `column_windows` serves all others. One cell per key holds its open windows and is due when
+the first of them is. A window fires once the watermark has reached its end, and is then forgotten.
+Guarantees: the same results in whatever order and batches the records came; a record for which user code
+raises leaves no trace but a dead letter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
-from typing import Any, ClassVar, Generic, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar
 
-import msgspec
-
-from geartrain.batch import Batch, DeadLetter, Origin, child_path
-from geartrain.event_time import END_OF_TIME
-from geartrain.keys import decode_key, encode_key
-from geartrain.operators.conform import checker, dead_letter, describe, raw_form
-from geartrain.operators.contents import Content, without
+from geartrain.batch import Batch
+from geartrain.operators.conform import dead_letter, describe
+from geartrain.operators.contents import Content
+from geartrain.operators.open_windows import OpenWindow, in_reach, windows_type
 from geartrain.operators.operator import Services
-from geartrain.windows import TIME_US_MAX, Early, EveryRecords, EveryTime, Session, Window
-
-A = TypeVar("A")
-
-TOO_FAR = "its event time is more than 73,000 years from 1970, where no window can be told"
-
-
-class OpenWindow(msgspec.Struct, Generic[A], array_like=True):
-    """A window [start, end), microseconds, that has records.
-
-    held: what the step keeps of them; revision: the number of its next result; count: records since the last
-    early one; boundary: when the next early one is due, None where none is.
-    """
-
-    start: int
-    end: int
-    held: A
-    revision: int = 0
-    count: int = 0
-    boundary: int | None = None
-
-    def fires_at(self) -> int:
-        """The watermark that ends it."""
-        return min(self.end, END_OF_TIME)
-
-    def due(self) -> int:
-        """The watermark at which its next result comes."""
-        fires = self.fires_at()
-        return fires if self.boundary is None else min(self.boundary, fires)
-
-
-class OpenWindows(msgspec.Struct, Generic[A], array_like=True):
-    """The open windows of one key by their start."""
-
-    windows: dict[int, OpenWindow[A]] = {}
-
-
-@lru_cache(maxsize=256)
-def windows_type(kind: Any) -> Any:
-    """The state type of a key whose windows hold what is of the type `kind`."""
-    return OpenWindows[kind]
+from geartrain.operators.window_results import Giver, Results, finisher
+from geartrain.windows import Early, EveryRecords, EveryTime, Session, Window
 
 
 def _no_bounds(time: int) -> tuple[tuple[int, int], ...]:
@@ -68,34 +26,26 @@ def _no_bounds(time: int) -> tuple[tuple[int, int], ...]:
     return ()
 
 
-class Results:
-    """Results under construction, and the dead letters of those that could not be made."""
-
-    def __init__(self) -> None:
-        self.batch = Batch([], [], [], [], [])
-        self.letters: list[DeadLetter] = []
-
-    def extend(self, other: Results) -> None:
-        """Append what another has."""
-        mine, more = self.batch, other.batch
-        mine.values += more.values
-        mine.times += more.times
-        mine.names += more.names
-        mine.numbers += more.numbers
-        mine.paths = (mine.paths or []) + (more.paths or [])
-        if more.keys:
-            mine.keys = (mine.keys or []) + more.keys
-        self.letters += other.letters
-
-
 class Windowing:
     """A windowed step at work. fallible: taking records may raise, however much the content is trusted."""
 
     fallible: ClassVar[bool] = False
 
-    def __init__(self, services: Services, window: Window, content: Content, early: Early | None) -> None:
-        self._services, self._window, self._content, self._early = services, window, content, early
-        self._check = checker(services)
+    def __init__(
+        self,
+        services: Services,
+        window: Window,
+        content: Content,
+        early: Early | None,
+        giver: Giver | None = None,
+        refused_by: Services | None = None,
+    ) -> None:
+        """giver: what makes results, if they are not those of the step itself; refused_by: stands in the dead
+        letters of its records, if not the step.
+        """
+        self._services, self._window, self._content = refused_by or services, window, content
+        self._early, self._giver = early, giver or Giver(services, content)
+        self._finished = finisher(services)
         self._assign: Callable[[int], Sequence[tuple[int, int]]]
         self._assign = _no_bounds if isinstance(window, Session) else window.assign
         self._sequential = content.sequential or early is not None
@@ -107,7 +57,7 @@ class Windowing:
 
     def feed(self, batch: Batch, port: int) -> Batch:
         """Take records into their windows; early results leave."""
-        ready, read = self._content.prepare(self._in_reach(batch))
+        ready, read = self._content.prepare(in_reach(self._services, batch))
         results = Results()
         try:
             self._take(ready, read, range(len(ready)), results)
@@ -126,7 +76,7 @@ class Windowing:
             for window in sorted(cell.windows.values(), key=lambda w: (w.end, w.start)):
                 self._early_by_time(results, key, window, watermark)
                 if window.fires_at() <= watermark:
-                    self._emit(results, key, window, window.fires_at() - 1)
+                    self._giver.give(results, key, window, window.fires_at() - 1)
                     del cell.windows[window.start]
             self._put(key, cell)
         cells.save()
@@ -137,16 +87,8 @@ class Windowing:
         results = Results()
         for key, start, end, held in windows:
             window = OpenWindow(start, end, held)
-            self._emit(results, key, window, window.fires_at() - 1)
+            self._giver.give(results, key, window, window.fires_at() - 1)
         return self._finished(results)
-
-    def _in_reach(self, batch: Batch) -> Batch:
-        """The records whose windows have times of 64 bits; the others are dead letters."""
-        times = batch.times
-        if not times or (min(times) >= -TIME_US_MAX and max(times) <= TIME_US_MAX):
-            return batch
-        far = {row: TOO_FAR for row, time in enumerate(times) if not -TIME_US_MAX <= time <= TIME_US_MAX}
-        return batch.take(without(self._services, batch, far))
 
     def _one_by_one(self, batch: Batch, read: Any) -> Results:
         results = Results()
@@ -167,9 +109,6 @@ class Windowing:
         keys = batch.keys or []
         for row in rows:
             by_key.setdefault(keys[row], []).append(row)
-        if self._lasting and not isinstance(self._window, Session):
-            self._take_lasting(batch, read, by_key)
-            return
         for key, mine in by_key.items():
             cell = self._cells.get(key)
             if self._sequential:
@@ -182,31 +121,6 @@ class Windowing:
             if cell.windows:
                 self._put(key, cell)
         self._cells.save()
-
-    def _take_lasting(self, batch: Batch, read: Any, by_key: Mapping[bytes, list[int]]) -> None:
-        """The same where nothing raises and windows keep their bounds: a cell in which no window opens is due
-        when it was. One loop without calls of its own, because most of a busy device's time goes here.
-        """
-        cells, add = self._cells, self._content.add
-        at_hand, keep = cells.at_hand, cells.keep
-        for key, mine in by_key.items():
-            cell = at_hand(key)
-            opens = cell is None
-            if cell is None:
-                cell = cells.get(key)
-            windows = cell.windows
-            for (start, end), rows in self._grouped(batch, read, mine):
-                window = windows.get(start)
-                if window is None:
-                    windows[start] = OpenWindow(start, end, add(None, batch, read, rows))
-                    opens = True
-                else:
-                    window.held = add(window.held, batch, read, rows)
-            if not opens:
-                keep(key)
-            elif windows:
-                self._put(key, cell)
-        cells.save()
 
     def _add_grouped(self, cell: Any, batch: Batch, read: Any, rows: list[int]) -> None:
         for (start, end), group in self._grouped(batch, read, rows):
@@ -264,7 +178,7 @@ class Windowing:
                 window.count += 1
                 if window.count == early.count:
                     window.count = 0
-                    self._emit(results, key, window, time)
+                    self._giver.give(results, key, window, time)
             elif isinstance(early, EveryTime) and window.boundary is None:
                 boundary = early.boundary(start, time)
                 window.boundary = boundary
@@ -291,33 +205,10 @@ class Windowing:
         boundary = window.boundary
         if boundary is not None and boundary <= time and boundary < window.fires_at():
             window.boundary = None
-            self._emit(results, key, window, boundary - 1)
-
-    def _emit(self, results: Results, key: bytes, window: Any, time: int) -> None:
-        step, revision = self._services.step, window.revision
-        path = key + encode_key((window.start,)) + child_path(b"", revision)
-        window.revision += 1
-        try:
-            value = self._content.result(window.held, key, window.start, window.end, revision)
-        except Exception as error:
-            raw = raw_form({"key": decode_key(key), "start": window.start, "end": window.end})
-            results.letters.append(DeadLetter(step, Origin(step, 0, path), time, describe(error), raw))
-            return
-        out = results.batch
-        out.values.append(value)
-        out.times.append(time)
-        out.names.append(step)
-        out.numbers.append(0)
-        if out.paths is not None:
-            out.paths.append(path)
+            self._giver.give(results, key, window, boundary - 1)
 
     def _put(self, key: bytes, cell: Any) -> None:
         if cell.windows:
             self._cells.put(key, cell, min([window.due() for window in cell.windows.values()]))
         else:
             self._cells.drop(key)
-
-    def _finished(self, results: Results) -> Batch:
-        for letter in results.letters:
-            self._services.reject(letter)
-        return self._check(results.batch)

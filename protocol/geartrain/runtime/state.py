@@ -12,7 +12,7 @@ bytes sort as numbers, all ones for never), followed by the msgpack of its value
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from heapq import heapify, heappop, heappush
 from typing import Any, Protocol
 
@@ -28,7 +28,8 @@ def due_of(cell: bytes) -> int:
     return int.from_bytes(cell[:8], "big") - _SIGN
 
 
-def _cell(due: int, value: bytes) -> bytes:
+def saved_cell(due: int, value: bytes) -> bytes:
+    """The saved form of a cell that is due at `due`, microseconds, of the msgpack of its value."""
     return (due + _SIGN).to_bytes(8, "big") + value
 
 
@@ -47,6 +48,16 @@ class StateBackend(Protocol):
 
     def drop(self, step: str, key: bytes) -> None:
         """Forget the saved cell of (step, encoded key)."""
+        ...
+
+
+class Lasting(Protocol):
+    """States of a step that are never rolled back, and encoded when somebody asks for what changed."""
+
+    def encoded(self) -> Mapping[tuple[str, bytes], bytes | None]:
+        """The cells that changed since the last call, None for one that was dropped; they stay in use, so
+        that nobody will ask for them.
+        """
         ...
 
 
@@ -85,7 +96,7 @@ class KeyedState:
         self._backend = backend
         self._saved: dict[tuple[str, bytes], bytes] = {}
         self._unread: set[tuple[str, bytes]] = set()
-        self._steps: list[StepState] = []
+        self._lasting: list[Lasting] = []
 
     def of_step(self, step: str, kind: Any, *, own: bool = False, lasting: bool = False) -> StepState:
         """The states of one step, of the Python type `kind`; raises `SchemaError` when it cannot be a
@@ -96,8 +107,12 @@ class KeyedState:
         """
         state = StepState(self, step, StateType(step, kind, own=own), lasting=lasting)
         if lasting:
-            self._steps.append(state)
+            self.holds(state)
         return state
+
+    def holds(self, states: Lasting) -> None:
+        """Ask these states too for what changed."""
+        self._lasting.append(states)
 
     def load(self, step: str, key: bytes) -> bytes | None:
         """The newest saved cell of (step, key)."""
@@ -107,11 +122,15 @@ class KeyedState:
     def save(self, step: str, key: bytes, cell: bytes | None) -> None:
         """Keep the cell of (step, key) for `changes`; None drops it."""
         if cell is None:
-            self._saved.pop((step, key), None)
-            self._backend.drop(step, key)
+            self.forget(step, key)
         else:
             self._saved[step, key] = cell
         self._unread.add((step, key))
+
+    def forget(self, step: str, key: bytes) -> None:
+        """Let the cell of (step, key) be found no more."""
+        self._saved.pop((step, key), None)
+        self._backend.drop(step, key)
 
     def due(self, step: str, watermark: int) -> Iterable[bytes]:
         """The keys of saved cells of the backend that are due."""
@@ -121,8 +140,8 @@ class KeyedState:
         """Every cell touched since the last call, None for one that was dropped."""
         changed = {at: self._saved.get(at) for at in self._unread}
         self._unread.clear()
-        for step in self._steps:
-            changed.update(step.encoded())
+        for states in self._lasting:
+            changed.update(states.encoded())
         return changed
 
 
@@ -165,6 +184,11 @@ class StepState:
         self._values[key] = self._fitted(value)
         self._touched[key] = NEVER if due is None else due
 
+    def put_ready(self, values: Mapping[bytes, Any]) -> None:
+        """Set the states of several keys, known to have their declared form, that want never to be woken."""
+        self._values.update(values)
+        self._touched.update(dict.fromkeys(values, NEVER))
+
     def drop(self, key: bytes) -> None:
         """Forget the state of a key, until `save` or `roll_back`."""
         self._values.pop(key, None)
@@ -190,7 +214,7 @@ class StepState:
                 self._store.save(self._step, key, None)
         else:
             cells = {
-                key: None if due is None else _cell(due, self._type.save(self._values[key]))
+                key: None if due is None else saved_cell(due, self._type.save(self._values[key]))
                 for key, due in self._touched.items()
             }
             for key, cell in cells.items():
@@ -204,7 +228,7 @@ class StepState:
         nobody will ask for the cells.
         """
         step, values, due, save = self._step, self._values, self._due, self._type.save
-        cells = {(step, key): _cell(due.get(key, NEVER), save(values[key])) for key in self._unsaved}
+        cells = {(step, key): saved_cell(due.get(key, NEVER), save(values[key])) for key in self._unsaved}
         self._unsaved.clear()
         return cells
 

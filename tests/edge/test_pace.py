@@ -1,0 +1,77 @@
+"""How much one commit gathers, and who has a turn while it does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from geartrain import Flow, Table
+from geartrain.adapters.system import SystemClock
+from geartrain.placement import make_plan
+from geartrain.ports import SpooledBatch
+from geartrain.runtime.fragment import Fragment
+from geartrain.source import Poll, Source, Split
+from geartrain_edge.backlog import Counters
+from geartrain_edge.intake import Intake
+from geartrain_edge.pace import COMMIT_BYTES_MAX, Pace
+
+
+def _batches(size: int) -> list[SpooledBatch]:
+    return [SpooledBatch(1, b"", bytes(size), b"", 1, ())]
+
+
+def test_commits_grow_by_doubling_up_to_what_the_settings_allow() -> None:
+    pace, seen = Pace(10_000), []
+    for _ in range(6):
+        seen.append(pace.records)
+        pace.committed(pace.records, _batches(pace.records))
+    assert seen == [1_000, 2_000, 4_000, 8_000, 10_000, 10_000]
+    assert Pace(10).records == 10
+
+
+def test_large_records_make_small_commits_and_small_ones_large_commits_again() -> None:
+    pace = Pace(10_000)
+    pace.committed(1_000, _batches(10 * COMMIT_BYTES_MAX))
+    assert 90 <= pace.records <= 100
+    pace.committed(0, _batches(10 * COMMIT_BYTES_MAX))
+    assert 90 <= pace.records <= 100
+    pace.committed(1, _batches(2 * COMMIT_BYTES_MAX))
+    assert pace.records == 1
+    pace.committed(1, [])
+    assert pace.records == 2
+
+
+class Three(Source[int]):
+    """Three splits without an end."""
+
+    def open(self, device: str, step: str, out: type[Any]) -> Sequence[Split]:
+        return [_Endless(f"{device}/{step}/{number}") for number in range(3)]
+
+
+class _Endless:
+    out_of_orderness_us = 0
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    async def read(self, position: int, limit: int) -> Poll:
+        numbers = range(position, position + limit)
+        return Poll(list(numbers), list(numbers), numbers, position + limit)
+
+    async def close(self) -> None:
+        """Nothing to release."""
+
+
+def test_a_split_that_a_commit_had_no_room_for_is_read_first_in_the_next() -> None:
+    flow = Flow("turns")
+    flow.source("numbers", Three(), out=int).sink("out", Table("out"))
+    plan = make_plan(flow.graph(), "auto")
+    intake = Intake(plan, "d", 10, 100, SystemClock())
+    intake.restore({})
+    fragment, counters = Fragment(plan.graph, plan.edge), Counters({})
+    for _ in range(6):
+        assert asyncio.run(intake.read(fragment, counters, 15)) == 15
+    positions = [at.position for at in intake.moved().values()]
+    assert sum(positions) == 90
+    assert max(positions) - min(positions) <= 10
