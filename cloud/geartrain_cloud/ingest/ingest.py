@@ -15,23 +15,14 @@ from dataclasses import replace
 from geartrain.errors import DiskError, GeartrainError, LedgerError, NetError
 from geartrain.ports import Clock, Connection, Disk, LedgerStore, Net, Randomness, StoredSegment
 from geartrain.ports.buggify import buggify
-from geartrain.wire.envelope import NackReason
 from geartrain.wire.topics import up_filter
-from geartrain_cloud.ingest.advance import INTERVAL_S, Advance
-from geartrain_cloud.ingest.alarm import Alarm
+from geartrain_cloud.ingest.advance import INTERVAL_S
 from geartrain_cloud.ingest.config import IngestConfig
-from geartrain_cloud.ingest.content import Content
+from geartrain_cloud.ingest.core import Core
 from geartrain_cloud.ingest.counters import Counter
-from geartrain_cloud.ingest.domains import Domains
-from geartrain_cloud.ingest.group import Group, SealedGroup
-from geartrain_cloud.ingest.intake import Intake
 from geartrain_cloud.ingest.lineage import WaitingBudget
-from geartrain_cloud.ingest.membership import Membership
-from geartrain_cloud.ingest.outbox import Outbox
-from geartrain_cloud.ingest.quarantine import Quarantine
-from geartrain_cloud.ingest.recovery import Recovered, assign, recover
-from geartrain_cloud.ingest.sequence import Sequencer
-from geartrain_cloud.ingest.status import STATUS_FILE, Durable, make_status, write_status
+from geartrain_cloud.ingest.recovery import assign, recover
+from geartrain_cloud.ingest.status import STATUS_FILE, make_status, write_status
 from geartrain_cloud.ingest.upkeep import SegmentMerger, Upkeep
 from geartrain_cloud.log.part import SegmentEncoder, segment_digest
 
@@ -42,7 +33,7 @@ _STEADY_S = 5.0  # a connection that held for this long was a good one: the next
 _FAREWELL_S = 2.0
 _PUBLISH_S = 0.05
 _UPKEEP_S = 2.0
-_TURN = 128
+_TURN = 512
 
 
 class Ingest:
@@ -76,7 +67,7 @@ class Ingest:
         self._is_connected = False
         self._arrivals = 0
         self._committed_s = 0.0
-        self._core: _Core | None = None
+        self._core: Core | None = None
 
     def stop(self) -> None:
         """Take nothing more, commit and ack what was taken, and return from `run`."""
@@ -111,7 +102,7 @@ class Ingest:
     async def _run(self) -> None:
         budget = WaitingBudget(self._config.waiting_batches_max, self._config.waiting_bytes_max)
         known = await recover(self._config, self._ledger, self._disk, budget)
-        core = self._core = _Core(self._config, known, budget, self._ledger, self._clock)
+        core = self._core = Core(self._config, known, budget, self._ledger, self._clock)
         assign(self._config, known.partitions, core.group)
         await self._commit(core)
         _LOG.info("ready with term %d", known.term)
@@ -131,7 +122,7 @@ class Ingest:
 
     # The way in
 
-    async def _link_forever(self, core: _Core) -> None:
+    async def _link_forever(self, core: Core) -> None:
         pause_s = _BACKOFF_S_MIN
         client_id = f"ingest-{self._randomness.token(6).hex()}"
         while True:
@@ -153,7 +144,7 @@ class Ingest:
             await self._clock.sleep(self._randomness.uniform(0, pause_s))
             pause_s = min(pause_s * 2, self._config.backoff_ms_max / 1_000)
 
-    async def _link(self, core: _Core, client_id: str) -> None:
+    async def _link(self, core: Core, client_id: str) -> None:
         async with self._net.connect(client_id) as connection:
             for topic_filter in _filters(self._config):
                 await connection.subscribe(topic_filter)
@@ -177,7 +168,7 @@ class Ingest:
                         )  # what queues here must not keep commits and acks from their turn
                 raise NetError("the broker ended the connection")
 
-    async def _stay_subscribed(self, core: _Core, connection: Connection) -> None:
+    async def _stay_subscribed(self, core: Core, connection: Connection) -> None:
         """Subscribe again when nothing has come for so long: the broker may have forgotten, and says nothing.
 
         It costs a healthy broker a packet for each filter. While ingest may have been deaf no device was
@@ -196,7 +187,7 @@ class Ingest:
                 core.membership.listen()
             is_silent = True
 
-    def _after_take(self, core: _Core) -> None:
+    def _after_take(self, core: Core) -> None:
         if not core.group.is_empty:
             self._work.set()
         config = self._config
@@ -206,7 +197,7 @@ class Ingest:
 
     # The way into the log
 
-    async def _commit_forever(self, core: _Core) -> None:
+    async def _commit_forever(self, core: Core) -> None:
         while True:
             await self._work.wait()
             if not self._stopping.is_set():
@@ -235,7 +226,7 @@ class Ingest:
         await self._clock.sleep(self._config.group_commit_ms / 1_000)
         self._due.set()
 
-    async def _commit(self, core: _Core) -> None:
+    async def _commit(self, core: Core) -> None:
         core.advance.apply(core.group)
         sealed = core.group.seal(core.known.partitions, core.counters.take_changed())
         segments = []
@@ -250,7 +241,7 @@ class Ingest:
 
     # Beside the way
 
-    def _beside(self, core: _Core) -> Iterator[Coroutine[None, None, None]]:
+    def _beside(self, core: Core) -> Iterator[Coroutine[None, None, None]]:
         yield self._report_forever(core)
         yield self._keep_forever(core)
         if core.membership.is_live:
@@ -258,7 +249,7 @@ class Ingest:
         if core.advance.is_needed:
             yield self._follow_forever(core)
 
-    async def _watch_forever(self, core: _Core) -> None:
+    async def _watch_forever(self, core: Core) -> None:
         while True:
             await self._clock.sleep(core.membership.interval_s)
             if not self._is_connected or not self._space.is_set():
@@ -267,7 +258,7 @@ class Ingest:
             if not core.group.is_empty:
                 self._work.set()
 
-    async def _follow_forever(self, core: _Core) -> None:
+    async def _follow_forever(self, core: Core) -> None:
         while True:
             await self._clock.sleep(INTERVAL_S)
             if core.advance.has_others:
@@ -275,7 +266,7 @@ class Ingest:
             if core.advance.is_due:
                 self._work.set()
 
-    async def _keep_forever(self, core: _Core) -> None:
+    async def _keep_forever(self, core: Core) -> None:
         upkeep = Upkeep(
             core.known.term,
             self._ledger,
@@ -291,12 +282,12 @@ class Ingest:
             await self._clock.sleep(_UPKEEP_S)
             await upkeep.round()
 
-    async def _report_forever(self, core: _Core) -> None:
+    async def _report_forever(self, core: Core) -> None:
         while True:
             await self._report(core)
             await self._clock.sleep(self._config.status_interval_ms / 1_000)
 
-    async def _report(self, core: _Core) -> None:
+    async def _report(self, core: Core) -> None:
         known = core.known
         status = make_status(
             self._clock.now_us(),
@@ -313,7 +304,7 @@ class Ingest:
         except DiskError as error:  # a status is a courtesy: the log goes on without it
             core.alarm.warn("status", "status.json", str(error))
 
-    async def _farewell(self, core: _Core) -> None:
+    async def _farewell(self, core: Core) -> None:
         """Send the last acks, if the broker takes them in time."""
         if not self._is_connected:
             return
@@ -326,67 +317,10 @@ class Ingest:
         # A publish that was handed over is not on its way yet.
         await self._clock.sleep(_PUBLISH_S)
 
-    def _started(self) -> _Core:
+    def _started(self) -> Core:
         if self._core is None:
             raise LedgerError("ingest has not recovered its log yet: ask again in a moment")
         return self._core
-
-
-class _Core:
-    """The parts between gate and ledger, made once the ledger has said where ingest stands."""
-
-    def __init__(
-        self, config: IngestConfig, known: Recovered, budget: WaitingBudget, ledger: LedgerStore, clock: Clock
-    ) -> None:
-        self.known, self.counters = known, known.counters
-        self.alarm = Alarm(clock)
-        self.group = Group(known.term)
-        self.outbox = Outbox(clock, self.counters, config.nack_interval_ms / 1_000)
-        self.outbox.term = known.term
-        self.advance = Advance(known.partitions, config.partitions, clock)
-        self.durable = Durable(known.partitions, self.counters)
-        quarantine = Quarantine(config, self.group, self.counters, self.alarm)
-        self.domains = Domains(config.flows, self.counters, self.alarm)
-        content = Content(
-            known.partitions, known.schemas, self.group, self.counters, quarantine, self.domains
-        )
-        sequencer = Sequencer(
-            known.streams,
-            known.closed,
-            budget,
-            content,
-            self.group,
-            quarantine,
-            self.outbox,
-            self.counters,
-            self.alarm,
-            ledger.digest_at,
-        )
-        self.membership = Membership(
-            config.flows, known.streams, known.partitions, content, self.counters, clock
-        )
-        self.intake = Intake(known.streams, sequencer, quarantine, self.counters, self.alarm, self.membership)
-
-    def ask(self) -> None:
-        """Have every device go on behind what of it is durable: what it sent while nobody listened is gone,
-        and the broker does not say so. One that waits for an ack of that gets it.
-        """
-        for stream in self.known.streams.values():
-            if (known := stream.durable) is not None:
-                place = (known.device, known.flow, known.epoch, max(known.seq, 1))
-                self.outbox.nack(*place, NackReason.GAP)
-
-    def settle(self, sealed: SealedGroup) -> None:
-        """Take a committed group as durable, and let its devices know."""
-        self.durable.take(sealed)
-        for cursor in sealed.touched:
-            stream = self.known.streams[cursor.device, cursor.flow]
-            stream.durable = cursor
-            if stream.greeted == cursor.epoch:
-                stream.greeted = b""
-                self.outbox.welcome(cursor)
-            if cursor.seq:
-                self.outbox.ack(cursor)
 
 
 def status_name(config: IngestConfig) -> str:

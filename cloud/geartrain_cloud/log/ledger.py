@@ -29,34 +29,25 @@ from geartrain.ports import (
     StoredSchema,
     StoredSegment,
 )
+from geartrain_cloud.log.committing import write_change
 from geartrain_cloud.log.housekeeping import forget_rows, merge_rows
 from geartrain_cloud.log.rows import (
     mark_resubmitted,
     put,
-    put_closed_epochs,
-    put_digests,
-    put_quarantined,
-    put_schemas,
     put_terms,
     put_totals,
     read_closed_epochs,
     read_digest,
     read_queries,
     read_replaced,
-    read_schema,
     read_schemas,
     read_terms,
     read_totals,
 )
 from geartrain_cloud.log.tables import (
     AT_PLACE,
-    CLOSED_KEPT,
     CREATE,
-    DIGESTS_KEPT,
-    INSERT_ENTRY,
-    INSERT_SEGMENT,
     LEDGER_FILE,
-    REPLACE_CURSOR,
     SELECT_CURSORS,
     SELECT_ENTRIES,
     SELECT_EXCLUDED,
@@ -64,12 +55,9 @@ from geartrain_cloud.log.tables import (
     SELECT_SEGMENTS,
     VERSION,
     check_version,
-    cursor_row,
     entry_at,
-    entry_row,
     read_cursor,
     read_segment,
-    segment_row,
 )
 
 T = TypeVar("T")
@@ -278,7 +266,7 @@ class SqliteLedger:
         self, term: int, change: LedgerChange, mark: Callable[[sqlite3.Connection], bool] | None = None
     ) -> None:
         def write(connection: sqlite3.Connection) -> None:
-            _write(connection, change)
+            write_change(connection, change)
             self._write_counters(connection, change.counters)
             if mark is not None and not mark(connection):
                 raise LedgerError("it was resubmitted before")
@@ -340,57 +328,6 @@ def _take(connection: sqlite3.Connection, partitions: int, owned: tuple[int, ...
     connection.executemany("DELETE FROM counters WHERE scope = ?", [(p,) for p in owned])
     put_totals(connection, sums, min(owned))
     return term
-
-
-def _write(connection: sqlite3.Connection, change: LedgerChange) -> None:
-    connection.executemany(INSERT_ENTRY, [entry_row(entry) for entry in change.entries])
-    connection.executemany(REPLACE_CURSOR, [cursor_row(cursor) for cursor in change.cursors])
-    for schema in change.schemas:
-        _check_schema(connection, schema)
-    put_schemas(connection, change.schemas)
-    put_quarantined(connection, change.quarantined)
-    connection.executemany(INSERT_SEGMENT, [segment_row(held) for held in _held(change)])
-    put_digests(connection, change.digests)
-    newest = {(d.device, d.flow, d.epoch): d.seq for d in change.digests}
-    connection.executemany(
-        "DELETE FROM digests WHERE device = ? AND flow = ? AND epoch = ? AND seq <= ?",
-        [(*place, seq - DIGESTS_KEPT) for place, seq in newest.items() if seq > DIGESTS_KEPT],
-    )
-    put_closed_epochs(connection, change.closed_epochs)
-    connection.executemany(
-        "DELETE FROM closed_epochs WHERE device = ? AND flow = ? AND ordinal <= ?",
-        [(c.device, c.flow, c.ordinal - CLOSED_KEPT) for c in change.closed_epochs],
-    )
-    # A batch of a closed epoch is refused before its digest is asked for.
-    connection.executemany(
-        "DELETE FROM digests WHERE device = ? AND flow = ? AND epoch = ?",
-        [(c.device, c.flow, c.epoch) for c in change.closed_epochs],
-    )
-
-
-def _check_schema(connection: sqlite3.Connection, schema: StoredSchema) -> None:
-    """Raise `LedgerError` where another ingest has given the channel its schema since ours began."""
-    first = read_schema(connection, schema.flow, schema.channel)
-    if first is not None and first.schema_id != schema.schema_id:
-        raise LedgerError(
-            f"the schema of {schema.flow}/{schema.channel} is {first.schema_id}, by another ingest, and one "
-            f"of our devices announces {schema.schema_id}: start this ingest again, and run one version of "
-            "the flow"
-        )
-
-
-def _held(change: LedgerChange) -> list[HeldSegment]:
-    """The new segments, and where the entries lie that name them."""
-    found: dict[str, list[Entry]] = {}
-    for entry in change.entries:
-        found.setdefault(entry.segment, []).append(entry)
-    held = []
-    for segment in change.segments:
-        entries = found[segment.name]
-        first, last = entries[0], entries[-1]
-        place = (first.flow, first.channel, first.partition, first.number, last.number)
-        held.append(HeldSegment(segment, *place, sum(entry.count for entry in entries)))
-    return held
 
 
 def _fsync_folder(folder: Path) -> None:

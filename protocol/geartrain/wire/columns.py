@@ -8,6 +8,7 @@ The work is done by list operations and packed fields, not value by value.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from itertools import compress, count, repeat
 from operator import is_not, not_
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from geartrain.errors import WireError
 from geartrain.schema.fields import FieldType
 from geartrain.wire import geartrain_pb2 as pb
-from geartrain.wire.limits import Limits
+from geartrain.wire.limits import LIMITS, Limits
 from geartrain.wire.numbers import (
     decode_decimal,
     decode_delta,
@@ -34,6 +35,7 @@ _COLUMN_BYTES = 128
 """What a column takes beside its values, amply."""
 
 _BYTE_INDEXES_MAX = 256
+_FEW_ROWS, _SHORT_BYTES = 4, 64
 
 
 def encode_column(kind: FieldType, optional: bool, values: list[Any], limits: Limits) -> bytes:
@@ -56,6 +58,18 @@ def encode_column(kind: FieldType, optional: bool, values: list[Any], limits: Li
 
 def decode_column(kind: FieldType, optional: bool, data: bytes, rows: int, limits: Limits) -> list[Any]:
     """The `rows` values of a column, None where it is null; raises `WireError` for any other bytes."""
+    if rows <= _FEW_ROWS and kind in _TEXTS and len(data) <= _SHORT_BYTES and limits is LIMITS:
+        return list(_decode_short(kind is FieldType.STR, optional, data, rows))
+    return _decode(kind, optional, data, rows, limits)
+
+
+@lru_cache(maxsize=16_384)
+def _decode_short(is_str: bool, optional: bool, data: bytes, rows: int) -> tuple[Any, ...]:
+    """The values of a short column of texts: names and symbols that come again with every batch."""
+    return tuple(_decode(FieldType.STR if is_str else FieldType.BYTES, optional, data, rows, LIMITS))
+
+
+def _decode(kind: FieldType, optional: bool, data: bytes, rows: int, limits: Limits) -> list[Any]:
     # Texts have a cap of their own; all else takes at most ten bytes a value.
     bytes_max = limits.body_bytes_max if kind in _TEXTS else 12 * rows + _COLUMN_BYTES
     try:
