@@ -70,7 +70,7 @@ class AgentSettings:
     records_max: int = 10_000
     interval_ms: int = 200
     linger_ms: int = 5
-    read_max: int = 1_000
+    read_max: int = 2_000
     idle_ms_max: int = 100
     stop_ms: int = 5_000
     uplink: UplinkSettings = field(default_factory=UplinkSettings)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from geartrain.placement import Plan
-from geartrain_edge.settings import AgentSettings
-from tests.bench.at_the_edge import SETTINGS, run_agent, run_runtime, spooled
+from tests.bench.at_the_edge import run_agent, run_runtime, spooled
 from tests.bench.harness import Absent, Contender, Work, fsync_us, peer, rate
 
-LOOP, RUNTIME, AGENT, LARGE = "loop", "runtime", "agent to its spool", "agent, 10,000 a commit"
+LOOP, RUNTIME, AGENT = "loop", "runtime", "agent to its spool"
 PEERS = ("bytewax", "streamz", "reactivex")
 
 Run = Callable[[Any], Sequence[Any]]
@@ -23,8 +22,7 @@ Order = Callable[[Any], Any]
 class Contest:
     """`count` records: a loop, the runtime and the agent over the plan that `plan` makes, and the peers.
 
-    channel: where the plan's results leave; missing: peers that cannot do it, and why; large_commits: whether
-    the agent is also run with commits of 10,000 records instead of the default 1,000.
+    channel: where the plan's results leave; missing: peers that cannot do it, and why.
     """
 
     name: str
@@ -35,7 +33,6 @@ class Contest:
     channel: str
     peers: Mapping[str, Run]
     missing: Mapping[str, str] = field(default_factory=dict)
-    large_commits: bool = False
 
     def run(self, folder: Path, goals: Mapping[str, Mapping[str, float]], order: Order | None) -> list[Any]:
         """Measure, and compare all results with those of the loop, sorted by `order` (None: as they came)."""
@@ -46,17 +43,15 @@ class Contest:
         def timed(name: str, run: Run) -> Contender:
             return lambda: rate(self.count, lambda: found.update({name: run(self.rows)}))
 
-        def agent(settings: AgentSettings = SETTINGS) -> float:
+        def agent() -> float:
             spools.append(folder / f"agent-{len(spools)}")
-            return rate(self.count, lambda: run_agent(plan, spools[-1], settings))
+            return rate(self.count, lambda: run_agent(plan, spools[-1]))
 
         contenders: dict[str, Contender | Absent] = {
             LOOP: timed(LOOP, self.loop),
             RUNTIME: timed(RUNTIME, lambda rows: run_runtime(plan)[self.channel]),
             AGENT: agent,
         }
-        if self.large_commits:
-            contenders[LARGE] = lambda: agent(replace(SETTINGS, records_max=10_000, read_max=1_000))
         for name, run in self.peers.items():
             contenders[name] = peer(name, lambda name=name, run=run: timed(name, run))  # type: ignore[misc]
         contenders |= {name: Absent(reason) for name, reason in self.missing.items()}

@@ -21,7 +21,7 @@ from geartrain.event_time import SECOND_US
 from geartrain.placement import Plan, make_plan
 from tests.bench import peers
 from tests.bench.at_the_edge import Given
-from tests.bench.contest import AGENT, LARGE, RUNTIME, Contest
+from tests.bench.contest import AGENT, RUNTIME, Contest
 from tests.bench.harness import scaled
 
 KEYS = 1_000
@@ -191,8 +191,7 @@ def test_means_of_windows(tmp_path: Path) -> None:
         plan_of,
         "means",
         {"bytewax": _bytewax, "streamz": _streamz, "reactivex": _reactivex},
-        large_commits=True,
     )
-    goals = {RUNTIME: {"loop": 0.7, "bytewax": 4.0}, AGENT: {RUNTIME: 0.5}, LARGE: {RUNTIME: 0.5}}
+    goals = {RUNTIME: {"loop": 0.7, "bytewax": 4.0}, AGENT: {RUNTIME: 0.5}}
     means = contest.run(tmp_path, goals, lambda mean_: (mean_.window_end, mean_.sensor))
     assert len(means) == RECORDS // 10
