@@ -176,7 +176,8 @@ def test_an_alarm_is_one_line_and_exit_code_3(
 
     config = write_config(tmp_path)
     ingest = NaiveIngest(read_config(str(config)).plan())
-    monkeypatch.setattr("geartrain.adapters.mqtt.AiomqttNet", lambda *_, **__: MemoryNet(ingest, meddle=meddle))
+    net = MemoryNet(ingest, meddle=meddle)
+    monkeypatch.setattr("geartrain.adapters.mqtt.AiomqttNet", lambda *_, **__: net)
     code, said = said_by(capsys, config)
     assert code == agent_main.EXIT_ALARM
     assert "gear-agent: ingest acks batch 1000, but this spool ends at " in said
