@@ -51,17 +51,21 @@ _ARROW = {"boolean": pa.bool_(), "long": pa.int64(), "string": pa.string()}
 _MS = 1_000
 
 
-def native_frame(source: DataFrame, query: Query) -> DataFrame:
-    """The streaming frame of a query whose windows Spark runs, from `SOURCE_SCHEMA` to `SINK_ROWS`."""
+def native_frame(rows: DataFrame, query: Query) -> DataFrame:
+    """The streaming frame of a query whose windows Spark runs, from `window_layout` to `SINK_ROWS`."""
     plan = _Windows(query)
-    columns = [f"{name} {kind}" for name, kind in plan.columns.items()]
-    ours = "clock timestamp, ends timestamp, start long, key binary, sink string, letter binary"
-    layout = ", ".join([ours, *columns])
-    rows = source.mapInArrow(window_rows(query), layout).withWatermark("clock", "0 seconds").drop("clock")
+    rows = rows.withWatermark("clock", "0 seconds").drop("clock")
     watermarked = {"spark.watermarkDelayMs": 0}
     rows = rows.withColumn("ends", F.col("ends").alias("ends", metadata=watermarked))
     added = rows.groupBy("ends", "start", "key", "sink", "letter").agg(*plan.added())
     return added.drop("ends").mapInArrow(window_results(query), SINK_ROWS)
+
+
+def window_layout(query: Query) -> str:
+    """The columns of `window_rows`."""
+    columns = [f"{name} {kind}" for name, kind in _Windows(query).columns.items()]
+    ours = "clock timestamp, ends timestamp, start long, key binary, sink string, letter binary"
+    return ", ".join([ours, *columns])
 
 
 class _Windows:
@@ -109,7 +113,7 @@ class _Windows:
 
 
 def window_rows(query: Query) -> Callable[[RecordBatches], RecordBatches]:
-    """`SOURCE_SCHEMA` to one row for each record and window of it."""
+    """`SOURCE_SCHEMA` to one row for each record and window of it, in the columns of `window_layout`."""
 
     def run(batches: RecordBatches) -> RecordBatches:
         plan, chains = _Windows(query), Chains(query, 1)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,10 @@ from geartrain_cloud.spark.compile import Query
 from geartrain_cloud.spark.embedded import EmbeddedFragment
 from geartrain_cloud.spark.errors import BreakerError, QueryError
 from geartrain_cloud.spark.micro_batch import MicroBatchWriter
-from geartrain_cloud.spark.native import native_frame
+from geartrain_cloud.spark.native import native_frame, window_layout, window_rows
+from geartrain_cloud.spark.reading import Reading, source_of
 from geartrain_cloud.spark.rows import ROUTED_ROWS, SINK_ROWS
 from geartrain_cloud.spark.shards import shard_labels
-from geartrain_cloud.spark.source import SOURCE_NAME
 from geartrain_cloud.spark.whole import note_torn
 
 RESTARTS_MAX = 5
@@ -56,8 +57,11 @@ def query_frame(session: SparkSession, query: Query, log: LogInput, checkpoint: 
     # Without state nothing has to be made again: the query begins where the stores stand.
     begin = checkpoint.restored[0] if checkpoint.restored and len(query.stages) == 1 else {}
     partitions = int(str(session.conf.get("spark.sql.shuffle.partitions")))
-    source = (
-        session.readStream.format(SOURCE_NAME)
+    labels = shard_labels(checkpoint.shards, partitions)
+    source = source_of(query.name, *_reading(query, labels))
+    session.dataSource.register(source)
+    rows = (
+        session.readStream.format(source.name())
         .option("log", str(log.folder.absolute()))
         .option("flow", query.graph.name)
         .option("channels", json.dumps(sorted(query.channels)))
@@ -69,15 +73,22 @@ def query_frame(session: SparkSession, query: Query, log: LogInput, checkpoint: 
         .load()
     )
     if query.native:
-        return native_frame(source, query)
+        return native_frame(rows, query)
     if len(query.stages) == 1:
-        return source.mapInArrow(stateless_rows(query), SINK_ROWS)
-    labels = shard_labels(checkpoint.shards, partitions)
-    rows = source.mapInArrow(routed_rows(query, labels), ROUTED_ROWS)
+        return rows
     for stage in query.stages[1:]:
         fragment = EmbeddedFragment(query, stage.number, labels)
         rows = rows.groupBy("shard").transformWithState(fragment, ROUTED_ROWS, "Append", "None")
     return rows.selectExpr("stream AS sink", "packed")
+
+
+def _reading(query: Query, labels: Sequence[int]) -> tuple[Reading, str]:
+    """What runs where the log is read, and the columns that it puts out."""
+    if query.native:
+        return window_rows(query), window_layout(query)
+    if len(query.stages) == 1:
+        return stateless_rows(query), SINK_ROWS
+    return routed_rows(query, labels), ROUTED_ROWS
 
 
 class RunningQuery:

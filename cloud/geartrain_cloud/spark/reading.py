@@ -1,0 +1,52 @@
+"""Stage 0 of a query inside the reader of the log: the process that maps a segment runs the steps on it.
+
+Stands in the place of the reader and of a Python function behind it: the rows of the log never go to Java and
+back before they have been looked at, and a task has one Python worker instead of two. Guarantees: those of
+`LogStreamReader`; the function is given what the reader alone would have put out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from geartrain_cloud.spark.source import SOURCE_NAME, LogSource, LogStreamReader
+
+Reading = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""From batches of `SOURCE_SCHEMA` to what the query goes on with."""
+
+
+class _Reader(LogStreamReader):
+    def __init__(self, options: Mapping[str, Any], reading: Reading) -> None:
+        super().__init__(options)
+        self._reading = reading
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """What becomes of a span's rows; raises as the reader and the function do."""
+        return self._reading(super().read(partition))
+
+
+def source_of(query: str, reading: Reading, layout: str) -> type[LogSource]:
+    """The source of one query, with the options of `LogSource`: what `reading` puts out, in columns `layout`.
+
+    It is a class of its own, so that Spark sends the function with it to its workers.
+    """
+
+    class QuerySource(LogSource):
+        """The log as one query reads it."""
+
+        @classmethod
+        def name(cls) -> str:
+            return f"{SOURCE_NAME}_{query}"
+
+        def schema(self) -> str:
+            return layout
+
+        def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+            return _Reader(self.options, reading)
+
+    return QuerySource
