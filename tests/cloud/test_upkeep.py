@@ -241,7 +241,7 @@ def test_running_ingest_merges_and_notices_that_it_is_fenced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_log(tmp_path)
-    monkeypatch.setattr(ingest_module, "_UPKEEP_S", 0.05)
+    monkeypatch.setattr(ingest_module, "_UPKEEP_S_MAX", 0.05)
 
     async def run() -> None:
         async with running(make_config(tmp_path)) as world:

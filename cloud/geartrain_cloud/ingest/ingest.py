@@ -32,7 +32,7 @@ _BACKOFF_S_MIN = 0.1
 _STEADY_S = 5.0  # a connection that held for this long was a good one: the next pause is a short one again
 _FAREWELL_S = 2.0
 _PUBLISH_S = 0.05
-_UPKEEP_S = 2.0
+_UPKEEP_S_MIN, _UPKEEP_S_MAX, _UPKEEP_REST = 0.25, 2.0, 4.0
 _TURN = 512
 
 
@@ -278,9 +278,14 @@ class Ingest:
             self._merge_segments,
             self._config.merge_grace_s,
         )
+        # A little and often: acks wait for the disk and the ledger while a round is at them.
+        pause_s = _UPKEEP_S_MAX
         while True:
-            await self._clock.sleep(_UPKEEP_S)
+            await self._clock.sleep(pause_s)
+            began_s = self._clock.monotonic_s()
             await upkeep.round()
+            took_s = self._clock.monotonic_s() - began_s
+            pause_s = min(max(_UPKEEP_REST * took_s, _UPKEEP_S_MIN), _UPKEEP_S_MAX)
 
     async def _report_forever(self, core: Core) -> None:
         while True:
