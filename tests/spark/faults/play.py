@@ -84,7 +84,7 @@ def _stores(story: Callable[[Stores], list[float]], session: SparkSession, folde
         stores = Stores(session, folder, server, server.database("broken")).begun()
         taken_s = story(stores)
         own, held = stores.held()
-        wanted = Counter({(place, value): 1 for place in ("own", "other") for value in stores.wanted()})
+        wanted = Counter((place, value) for place in ("own", "other") for value in stores.wanted())
         return taken_s, wanted, [("own", value) for value in own] + [("other", value) for value in held]
 
 
