@@ -13,8 +13,8 @@ from pathlib import Path
 from textwrap import wrap
 
 WIDTH, HEIGHT = 640, 400
-LEFT, RIGHT, TOP, BOTTOM = 72, 24, 48, 108
-CAPTION_CHARS = 92
+LEFT, RIGHT, TOP, BOTTOM = 72, 40, 48, 108
+CAPTION_CHARS = 88
 TICKS = 5
 STYLE = """\
 svg { font: 12px system-ui, "DejaVu Sans", Arial, sans-serif; background: #fff; }

@@ -111,7 +111,9 @@ def test_nexmark(query: str, house: dict[str, Timed], request: Any, tmp_path: Pa
         contenders[HAND] = _by_hand(query, graph, count, request, found)
     if SIZE > 0.01:
         _warm(contenders)
-    Work(f"nexmark {query}", "kevents/s a core", contenders, EDGE, versions=("msgspec", "pyspark")).run()
+    Work(
+        f"nexmark {query}", "kevents/s a core", contenders, (EDGE, HAND), versions=("msgspec", "pyspark")
+    ).run()
     expected = QUERIES[query]([value for rows in mine.values() for _, value in rows])
     assert expected
     for name, rows in found.items():
