@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import field, replace
+from pathlib import Path
+from typing import Any, ClassVar
 
 from geartrain import Flow, Table
 from geartrain.adapters.system import SystemClock
@@ -15,6 +17,8 @@ from geartrain.source import Poll, Source, Split
 from geartrain_edge.backlog import Counters
 from geartrain_edge.intake import Intake
 from geartrain_edge.pace import COMMIT_BYTES_MAX, Pace
+from tests.edge.agents import SETTINGS, agent_of, run
+from tests.edge.network import MemoryNet, NaiveIngest
 
 
 def _batches(size: int) -> list[SpooledBatch]:
@@ -75,3 +79,51 @@ def test_a_split_that_a_commit_had_no_room_for_is_read_first_in_the_next() -> No
     positions = [at.position for at in intake.moved().values()]
     assert sum(positions) == 90
     assert max(positions) - min(positions) <= 10
+
+
+READS = 50
+
+
+class Noted(Source[int]):
+    """One split whose reads never wait, and which notes the turns that another task had had at each."""
+
+    bounded: ClassVar[bool] = True
+    replayable: ClassVar[bool] = True
+    turns: list[int] = field(default_factory=list)
+    seen: list[int] = field(default_factory=list)
+
+    def open(self, device: str, step: str, out: type[Any]) -> Sequence[Split]:
+        return [_Noted(f"{device}/{step}", self.turns, self.seen)]
+
+
+class _Noted(_Endless):
+    def __init__(self, name: str, turns: list[int], seen: list[int]) -> None:
+        super().__init__(name)
+        self._turns, self._seen = turns, seen
+
+    async def read(self, position: int, limit: int) -> Poll:
+        self._seen.append(self._turns[0])
+        return replace(await super().read(position, limit), ended=len(self._seen) >= READS)
+
+
+def test_all_else_has_its_turn_between_two_reads_of_one_commit(tmp_path: Path) -> None:
+    flow, turns, seen = Flow("fleet"), [0], list[int]()
+    flow.source("numbers", Noted(turns=turns, seen=seen), out=int).sink("out", Table("out"))
+    plan = make_plan(flow.graph(), "auto")
+    settings = replace(SETTINGS, records_max=1_000, read_max=10, interval_ms=60_000)
+    agent = agent_of(plan, tmp_path / "spool.sqlite", MemoryNet(NaiveIngest(plan)), settings)
+
+    async def beside() -> None:
+        while True:
+            turns[0] += 1
+            await asyncio.sleep(0)
+
+    async def story() -> None:
+        other = asyncio.create_task(beside())
+        assert await agent.run()
+        other.cancel()
+
+    run(story())
+    assert len(seen) == READS
+    assert len(set(seen)) == READS
+    assert agent.status().batches_spooled <= 3
