@@ -175,10 +175,10 @@ class LogReader:
             return self._rows(entry)
         except LedgerError:
             # A merge may have put the rows into another file since the entry was read.
-            (now,) = self._entries(entry.flow, entry.channel, entry.partition, entry.number - 1, entry.number)
-            if now.segment == entry.segment:
+            now = self._entries(entry.flow, entry.channel, entry.partition, entry.number - 1, entry.number)
+            if not now or now[0].segment == entry.segment:
                 raise
-            return self.table(now)
+            return self.table(now[0])
 
     def tables(self, entries: Sequence[Entry]) -> list[pa.Table]:
         """The rows of entries that follow one another: one table for those that lie side by side."""
