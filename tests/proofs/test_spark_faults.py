@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.spark.faults.cluster import WORKERS
 from tests.spark.faults.drivers import Drivers
 from tests.spark.faults.flows import HeldLog, held_writer
 from tests.spark.faults.kill_points import POINTS
@@ -30,10 +31,12 @@ def test_a_driver_killed_at_each_point_goes_on_exactly(drivers: Drivers) -> None
     """
     log = HeldLog(held_writer(drivers.folder / "log"))
     taken_s = [killed_at(drivers, log, point) for point in POINTS]
-    lost_and_made_again(drivers, log)
+    assert lost_and_made_again(drivers, log) > 0
+    assert len(drivers.started) == len(POINTS) + 2
     print("from a driver's start until its first micro-batch:", *(f"{one:.1f} s" for one in taken_s))
 
 
 def test_killed_executors_do_not_stop_the_query(tmp_path: Path) -> None:
     """One after the other, each in the middle of a micro-batch, on a cluster of two workers."""
-    executors_killed(tmp_path)
+    taken_s, _, _ = executors_killed(tmp_path)
+    assert len(taken_s) == WORKERS
