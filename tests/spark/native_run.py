@@ -5,14 +5,12 @@ leaves goes by that of the micro-batch before, what is late by that of the one b
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 
-from geartrain.aggregates.count import Count, CountAll
+from geartrain.aggregates.maximum import Maximum
 from geartrain.aggregates.minimum import Minimum
-from geartrain.aggregates.total import Total
 from geartrain.schema import ColumnBatch
 from geartrain_cloud.spark.compile import Query
 from geartrain_cloud.spark.native import window_results, window_rows
@@ -62,16 +60,14 @@ class NativeRun:
         found: list[Any] = []
         for number, kind in enumerate(self._kinds):
             known = [row[f"v{number}"] for row in rows if row.get(f"v{number}") is not None]
-            found.append(len(rows) if kind is CountAll else _add(kind, known))
+            found.append(_add(kind, known))
         return found
 
 
 def _add(kind: type, known: list[Any]) -> Any:
-    if kind is Count:
-        return len(known)
     if not known:
         return None
-    if kind is Total:
-        return Decimal(sum(known))
-    extreme: Callable[[list[Any]], Any] = min if kind is Minimum else max
-    return extreme(known)
+    if kind in (Minimum, Maximum):
+        extreme: Callable[[list[Any]], Any] = min if kind is Minimum else max
+        return extreme(known)
+    return sum(known)

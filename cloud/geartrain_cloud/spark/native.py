@@ -1,7 +1,8 @@
 """A windowed aggregate as a plan of Spark's own: from the rows of the log to those of its sinks.
 
 Stands in the place of the stages of a query. The columns that the windows need are taken from the log as they
-lie there, without a Python value a record; Spark adds them up; what a window held becomes a result by the
+lie there, without a Python value a record, and added up by window and key for some thousands of records at a
+time; Spark adds these parts up; what a window held becomes a result by the
 same code as elsewhere. Guarantees: the same records, event times, origins and dead letters as the embedded
 form; Spark drops no row, because none is born below the clock that its watermark follows.
 
@@ -23,6 +24,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
 from geartrain.aggregates.count import Count, CountAll
+from geartrain.aggregates.maximum import Maximum
 from geartrain.aggregates.mergeable import AggregateSpec
 from geartrain.aggregates.minimum import Minimum
 from geartrain.aggregates.total import Total
@@ -47,7 +49,9 @@ RecordBatches = Iterator[pa.RecordBatch]
 _BEFORE_1970 = "its event time is before 1970, which its source rules out"
 _TIME = pa.timestamp("us", tz="UTC")
 _TYPES = {FieldType.BOOL: "boolean", FieldType.INT64: "long", FieldType.STR: "string"}
-_ARROW = {"boolean": pa.bool_(), "long": pa.int64(), "string": pa.string()}
+_WIDE = pa.decimal128(28, 0)
+"""Of a part of a sum: of 28 digits, so that their sum in Spark has 38 and cannot overflow."""
+_ARROW = {"boolean": pa.bool_(), "long": pa.int64(), "string": pa.string(), "decimal(28,0)": _WIDE}
 _MS = 1_000
 
 
@@ -68,6 +72,9 @@ def window_layout(query: Query) -> str:
     return ", ".join([ours, *columns])
 
 
+_ADDED: Mapping[type, str] = {Total: "sum", Count: "count", Minimum: "min", Maximum: "max"}
+
+
 class _Windows:
     """What of a record the windows of a query take, and how Spark adds it up."""
 
@@ -81,39 +88,39 @@ class _Windows:
         self.key: str = key.operator.field  # type: ignore[attr-defined]
         (kind,) = query.channels.values()
         types = {f.name: f.type for f in derive(kind).fields}
-        self.values = {
-            f"v{number}": spec.selector.field
-            for number, spec in enumerate(self.fields.values())
-            if spec.selector.field is not None
-        }
-        counted = {f"v{n}" for n, s in enumerate(self.fields.values()) if type(s.mergeable) is Count}
-        self.columns = {
-            name: "boolean" if name in counted else _TYPES[types[field]]
-            for name, field in self.values.items()
-        }
-        self.counted = counted
+        self.columns: dict[str, str] = {}
+        """By name, the Spark type of what Arrow makes of each aggregate for some thousands of records."""
+        for number, spec in enumerate(self.fields.values()):
+            kind, field = type(spec.mergeable), spec.selector.field
+            counts = kind in (CountAll, Count)
+            plain = "long" if counts or field is None else _TYPES[types[field]]
+            self.columns[f"v{number}"] = "decimal(28,0)" if kind is Total else plain
 
     def added(self) -> list[Column]:
         """One column for each aggregate, in their order."""
-        found = []
-        for number, spec in enumerate(self.fields.values()):
-            name = f"v{number}"
-            kind = type(spec.mergeable)
-            if kind is CountAll:
-                added = F.count(F.lit(1))
-            elif kind is Count:
-                added = F.count(name)
-            elif kind is Total:
-                # Of 28 digits, so that their sum has 38 and cannot overflow.
-                added = F.sum(F.col(name).cast("long").cast("decimal(28,0)"))
-            else:
-                added = (F.min if kind is Minimum else F.max)(name)
-            found.append(added.alias(f"a{number}"))
-        return found
+        by_kind: Mapping[type, Callable[[str], Column]] = {Minimum: F.min, Maximum: F.max}
+        kinds = [type(spec.mergeable) for spec in self.fields.values()]
+        return [by_kind.get(kind, F.sum)(f"v{n}").alias(f"a{n}") for n, kind in enumerate(kinds)]
+
+    def parts(self, table: pa.Table, start: Any, taken: Any) -> pa.Table:
+        """What Arrow adds up: `start`, `key`, and the columns of `columns`; taken: the row of each start."""
+        given: dict[str, Any] = {"start": start, "key": table.column(self.key).take(taken)}
+        added: list[Any] = []
+        for name, spec in zip(self.columns, self.fields.values(), strict=True):
+            kind, field = type(spec.mergeable), spec.selector.field
+            if field is None:
+                added.append(([], "count_all"))
+                continue
+            column = table.column(field)
+            if kind is Total:
+                column = column.cast(pa.int64()).cast(_WIDE)
+            given[name] = column.take(taken)
+            added.append((name, _ADDED[kind]))
+        return pa.table(given).group_by(["start", "key"], use_threads=False).aggregate(added)
 
 
 def window_rows(query: Query) -> Callable[[RecordBatches], RecordBatches]:
-    """`SOURCE_SCHEMA` to one row for each record and window of it, in the columns of `window_layout`."""
+    """`SOURCE_SCHEMA` to rows by window and key, in the columns of `window_layout`."""
 
     def run(batches: RecordBatches) -> RecordBatches:
         plan, chains = _Windows(query), Chains(query, 1)
@@ -149,7 +156,7 @@ def _window_rows(plan: _Windows, chains: Chains, channel: str, table: pa.Table, 
 
 
 def _taken(plan: _Windows, table: pa.Table, clock: int) -> pa.RecordBatch:
-    """A row for each record and each of its windows."""
+    """A row for each window and key of these records, added up."""
     window = plan.window
     size = window.size_us
     every = window.every_us if isinstance(window, Sliding) else size
@@ -160,24 +167,21 @@ def _taken(plan: _Windows, table: pa.Table, clock: int) -> pa.RecordBatch:
     index = np.repeat(np.arange(len(times)), number)
     back = np.arange(len(index)) - np.repeat(np.cumsum(number) - number, number)
     start = last[index] - back * every
-    ends = np.minimum(start + size, END_OF_TIME)
-    taken = pa.array(index)
-    keys = _flat(table.column(plan.key)).dictionary_encode()
+    parts = plan.parts(table, start, pa.array(index))
+    count, starts = parts.num_rows, parts.column("start").to_numpy()
+    ends = np.minimum(starts + size, END_OF_TIME)
+    keys = _flat(parts.column("key")).dictionary_encode()
     encoded = pa.array([encode_key(key) for key in keys.dictionary.to_pylist()], pa.binary())
     columns: list[Any] = [
-        _same(_clamped(clock), len(index), _TIME),
+        _same(_clamped(clock), count, _TIME),
         pa.array(ends, pa.int64()).cast(_TIME),
-        pa.array(start, pa.int64()),
-        encoded.take(keys.indices.take(taken)),
-        _nulls(len(index), pa.string()),
-        _nulls(len(index), pa.binary()),
+        parts.column("start"),
+        encoded.take(keys.indices),
+        _nulls(count, pa.string()),
+        _nulls(count, pa.binary()),
     ]
-    for name, field in plan.values.items():
-        column: Any = table.column(field)
-        if name in plan.counted:  # whatever is there
-            known = column.is_valid().to_numpy()
-            column = pa.chunked_array([pa.array(known, mask=~known)])
-        columns.append(column.take(taken))
+    added = parts.columns[2:]
+    columns += [c.cast(_ARROW[kind]) for c, kind in zip(added, plan.columns.values(), strict=True)]
     return _batch(plan, columns)
 
 
@@ -213,7 +217,7 @@ def _nulls(count: int, kind: Any) -> Any:
 
 
 def _same(value: int, count: int, kind: pa.DataType) -> Any:
-    return pa.array([value] * count, pa.int64()).cast(kind)
+    return pa.repeat(pa.scalar(value, pa.int64()), count).cast(kind)
 
 
 def _clamped(clock: int) -> int:
