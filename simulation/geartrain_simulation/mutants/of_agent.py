@@ -64,7 +64,7 @@ def _on_commit(patches: Patches, commit: Callable[[Agent, Any, SpoolCommit], Any
     """Have every commit of what was read go through `commit`."""
 
     def make(right: Any) -> Any:
-        async def _commit(agent: Agent, life: Any, opening: Any = None) -> bool:
+        async def _commit(agent: Agent, life: Any, opening: Any = None, records: int = 0) -> bool:
             effects = agent._effects
 
             async def through(store: Any, change: SpoolCommit) -> None:
@@ -72,7 +72,7 @@ def _on_commit(patches: Patches, commit: Callable[[Agent, Any, SpoolCommit], Any
 
             agent._effects = replace(effects, store=_Store(effects.store, through))
             try:
-                return bool(await right(agent, life, opening))
+                return bool(await right(agent, life, opening, records))
             finally:
                 agent._effects = effects
 
