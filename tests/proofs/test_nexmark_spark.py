@@ -18,6 +18,7 @@ from tests.spark.spark_run import SparkRun
 EVENTS, PERIOD_US = 1_000, 60_000  # a minute
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_spark_answers_as_plain_python_does(tmp_path: Path) -> None:
     house = events(EVENTS, PERIOD_US)
