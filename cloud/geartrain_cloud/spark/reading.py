@@ -20,7 +20,9 @@ Reading = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """From batches of `SOURCE_SCHEMA` to what the query goes on with."""
 
 
-class _Reader(LogStreamReader):
+class QueryReader(LogStreamReader):
+    """Reads the log for one query."""
+
     def __init__(self, options: Mapping[str, Any], reading: Reading) -> None:
         super().__init__(options)
         self._reading = reading
@@ -47,6 +49,6 @@ def source_of(query: str, reading: Reading, layout: str) -> type[LogSource]:
             return layout
 
         def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-            return _Reader(self.options, reading)
+            return QueryReader(self.options, reading)
 
     return QuerySource

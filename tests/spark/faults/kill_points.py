@@ -15,14 +15,12 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
-from pyspark.sql.types import StructType
 
 from geartrain.schema import ColumnBatch
 from geartrain_cloud.sinks.layout import Layout
-from geartrain_cloud.spark import driver, session
+from geartrain_cloud.spark import driver, reading
 from geartrain_cloud.spark.compile import KEYED
 from geartrain_cloud.spark.micro_batch import MicroBatchWriter
-from geartrain_cloud.spark.source import LogSource, LogStreamReader
 from tests.spark.faults.flows import LEFT
 
 POINTS = ("before the offset log", "after the offset log", "in the sink", "after the sink", "between")
@@ -41,11 +39,11 @@ def reached(point: str, seen: dict[str, int]) -> None:
         time.sleep(60)  # a worker of Spark's is in a group of its own, and ends when Java is gone
 
 
-class KilledReader(LogStreamReader):
+class KilledReader(reading.QueryReader):
     """Spark asks it for the end of a micro-batch, writes that down, and asks it what to read."""
 
-    def __init__(self, options: Any) -> None:
-        super().__init__(options)
+    def __init__(self, options: Any, stage: reading.Reading) -> None:
+        super().__init__(options, stage)
         self._is_watched = LEFT in self._keys
         self._seen: dict[str, int] = {}
 
@@ -61,11 +59,6 @@ class KilledReader(LogStreamReader):
         if self._is_watched:
             reached("after the offset log", self._seen)
         return super().partitions(start, end)
-
-
-class KilledSource(LogSource):
-    def streamReader(self, schema: StructType) -> KilledReader:  # noqa: N802
-        return KilledReader(self.options)
 
 
 def patch() -> None:
@@ -86,7 +79,7 @@ def patch() -> None:
 
     MicroBatchWriter.__call__ = killed_write  # type: ignore[method-assign]
     Layout.rows = killed_rows  # type: ignore[method-assign]
-    vars(session)["LogSource"] = KilledSource
+    vars(reading)["QueryReader"] = KilledReader
 
 
 def main() -> int:
