@@ -24,7 +24,7 @@ def main() -> None:
     found: list[float] = []
 
     def made(numbers: Sequence[int]) -> tuple[list[int], list[Any]]:
-        if numbers and len(found) < 10 and numbers[-1] >= count * (len(found) + 1) // 10 - 1:
+        while numbers and len(found) < 10 and numbers[-1] >= count * (len(found) + 1) // 10 - 1:
             found.append(_memory_mb("VmRSS"))
         return parsed([_line(number) for number in numbers])
 
