@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -83,7 +83,7 @@ def test_uplink_of_one_agent(tmp_path: Path) -> None:
 
     def by_the_clock() -> float:
         folder = tmp_path / f"agent-{len(used)}"
-        run_agent(plan, folder)
+        run_agent(plan, folder, replace(SETTINGS, records_max=1_000))
         began, cpu = time.perf_counter(), time.process_time()
         asyncio.run(send(folder, broker.port))
         used.append(RECORDS / (time.process_time() - cpu) / 1_000)
