@@ -12,6 +12,7 @@ import shutil
 from typing import Literal
 
 import pytest
+from hypothesis import settings
 
 from tests.postgres_server import find_postgres, postgres
 
@@ -19,6 +20,10 @@ __all__ = ["postgres"]
 
 IN_CI = os.environ.get("CI") == "true"
 SBIN = ("/usr/local/sbin", "/usr/sbin", "/opt/homebrew/sbin")  # Debian puts mosquitto off a user's PATH
+
+# Nothing is judged by the clock, drawn examples neither: a machine may be busy.
+settings.register_profile("untimed", settings(), deadline=None)
+settings.load_profile("untimed")
 
 notes_key = pytest.StashKey[list[str]]()
 skipped_key = pytest.StashKey[list[str]]()
