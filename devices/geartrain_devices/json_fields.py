@@ -21,7 +21,8 @@ from geartrain.errors import SourceError
 from geartrain.event_time import END_OF_TIME, format_time, parse_time
 from geartrain.schema import RowCodec
 from geartrain.schema.derive import field_names, is_record_type
-from geartrain_devices.json_typed import INT64, TIME_US_MIN, Path, TypedReader, plain_fields
+from geartrain.schema.storable import INT64
+from geartrain_devices.json_typed import TIME_US_MIN, Path, TypedReader, plain_fields
 
 UNITS_US: Mapping[str, int] = {"s": 1_000_000, "ms": 1_000, "us": 1}
 """Units of a numeric time, in microseconds."""

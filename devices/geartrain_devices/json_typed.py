@@ -11,12 +11,13 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
 from geartrain.event_time import END_OF_TIME
 from geartrain.schema import Field, FieldType, RowCodec, Schema
+from geartrain.schema.storable import INT64
 
 KEYS_MAX = 64
 """Keys of documents that belong to no field, at the most: a document with more of them is refused."""
@@ -24,7 +25,6 @@ KEYS_MAX = 64
 TIME_US_MIN = -(2**62)
 """Event times lie above it, and below `END_OF_TIME`."""
 
-INT64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _TYPED: Mapping[FieldType, tuple[type, Any]] = {
     FieldType.BOOL: (bool, bool),
     FieldType.INT64: (int, INT64),

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from geartrain.errors import FlowError, GeartrainError
+from geartrain.errors import FlowError
 from geartrain.graph import Graph, Input, Step, Tier, check_id, key_step
 from geartrain.operators.operator import Operator
 from geartrain.operators.source import SourceOperator
 from geartrain.placement.properties import with_order
-from geartrain.schema import derive
 from geartrain.source import Source
 from geartrain.stream import SourceStream
+from geartrain.verbs import check_field, check_kind
 
 if TYPE_CHECKING:
     from geartrain.operators.deal import Device
@@ -69,11 +69,7 @@ class Flow:
                 f"flow {self.name}: two steps are named {step_id!r}; "
                 f"give this one another id, such as {step_id + '_2'!r}"
             )
-        if out is not None:
-            try:
-                derive(out)
-            except GeartrainError as error:
-                raise FlowError(f"flow {self.name}, step {step_id!r}: {error}") from None
+        check_kind(f"flow {self.name}, step {step_id!r}", out)
         self._steps[step_id] = Step(step_id, operator, inputs, out, operator.only_tier)
         return step_id
 
@@ -84,12 +80,7 @@ class Flow:
 
     def check_field(self, step: str, out: Any, field: str | None) -> None:
         """Raise `FlowError` unless `field` is None or a field of the record type `out`."""
-        names = [f.name for f in derive(out).fields]
-        if field is not None and field not in names:
-            raise FlowError(
-                f"flow {self.name}, step {step!r}: {out.__name__} has no field {field!r}; "
-                f"its fields: {', '.join(names)}"
-            )
+        check_field(f"flow {self.name}, step {step!r}", out, field)
 
     def pin(self, step_id: str, tier: Tier, device: Device | None = None) -> None:
         """Pin a step to a tier; raises `FlowError` for another word than `edge` and `cloud`, or where the

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Any, TypeAlias
 
-from geartrain.errors import FlowError, GeartrainError
+from geartrain.errors import FlowError
 from geartrain.graph import Graph, Grouping, Step
 from geartrain.graph import Input as StepInput
 from geartrain.operators.copies import Copies, KeyByCopy
@@ -24,9 +24,8 @@ from geartrain.operators.source import SourceOperator
 from geartrain.operators.stateless import Stateless
 from geartrain.placement.properties import with_order
 from geartrain.processor import Deal, Input, Node, Output, Processor, Way
-from geartrain.schema import derive
 from geartrain.task import task_output
-from geartrain.verbs import process_of
+from geartrain.verbs import check_field, check_kind, process_of
 
 Inputs: TypeAlias = list[tuple[Node, Deal]]
 
@@ -146,22 +145,13 @@ class _Building:
     def _step(
         self, step: str, operator: Operator, inputs: tuple[StepInput, ...], kind: Any, parallelism: int = 1
     ) -> str:
-        if kind is not None:
-            try:
-                derive(kind)
-            except GeartrainError as error:
-                raise FlowError(f"flow {self.flow}, step {step!r}: {error}") from None
+        check_kind(f"flow {self.flow}, step {step!r}", kind)
         self.steps.append(Step(step, operator, inputs, kind, operator.only_tier, parallelism))
         self.kinds[step] = kind
         return step
 
     def _check_field(self, step: str, kind: Any, name: str | None) -> None:
-        names = [f.name for f in derive(kind).fields]
-        if name is not None and name not in names:
-            raise FlowError(
-                f"flow {self.flow}, step {step!r}: {kind.__name__} has no field {name!r}; "
-                f"its fields: {', '.join(names)}"
-            )
+        check_field(f"flow {self.flow}, step {step!r}", kind, name)
 
     def _mistake(self, node: Node, what: str) -> FlowError:
         return FlowError(f"flow {self.flow}, {type(node).__name__.lower()} {node.id!r}: {what}")

@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Literal
 
-from geartrain.errors import FlowError, SchemaError
+from geartrain.errors import FlowError, GeartrainError, SchemaError
 from geartrain.operators.interval_join import IntervalJoin
 from geartrain.operators.process import Process
 from geartrain.operators.task_calls import initial_states
 from geartrain.operators.window_join import WindowJoin
+from geartrain.schema import derive
 from geartrain.task import Task
 from geartrain.windows import Global, Sliding, Tumbling
 
@@ -101,3 +102,20 @@ def returned_by(where: str, function: Callable[..., Any], *, of_iterable: bool) 
     if found is None:
         raise FlowError(f"{where}: what type comes out? annotate the function's return or pass out=...")
     return found
+
+
+def check_kind(where: str, kind: Any) -> None:
+    """Raise `FlowError` unless a step may put out records of the type `kind`; None: it puts out nothing."""
+    if kind is None:
+        return
+    try:
+        derive(kind)
+    except GeartrainError as error:
+        raise FlowError(f"{where}: {error}") from None
+
+
+def check_field(where: str, kind: Any, field: str | None) -> None:
+    """Raise `FlowError` unless `field` is None or a field of the record type `kind`."""
+    names = [f.name for f in derive(kind).fields]
+    if field is not None and field not in names:
+        raise FlowError(f"{where}: {kind.__name__} has no field {field!r}; its fields: {', '.join(names)}")

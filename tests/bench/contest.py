@@ -12,7 +12,6 @@ from tests.bench.at_the_edge import run_agent, run_runtime, spooled
 from tests.bench.harness import Absent, Contender, Work, fsync_us, peer, rate
 
 LOOP, RUNTIME, AGENT = "loop", "runtime", "agent to its spool"
-PEERS = ("bytewax", "streamz", "reactivex")
 
 Run = Callable[[Any], Sequence[Any]]
 Order = Callable[[Any], Any]

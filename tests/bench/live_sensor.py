@@ -83,8 +83,9 @@ class Ticking(Source[Reading]):
 
 @dataclass
 class Hops:
-    """When the first `count` records were there, in the order of time."""
+    """When the first `count` records were there, in the order of time; broker: its kind."""
 
+    broker: str
     spooled: list[tuple[float, int]] = field(default_factory=list)
     acked: list[tuple[float, int]] = field(default_factory=list)
     upto: dict[int, int] = field(default_factory=dict)
@@ -132,8 +133,8 @@ class _Heard:
 @contextmanager
 def sending(plan: Plan, folder: Path, channel: str) -> Iterator[Hops]:
     """Broker, ingest and agent at work for the block; the log is in `folder / "log"`."""
-    hops, flow = Hops(), plan.graph.name
     broker = choose_broker("auto", folder)
+    hops, flow = Hops(broker.kind), plan.graph.name
     device = SETTINGS.device
     config = folder / "ingest.toml"
     config.write_text(

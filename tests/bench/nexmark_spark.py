@@ -30,7 +30,6 @@ FILE_ROWS, FILES = 20_000, 5
 """Rows of a file or segment, and how many of these a micro-batch reads."""
 LAST_US = END_OF_TIME - 31_557_600_000_000
 """The time of the row after all others."""
-MICROSECONDS = 1_000_000
 
 Timed = Sequence[tuple[int, Any]]
 

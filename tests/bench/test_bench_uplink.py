@@ -12,29 +12,28 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from geartrain import Flow, Source, Table
 from geartrain.adapters.mqtt import AiomqttNet
 from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.placement import Plan, make_plan
-from geartrain.ports import Connection, Incoming, SpoolCommit
-from geartrain.source import Poll, Split
-from geartrain.wire.codec import decode_control
-from geartrain.wire.envelope import Ack
 from geartrain_cloud.broker import BrokerChoice, choose_broker, wait_until_ready
 from geartrain_edge.agent import Agent
 from geartrain_edge.spool import SqliteSpool
 from tests.bench.at_the_edge import SETTINGS, Given, run_agent
 from tests.bench.harness import ROOT, Work, fsync_us, scaled
+from tests.bench.live_sensor import Reading as LiveReading
+from tests.bench.live_sensor import Ticking, Ticks, sending
 from tests.bench.test_bench_a_windows import Reading, lines, parsed
 
 RECORDS = scaled(1_000_000, least=20_000)
 A_SECOND = 10_000
+PATIENCE_S = 120.0
 TIMED_S = max(0.5, 10.0 * min(1.0, RECORDS / 1_000_000))
 
 
@@ -105,114 +104,19 @@ def test_uplink_of_one_agent(tmp_path: Path) -> None:
     assert rows[0]["median"] > 0
 
 
-class Ticking(Source[Reading]):
-    """A sensor of so many readings a second by the clock, for a while."""
-
-    bounded: ClassVar[bool] = True
-    pausable: ClassVar[bool] = True
-    ticks: Any = field(default=None)
-
-    def open(self, device: str, step: str, out: type[Reading]) -> Sequence[Split]:
-        """The one split."""
-        self.ticks.name = f"{device}/{step}"
-        return [self.ticks]
-
-
-@dataclass
-class _Ticks:
-    """Reading n is born at `began` + n / A_SECOND; the first at once, and the others once `is_ready`, so that
-    neither programs nor connections are waited for.
-    """
-
-    total: int
-    is_ready: Callable[[], bool] = field(default=lambda: True)
-    name: str = ""
-    out_of_orderness_us: int = 0
-    began: float = 0.0
-
-    async def read(self, position: int, limit: int) -> Poll:
-        """Those that are born."""
-        if not self.began and position and self.is_ready():
-            self.began = time.perf_counter() - position / A_SECOND
-        due = int((time.perf_counter() - self.began) * A_SECOND) if self.began else 1
-        end = min(due, position + limit, self.total)
-        numbers = range(position, max(position, end))
-        values = [Reading(f"sensor-{n % 1_000:03d}", n, n % 80 / 4) for n in numbers]
-        times = [1_700_000_000_000_000 + n * 1_000_000 // A_SECOND for n in numbers]
-        return Poll(values, times, numbers, numbers.stop, ended=numbers.stop == self.total)
-
-    async def close(self) -> None:
-        """Nothing to release."""
-
-
-class _Watched(SqliteSpool):
-    """A spool that knows how many records were in all batches up to each."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        self.upto: dict[int, int] = {}
-        self._count = 0
-
-    async def commit(self, change: SpoolCommit) -> None:
-        """Note how many records there are up to each batch."""
-        for batch in change.batches:
-            self._count += batch.count
-            self.upto[batch.seq] = self._count
-        await super().commit(change)
-
-
-class _Listening:
-    """A net that notes each ack that comes, and when."""
-
-    def __init__(self, port: int) -> None:
-        self._net = AiomqttNet("127.0.0.1", port)
-        self.acked: list[tuple[float, int]] = []
-
-    @asynccontextmanager
-    async def connect(self, client_id: str) -> AsyncIterator[Connection]:
-        """A connection as the agent has it."""
-        async with self._net.connect(client_id) as connection:
-            yield _Heard(connection, self.acked)
-
-
-class _Heard:
-    """A connection that passes on everything."""
-
-    def __init__(self, connection: Connection, acked: list[tuple[float, int]]) -> None:
-        self._connection, self._acked = connection, acked
-        self.publish, self.subscribe = connection.publish, connection.subscribe
-
-    async def incoming(self) -> AsyncIterator[Incoming]:
-        """What comes, and the acks of it noted."""
-        async for one in self._connection.incoming():
-            if isinstance(control := decode_control(one.payload), Ack):
-                self._acked.append((time.perf_counter(), control.seq))
-            yield one
-
-
 def test_latency_from_sensor_to_ack(tmp_path: Path) -> None:
-    heard: list[tuple[float, int]] = []
-    ticks = _Ticks(int(A_SECOND * TIMED_S), lambda: any(store.upto.get(seq) for _, seq in heard))
-    plan = _plan(Ticking(ticks=ticks))
-    store = _Watched(tmp_path / "agent" / "spool.sqlite")
-
-    async def run(port: int) -> None:
-        net = _Listening(port)
-        net.acked = heard
-        assert await Agent(SETTINGS, plan, store, net, SystemClock(), SystemRandomness()).run()
-
-    with _broker(tmp_path) as broker:
-        config = tmp_path / "ingest.toml"
-        config.write_text(
-            f'log = "{tmp_path / "log"}"\nbroker = "{broker.address}"\n'
-            f'[flows.readings]\ndevices = ["{SETTINGS.device}"]\n'
-            f'channels = {{ readings = ["{SETTINGS.device}"] }}\n'
-        )
-        with _beside("-m", "geartrain_cloud.ingest.main", "--config", str(config)):
-            asyncio.run(run(broker.port))
+    ticks = Ticks(A_SECOND, int(A_SECOND * TIMED_S))
+    flow = Flow("readings")
+    flow.source("readings", Ticking(ticks=ticks), out=LiveReading).sink("out", Table("readings"))
+    deadline = time.monotonic() + PATIENCE_S
+    with sending(make_plan(flow.graph(), "auto"), tmp_path, "readings") as hops:
+        while not hops.acked or hops.acked[-1][1] < ticks.total:
+            if hops.acked:
+                ticks.go.set()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
     took, upto = [], 0
-    for at_s, seq in heard:
-        count = store.upto.get(seq, 0)
+    for at_s, count in hops.acked:
         took += [(at_s - ticks.began - n / A_SECOND) * 1_000 for n in range(upto, count)]
         upto = max(upto, count)
     assert upto == ticks.total
@@ -223,7 +127,7 @@ def test_latency_from_sensor_to_ack(tmp_path: Path) -> None:
         "p99": lambda: found[98],
         "asked for": lambda: 50.0,
     }
-    name = f"sensor to ack over {broker.kind}, 10,000 records/s (less is better)"
+    name = f"sensor to ack over {hops.broker}, 10,000 records/s (less is better)"
     work = Work(name, "ms", contenders, "asked for", goals={"p99": {"asked for": 1.0}})
     work.notes.append(f"an fsync on this disk: {fsync_us(tmp_path):.0f} us")
     assert len(work.run(rounds=1)) == len(contenders)

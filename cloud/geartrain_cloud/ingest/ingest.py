@@ -162,10 +162,8 @@ class Ingest:
                         continue  # its device keeps it, and sends it to whoever comes after us
                     await core.intake.take(incoming)
                     self._after_take(core)
-                    if self._arrivals % _TURN == 0:
-                        await asyncio.sleep(
-                            0
-                        )  # what queues here must not keep commits and acks from their turn
+                    if self._arrivals % _TURN == 0:  # what queues here must not keep all else from its turn
+                        await asyncio.sleep(0)
                 raise NetError("the broker ended the connection")
 
     async def _stay_subscribed(self, core: Core, connection: Connection) -> None:

@@ -13,13 +13,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from geartrain.errors import LedgerError
 from geartrain_cloud.log.arrow import arrow_schema
 from geartrain_cloud.log.reader import LogReader
-from geartrain_cloud.spark.source import LogSource, LogStreamReader, Span
+from geartrain_cloud.spark.source import LogStreamReader, Span
 
 COLUMNS_NAME = "geartrain_log_columns"
 
@@ -36,12 +36,12 @@ _SQL = {
 }
 
 
-class LogColumns(LogSource):
+class LogColumns(DataSource):
     """`spark.readStream.format("geartrain_log_columns")`: the rows of one channel.
 
     Options: log (folder), flow, channel, columns (JSON list; all of them where it is not given: the record's
-    fields, then those of docs/data_files.md that begin with `_`), rows_max and readers as for `LogSource`, by
-    themselves 1,000,000 and 2.
+    fields, then those of docs/data_files.md that begin with `_`), rows_max and readers as for
+    `LogStreamReader`, by themselves 1,000,000 and 2.
     """
 
     @classmethod

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from geartrain_cloud.spark.source import SOURCE_NAME, LogSource, LogStreamReader
+from geartrain_cloud.spark.source import SOURCE_NAME, LogStreamReader
 
 Reading = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """From batches of `SOURCE_SCHEMA` to what the query goes on with."""
@@ -32,13 +32,14 @@ class QueryReader(LogStreamReader):
         return self._reading(super().read(partition))
 
 
-def source_of(query: str, reading: Reading, layout: str) -> type[LogSource]:
-    """The source of one query, with the options of `LogSource`: what `reading` puts out, in columns `layout`.
+def source_of(query: str, reading: Reading, layout: str) -> type[DataSource]:
+    """The source of one query: what `reading` puts out, in columns `layout`; the options are those of
+    `LogStreamReader`.
 
     It is a class of its own, so that Spark sends the function with it to its workers.
     """
 
-    class QuerySource(LogSource):
+    class QuerySource(DataSource):
         """The log as one query reads it."""
 
         @classmethod

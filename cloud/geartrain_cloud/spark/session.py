@@ -23,7 +23,6 @@ from pyspark.sql import SparkSession
 from geartrain_cloud.files import write_private
 from geartrain_cloud.spark.columns import LogColumns
 from geartrain_cloud.spark.java import ensure_java
-from geartrain_cloud.spark.source import LogSource
 from geartrain_cloud.spark.worker_python import worker_python
 
 LOG_FILE = "spark.log"
@@ -81,7 +80,7 @@ def session_settings(cores: int) -> dict[str, str]:
 def open_session(
     master: str, folder: Path, settings: Mapping[str, str] | None = None, pass_fds: Sequence[int] = ()
 ) -> SparkSession:
-    """Start a JVM and a session, 9 to 17 s on two cores, with `LogSource` and `LogColumns` registered.
+    """Start a JVM and a session, 9 to 17 s on two cores, with `LogColumns` registered.
 
     master: as for Spark; folder: for its log, `spark.log`, and scratch files; settings: over
     `session_settings`; pass_fds: file descriptors that the JVM holds open as well, such as that of a lock.
@@ -114,7 +113,6 @@ def open_session(
     session = SparkSession(SparkContext(gateway=gateway, conf=conf))
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, on_interrupt)  # SparkContext has put its own in the place of ours
-    session.dataSource.register(LogSource)
     session.dataSource.register(LogColumns)
     return session
 

@@ -15,14 +15,13 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from pyspark.sql.types import StructType
 
 from geartrain.errors import LedgerError
 from geartrain.event_time import START_OF_TIME
@@ -72,33 +71,15 @@ class Span(InputPartition):
     heartbeat: bool
 
 
-class LogSource(DataSource):
-    """`spark.readStream.format("geartrain_log")`.
-
-    Options: log (folder), flow, channels (JSON list), rows_max (rows of each channel in one micro-batch; an
-    entry is never divided), readers (tasks that read a large micro-batch), flush (`true` for a native plan),
-    begin (JSON positions, where not before the first entry), stops (JSON list of positions, ascending, at
-    each of which a micro-batch ends).
-    """
-
-    @classmethod
-    def name(cls) -> str:
-        """The format's name."""
-        return SOURCE_NAME
-
-    def schema(self) -> str:
-        """The columns of packed rows."""
-        return SOURCE_SCHEMA
-
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """The reader of one query."""
-        return LogStreamReader(self.options)
-
-
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads all channels of one query: in a Python process of Spark's driver, and `read` in its workers."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
+        """options: log (folder), flow, channels (JSON list), rows_max (rows of each channel in one
+        micro-batch; an entry is never divided), readers (tasks that read a large micro-batch), flush (`true`
+        for a native plan), begin (JSON positions, where not before the first entry), stops (JSON list of
+        positions, ascending, at each of which a micro-batch ends).
+        """
         self._log = LogReader(options["log"])
         self._flow: str = options["flow"]
         self._keys = self._log.keys(json.loads(options["channels"]))

@@ -12,13 +12,15 @@ import types
 import typing
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from operator import attrgetter
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
+from geartrain.schema.storable import are_int64, are_unicode
+
 Ready = Callable[[Sequence[Any]], bool]
-_INTS = list[Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]]
 _FOLD = attrgetter("fold")
 
 
@@ -30,6 +32,7 @@ class StateColumns:
         self.fields: Callable[[Any], tuple[Any, ...]] = msgspec.structs.astuple
 
     @staticmethod
+    @lru_cache(maxsize=256)  # a fragment is opened for each micro-batch
     def of(kind: Any) -> StateColumns | None:
         """None for a type whose fields can be changed in place, or whose form takes a closer look."""
         if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
@@ -97,34 +100,15 @@ def _always(column: Sequence[Any]) -> bool:
     return True
 
 
-def _in_64_bits(column: Sequence[int]) -> bool:
-    try:
-        msgspec.convert(column, _INTS)
-    except msgspec.ValidationError:
-        return False
-    return True
-
-
-def _is_unicode(column: Sequence[str]) -> bool:
-    together = "".join(column)
-    if together.isascii():
-        return True
-    try:
-        together.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def _are_moments(column: Sequence[datetime]) -> bool:
     return not [moment for moment in column if moment.tzinfo is not UTC] and not any(map(_FOLD, column))
 
 
 _PLAIN: dict[Any, Ready] = {
     bool: _always,
-    int: _in_64_bits,
+    int: are_int64,
     float: _always,
-    str: _is_unicode,
+    str: are_unicode,
     bytes: _always,
     datetime: _are_moments,
     type(None): _always,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from operator import attrgetter
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
@@ -19,9 +19,8 @@ from geartrain.event_time import from_datetime, to_datetime
 from geartrain.schema.derive import derive, field_names, logicals
 from geartrain.schema.fields import Field, FieldType
 from geartrain.schema.logical import Logical
+from geartrain.schema.storable import INT64_MAX, INT64_MIN, are_int64, are_unicode, is_unicode
 
-_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
-_IN_64_BITS = list[Annotated[int, msgspec.Meta(ge=_INT64_MIN, le=_INT64_MAX)]]
 _TURNED_MIN = 5
 """Fields of a struct from which on it is faster to turn rows into columns than to take field by field."""
 _PYTHON: dict[FieldType, type] = {
@@ -147,7 +146,7 @@ def _is_plain(value: Any, kind: Any, is_logical: bool) -> bool:
     if type(value) is not kind or is_logical:
         return False
     if kind is int:
-        return bool(_INT64_MIN <= value <= _INT64_MAX)
+        return bool(INT64_MIN <= value <= INT64_MAX)
     return kind is float or (kind is str and value.isascii()) or kind is bool
 
 
@@ -155,29 +154,13 @@ def _plain(field: Field, column: Sequence[Any]) -> bool:
     """Whether a column of the right Python types also has only storable values in their normal form."""
     if field.type is FieldType.INT64:
         numbers = [v for v in column if v is not None] if field.optional else column
-        return _in_64_bits(numbers)
+        return are_int64(numbers)
     if field.type is FieldType.STR:
         texts = [v for v in column if v is not None] if field.optional else column
-        return (together := "".join(texts)).isascii() or _encodable(together)
+        return are_unicode(texts)
     if field.type is FieldType.DATETIME:
         moments = [v for v in column if v is not None] if field.optional else column
         return not [moment for moment in moments if moment.tzinfo is not UTC]
-    return True
-
-
-def _in_64_bits(numbers: Sequence[int]) -> bool:
-    try:
-        msgspec.convert(numbers, _IN_64_BITS)  # one look at each, where `min` and `max` take two
-    except msgspec.ValidationError:
-        return False
-    return True
-
-
-def _encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
     return True
 
 
@@ -202,9 +185,9 @@ def _fit(field: Field, logical: Logical | None, value: Any) -> Any:
         if isinstance(value, kind) and kind is not int:
             return kind(value)
         raise SchemaError(f"field {field.name} must be {kind.__name__}, got {_short(value)}")
-    if kind is int and not _INT64_MIN <= value <= _INT64_MAX:
+    if kind is int and not INT64_MIN <= value <= INT64_MAX:
         raise SchemaError(f"field {field.name} = {_short(value)} does not fit into 64 bits")
-    if kind is str and not _encodable(value):
+    if kind is str and not is_unicode(value):
         raise SchemaError(f"field {field.name} holds text that is not valid Unicode")
     return value
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from itertools import compress, count, repeat
 from operator import is_not, not_
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from geartrain.errors import WireError
 from geartrain.schema.fields import FieldType
@@ -26,9 +26,6 @@ from geartrain.wire.numbers import (
     packed_values,
 )
 from geartrain.wire.parsing import parse
-
-if TYPE_CHECKING:
-    pass
 
 _TEXTS = (FieldType.STR, FieldType.BYTES)
 _COLUMN_BYTES = 128
