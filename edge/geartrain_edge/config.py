@@ -42,6 +42,7 @@ class _Commit(_Section, frozen=True):
     records_max: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = _DEFAULT.records_max
     interval_ms: Positive = _DEFAULT.interval_ms
     linger_ms: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = _DEFAULT.linger_ms
+    idle_ms_max: Annotated[int, msgspec.Meta(ge=1, le=60_000)] = _DEFAULT.idle_ms_max
 
 
 class _Uplink(_Section, frozen=True):
@@ -230,6 +231,7 @@ def _settings(path: str, found: _File, flow: _Flow, where: str) -> AgentSettings
         records_max=commit.records_max,
         interval_ms=commit.interval_ms,
         linger_ms=commit.linger_ms,
+        idle_ms_max=commit.idle_ms_max,
         uplink=uplink,
         policy=spool.policy,
         downsample_keep=spool.downsample_keep,

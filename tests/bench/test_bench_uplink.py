@@ -35,6 +35,9 @@ RECORDS = scaled(1_000_000, least=20_000)
 A_SECOND = 10_000
 PATIENCE_S = 120.0
 TIMED_S = max(0.5, 10.0 * min(1.0, RECORDS / 1_000_000))
+WARM_S = min(1.0, TIMED_S / 2)
+"""Not timed: a sensor that has rested is asked again only every `idle_ms_max`, and ingest loads what it needs
+at the first commit."""
 
 
 @contextmanager
@@ -105,7 +108,7 @@ def test_uplink_of_one_agent(tmp_path: Path) -> None:
 
 
 def test_latency_from_sensor_to_ack(tmp_path: Path) -> None:
-    ticks = Ticks(A_SECOND, int(A_SECOND * TIMED_S))
+    ticks = Ticks(A_SECOND, int(A_SECOND * (WARM_S + TIMED_S)))
     flow = Flow("readings")
     flow.source("readings", Ticking(ticks=ticks), out=LiveReading).sink("out", Table("readings"))
     deadline = time.monotonic() + PATIENCE_S
@@ -115,12 +118,12 @@ def test_latency_from_sensor_to_ack(tmp_path: Path) -> None:
                 ticks.go.set()
             assert time.monotonic() < deadline
             time.sleep(0.05)
-    took, upto = [], 0
+    took, upto = [], int(A_SECOND * WARM_S)
     for at_s, count in hops.acked:
         took += [(at_s - ticks.began - n / A_SECOND) * 1_000 for n in range(upto, count)]
         upto = max(upto, count)
     assert upto == ticks.total
-    found = statistics.quantiles(took[1:], n=100)
+    found = statistics.quantiles(took, n=100)
     contenders = {
         "p50": lambda: found[49],
         "p95": lambda: found[94],

@@ -54,6 +54,7 @@ bytes_max = 1000000
 records_max = 10
 interval_ms = 20
 linger_ms = 0
+idle_ms_max = 13
 [uplink]
 window = 3
 window_bytes = 4
@@ -80,6 +81,7 @@ others = true
         10,
         20,
         0,
+        idle_ms_max=13,
         uplink=UplinkSettings(3, 4, 5, 6, 7, 8, 9, refused_ms_max=10, probe_ms_min=11, trim_ms=12),
     )
     assert (found.broker.host, found.broker.port, found.cut) == ("::1", 18830, ("quotes_by_symbol",))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
+from enum import IntEnum
 from typing import Any, NamedTuple
 
 import pytest
@@ -79,6 +80,50 @@ def test_a_value_that_can_be_made_to_fit_is_and_another_is_named() -> None:
     assert RowCodec(datetime).conform([east])[0] == [naive.replace(tzinfo=UTC)]
     assert RowCodec(str).conform(["\ud800"])[1] == [(0, "field value holds text that is not valid Unicode")]
     assert RowCodec(float).conform([None])[1] == [(0, "field value is None but is not optional")]
+
+
+class Level(IntEnum):
+    """An int of a subclass."""
+
+    HIGH = 3
+
+
+class Text(str):
+    """A text of a subclass."""
+
+
+NUMBERS = st.one_of(
+    st.integers(-(2**70), 2**70),
+    st.booleans(),
+    st.floats(),
+    st.none(),
+    st.just(Level.HIGH),
+    st.text(max_size=2),
+)
+
+
+@given(st.lists(NUMBERS, max_size=5), st.sampled_from((int, float)))
+def test_numbers_are_taken_or_refused_alike_alone_and_among_others(values: list[Any], kind: type) -> None:
+    codec = RowCodec(kind)
+    found, wrong = codec.conform(values)
+    refused = dict(wrong)
+    for row, value in enumerate(values):
+        [alone], reasons = codec.conform([value])
+        assert [reason for _, reason in reasons] == [wrong for at, wrong in refused.items() if at == row]
+        fits = isinstance(value, (int, kind)) and type(value) is not bool
+        assert (row not in refused) == (fits and (kind is float or -(2**63) <= value < 2**63))
+        if fits and row not in refused:
+            assert type(found[row]) is type(alone) is kind
+            assert same_bits(found[row], kind(value))
+            assert same_bits(alone, kind(value))
+
+
+def test_a_subclass_becomes_the_plain_value_that_it_is() -> None:
+    values, wrong = RowCodec(Pair).conform([Pair("a", Level.HIGH)])
+    assert (values, type(values[0].right), wrong) == ([Pair("a", 3)], int, [])
+    assert RowCodec(str).conform([Text("\ud800")])[1] == [
+        (0, "field value holds text that is not valid Unicode")
+    ]
 
 
 def test_a_schema_is_known_by_its_fields_alone() -> None:

@@ -19,7 +19,7 @@ from geartrain.event_time import from_datetime, to_datetime
 from geartrain.schema.derive import derive, field_names, logicals
 from geartrain.schema.fields import Field, FieldType
 from geartrain.schema.logical import Logical
-from geartrain.schema.storable import INT64_MAX, INT64_MIN, are_int64, are_unicode, is_unicode
+from geartrain.schema.storable import INT64_MAX, INT64_MIN, are_int64, are_unicode, as_numbers, is_unicode
 
 _TURNED_MIN = 5
 """Fields of a struct from which on it is faster to turn rows into columns than to take field by field."""
@@ -48,6 +48,9 @@ class RowCodec:
         self._turns = len(names) >= _TURNED_MIN and issubclass(kind, msgspec.Struct)
         self._kinds = [_PYTHON[f.type] for f in self.schema.fields]
         self._allowed = [self._types(f) for f in self.schema.fields]
+        first = self.schema.fields[0]
+        is_plain = self._scalar and not first.optional and not self._has_logicals
+        self._number = self._kinds[0] if is_plain and self._kinds[0] in (int, float) else None
 
     @staticmethod
     def _types(field: Field) -> frozenset[type]:
@@ -86,9 +89,12 @@ class RowCodec:
     def conform(self, values: Sequence[Any]) -> tuple[Sequence[Any], list[tuple[int, str]]]:
         """Check that the values fit the schema.
 
-        Returns the values, with an int in a float field made a float and a naive datetime made UTC, and
-        (index, reason) for each that cannot fit: its slot in the returned values is then meaningless.
+        Returns the values, with an int in a float field made a float, a member of an IntEnum in an int field
+        made an int, and a naive datetime made UTC, and (index, reason) for each that cannot fit: its slot in
+        the returned values is then meaningless.
         """
+        if self._number is not None and (numbers := as_numbers(values, self._number)) is not None:
+            return numbers, []
         if not values or (len(values) == 1 and self._fits_alone(values[0])) or self._fits(values):
             return values, []
         checked, wrong = [], []
@@ -112,12 +118,11 @@ class RowCodec:
         return True
 
     def _fits(self, values: Sequence[Any]) -> bool:
-        if self._has_logicals or (not self._scalar and set(map(type, values)) != {self.kind}):
+        if self._has_logicals or (not self._scalar and not _are(values, self.kind)):
             return False
         for position, column in enumerate(self._columns(values)):
-            kinds = list(map(type, column))
-            is_plain = kinds.count(self._kinds[position]) == len(kinds)
-            if not (is_plain or self._allowed[position].issuperset(kinds)):
+            is_plain = _are(column, self._kinds[position])
+            if not (is_plain or self._allowed[position].issuperset(map(type, column))):
                 return False
             if not _plain(self.schema.fields[position], column):
                 return False
@@ -139,6 +144,11 @@ class RowCodec:
         fields = zip(self.schema.fields, self._logicals, self._getters, strict=True)
         parts = [_fit(field, logical, get(value)) for field, logical, get in fields]
         return self.kind(*parts)
+
+
+def _are(values: Sequence[Any], kind: Any) -> bool:
+    """Whether all values are of this very type."""
+    return list(map(type, values)).count(kind) == len(values)
 
 
 def _is_plain(value: Any, kind: Any, is_logical: bool) -> bool:
@@ -176,15 +186,14 @@ def _fit(field: Field, logical: Logical | None, value: Any) -> Any:
         except SchemaError as error:
             raise SchemaError(f"field {field.name} {error}") from None
     kind = _PYTHON[field.type]
-    if field.type is FieldType.FLOAT64 and type(value) is int:
+    if field.type is FieldType.FLOAT64 and isinstance(value, int) and type(value) is not bool:
         return float(value)
     if field.type is FieldType.DATETIME and isinstance(value, datetime):
         return to_datetime(from_datetime(value))
-    fitting = type(value) is kind
-    if not fitting:
-        if isinstance(value, kind) and kind is not int:
-            return kind(value)
-        raise SchemaError(f"field {field.name} must be {kind.__name__}, got {_short(value)}")
+    if type(value) is not kind:
+        if not isinstance(value, kind) or type(value) is bool:
+            raise SchemaError(f"field {field.name} must be {kind.__name__}, got {_short(value)}")
+        value = kind(value)
     if kind is int and not INT64_MIN <= value <= INT64_MAX:
         raise SchemaError(f"field {field.name} = {_short(value)} does not fit into 64 bits")
     if kind is str and not is_unicode(value):
