@@ -91,6 +91,8 @@ class Level(IntEnum):
 class Text(str):
     """A text of a subclass."""
 
+    __slots__ = ()
+
 
 NUMBERS = st.one_of(
     st.integers(-(2**70), 2**70),
