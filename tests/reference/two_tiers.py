@@ -14,6 +14,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from geartrain.batch import Batch, DeadLetter
@@ -182,9 +183,12 @@ def _since_1970(plan: Plan, step: str) -> bool:
     return bool(operator.source.since_1970)
 
 
+_codec = lru_cache(maxsize=1_024)(RowCodec)
+
+
 def over_the_link(plan: Plan, channel: Channel, batch: Batch) -> Batch:
     """The batch as it comes out of the wire's codec."""
-    codec = RowCodec(channel.kind)
+    codec = _codec(channel.kind)
     columns = ColumnBatch(
         codec.to_columns(batch.values), batch.times, batch.names, batch.numbers, batch.paths
     )

@@ -7,6 +7,7 @@ every cut (I1).
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -53,11 +54,14 @@ def one_by_one(function: Callable[[Any], T], batch: Batch, services: Services) -
     return batch if len(kept) == len(batch) else batch.take(kept), found
 
 
+_codec = lru_cache(maxsize=1_024)(RowCodec)  # a fragment is opened for each micro-batch
+
+
 def checker(services: Services) -> Callable[[Batch], Batch]:
     """A function that replaces values by their normal form and turns those that do not fit into dead
     letters.
     """
-    codec = RowCodec(services.out)
+    codec = _codec(services.out)
 
     def check(batch: Batch) -> Batch:
         values, wrong = codec.conform(batch.values)

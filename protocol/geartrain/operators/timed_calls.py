@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -29,6 +30,7 @@ TIMERS_MAX = 1_000_000
 """Timers of one key that may fire at one go, and that may be pending."""
 
 
+@lru_cache(maxsize=256)  # a fragment is opened for each micro-batch
 def cell_type(state: Any) -> Any:
     """What a key keeps, for states of the Python type `state` (None: the task keeps none).
 

@@ -22,6 +22,10 @@ from geartrain.operators.operator import Running, Services, Stoppable, Transform
 from geartrain.ports import Clock, Randomness
 from geartrain.runtime.state import DictBackend, KeyedState, StateBackend
 
+Route = tuple[bool, tuple[tuple[Step, Transform], ...]]
+"""(whether a stream leaves the fragment, the consumers inside and how each is fed)."""
+_NOWHERE: Route = (False, ())
+
 
 @dataclass(slots=True)
 class Output:
@@ -65,15 +69,13 @@ class Fragment:
         self._output = Output()
         self._feeds: dict[str, list[Transform]] = {}
         self._running: dict[str, Running] = {}
-        for step in graph.steps:
-            if step.id in self.steps:
-                self._open(step)
-        self._routes = {step.id: self._route(step) for step in graph.steps if step.out is not None}
-        self._entries = {s.id: entry for s in graph.steps if (entry := self._entry(s)) is not None}
+        opened = [step for step in graph.steps if step.id in self.steps]
+        for step in opened:
+            self._open(step)
+        self._below = [(step, [i.step for i in step.inputs]) for step in opened if step.inputs]
+        self._routes = self._make_routes()
+        self._entries = {s: entry for s in self._routes if (entry := self._entry(graph[s])) is not None}
         self._watermarks: dict[str, int] = {}
-        self._below = [
-            (s, [i.step for i in s.inputs]) for s in graph.steps if s.id in self.steps and s.inputs
-        ]
 
     def _open(self, step: Step) -> None:
         opened = step.operator.open(self._services(step))
@@ -90,18 +92,20 @@ class Fragment:
             step.id, step.out, self.reject, self.state, inputs, self.counters, self._clock, self._randomness
         )
 
-    def _route(self, step: Step) -> tuple[bool, tuple[tuple[Step, Transform], ...]]:
-        """(whether the output leaves here, the consumers inside and how each is fed)."""
-        consumers = self.graph.consumers(step.id)
-        inside = tuple(
-            (c, self._feeds[c.id][port])
-            for c in consumers
-            if c.id in self.steps
-            for port, source in enumerate(c.inputs)
-            if source.step == step.id
-        )
-        leaves = step.id in self.steps and any(c.id not in self.steps for c in consumers)
-        return leaves, inside
+    def _make_routes(self) -> dict[str, Route]:
+        """Where each stream goes that this fragment makes or reads."""
+        fed: dict[str, list[tuple[Step, Transform]]] = {}
+        for step, inputs in self._below:
+            for port, stream in enumerate(inputs):
+                fed.setdefault(stream, []).append((step, self._feeds[step.id][port]))
+        made = [step for step in self.steps if self.graph[step].out is not None]
+        return {
+            stream: (
+                stream in self.steps and any(c.id not in self.steps for c in self.graph.consumers(stream)),
+                tuple(fed.get(stream, ())),
+            )
+            for stream in dict.fromkeys([*fed, *made])
+        }
 
     def _entry(self, step: Step) -> Transform | None:
         """What a batch passes when it is fed: the check of a source's records, the keys that no channel
@@ -145,7 +149,7 @@ class Fragment:
 
     def _run(self, stream: str, batch: Batch) -> None:
         while batch.values:
-            leaves, inside = self._routes[stream]
+            leaves, inside = self._routes.get(stream, _NOWHERE)
             if leaves:
                 self._output.add(stream, batch)
             if not inside:

@@ -23,6 +23,9 @@ from geartrain.errors import SchemaError
 Settle = Callable[[Any], Any]
 Ready = Callable[[Any], bool]
 _ENCODE = msgspec.msgpack.Encoder().encode
+_REFUSALS = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
+_KINDS_MAX = 1_024
+"""Types of which is known how their states are handled: a fragment is opened for each micro-batch."""
 
 
 class StateType:
@@ -35,9 +38,8 @@ class StateType:
         """
         self._step, self._kind, self._own = step, kind, own
         try:
-            self._decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(kind)
-            self.load(self.save(kind()))
-        except (TypeError, msgspec.MsgspecError, SchemaError) as error:
+            self._decoder = _decoder(kind)
+        except _REFUSALS as error:
             raise SchemaError(
                 f"step {step!r}: {getattr(kind, '__name__', kind)} cannot be a state ({error}): "
                 "use a geartrain.State with typed fields that have defaults, or a scalar type"
@@ -57,7 +59,7 @@ class StateType:
             return value
         try:
             return self._fit(value)
-        except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        except _REFUSALS as error:
             raise SchemaError(f"the state of step {self._step!r} cannot be saved: {error}") from None
 
     def save(self, value: Any) -> bytes:
@@ -66,7 +68,7 @@ class StateType:
             raw = _ENCODE(value)
             if not self._own:
                 self._decoder.decode(raw)
-        except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        except _REFUSALS as error:
             raise SchemaError(f"the state of step {self._step!r} cannot be saved: {error}") from None
         return raw
 
@@ -78,6 +80,15 @@ class StateType:
             raise SchemaError(f"the saved state of step {self._step!r} cannot be read: {error}") from None
 
 
+@lru_cache(maxsize=_KINDS_MAX)
+def _decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
+    """What loads states of a type that has been tried: a fresh one was saved and loaded."""
+    decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(kind)
+    decoder.decode(_ENCODE(kind()))
+    return decoder
+
+
+@lru_cache(maxsize=_KINDS_MAX)
 def _settler(kind: Any) -> Settle | None:
     """A function that gives a state its declared form, None where no value of the type needs it.
 
@@ -98,11 +109,12 @@ def _settler(kind: Any) -> Settle | None:
     return lambda value: decode(_ENCODE(value))
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=_KINDS_MAX)
 def _hints(kind: Any) -> dict[str, Any]:
     return typing.get_type_hints(kind)
 
 
+@lru_cache(maxsize=_KINDS_MAX)
 def _fitter(kind: Any) -> Settle:
     """A function that gives a state its declared form, or raises: at little cost where nothing is to do."""
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
