@@ -7,7 +7,6 @@ channel and declared in the next batch; what is declared and not yet sealed outl
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -28,8 +27,7 @@ DECLARED = ("_agent", b"dropped")
 _RESERVE_BYTES_MIN = 4_096
 
 
-@dataclass(frozen=True, slots=True)
-class Admitted:
+class Admitted(msgspec.Struct, frozen=True):
     """What one commit may write: the parts to seal, and the gaps that made room for them."""
 
     parts: list[Part]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -55,8 +54,7 @@ _FEW_ROWS = 32
 """A read that gives less may be of a source that waits for its next records itself."""
 
 
-@dataclass(slots=True)
-class _Life:
+class _Life(msgspec.Struct):
     """What stands while the spool is open. `progress` is that of the last commit; is_done: all is acked, and
     nothing comes any more.
     """
@@ -79,8 +77,7 @@ class _Life:
     is_done: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Opening:
+class _Opening(msgspec.Struct, frozen=True):
     """An epoch was opened: what was heard, and where the splits that had to wait for it stand now."""
 
     welcome: Welcome

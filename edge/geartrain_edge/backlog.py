@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from geartrain.ports.spool import SpooledBatch, SpoolImage, SpoolTip
 from geartrain.wire.digest import FIRST_DIGEST
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(msgspec.Struct, frozen=True):
     """Whose batches these are."""
 
     device: str

@@ -6,11 +6,11 @@ option in it is one `ConfigError` that names the file and the key.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from geartrain.adapters.configuration import read_as
 from geartrain.adapters.tls import Broker, BrokerTable, broker_of
@@ -86,8 +86,7 @@ class _File(_Section, frozen=True):
     flows: list[_Flow] = msgspec.field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class AgentConfig:
+class AgentConfig(msgspec.Struct, frozen=True):
     """What a checked file says of one flow. `state` is the folder of its spool; relative paths are below the
     working directory; where: what stands before the keys of the flow in the file, "" or "flows[0].".
     """
@@ -98,8 +97,8 @@ class AgentConfig:
     cut: str | tuple[str, ...]
     state: Path
     broker: Broker
-    steps: Options = field(default_factory=dict)
-    sources: Options = field(default_factory=dict)
+    steps: Options = msgspec.field(default_factory=dict)
+    sources: Options = msgspec.field(default_factory=dict)
     where: str = ""
 
     @property

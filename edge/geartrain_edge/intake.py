@@ -8,7 +8,9 @@ split.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from geartrain.batch import DeadLetter
 from geartrain.errors import ConfigError, SourceError
@@ -30,8 +32,7 @@ _EMPTY_READS_MAX = 100
 _PAUSE_S_MIN, _PAUSE_S_MAX = 0.001, 0.1
 
 
-@dataclass(slots=True)
-class _Feed:
+class _Feed(msgspec.Struct):
     """One open split and its progress."""
 
     split: Split

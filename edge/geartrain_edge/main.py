@@ -15,8 +15,9 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from geartrain.adapters.plain_log import escaped, log_to_stderr
 from geartrain.adapters.system import SystemClock, SystemRandomness

@@ -6,9 +6,8 @@ stay as they were; a batch that the disk has damaged meanwhile becomes a gap, wh
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import msgspec
+from msgspec.structs import replace
 
 from geartrain.errors import WireError
 from geartrain.ports.spool import SpooledBatch
@@ -76,8 +75,7 @@ def _header_of(batch: SpooledBatch) -> Header | None:
         return None  # damaged: the caller declares its rows
 
 
-@dataclass(frozen=True, slots=True)
-class Flip:
+class Flip(msgspec.Struct, frozen=True):
     """When an epoch was minted in place of another, wall clock in microseconds; None: never."""
 
     minted_us: int | None

@@ -8,7 +8,9 @@ ingest never sees a channel's clock ahead of rows that follow in the same commit
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from geartrain.batch import Batch, DeadLetter
 from geartrain.errors import SpoolError, WireError
@@ -29,8 +31,7 @@ from geartrain_edge.backlog import Counters, Identity
 Positions = Mapping[tuple[str, str], SplitProgress]
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """The rows of one batch before it has a seq."""
 
     channel: str
@@ -44,8 +45,7 @@ class Part:
         return len(self.rows.body)
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(msgspec.Struct, frozen=True):
     """Where a device stands: the watermark of every channel (microseconds), the position of every split."""
 
     watermarks: Mapping[str, int]

@@ -6,8 +6,9 @@ and retry of the agent is bounded by one of these.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import Enum
+
+import msgspec
 
 from geartrain.wire.limits import LIMITS, Limits
 
@@ -24,8 +25,7 @@ class Policy(Enum):
     DOWNSAMPLE = "downsample"
 
 
-@dataclass(frozen=True, slots=True)
-class UplinkSettings:
+class UplinkSettings(msgspec.Struct, frozen=True):
     """How batches are sent.
 
     window, window_bytes: sent batches that may wait for an ack; resend_ms: after so long without progress
@@ -52,8 +52,7 @@ class UplinkSettings:
     trim_ms: int = 50
 
 
-@dataclass(frozen=True, slots=True)
-class AgentSettings:
+class AgentSettings(msgspec.Struct, frozen=True):
     """How an agent works.
 
     device: its name; spool_bytes_max, policy: the spool's cap and what happens there; downsample_keep,
@@ -73,7 +72,7 @@ class AgentSettings:
     read_max: int = 2_000
     idle_ms_max: int = 100
     stop_ms: int = 5_000
-    uplink: UplinkSettings = field(default_factory=UplinkSettings)
+    uplink: UplinkSettings = msgspec.field(default_factory=UplinkSettings)
     limits: Limits = LIMITS
     policy: Policy = Policy.BLOCK
     downsample_keep: int = 10

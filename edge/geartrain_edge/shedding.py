@@ -7,7 +7,9 @@ never the schemas; a gap stands under their seqs, and neighbours become one gap 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from geartrain.ports.spool import SpooledBatch, SpoolStore
 from geartrain_edge.backlog import Backlog, Counters, Identity
@@ -18,13 +20,12 @@ GAP_ROWS_MAX = 256
 _READ_MAX = 8
 
 
-@dataclass(slots=True)
-class _Run:
+class _Run(msgspec.Struct):
     """Neighbours that become one gap. `held_bytes`: what they take now."""
 
     first_seq: int
     last: SpooledBatch
-    rows: list[tuple[int, str, int]] = field(default_factory=list)
+    rows: list[tuple[int, str, int]] = msgspec.field(default_factory=list)
     held_bytes: int = 0
     grown: bool = False
 

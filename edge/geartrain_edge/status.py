@@ -7,14 +7,12 @@ user only. It is a report and never an input: nothing is decided from it.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class AgentStatus:
+class AgentStatus(msgspec.Struct, frozen=True):
     """An agent at one moment.
 
     state: `starting`, `greeting` (a fresh spool asks where its device stands), `running`, `blocked` (the

@@ -11,8 +11,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, replace
 from typing import Any, Protocol
+
+import msgspec
+from msgspec.structs import replace
 
 from geartrain.errors import NetError, WireError
 from geartrain.ports import (
@@ -44,8 +46,7 @@ _DOUBLINGS_MAX = 20
 _AT_ONCE_S = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class Effects:
+class Effects(msgspec.Struct, frozen=True):
     """The ports that the uplink uses."""
 
     store: SpoolStore
@@ -54,8 +55,7 @@ class Effects:
     randomness: Randomness
 
 
-@dataclass(frozen=True, slots=True)
-class Hooks:
+class Hooks(msgspec.Struct, frozen=True):
     """What the uplink has the agent do.
 
     renew: begin a new epoch, given the sentence that says why, or raise `AlarmError`; schemas: the flow's

@@ -10,14 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+import msgspec
+
 from geartrain.errors import FlowError
 from geartrain.sink import DeviceSink
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
+class Delivery(msgspec.Struct, frozen=True):
     """The identity of one record at one device sink, the same however often it is handed over.
 
     epoch: in hexadecimal, the life of the outbox (of a record that never left the device: of its spool);

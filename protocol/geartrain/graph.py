@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 from typing import Any, Literal
+
+import msgspec
+from msgspec.structs import replace
 
 from geartrain.errors import ConfigError, FlowError
 from geartrain.operators.operator import Operator
@@ -35,16 +37,14 @@ class Grouping(Enum):
     BROADCAST = "broadcast"
 
 
-@dataclass(frozen=True, slots=True)
-class Input:
+class Input(msgspec.Struct, frozen=True):
     """One input of a step: the id of the step whose output it reads, and the grouping."""
 
     step: str
     grouping: Grouping = Grouping.FORWARD
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     """One node. `out` is the Python type of its output, None for a sink; `tier` a pin, None for the
     planner.
     """
@@ -68,13 +68,11 @@ def check_id(step_id: str) -> None:
         )
 
 
-@dataclass(frozen=True)
-class Graph:
+class Graph(msgspec.Struct, frozen=True, dict=True):
     """A named DAG of steps in topological order."""
 
     name: str
     steps: tuple[Step, ...]
-    _by_id: dict[str, Step] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_id(self.name)
@@ -89,7 +87,12 @@ class Graph:
                         "step before it"
                     )
             by_id[step.id] = step
-        object.__setattr__(self, "_by_id", by_id)
+        self.__dict__["_by_id"] = by_id
+
+    @cached_property
+    def _by_id(self) -> dict[str, Step]:
+        """There since the graph was made; one that was copied makes it again."""
+        return {step.id: step for step in self.steps}
 
     @cached_property
     def _below(self) -> dict[str, list[Step]]:

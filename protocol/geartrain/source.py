@@ -9,16 +9,16 @@ same positions, always; `read` never blocks the loop for long and never returns 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+import msgspec
 
 from geartrain.options import Options
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Reject:
+class Reject(msgspec.Struct, frozen=True):
     """A row that is no record: its number in the split, reason (one sentence: file, line, what) and raw
     bytes.
     """
@@ -29,8 +29,7 @@ class Reject:
     event_time: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Poll:
+class Poll(msgspec.Struct, frozen=True):
     """What one read of a split gave.
 
     values, times (microseconds), numbers: one each a record, in reading order; rejects: rows that are dead
@@ -41,7 +40,7 @@ class Poll:
     times: Sequence[int]
     numbers: Sequence[int]
     position: int
-    rejects: Sequence[Reject] = field(default=())
+    rejects: Sequence[Reject] = ()
     ended: bool = False
 
 

@@ -7,9 +7,10 @@ with floor division before 1970 too. All windows are [start, end), in int64 micr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeAlias
+
+import msgspec
 
 from geartrain.errors import FlowError
 from geartrain.event_time import END_OF_TIME, START_OF_TIME
@@ -23,8 +24,7 @@ TIME_US_MAX = 2**61
 """The latest event time, and before 1970 the earliest, whose windows can be told, microseconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tumbling:
+class Tumbling(msgspec.Struct, frozen=True):
     """Windows of one size, one after the other; every time lies in exactly one."""
 
     size_us: int
@@ -39,8 +39,7 @@ class Tumbling:
         return ((start, start + self.size_us),)
 
 
-@dataclass(frozen=True, slots=True)
-class Sliding:
+class Sliding(msgspec.Struct, frozen=True):
     """Windows of one size, of which one begins every `every_us`; they overlap, or leave gaps."""
 
     size_us: int
@@ -64,8 +63,7 @@ class Sliding:
         return tuple((start, start + size) for start in range(first, last + 1, every))
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
+class Session(msgspec.Struct, frozen=True):
     """Runs of records of which each comes less than `gap_us` after the one before; a session lasts from its
     first record to its last plus the gap.
     """
@@ -76,8 +74,7 @@ class Session:
         _check_longer_than_nothing("session", "gap", self.gap_us)
 
 
-@dataclass(frozen=True, slots=True)
-class Global:
+class Global(msgspec.Struct, frozen=True):
     """One window that holds everything and ends with END_OF_TIME."""
 
     def assign(self, time: int) -> tuple[tuple[int, int], ...]:
@@ -88,8 +85,7 @@ class Global:
 Window: TypeAlias = Tumbling | Sliding | Session | Global
 
 
-@dataclass(frozen=True, slots=True)
-class EveryRecords:
+class EveryRecords(msgspec.Struct, frozen=True):
     """An early result with every `count` records of a window, in canonical order."""
 
     count: int
@@ -99,8 +95,7 @@ class EveryRecords:
             raise FlowError(f"every_records({self.count!r}): the number of records must be 1 or more")
 
 
-@dataclass(frozen=True, slots=True)
-class EveryTime:
+class EveryTime(msgspec.Struct, frozen=True):
     """An early result each time event time passes a multiple of `every_us` since the window's start (a global
     window: since 1970), when records have come since the last one.
     """

@@ -8,11 +8,11 @@ midst of its write, and after it before its caller hears. It refuses what the SQ
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from random import Random
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from geartrain.errors import SpoolError
 from geartrain.ports import (

@@ -14,9 +14,10 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from geartrain import Flow, Source, Table
 from geartrain.adapters.mqtt import AiomqttNet

@@ -7,11 +7,11 @@ import logging
 import sqlite3
 from collections.abc import Awaitable, Callable
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from geartrain.ports import SplitProgress
 from geartrain.schema import Field, FieldType, Schema

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from msgspec.structs import replace
 
 from geartrain import Context, Flow, Table
 from geartrain.errors import ConfigError, SourceError, SpoolError, StepError

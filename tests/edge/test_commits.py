@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
+
+from msgspec.structs import replace
 
 from geartrain import Flow, Source, Table
 from geartrain.event_time import SECOND_US

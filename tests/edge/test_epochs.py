@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sqlite3
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from geartrain.errors import SourceError
 from geartrain.ports import Incoming, SplitProgress, SpooledBatch

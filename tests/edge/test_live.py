@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
+
+from msgspec.structs import replace
 
 from geartrain import Flow, Table
 from geartrain.event_time import END_OF_TIME, SECOND_US, START_OF_TIME

@@ -13,11 +13,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from geartrain.adapters.plain_log import PlainFormatter
 from geartrain.wire.envelope import Ack, Control

@@ -6,11 +6,11 @@ import asyncio
 import itertools
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from msgspec.structs import replace
 
 from geartrain import Flow, Table
 from geartrain.event_time import END_OF_TIME, SECOND_US

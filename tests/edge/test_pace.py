@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from pathlib import Path
 from typing import Any, ClassVar
+
+from msgspec.structs import replace
 
 from geartrain import Flow, Table
 from geartrain.adapters.system import SystemClock

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from geartrain import Flow, Record, Table, count, first, mean, sliding, top_n, total
 from geartrain.batch import Batch

@@ -6,11 +6,11 @@ import asyncio
 import json
 import sqlite3
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from msgspec.structs import replace
 
 from geartrain.errors import ConfigError
 from geartrain.event_time import END_OF_TIME

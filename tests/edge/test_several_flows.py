@@ -8,11 +8,11 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from geartrain.adapters.system import SystemClock
 from geartrain.errors import ConfigError

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from geartrain.ports import Incoming, Rewrite, SpoolCommit, SpoolTip
 from geartrain.wire.control import encode_control

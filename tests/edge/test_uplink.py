@@ -6,10 +6,10 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from geartrain.adapters.system import SystemClock
 from geartrain.ports import Incoming

@@ -14,9 +14,10 @@ import resource
 import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from geartrain.adapters.mqtt import AiomqttNet
 from geartrain.adapters.system import SystemClock, SystemRandomness

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import asdict
 
 from geartrain.wire.codec import decode_control, decode_envelope, decode_header
 from geartrain.wire.envelope import Ack

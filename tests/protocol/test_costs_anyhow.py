@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from typing import Any, ClassVar
 
 from hypothesis import HealthCheck, given, settings
+from msgspec.structs import replace
 
 from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.graph import DEAD_LETTERS, LATE, Graph

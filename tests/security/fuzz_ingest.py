@@ -11,9 +11,10 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from random import Random
+
+from msgspec.structs import replace
 
 from geartrain.errors import WireError
 from geartrain.wire.codec import decode_header, encode_envelope, encode_gap

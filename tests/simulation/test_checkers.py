@@ -114,7 +114,7 @@ def commit(fleet: Fleet, *entries: Entry) -> None:
 def two_contents(fleet: Fleet) -> None:
     batch = first_batch(fleet)
     send(fleet, batch)
-    send(fleet, replace(batch, body=batch.body + b"x"))
+    send(fleet, msgspec.structs.replace(batch, body=batch.body + b"x"))
 
 
 def foreign_digest(fleet: Fleet) -> None:
@@ -180,7 +180,7 @@ def orphan(fleet: Fleet) -> None:
 def full_spool(fleet: Fleet) -> None:
     settings = AgentSettings(DEVICE, spool_bytes_max=1)
     fleet.checkers.caps.check_spool(
-        settings, fleet.spools[DEVICE], SpoolCommit([replace(first_batch(fleet), count=1)])
+        settings, fleet.spools[DEVICE], SpoolCommit([msgspec.structs.replace(first_batch(fleet), count=1)])
     )
 
 
@@ -188,7 +188,7 @@ def overfull_spool(fleet: Fleet) -> None:
     settings = AgentSettings(DEVICE, spool_bytes_max=1, policy=Policy.DROP_NEWEST)
     spool = fleet.spools[DEVICE]
     batch = first_batch(fleet)
-    spool.batches[10**6] = replace(batch, body=bytes(10_000))
+    spool.batches[10**6] = msgspec.structs.replace(batch, body=bytes(10_000))
     fleet.checkers.caps.check_spool(settings, spool, SpoolCommit([batch]))
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import pytest
+from msgspec.structs import replace
 
 from geartrain import Flow, Table
 from geartrain.errors import PlacementError
@@ -96,8 +95,7 @@ def deals_of(query: Query) -> set[tuple[str, int, str]]:
     return {(b.stream, b.stage, b.dealing) for stage in query.stages for b in stage.inputs}
 
 
-@dataclass(frozen=True)
-class Lookup(Keyed):
+class Lookup(Keyed, frozen=True):
     """Stands for an operator with a small second input."""
 
     kind = "lookup"
@@ -181,7 +179,7 @@ def test_a_step_that_must_not_run_twice_takes_the_sinks_below_it_along() -> None
     assert keyed.prefix == {"positive", "by_sensor", "kept"}
 
 
-class Dice(Filter):
+class Dice(Filter, frozen=True):
     """Not replayable."""
 
     replayable = False

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from geartrain import Flow, Table, count, distinct, first, global_, mean, quantile, sliding, top_n, variance

@@ -9,12 +9,12 @@ import csv
 import gzip
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from geartrain.graph import Graph

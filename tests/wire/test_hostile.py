@@ -7,12 +7,12 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from geartrain.errors import WireError
 from geartrain.schema import ColumnBatch, Field, FieldType, Schema

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from geartrain.errors import WireError
 from geartrain.schema import ColumnBatch, Schema
 from geartrain.wire.body import EncodedRows, encode_rows
@@ -142,7 +144,8 @@ def rewriter(flow: str, lane: Lane) -> Callable[[OutBatch, bytes], OutBatch]:
             after = next_digest(state.last_digest, b"", old.header)
             made = gap_for(flow, lane, replace(old, seq=seq, digest=after))
         else:
-            header = encode_header(replace(decode_header(old.header), epoch=lane.epoch, seq=seq))
+            sealed = decode_header(old.header)
+            header = encode_header(msgspec.structs.replace(sealed, epoch=lane.epoch, seq=seq))
             digest = next_digest(state.last_digest, header, old.body)
             made = OutBatch(seq, header, old.body, digest, old.count)
         state = replace(state, last_seq=seq, last_digest=made.digest)

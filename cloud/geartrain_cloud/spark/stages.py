@@ -9,8 +9,10 @@ above it, and is dealt so that all records of a key meet in one shard, whichever
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
+
+from msgspec.structs import replace
 
 from geartrain.errors import PlacementError
 from geartrain.graph import Graph, Input, Step, key_step
@@ -44,8 +46,7 @@ class Stage:
     inputs: tuple[Boundary, ...] = ()
 
 
-@dataclass(frozen=True)
-class Relay(Plain):
+class Relay(Plain, frozen=True):
     """Stands in a stage's graph for a stream that is dealt to it in a second way; it never runs."""
 
     kind = "relay"

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +34,7 @@ class BrokerTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     key: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Broker:
+class Broker(msgspec.Struct, frozen=True):
     """Where the broker is, and what a connection to it is protected with; `tls_context` None: nothing."""
 
     host: str

@@ -10,8 +10,9 @@ from __future__ import annotations
 import datetime
 import decimal
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
+
+import msgspec
 
 from geartrain.batch import Origin
 from geartrain.errors import FlowError, SchemaError
@@ -24,8 +25,7 @@ Accept = Callable[[Any], Any]
 """A value in the form that an aggregate adds; raises `SchemaError` for one that it does not take."""
 
 
-@dataclass(frozen=True, slots=True)
-class Selector:
+class Selector(msgspec.Struct, frozen=True):
     """Which value of a record is meant: a field, what a function returns, or (both None) the record."""
 
     field: str | None = None
@@ -41,8 +41,7 @@ class Selector:
         return Selector(None, what)
 
 
-@dataclass(frozen=True, slots=True)
-class AggregateSpec:
+class AggregateSpec(msgspec.Struct, frozen=True):
     """One aggregate of a step: what is computed, of which value; `give` selects what `top_n` lists."""
 
     mergeable: Mergeable[Any, Any, Any]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 from geartrain.aggregates.mergeable import AggregateSpec
 from geartrain.operators.aggregating import Aggregating, aggregated
@@ -12,17 +11,19 @@ from geartrain.operators.operator import Keyed, Services, StreamProperties, Tran
 from geartrain.operators.running import running
 
 
-@dataclass(frozen=True)
-class Aggregate(Keyed):
+class Aggregate(Keyed, frozen=True):
     """What `fields` compute of all records of a key up to each, as a record with these fields.
 
     key_fields: fields that the key fills, with the index in the key, None for the whole key.
     """
 
-    fields: Mapping[str, AggregateSpec] = field(hash=False)
+    fields: Mapping[str, AggregateSpec]
     key_fields: KeyFields
     kind = "aggregate"
     ordered = True
+
+    def __hash__(self) -> int:  # a mapping has none
+        return hash(self.key_fields)
 
     def derive(self, inputs: Sequence[StreamProperties]) -> StreamProperties:
         """In the order of its input; a domain that is the key is kept."""

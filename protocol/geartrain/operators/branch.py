@@ -6,16 +6,16 @@ A split of n branches is n such steps on one stream, so that each may stand on i
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from geartrain.batch import Batch
 from geartrain.operators.conform import dead_letter, describe
 from geartrain.operators.operator import Plain, Services, StreamProperties, Transform
 
 
-@dataclass(frozen=True)
-class Branch(Plain):
+class Branch(Plain, frozen=True):
     """Keep the records for which `function` returns `name`, one of `branches`.
 
     A record for which the function raises or names no branch is a dead letter, of the first branch only.

@@ -7,7 +7,6 @@ passed them. It needs all of the small stream, which only the cloud has.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from operator import attrgetter
 from types import MappingProxyType
@@ -29,8 +28,7 @@ _TABLE = b"t"
 _MAIN = b"m"
 
 
-@dataclass(frozen=True)
-class Broadcast(Keyed):
+class Broadcast(Keyed, frozen=True):
     """`function(value, table)` for each record of input 0; the table maps `key` (a field, or a function) of
     the records of input 1 to the canonically last of them that is not after the record.
     """

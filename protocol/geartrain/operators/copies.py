@@ -6,7 +6,6 @@ What the low-level grouping `broadcast()` means: every instance, with a state of
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from geartrain.batch import Batch, child_path
@@ -17,8 +16,7 @@ INSTANCES_MAX = 247
 """Instances that may each have a copy: as many as one byte of a path can number."""
 
 
-@dataclass(frozen=True)
-class Copies(Plain):
+class Copies(Plain, frozen=True):
     """`count` copies of each record; a copy's number is the last byte of its path."""
 
     count: int
@@ -42,8 +40,7 @@ class Copies(Plain):
         return run
 
 
-@dataclass(frozen=True)
-class KeyByCopy(Plain):
+class KeyByCopy(Plain, frozen=True):
     """Key the copies of records by their numbers."""
 
     kind = "key_by"

@@ -25,8 +25,9 @@ one place, gives the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal
+
+import msgspec
 
 from geartrain.batch import Batch
 from geartrain.operators.conform import one_by_one
@@ -34,8 +35,7 @@ from geartrain.operators.operator import Plain, Services, StreamProperties, Tran
 from geartrain.wire.topics import check_name
 
 
-@dataclass(frozen=True)
-class ByKey:
+class ByKey(msgspec.Struct, frozen=True):
     """Each record goes to the device that its key names."""
 
     def __repr__(self) -> str:
@@ -49,8 +49,7 @@ Device = ByKey | str | Callable[[Any], str]
 """How a user says which device gets a record: by its key, by a field, or by a function of it."""
 
 
-@dataclass(frozen=True)
-class Deal(Plain):
+class Deal(Plain, frozen=True):
     """Deal each record to the device that `function` names.
 
     field: the field of which that is the value, None where it is no field; local: the stream is keyed, and

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from operator import truth
 from typing import Any
+
+from msgspec.structs import replace
 
 from geartrain.batch import Batch
 from geartrain.operators.conform import one_by_one
 from geartrain.operators.operator import Plain, Services, StreamProperties, Transform
 
 
-@dataclass(frozen=True)
-class Filter(Plain):
+class Filter(Plain, frozen=True):
     """Keep records for which `predicate` is true; a record for which it raises is a dead letter."""
 
     predicate: Callable[[Any], Any]

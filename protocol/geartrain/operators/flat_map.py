@@ -5,7 +5,6 @@ origin.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from geartrain.batch import Batch
@@ -14,8 +13,7 @@ from geartrain.operators.conform import checker, dead_letter, describe
 from geartrain.operators.operator import Plain, Services, StreamProperties, Transform, transformed
 
 
-@dataclass(frozen=True)
-class FlatMap(Plain):
+class FlatMap(Plain, frozen=True):
     """Apply `function` to each record and emit what it yields; a record for which it raises is a dead letter.
 
     keeps: fields that the function passes on unchanged, so that a partition domain on one of them is kept.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from geartrain.operators.folding import FoldCalls, Folding
@@ -11,8 +10,7 @@ from geartrain.operators.operator import Keyed, Services, Transform
 from geartrain.operators.running import running
 
 
-@dataclass(frozen=True)
-class Fold(Keyed):
+class Fold(Keyed, frozen=True):
     """`function(state, record)` from `make()` on; the result is `result(state)`, or the state itself.
 
     state: the state's type.

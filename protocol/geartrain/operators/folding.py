@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -18,8 +17,7 @@ from geartrain.schema.derive import is_record_type
 from geartrain.schema.logical import NestedField
 
 
-@dataclass(frozen=True, slots=True)
-class FoldCalls:
+class FoldCalls(msgspec.Struct, frozen=True):
     """A fold's functions: `make` a state, `function(state, value)`, and `result(state)` or none."""
 
     make: Callable[[], Any]

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from geartrain.operators.joined import LEFT, Joining, paired
 from geartrain.operators.operator import Keyed, Running, Services, StreamProperties
 
 
-@dataclass(frozen=True)
-class IntervalJoin(Keyed):
+class IntervalJoin(Keyed, frozen=True):
     """Join where left.time + after_us <= right.time <= left.time + before_us, microseconds.
 
     A pair's event time is the later of its two. With `how="left"` a left record without any right one leaves

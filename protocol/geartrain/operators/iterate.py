@@ -7,15 +7,13 @@ Unrolled for each record where it stands, so that the graph has no cycle and a r
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from geartrain.operators.map import Map
 from geartrain.operators.operator import Plain, Services, StreamProperties, Transform, transformed
 
 
-@dataclass(frozen=True)
-class Iterate(Plain):
+class Iterate(Plain, frozen=True):
     """`value = body(value)` until `until(value)` is true, at most `rounds_max` times; one record comes out.
 
     The body runs at least once; without `until` it runs `rounds_max` times. A record for which either raises

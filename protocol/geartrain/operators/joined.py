@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -66,14 +65,13 @@ def waiting_type(left: Any, right: Any) -> Any:
     return Waiting[left, right]
 
 
-@dataclass(slots=True)
-class _Fates:
+class _Fates(msgspec.Struct):
     """Results on their way, in columns: event times, origin paths, and what the function is given."""
 
-    times: list[int] = field(default_factory=list)
-    paths: list[bytes] = field(default_factory=list)
-    lefts: list[Any] = field(default_factory=list)
-    rights: list[Any] = field(default_factory=list)
+    times: list[int] = msgspec.field(default_factory=list)
+    paths: list[bytes] = msgspec.field(default_factory=list)
+    lefts: list[Any] = msgspec.field(default_factory=list)
+    rights: list[Any] = msgspec.field(default_factory=list)
 
     def add(self, time: int, path: bytes, left: Any, right: Any) -> None:
         """One more."""

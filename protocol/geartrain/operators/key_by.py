@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
@@ -13,8 +12,7 @@ from geartrain.operators.conform import one_by_one
 from geartrain.operators.operator import Plain, Services, StreamProperties, Transform
 
 
-@dataclass(frozen=True)
-class KeyBy(Plain):
+class KeyBy(Plain, frozen=True):
     """Key by the value of `field`, or by what `function` returns (`field` is then None)."""
 
     function: Callable[[Any], Any]

@@ -7,14 +7,12 @@ that only stateless steps and sinks may read them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from geartrain.batch import Batch
 from geartrain.operators.operator import Plain, Services, StreamProperties, Transform
 
 
-@dataclass(frozen=True)
-class Late(Plain):
+class Late(Plain, frozen=True):
     """The late records of the source that is this step's input; it stands where they are born."""
 
     kind = "late"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from geartrain.batch import Batch
 from geartrain.event_time import format_time
@@ -18,8 +17,7 @@ from geartrain.operators.operator import Plain, Services, StreamProperties, Tran
 _CHARS_MAX = 1_000
 
 
-@dataclass(frozen=True)
-class Log(Plain):
+class Log(Plain, frozen=True):
     """Log one record of `every`, at level INFO of the logger `geartrain.flow.<step>`."""
 
     every: int = 1

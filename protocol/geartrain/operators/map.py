@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from geartrain.batch import Batch
@@ -11,8 +10,7 @@ from geartrain.operators.conform import checker, one_by_one
 from geartrain.operators.operator import Plain, Services, StreamProperties, Transform, transformed
 
 
-@dataclass(frozen=True)
-class Map(Plain):
+class Map(Plain, frozen=True):
     """Apply `function` to each record; a record for which it raises is a dead letter.
 
     keeps: fields that the function passes on unchanged, so that a partition domain on one of them is kept.

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from geartrain.batch import Batch, child_path
 from geartrain.operators.operator import Plain, Running, Services, StreamProperties
 
 
-@dataclass(frozen=True)
-class Merge(Plain):
+class Merge(Plain, frozen=True):
     """Put the records of all inputs on one stream.
 
     The input's number in the path keeps places unique even where a stream is merged with itself.

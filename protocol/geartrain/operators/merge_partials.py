@@ -8,11 +8,11 @@ of one that cannot be, are those of the aggregate that was not split.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from geartrain.batch import Batch
 from geartrain.errors import StepError
@@ -40,8 +40,7 @@ def _merged_type(kind: Any) -> Any:
     return Merged[kind]
 
 
-@dataclass(frozen=True)
-class MergePartials(Keyed):
+class MergePartials(Keyed, frozen=True):
     """Merge the rows of the partials of `whole`, an aggregate of records of the type `record`."""
 
     whole: WindowAggregate

@@ -9,8 +9,9 @@ adding its file.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+
+import msgspec
 
 from geartrain.batch import Batch, DeadLetter
 from geartrain.errors import ConfigError
@@ -44,8 +45,7 @@ class Stoppable(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class StreamProperties:
+class StreamProperties(msgspec.Struct, frozen=True):
     """What is known of a stream before it runs.
 
     domain: the field whose every value lives on one device only, None where none is known; in_order: within a
@@ -62,8 +62,7 @@ class StreamProperties:
     from_cloud: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Services:
+class Services(msgspec.Struct, frozen=True):
     """What the runtime lends to an opened operator.
 
     step: its id; out: the Python type of its output; reject: hands over a dead letter; state: the keyed
@@ -76,7 +75,7 @@ class Services:
     reject: Callable[[DeadLetter], None]
     state: KeyedState
     inputs: tuple[Any, ...] = ()
-    counters: dict[str, int] = field(default_factory=dict)
+    counters: dict[str, int] = msgspec.field(default_factory=dict)
     clock: Clock | None = None
     randomness: Randomness | None = None
 
@@ -143,16 +142,24 @@ class Operator(Protocol):
         ...
 
 
-class Plain:
+class Plain(msgspec.Struct, frozen=True):
     """Base of the operators that keep no state and have no options."""
 
     stateful: ClassVar[bool] = False
-    ordered: bool = False
-    replayable: bool = True
     keeps_key: ClassVar[bool] = False
     broadcast_ports: ClassVar[tuple[int, ...]] = ()
     only_tier: ClassVar[Literal["edge", "cloud"] | None] = None
     row_key: ClassVar[Any] = None
+
+    @property
+    def ordered(self) -> bool:
+        """Whether it must see the records of each key in canonical order: not so."""
+        return False
+
+    @property
+    def replayable(self) -> bool:
+        """Whether its output depends on nothing but its input: so it is."""
+        return True
 
     def derive(self, inputs: Sequence[StreamProperties]) -> StreamProperties:
         """Nothing is known of the output, except whether it obeys its watermark."""
@@ -163,7 +170,7 @@ class Plain:
         raise ConfigError(f"{where}: this step has no options, so {', '.join(sorted(values))} cannot be set")
 
 
-class Keyed(Plain):
+class Keyed(Plain, frozen=True):
     """Base of the operators that keep state for each key and have no options."""
 
     stateful: ClassVar[bool] = True

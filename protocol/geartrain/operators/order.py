@@ -7,8 +7,9 @@ The planner puts it before a step that must see its records in order where the s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from geartrain.batch import Batch
 from geartrain.operators.held import Held, HeldRow, held_type
@@ -16,8 +17,7 @@ from geartrain.operators.operator import Keyed, Running, Services, StreamPropert
 from geartrain.runtime.state import StepState
 
 
-@dataclass(frozen=True)
-class Order(Keyed):
+class Order(Keyed, frozen=True):
     """Order a keyed stream."""
 
     kind = "order"

@@ -10,11 +10,11 @@ canonically first record in it, so that no two rows of one key, from whatever de
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from geartrain.batch import Batch
 from geartrain.errors import StepError
@@ -54,8 +54,7 @@ def _begun_type(kind: Any) -> Any:
     return Begun[kind]
 
 
-@dataclass(frozen=True)
-class PartialAggregate(Keyed):
+class PartialAggregate(Keyed, frozen=True):
     """`whole`, the aggregate of the step `step`, over what one device has seen.
 
     key_type: that of the key where it is one of `KEY_TYPES`, None where it travels encoded.
@@ -90,8 +89,7 @@ class PartialAggregate(Keyed):
         return Windowing(services, window, content, None, giver, own)
 
 
-@dataclass(frozen=True)
-class RowKey(Plain):
+class RowKey(Plain, frozen=True):
     """Key the rows of a partial aggregate as the records were keyed that they were made of."""
 
     encoded: bool

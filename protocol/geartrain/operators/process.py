@@ -8,8 +8,9 @@ and run again call by call, each saved by itself, so that undoing costs nothing 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
+
+from msgspec.structs import replace
 
 from geartrain.batch import Batch
 from geartrain.errors import StepError
@@ -22,8 +23,7 @@ from geartrain.operators.timed_calls import TimedCalls
 from geartrain.task import Task
 
 
-@dataclass(frozen=True)
-class Process(Keyed):
+class Process(Keyed, frozen=True):
     """Run `task` on a keyed stream.
 
     ttl_us: how long the state of a key outlives its last call, in event time, None for ever; initial: states
@@ -33,14 +33,22 @@ class Process(Keyed):
 
     task: Task[Any, Any]
     ttl_us: int | None = None
-    initial: Mapping[Any, Any] | None = field(default=None, hash=False)
+    initial: Mapping[Any, Any] | None = None
     order: Literal["canonical", "arrival"] = "canonical"
     kind = "process"
 
-    def __post_init__(self) -> None:
-        canonical = self.order == "canonical"
-        object.__setattr__(self, "ordered", canonical)
-        object.__setattr__(self, "replayable", canonical and self.task.replayable)
+    def __hash__(self) -> int:  # a mapping has none
+        return hash((self.task, self.ttl_us, self.order))
+
+    @property
+    def ordered(self) -> bool:
+        """Unless it takes its records as they come."""
+        return self.order == "canonical"
+
+    @property
+    def replayable(self) -> bool:
+        """If its task is, and its records come in one order."""
+        return self.order == "canonical" and self.task.replayable
 
     @property
     def timed(self) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from geartrain.operators.folding import Reducing
@@ -11,8 +10,7 @@ from geartrain.operators.operator import Keyed, Services, Transform
 from geartrain.operators.running import running
 
 
-@dataclass(frozen=True)
-class Reduce(Keyed):
+class Reduce(Keyed, frozen=True):
     """The first record of a key, and then `function(what was reduced so far, record)`."""
 
     function: Callable[[Any, Any], Any]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
+
+from msgspec.structs import replace
 
 from geartrain.operators.operator import Plain, Services, Transform
 from geartrain.sink import DeviceSink, Sink
 
 
-@dataclass(frozen=True)
-class SinkOperator(Plain):
+class SinkOperator(Plain, frozen=True):
     """A declared sink."""
 
     table: Sink
@@ -26,8 +26,7 @@ class SinkOperator(Plain):
         return replace(self, table=self.table.with_options(dict(values), where))
 
 
-@dataclass(frozen=True)
-class DeviceSinkOperator(SinkOperator):
+class DeviceSinkOperator(SinkOperator, frozen=True):
     """A declared sink on a device."""
 
     only_tier: ClassVar[Literal["edge", "cloud"] | None] = "edge"

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from geartrain.errors import ConfigError
 from geartrain.operators.operator import Plain, Services, StreamProperties, Transform
 from geartrain.source import Source
 
 
-@dataclass(frozen=True)
-class SourceOperator(Plain):
+class SourceOperator(Plain, frozen=True):
     """A declared source; `partitioned_by` names the field whose values each live on one device only, or
     None.
     """

@@ -5,8 +5,9 @@ processor that no grouping keys.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from geartrain.operators.operator import Plain, Running, Services, StreamProperties, transformed
 from geartrain.operators.process import Processing
@@ -14,15 +15,16 @@ from geartrain.operators.task_calls import PlainCalls
 from geartrain.task import Task
 
 
-@dataclass(frozen=True)
-class Stateless(Plain):
+class Stateless(Plain, frozen=True):
     """Call `task` for each record; it keeps no state and sets no timers, since there is no key for them."""
 
     task: Task[Any, Any]
     kind = "stateless"
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "replayable", self.task.replayable)
+    @property
+    def replayable(self) -> bool:
+        """If its task is."""
+        return self.task.replayable
 
     def derive(self, inputs: Sequence[StreamProperties]) -> StreamProperties:
         """Order is kept, as by flat_map."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 from geartrain.aggregates.mergeable import AggregateSpec
 from geartrain.operators.aggregating import Aggregating, aggregated
@@ -15,8 +14,7 @@ from geartrain.operators.windowing import Windowing
 from geartrain.windows import Early, Session, Window
 
 
-@dataclass(frozen=True)
-class WindowAggregate(Keyed):
+class WindowAggregate(Keyed, frozen=True):
     """What `fields` compute of each window, as a record with these fields, once the watermark passes its end.
 
     key_fields: fields that the key fills, with the index in the key, None for the whole key; early: when a
@@ -24,13 +22,18 @@ class WindowAggregate(Keyed):
     """
 
     window: Window
-    fields: Mapping[str, AggregateSpec] = field(hash=False)
+    fields: Mapping[str, AggregateSpec]
     key_fields: KeyFields
     early: Early | None = None
     kind = "window_aggregate"
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "ordered", self.early is not None)
+    def __hash__(self) -> int:  # a mapping has none
+        return hash((self.window, self.key_fields, self.early))
+
+    @property
+    def ordered(self) -> bool:
+        """Where it gives early results."""
+        return self.early is not None
 
     def derive(self, inputs: Sequence[StreamProperties]) -> StreamProperties:
         """Order is lost; a domain that is the key is kept."""

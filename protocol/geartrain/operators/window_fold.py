@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from geartrain.operators.folding import FoldCalls, Folding
@@ -12,8 +11,7 @@ from geartrain.operators.windowing import Windowing
 from geartrain.windows import Window
 
 
-@dataclass(frozen=True)
-class WindowFold(Keyed):
+class WindowFold(Keyed, frozen=True):
     """`function(state, record)` from `make()` on in each window; the result is `result(state)`, or the state.
 
     state: the state's type.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from geartrain.operators.joined import Joining, paired
@@ -11,8 +10,7 @@ from geartrain.operators.operator import Keyed, Running, Services, StreamPropert
 from geartrain.windows import Global, Sliding, Tumbling
 
 
-@dataclass(frozen=True)
-class WindowJoin(Keyed):
+class WindowJoin(Keyed, frozen=True):
     """Join what shares a window; where windows overlap, a pair still leaves once.
 
     A pair's event time is the later of its two. With `how="left"` (tumbling windows only) a left record

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from geartrain.operators.folding import Reducing
@@ -12,8 +11,7 @@ from geartrain.operators.windowing import Windowing
 from geartrain.windows import Window
 
 
-@dataclass(frozen=True)
-class WindowReduce(Keyed):
+class WindowReduce(Keyed, frozen=True):
     """The first record of each window, and then `function(what was reduced so far, record)`."""
 
     window: Window

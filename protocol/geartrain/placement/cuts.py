@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from geartrain.errors import PlacementError
 from geartrain.graph import Graph, Step
@@ -28,8 +29,7 @@ CUTS_MAX = 4_096
 """Legal cuts that are enumerated at the most."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(msgspec.Struct, frozen=True):
     """The steps on the edge; all others are in the cloud."""
 
     edge: frozenset[str]

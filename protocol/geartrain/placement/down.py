@@ -6,8 +6,9 @@ flow in which it could not be is refused in one sentence that names the step and
 
 from __future__ import annotations
 
-from dataclasses import replace
 from operator import attrgetter
+
+from msgspec.structs import replace
 
 from geartrain.errors import FlowError
 from geartrain.graph import Graph, Input, Step, key_step

@@ -9,8 +9,10 @@ own, without the steps below it. Clock and CPU time are given from outside.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec.structs import replace
 
 from geartrain.batch import Batch
 from geartrain.event_time import END_OF_TIME, START_OF_TIME

@@ -6,8 +6,10 @@ Under `geartrain.placement.measure`, which puts them around and below the steps 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from geartrain.batch import Batch, DeadLetter
 from geartrain.errors import WireError
@@ -81,8 +83,7 @@ class StreamMeter:
         )
 
 
-@dataclass(slots=True)
-class StepMeter:
+class StepMeter(msgspec.Struct):
     """The work of one step so far."""
 
     letters: StreamMeter
@@ -94,7 +95,7 @@ class StepMeter:
         return StepCost(self.records, self.cpu_s, self.letters.finish())
 
 
-class Tap(Plain):
+class Tap(Plain, frozen=True):
     """Stands below a step, so that its output leaves the fragment."""
 
     kind = "tap"

@@ -5,9 +5,10 @@ on.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from geartrain.graph import DEAD_LETTERS, LATE, Graph, Step
 from geartrain.letters import Letter
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
     from geartrain.placement.cost import Costs
 
 
-@dataclass(frozen=True, slots=True)
-class Channel:
+class Channel(msgspec.Struct, frozen=True):
     """A stream that crosses the cut: the id of the step whose output it is, or a system channel's name.
 
     kind: the Python type of its records; sources: the source steps above it, whose splits make its watermark.
@@ -38,8 +38,7 @@ class Channel:
         return derive(self.kind)
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True, dict=True):
     """A graph cut in two; `channels` in topological order, the two system channels last.
 
     graph: the user's, with the aggregates that this cut splits as two steps each.

@@ -6,7 +6,7 @@ step that must see the records of a key in canonical order needs an `order` step
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from geartrain.errors import FlowError
 from geartrain.graph import Graph, Input, Step

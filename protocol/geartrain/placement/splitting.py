@@ -11,8 +11,9 @@ not pinned to the cloud, and its keys are not local to a device: one whose keys 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from geartrain.graph import Graph, Input, Step, key_step
 from geartrain.operators.operator import StreamProperties

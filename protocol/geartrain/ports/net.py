@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class Incoming:
+
+class Incoming(msgspec.Struct, frozen=True):
     """One received publish: its topic and raw payload, both hostile until checked."""
 
     topic: str

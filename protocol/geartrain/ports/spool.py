@@ -7,12 +7,12 @@ commit or nothing of it. Every call raises `SpoolError`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class SplitProgress:
+
+class SplitProgress(msgspec.Struct, frozen=True):
     """How far a split was read.
 
     position: where to read on; max_time: its highest event time so far, microseconds (START_OF_TIME before
@@ -24,8 +24,7 @@ class SplitProgress:
     ended: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SpooledBatch:
+class SpooledBatch(msgspec.Struct, frozen=True):
     """One outgoing batch: seq from 1, header and body as encoded, and the running digest after it.
 
     rows: (seq, channel, rows) that are lost with it, those that it declares as dropped among them: what a gap
@@ -48,8 +47,7 @@ class SpooledBatch:
         return len(self.header) + len(self.body)
 
 
-@dataclass(frozen=True, slots=True)
-class SpoolCommit:
+class SpoolCommit(msgspec.Struct, frozen=True):
     """What one transaction writes.
 
     batches: in seq order, following on the last; positions: by (source step, split name), only those that
@@ -58,14 +56,13 @@ class SpoolCommit:
     """
 
     batches: Sequence[SpooledBatch] = ()
-    positions: Mapping[tuple[str, str], SplitProgress] = field(default_factory=dict)
-    state: Mapping[tuple[str, bytes], bytes | None] = field(default_factory=dict)
-    counters: Mapping[str, int] = field(default_factory=dict)
+    positions: Mapping[tuple[str, str], SplitProgress] = msgspec.field(default_factory=dict)
+    state: Mapping[tuple[str, bytes], bytes | None] = msgspec.field(default_factory=dict)
+    counters: Mapping[str, int] = msgspec.field(default_factory=dict)
     gaps: Sequence[SpooledBatch] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SpoolTip:
+class SpoolTip(msgspec.Struct, frozen=True):
     """Where a spool ends: its last seq, the running digest there, and the bytes of all its batches."""
 
     last_seq: int
@@ -78,8 +75,7 @@ Rewrite = Callable[[SpooledBatch | None], SpooledBatch | None]
 order, and gives what takes its place (None: nothing does). Runs inside the transaction: no effects."""
 
 
-@dataclass(frozen=True, slots=True)
-class SpoolImage:
+class SpoolImage(msgspec.Struct, frozen=True):
     """What a store holds when it is opened; `digest` is the running one after `last_seq`, `acked_digest` that
     after `acked_seq`, empty where it is not known.
     """

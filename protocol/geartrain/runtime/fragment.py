@@ -10,8 +10,9 @@ step is told of a watermark after all that the steps above put out for it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from functools import partial
+
+import msgspec
 
 from geartrain.batch import Batch, DeadLetter
 from geartrain.event_time import START_OF_TIME
@@ -27,13 +28,12 @@ Route = tuple[bool, tuple[tuple[Step, Transform], ...]]
 _NOWHERE: Route = (False, ())
 
 
-@dataclass(slots=True)
-class Output:
+class Output(msgspec.Struct):
     """What left a fragment since it was last asked: batches by channel or sink (step id, `_dead_letters`,
     `_late`).
     """
 
-    batches: dict[str, list[Batch]] = field(default_factory=dict)
+    batches: dict[str, list[Batch]] = msgspec.field(default_factory=dict)
 
     def add(self, stream: str, batch: Batch) -> None:
         """Keep a batch that is not empty."""

@@ -7,7 +7,8 @@ as any cut gives, because the same fragment does the work; what is missing is on
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from geartrain.event_time import END_OF_TIME
 from geartrain.graph import Graph
@@ -20,14 +21,13 @@ from geartrain.runtime.state import StateBackend
 from geartrain.source import Split
 
 
-@dataclass(slots=True)
-class Progress:
+class Progress(msgspec.Struct):
     """Totals of a run: records read from the splits, and rows there that were no records."""
 
     records_read: int = 0
     rejected: int = 0
     late: int = 0
-    positions: dict[tuple[str, str], SplitProgress] = field(default_factory=dict)
+    positions: dict[tuple[str, str], SplitProgress] = msgspec.field(default_factory=dict)
 
 
 class LocalRun:

@@ -7,7 +7,7 @@ event time so far minus its bound; a record is late iff its time is below the wa
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from geartrain.batch import Batch, DeadLetter
 from geartrain.event_time import END_OF_TIME, SECOND_US, START_OF_TIME, format_time

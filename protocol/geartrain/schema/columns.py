@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 
-@dataclass(slots=True)
-class ColumnBatch:
+
+class ColumnBatch(msgspec.Struct):
     """Rows of one schema as lists of one length.
 
     fields: one list a field in schema order, None where a value is null, DATETIME as int microseconds;

@@ -12,7 +12,6 @@ import re
 import types
 import typing
 from collections.abc import Callable
-from dataclasses import dataclass
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from enum import Enum
 from typing import Any, Protocol
@@ -27,8 +26,7 @@ DIGITS_MAX = 18
 _DEPTH_MAX = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Digits:
+class Digits(msgspec.Struct, frozen=True):
     """How many decimal digits a Decimal field has, `scale` of them behind the point.
 
     >>> from decimal import Decimal
@@ -82,8 +80,7 @@ class Logical(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class DecimalField:
+class DecimalField(msgspec.Struct, frozen=True):
     """A Decimal of so many digits; its column holds the unscaled int64."""
 
     digits: Digits
@@ -129,8 +126,7 @@ class DecimalField:
             raise ValueError(f"the number {error}") from None
 
 
-@dataclass(frozen=True)
-class EnumField:
+class EnumField(msgspec.Struct, frozen=True):
     """A member of an Enum; its column holds the member's name."""
 
     kind: type[Enum]

@@ -7,8 +7,9 @@ back equal bit for bit, origins included; decoding arbitrary bytes raises only `
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from geartrain.errors import WireError
 from geartrain.schema.columns import ColumnBatch
@@ -30,8 +31,7 @@ _NUMBER = Field("origin_number", FieldType.INT64)
 _PATH = Field("origin_path", FieldType.BYTES)
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedRows:
+class EncodedRows(msgspec.Struct, frozen=True):
     """Encoded rows, and what the header has to say of them; the header also needs count and schema id."""
 
     body: bytes

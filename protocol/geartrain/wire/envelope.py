@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import Enum
+
+import msgspec
 
 from geartrain.ports.spool import SplitProgress
 
@@ -26,8 +27,7 @@ class BatchKind(Enum):
     HELLO = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(msgspec.Struct, frozen=True):
     """What a batch says of itself; covered by the digest, and never changed once it is committed.
 
     count: rows; first_number: the number of the first row where numbers run without a gap, else 0;
@@ -48,18 +48,17 @@ class Header:
     schema_id: str = ""
     count: int = 0
     first_number: int = 0
-    watermarks: Mapping[str, int] = field(default_factory=dict)
-    positions: Mapping[tuple[str, str], SplitProgress] = field(default_factory=dict)
+    watermarks: Mapping[str, int] = msgspec.field(default_factory=dict)
+    positions: Mapping[tuple[str, str], SplitProgress] = msgspec.field(default_factory=dict)
     flags: int = 0
     version: int = VERSION
     first_seq: int = 0
     digest_after: bytes = b""
-    dropped: Mapping[str, int] = field(default_factory=dict)
+    dropped: Mapping[str, int] = msgspec.field(default_factory=dict)
     ordinal: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(msgspec.Struct, frozen=True):
     """One publish of a batch: header and body as they were committed, the running digest after this batch,
     and the oldest seq that the spool still holds at the moment of sending (it may differ between two sends).
 
@@ -73,8 +72,7 @@ class Envelope:
     oldest_seq: int
 
 
-@dataclass(frozen=True, slots=True)
-class Ack:
+class Ack(msgspec.Struct, frozen=True):
     """All batches of (flow, epoch) up to `seq` are durable; `digest` is the running one at `seq`, `term`
     ingest's.
     """
@@ -96,8 +94,7 @@ class NackReason(Enum):
     NEED_SCHEMA = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Nack:
+class Nack(msgspec.Struct, frozen=True):
     """Send again from `seq` on, for the `reason` given."""
 
     flow: str
@@ -107,8 +104,7 @@ class Nack:
     term: int
 
 
-@dataclass(frozen=True, slots=True)
-class Welcome:
+class Welcome(msgspec.Struct, frozen=True):
     """The answer to the HELLO of a fresh `epoch`: what ingest last knew of (device, flow) in any epoch.
 
     positions: by (source step, split); watermarks: by channel, microseconds; both empty for a device that
@@ -122,8 +118,7 @@ class Welcome:
     term: int
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(msgspec.Struct, frozen=True):
     """The answer to the HELLO of an `epoch` that is not open, and whose ordinal another epoch of its device
     has: if its agent still lives, it says HELLO again with this `ordinal`. Nothing has been opened.
     """

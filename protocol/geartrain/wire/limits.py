@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """payload_bytes_max: one publish; header_bytes_max: its header; body_bytes_max: one inflated body;
     rows_max: records in one batch; text_bytes_max: one string or bytes value; names_max: watermarks,
     positions or channels in one header.

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from geartrain.event_time import START_OF_TIME
 from geartrain.ports import SpoolCommit, SpooledBatch

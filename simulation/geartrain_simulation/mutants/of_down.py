@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from geartrain.errors import WireError
 from geartrain.wire.codec import decode_envelope, decode_header
 from geartrain.wire.envelope import BatchKind
@@ -45,7 +47,7 @@ def _no_dedup(patches: Patches) -> None:
                 return
             again = header.epoch == receiver._epoch and 0 < header.seq <= receiver._seq
             if again and header.kind is BatchKind.DATA and header.count:
-                last = replace(header, seq=receiver._seq)
+                last = msgspec.structs.replace(header, seq=receiver._seq)
                 receiver._queue.append(Arrival(last, envelope, receiver._digest))
                 receiver.arrived.set()
             right(receiver, payload)

@@ -9,6 +9,8 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
+import msgspec
+
 from geartrain.event_time import START_OF_TIME
 from geartrain.ports import AckCursor
 from geartrain_cloud.ingest import upkeep
@@ -62,7 +64,7 @@ def _digest_ignored_in_ack(patches: Patches) -> None:
     def make(right: Any) -> Any:
         async def _on_ack(uplink: Uplink, ack: Any) -> None:
             held = await uplink._window.held(ack.seq)
-            await right(uplink, ack if held is None else replace(ack, digest=held.digest))
+            await right(uplink, ack if held is None else msgspec.structs.replace(ack, digest=held.digest))
 
         return _on_ack
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from dataclasses import replace
 from pathlib import Path
 
 import aiomqtt
+from msgspec.structs import replace
 
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain.wire.envelope import DEFLATED
@@ -49,7 +49,7 @@ def _good(rogue: TestDevice) -> bytes:
 def _changed(rogue: TestDevice, body: bytes, **header: object) -> bytes:
     """A batch in its turn whose digest fits, with such a body and header."""
     made = replace(rogue.header(), channel="numbers", schema_id=NUMBERS.schema.schema_id, count=ROWS)
-    return rogue.batch(replace(made, **header), body)  # type: ignore[arg-type]
+    return rogue.batch(replace(made, **header), body)
 
 
 def _bomb() -> bytes:
