@@ -28,6 +28,7 @@ from geartrain_edge.admission import DECLARED, Admission
 from geartrain_edge.backlog import Backlog, Counters, Identity
 from geartrain_edge.errors import AlarmError, ChangedFlowError
 from geartrain_edge.intake import Intake
+from geartrain_edge.link import Effects, Hooks
 from geartrain_edge.pace import Pace
 from geartrain_edge.precedence import Precedence
 from geartrain_edge.renewal import FLIP, Flip, Rewriter
@@ -35,7 +36,7 @@ from geartrain_edge.sealing import Positions, Progress, Sealer
 from geartrain_edge.settings import AgentSettings, Policy
 from geartrain_edge.shedding import Shedder
 from geartrain_edge.status import AgentStatus
-from geartrain_edge.uplink import Effects, Hooks, Uplink
+from geartrain_edge.uplink import Uplink
 
 if TYPE_CHECKING:
     from geartrain_edge.delivering import LineFiles
@@ -145,13 +146,13 @@ class Agent:
             image = await store.open(device, flow, self._effects.randomness.token(EPOCH_BYTES))
             life = self._life = self._begin(intake, image)
             life.uplink.asks = life.greeting != b""
-            life.uplink.hooks = Hooks(
+            hooks = Hooks(
                 partial(self._renew, life), life.sealer.schemas, life.sealer.hello, partial(self._hear, life)
             )
             try:
                 await self._greet(life)
                 async with asyncio.TaskGroup() as group:
-                    beside = [group.create_task(life.uplink.run())]
+                    beside = [group.create_task(life.uplink.run(hooks))]
                     if life.down is not None:
                         await life.down.prepare()
                         beside.append(group.create_task(life.down.run()))

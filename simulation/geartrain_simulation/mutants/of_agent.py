@@ -87,8 +87,7 @@ def _trim_on_puback(patches: Patches) -> None:
         await connection.publish(topic, payload)
         seq = decode_header(decode_envelope(payload).header).seq
         if seq > uplink._window.acked:
-            uplink._freed_bytes += await uplink._window.ack(seq)
-            uplink._acked.set()
+            uplink._trimming.acked(await uplink._window.ack(seq))
 
     _on_publish(patches, publish)
 
@@ -131,7 +130,7 @@ def _send_before_commit(patches: Patches) -> None:
         if uplink is not None and uplink in live and uplink.connected:
             for batch in change.batches:
                 sent = Envelope(batch.header, batch.body, batch.digest, uplink.acked_seq + 1)
-                await live[uplink].publish(uplink._up, encode_envelope(sent))
+                await live[uplink].publish(uplink._topic, encode_envelope(sent))
         await store.commit(change)
 
     patches.replace(Uplink, "_send", note)

@@ -20,9 +20,9 @@ from geartrain_cloud.ingest.content import Content
 from geartrain_cloud.ingest.membership import Membership
 from geartrain_cloud.ingest.sequence import Sequencer
 from geartrain_cloud.ingest.upkeep import Upkeep
+from geartrain_edge.answers import Answers
 from geartrain_edge.intake import Intake
 from geartrain_edge.shedding import Shedder
-from geartrain_edge.uplink import Uplink
 from geartrain_simulation.devices import Device
 from geartrain_simulation.fleet import Fleet
 from geartrain_simulation.ledger_book import LedgerBook
@@ -56,19 +56,19 @@ def _dedup_per_seq_only(patches: Patches) -> None:
 
 def _stale_epochs_ack_accepted(patches: Patches) -> None:
     patches.replace(
-        Uplink, "_is_ours", lambda right: lambda uplink, control: control.flow == uplink._who.flow
+        Answers, "_is_ours", lambda right: lambda answers, control: control.flow == answers._who.flow
     )
 
 
 def _digest_ignored_in_ack(patches: Patches) -> None:
     def make(right: Any) -> Any:
-        async def _on_ack(uplink: Uplink, ack: Any) -> None:
-            held = await uplink._window.held(ack.seq)
-            await right(uplink, ack if held is None else msgspec.structs.replace(ack, digest=held.digest))
+        async def _on_ack(answers: Answers, ack: Any) -> None:
+            held = await answers._window.held(ack.seq)
+            await right(answers, ack if held is None else msgspec.structs.replace(ack, digest=held.digest))
 
         return _on_ack
 
-    patches.replace(Uplink, "_on_ack", make)
+    patches.replace(Answers, "_on_ack", make)
 
 
 def _fresh_epoch_from_position_0(patches: Patches) -> None:
