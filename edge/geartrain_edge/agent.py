@@ -13,76 +13,29 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from geartrain.errors import FlowError, GeartrainError
-from geartrain.event_time import START_OF_TIME
 from geartrain.operators.conform import describe
 from geartrain.placement import Plan
-from geartrain.ports import Clock, Net, Randomness, SpoolCommit, SpooledBatch, SpoolImage, SpoolStore
+from geartrain.ports import Clock, Net, Randomness, SpoolCommit, SpooledBatch, SpoolStore
 from geartrain.ports.buggify import buggify
-from geartrain.runtime.fragment import Fragment
-from geartrain.runtime.state import DictBackend
 from geartrain.wire.envelope import EPOCH_BYTES, Welcome
-from geartrain_edge.admission import DECLARED, Admission
-from geartrain_edge.backlog import Backlog, Counters, Identity
-from geartrain_edge.errors import AlarmError, ChangedFlowError
+from geartrain_edge.epochs import greet, renew
+from geartrain_edge.errors import AlarmError
 from geartrain_edge.intake import Intake
+from geartrain_edge.life import FRESH, HELLO, RENEWED, Life, Opening, begin
 from geartrain_edge.link import Effects, Hooks
-from geartrain_edge.pace import Pace
 from geartrain_edge.precedence import Precedence
-from geartrain_edge.renewal import FLIP, Flip, Rewriter
-from geartrain_edge.sealing import Positions, Progress, Sealer
+from geartrain_edge.sealing import Positions
 from geartrain_edge.settings import AgentSettings, Policy
-from geartrain_edge.shedding import Shedder
-from geartrain_edge.status import AgentStatus
-from geartrain_edge.uplink import Uplink
+from geartrain_edge.status import AgentStatus, status_of
 
 if TYPE_CHECKING:
     from geartrain_edge.delivering import LineFiles
-    from geartrain_edge.down import Down
 
 _LOG = logging.getLogger("geartrain.agent")
 
-_LAYOUT = ("_agent", b"layout")
-"""Where the spool keeps what it was begun with; no step's id begins with `_`."""
-_HELLO = ("_agent", b"hello")
-"""There while an epoch does not know that it is open."""
-_FRESH, _RENEWED = b"pending", b"renewed"
-"""What stands there: a fresh spool has to hear where its device stands, one in a new epoch knows."""
 _IDLE_S_MIN = 0.001
 _FEW_ROWS = 32
 """A read that gives less may be of a source that waits for its next records itself."""
-
-
-class _Life(msgspec.Struct):
-    """What stands while the spool is open. `progress` is that of the last commit; is_done: all is acked, and
-    nothing comes any more.
-    """
-
-    image: SpoolImage
-    intake: Intake
-    fragment: Fragment
-    sealer: Sealer
-    backlog: Backlog
-    counters: Counters
-    uplink: Uplink
-    uplink_counters: Counters
-    progress: Progress
-    flip: Flip
-    admission: Admission
-    greeting: bytes
-    down: Down | None
-    pace: Pace
-    welcome: Welcome | None = None
-    is_done: bool = False
-
-
-class _Opening(msgspec.Struct, frozen=True):
-    """An epoch was opened: what was heard, and where the splits that had to wait for it stand now."""
-
-    welcome: Welcome
-    positions: Positions
 
 
 class Agent:
@@ -109,7 +62,7 @@ class Agent:
         self._state, self._reason = "starting", ""
         self._stopping, self._stop_asked = False, asyncio.Event()
         self._committed_s = -math.inf
-        self._life: _Life | None = None
+        self._life: Life | None = None
 
     async def run(self) -> bool:
         """Work until all sources have ended and all is acked (True), or until `stop` (False).
@@ -144,13 +97,18 @@ class Agent:
         store, device, flow = self._effects.store, self._settings.device, self._plan.graph.name
         try:
             image = await store.open(device, flow, self._effects.randomness.token(EPOCH_BYTES))
-            life = self._life = self._begin(intake, image)
+            life = self._life = begin(
+                self._settings, self._plan, self._effects, self._turn, self._files, intake, image
+            )
             life.uplink.asks = life.greeting != b""
             hooks = Hooks(
-                partial(self._renew, life), life.sealer.schemas, life.sealer.hello, partial(self._hear, life)
+                partial(renew, life, self._effects, self._settings),
+                life.sealer.schemas,
+                life.sealer.hello,
+                partial(self._hear, life),
             )
             try:
-                await self._greet(life)
+                await greet(life, self._effects, self._plan, self._settings.device)
                 async with asyncio.TaskGroup() as group:
                     beside = [group.create_task(life.uplink.run(hooks))]
                     if life.down is not None:
@@ -169,92 +127,11 @@ class Agent:
         finally:
             await store.close()
 
-    def _begin(self, intake: Intake, image: SpoolImage) -> _Life:
-        settings, plan = self._settings, self._plan
-        greeting = _FRESH if image.last_seq == 0 else image.state.get(_HELLO, b"")
-        intake.restore(image.positions, hold=greeting == _FRESH)
-        intake.epoch = image.epoch
-        try:
-            fragment = Fragment(
-                plan.graph,
-                plan.edge,
-                DictBackend(dict(image.state)),
-                clock=self._effects.clock,
-                randomness=self._effects.randomness,
-            )
-        except GeartrainError:
-            raise
-        except Exception as error:
-            raise FlowError(f"flow {plan.graph.name}: its tasks cannot start: {describe(error)}") from error
-        backlog = Backlog(image)
-        # Apart, because those of the intake are true only with the commit that they belong to.
-        counters, uplink_counters = Counters(image.counters), Counters(image.counters)
-        who = Identity(settings.device, plan.graph.name, image.epoch)
-        uplink = Uplink(settings.uplink, who, self._effects, backlog, uplink_counters, self._turn)
-        shedder = Shedder(who, self._effects.store, backlog, counters, lambda: uplink.acked_seq)
-        down = self._down(image, fragment, counters)
-        uplink.beside = down
-        return _Life(
-            image,
-            intake,
-            fragment,
-            Sealer(plan, who, image.last_seq, image.digest, settings.limits, counters),
-            backlog,
-            counters,
-            uplink,
-            uplink_counters,
-            intake.progress(),
-            Flip.of(image.state.get(FLIP)),
-            Admission(settings, backlog, counters, shedder, image.state.get(DECLARED)),
-            greeting,
-            down,
-            Pace(settings.records_max),
-        )
-
-    def _down(self, image: SpoolImage, fragment: Fragment, counters: Counters) -> Down | None:
-        """What a flow needs in which something comes down to devices, or ends on them; imported only then."""
-        plan = self._plan
-        if not plan.down and not any(s.id in plan.cut.edge for s in plan.graph.sinks()):
-            return None
-        from geartrain_edge.down import Down
-
-        return Down(self._settings, plan, image.state, fragment, counters, self._effects.clock, self._files)
-
-    async def _renew(self, life: _Life, why: str) -> None:
-        """Begin a new epoch, because ingest knows another history of this one; raises `AlarmError` for the
-        second time. An agent at its end has nothing to queue again, and leaves its spool as it is.
-        """
-        async with life.backlog.lock:
-            if life.is_done:
-                return
-            now_us, window_s = self._effects.clock.now_us(), self._settings.uplink.flip_window_s
-            alarm = life.uplink.alarmed(why)
-            if life.flip.is_recent(now_us, window_s):
-                raise alarm
-            acked_seq, backlog = life.uplink.acked_seq, life.backlog
-            unacked = backlog.last_seq > acked_seq
-            who = life.sealer.begin(self._effects.randomness.token(EPOCH_BYTES))
-            # With rows to come that were read long ago, nothing may be said yet of where the device stands.
-            nowhere = Progress(dict.fromkeys(life.progress.watermarks, START_OF_TIME), {})
-            first = life.sealer.announce(nowhere if unacked else life.progress)
-            rewriter = Rewriter(who, first, acked_seq, backlog.acked_digest)
-            life.uplink_counters.add("epochs_minted")
-            greeting = life.greeting or _RENEWED
-            state = {FLIP: msgspec.json.encode(now_us), _HELLO: greeting}
-            change = SpoolCommit(state=state, counters=life.uplink_counters.changes())
-            tip = await life.uplink.renew(who.epoch, rewriter, change)
-            life.intake.epoch = who.epoch
-            life.flip, life.greeting, life.welcome = Flip(now_us), greeting, None
-            life.sealer.stand_at(tip.last_seq, tip.digest)
-            for channel, count in rewriter.damaged.items():
-                life.uplink_counters.add(f"rows_damaged.{channel}", count)
-        _LOG.warning("device %s: goes on in the new epoch %s", who.device, who.epoch.hex())
-
-    def _hear(self, life: _Life, welcome: Welcome) -> None:
+    def _hear(self, life: Life, welcome: Welcome) -> None:
         """Note that the epoch is open, and where the device stands, for the reading side."""
         life.welcome = welcome
 
-    async def _open(self, life: _Life, welcome: Welcome) -> None:
+    async def _open(self, life: Life, welcome: Welcome) -> None:
         """Note that the epoch is open; the splits that had to wait for it start where a former life of the
         device has ended.
 
@@ -262,32 +139,14 @@ class Agent:
         its steps to have been told of all that the positions say.
         """
         moved: Positions = {}
-        if life.greeting == _FRESH:
+        if life.greeting == FRESH:
             await self._commit(life)
             moved = await life.intake.release(welcome.positions, life.fragment)
             life.intake.advance(life.fragment)  # those that have ended before move the watermarks now
             _LOG.info("device %s: ingest knows %d of its splits", self._settings.device, len(moved))
-        await self._commit(life, _Opening(welcome, moved))
+        await self._commit(life, Opening(welcome, moved))
 
-    async def _greet(self, life: _Life) -> None:
-        """Announce the schemas in a fresh epoch; refuse a spool that was begun with others."""
-        channels = {channel.id: channel.schema.schema_id for channel in self._plan.channels}
-        layout: dict[str, object] = {"steps": list(self._plan.edge), "channels": channels}
-        if self._plan.down:
-            layout["down"] = {channel.id: channel.schema.schema_id for channel in self._plan.down}
-        if life.image.last_seq == 0:
-            schemas = [life.sealer.announce(life.progress)]
-            state = {_LAYOUT: msgspec.json.encode(layout), _HELLO: _FRESH}
-            await self._effects.store.commit(SpoolCommit(schemas, {}, state))
-            life.backlog.committed(schemas)
-        elif (kept := msgspec.json.decode(life.image.state.get(_LAYOUT, b"null"))) != layout:
-            raise ChangedFlowError(
-                f"the spool of device {self._settings.device} was begun with another version of flow "
-                f"{self._plan.graph.name} or another cut ({_difference(kept, layout)}): run that one until "
-                "all is acked, or give this one a new state folder"
-            )
-
-    async def _work(self, life: _Life) -> None:
+    async def _work(self, life: Life) -> None:
         """Read and commit until the sources have ended, then wait for the last ack."""
         idle_s = _IDLE_S_MIN
         while not self._stopping and not (life.intake.ended and (life.down is None or life.down.ended)):
@@ -310,7 +169,7 @@ class Agent:
             await life.backlog.shrunk.wait()
             life.backlog.shrunk.clear()
 
-    async def _is_done(self, life: _Life) -> bool:
+    async def _is_done(self, life: Life) -> bool:
         """Whether all is acked, and stays so: a new epoch is there by now, or does not begin any more."""
         async with life.backlog.lock:
             life.is_done = life.backlog.acked_seq == life.backlog.last_seq
@@ -322,7 +181,7 @@ class Agent:
         await self._effects.clock.sleep(self._settings.stop_ms / 1_000)
         work.cancel()
 
-    async def _room(self, life: _Life) -> None:
+    async def _room(self, life: Life) -> None:
         """Policy `block`: sources wait while the spool is full."""
         full = life.backlog.bytes >= self._settings.spool_bytes_max
         if full and self._settings.policy is Policy.BLOCK and not self._stopping:
@@ -334,7 +193,7 @@ class Agent:
                 life.backlog.shrunk.clear()
         self._state = "greeting" if life.intake.holds else "running"
 
-    async def _gather(self, life: _Life) -> int:
+    async def _gather(self, life: Life) -> int:
         """Read until a commit is due: enough rows, enough time, or nothing there.
 
         A source that gives a few at a time, soon after a commit, is given `linger_ms` since then: if it has
@@ -360,7 +219,7 @@ class Agent:
                 await self._turn.give_way()
         return rows
 
-    async def _commit(self, life: _Life, opening: _Opening | None = None, records: int = 0) -> bool:
+    async def _commit(self, life: Life, opening: Opening | None = None, records: int = 0) -> bool:
         """Write what was gathered of so many records in one transaction, and what `opening` says; False where
         there is nothing to write.
         """
@@ -384,8 +243,8 @@ class Agent:
             if opening is not None:
                 positions.update(opening.positions)
                 # A new epoch that has begun meanwhile has a welcome of its own to come.
-                greeting = b"" if life.welcome is opening.welcome else _RENEWED
-                state[_HELLO] = greeting or None
+                greeting = b"" if life.welcome is opening.welcome else RENEWED
+                state[HELLO] = greeting or None
             if not (batches or positions or state):
                 return False
             life.counters.take(life.fragment.counters)
@@ -408,7 +267,7 @@ class Agent:
                 await life.uplink.forget()
         return True
 
-    async def _flush(self, life: _Life) -> None:
+    async def _flush(self, life: Life) -> None:
         """Have the last watermarks, and what was dropped, stand in a batch, as soon as there is room."""
         while not self._stopping:
             await self._commit(life)
@@ -420,28 +279,9 @@ class Agent:
 
     def status(self) -> AgentStatus:
         """The agent at this moment."""
-        life = self._life
-        totals = dict[str, int]() if life is None else life.counters.totals | life.uplink_counters.raised()
-        return AgentStatus(
-            device=self._settings.device,
-            flow=self._plan.graph.name,
-            state=self._state,
-            finished=self._state == "finished",
-            connected=life is not None and life.uplink.connected,
-            ended=life is not None and life.intake.ended,
-            reason=self._reason,
-            alarm="" if life is None else life.uplink.alarm,
-            epoch="" if life is None else life.backlog.epoch.hex(),
-            spooled_seq=0 if life is None else life.backlog.last_seq,
-            acked_seq=0 if life is None else life.backlog.acked_seq,
-            spool_bytes=0 if life is None else life.backlog.bytes,
-            records_read=totals.get("records_read", 0),
-            batches_spooled=0 if life is None else life.backlog.last_seq,
-            rejected=totals.get("rows._dead_letters", 0),
-            late=totals.get("rows._late", 0),
-            watermarks={} if life is None else dict(life.progress.watermarks),
-            counters=totals,
-            written_at_us=self._effects.clock.now_us(),
+        now_us = self._effects.clock.now_us()
+        return status_of(
+            self._life, self._settings.device, self._plan.graph.name, self._state, self._reason, now_us
         )
 
 
@@ -451,13 +291,3 @@ def _first(error: BaseException) -> BaseException:
         return error
     causes = [_first(one) for one in error.exceptions]
     return next((cause for cause in causes if isinstance(cause, AlarmError)), causes[0])
-
-
-def _difference(kept: object, layout: dict[str, object]) -> str:
-    if not isinstance(kept, dict):
-        return "it does not say which"
-    return "; ".join(
-        f"{name}: {kept.get(name)} and now {layout[name]}"
-        for name in layout
-        if kept.get(name) != layout[name]
-    )

@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
+
+if TYPE_CHECKING:
+    from geartrain_edge.life import Life
 
 
 class AgentStatus(msgspec.Struct, frozen=True):
@@ -42,6 +46,32 @@ class AgentStatus(msgspec.Struct, frozen=True):
     counters: dict[str, int]
     written_at_us: int
     pid: int = 0
+
+
+def status_of(life: Life | None, device: str, flow: str, state: str, reason: str, now_us: int) -> AgentStatus:
+    """The status of an agent in this state; `life`: None before its spool is open."""
+    totals = dict[str, int]() if life is None else life.counters.totals | life.uplink_counters.raised()
+    return AgentStatus(
+        device=device,
+        flow=flow,
+        state=state,
+        finished=state == "finished",
+        connected=life is not None and life.uplink.connected,
+        ended=life is not None and life.intake.ended,
+        reason=reason,
+        alarm="" if life is None else life.uplink.alarm,
+        epoch="" if life is None else life.backlog.epoch.hex(),
+        spooled_seq=0 if life is None else life.backlog.last_seq,
+        acked_seq=0 if life is None else life.backlog.acked_seq,
+        spool_bytes=0 if life is None else life.backlog.bytes,
+        records_read=totals.get("records_read", 0),
+        batches_spooled=0 if life is None else life.backlog.last_seq,
+        rejected=totals.get("rows._dead_letters", 0),
+        late=totals.get("rows._late", 0),
+        watermarks={} if life is None else dict(life.progress.watermarks),
+        counters=totals,
+        written_at_us=now_us,
+    )
 
 
 def write_status(path: Path, status: AgentStatus) -> None:
