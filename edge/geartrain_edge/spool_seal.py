@@ -8,7 +8,7 @@ a commit is that of the rows it writes. Batches have a running digest of their o
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -22,6 +22,8 @@ _SELECTS = {
 }
 _KEYS = {"positions": ("step", "split"), "state": ("step", "key"), "counters": ("name",)}
 _OWN = "SELECT device, flow, epoch, last_seq, last_digest, acked_seq, acked_digest FROM spool"
+_AT_ONCE = (256, 16, 1)
+"""Keys of one question."""
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -49,12 +51,11 @@ class Seal:
         return bool(database.execute("SELECT seal FROM spool").fetchall() == [(self._whole(database),)])
 
     def change(
-        self, database: sqlite3.Connection, table: str, keys: Iterable[Any], rows: Iterable[Any]
+        self, database: sqlite3.Connection, table: str, keys: Iterable[tuple[Any, ...]], rows: Iterable[Any]
     ) -> None:
         """Take the rows of `keys` out, and `rows` in; before the tables themselves are changed."""
-        where = " AND ".join(f"{column} = ?" for column in _KEYS[table])
-        for key in keys:
-            for row in database.execute(f"{_SELECTS[table]} WHERE {where}", key):
+        for where, values in _lookups(_KEYS[table], keys):
+            for row in database.execute(f"{_SELECTS[table]} WHERE {where}", values):
                 self.rest -= _mark(table, row)
         for row in rows:
             self.rest += _mark(table, row)
@@ -68,6 +69,24 @@ class Seal:
         for row in database.execute(_OWN):
             whole += _mark("spool", row)
         return (whole % (1 << 8 * SEAL_BYTES)).to_bytes(SEAL_BYTES, "big")
+
+
+def _lookups(columns: Sequence[str], keys: Iterable[tuple[Any, ...]]) -> Iterator[tuple[str, list[Any]]]:
+    """Conditions that find the rows of all keys, many at a time: a question costs several times what a row of
+    its answer does. Of few lengths, so that statements are prepared once.
+    """
+    *first, last = columns
+    groups: dict[tuple[Any, ...], list[Any]] = {}
+    for key in keys:
+        groups.setdefault(key[:-1], []).append(key[-1])
+    equal = "".join(f"{column} = ? AND " for column in first)
+    for of_first, found in groups.items():
+        at = 0
+        for size in _AT_ONCE:
+            where = f"{equal}{last} IN ({', '.join('?' * size)})"
+            while len(found) - at >= size:
+                yield where, [*of_first, *found[at : at + size]]
+                at += size
 
 
 def _mark(table: str, row: Sequence[Any]) -> int:
