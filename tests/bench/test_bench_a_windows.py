@@ -191,6 +191,7 @@ def test_means_of_windows(tmp_path: Path) -> None:
         plan_of,
         "means",
         {"bytewax": _bytewax, "streamz": _streamz, "reactivex": _reactivex},
+        frozenset({"reactivex"}),
     )
     goals = {RUNTIME: {"loop": 0.7, "bytewax": 4.0}, AGENT: {RUNTIME: 0.5}}
     means = contest.run(tmp_path, goals, lambda mean_: (mean_.window_end, mean_.sensor))

@@ -135,6 +135,7 @@ def test_interval_join(tmp_path: Path) -> None:
         plan_of,
         "stays",
         {"bytewax": _bytewax, "streamz": _streamz, "reactivex": _reactivex},
+        frozenset({"reactivex"}),
     )
     stays = contest.run(tmp_path, {}, lambda pair: (pair.closed, pair.opened))
     assert stays
