@@ -4,8 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
-# Two processes at a time, a file of tests each, in the order of their names: the longest are not last.
-SIDE_BY_SIDE := -n 2 --dist loadfile --no-loadscope-reorder
+# Three processes for two cores, a file of tests each: many tests wait for programs that they have started.
+SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
 SEEDS ?= 100000
 STATES ?= 32000
 INPUTS ?= 1000000

@@ -72,9 +72,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("chromium")
         if "postgres" in getattr(item, "fixturenames", ()):
             item.add_marker("postgres")
+    _longest_first(items)
     if not IN_CI:
         _leave_out(config, items, "chromium", find_chromium() is not None, "chromium", "the pages")
         _leave_out(config, items, "postgres", find_postgres() is not None, "PostgreSQL", "its tables")
+
+
+def _longest_first(items: list[pytest.Item]) -> None:
+    """Files with tests that are slow before the others, so that processes side by side end together."""
+    slow = {item.path for item in items if any(map(item.get_closest_marker, ("slow", "spark", "chromium")))}
+    items.sort(key=lambda item: item.path not in slow)
 
 
 def _leave_out(
