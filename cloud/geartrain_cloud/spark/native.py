@@ -15,7 +15,7 @@ read the log twice: they leave when the clock next moves.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from decimal import Decimal
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -28,13 +28,14 @@ from geartrain.aggregates.maximum import Maximum
 from geartrain.aggregates.mergeable import AggregateSpec
 from geartrain.aggregates.minimum import Minimum
 from geartrain.aggregates.total import Total
+from geartrain.batch import Batch
 from geartrain.event_time import END_OF_TIME
 from geartrain.graph import Step
 from geartrain.keys import encode_key
 from geartrain.operators.aggregating import Aggregating
-from geartrain.operators.open_windows import TOO_FAR
+from geartrain.operators.open_windows import TOO_FAR, OpenWindow
 from geartrain.operators.operator import Services
-from geartrain.operators.windowing import Windowing
+from geartrain.operators.window_results import ColumnGiver, Results, finisher
 from geartrain.runtime.fragment import Fragment
 from geartrain.runtime.state import DictBackend, KeyedState
 from geartrain.schema import FieldType, derive
@@ -248,36 +249,54 @@ class _Results:
     def __init__(self, query: Query) -> None:
         plan, graph = _Windows(query), query.graph
         step, operator = plan.step, plan.step.operator
-        self._window, self._step = plan.window, step.id
+        self._size_us, self._step = plan.window.size_us, step.id
         self._fragment = Fragment(graph, query.prefix)
         self._router = Router(query, 0, 1, self._fragment.reject)
         inputs = tuple(graph[i.step].out for i in step.inputs)
         services = Services(step.id, step.out, self._fragment.reject, KeyedState(DictBackend()), inputs)
         content = Aggregating(services, plan.fields, operator.key_fields, plan.window)  # type: ignore[attr-defined]
-        self._windowing = Windowing(services, plan.window, content, None)
+        self._giver, self._finished = ColumnGiver(services, content), finisher(services)
         self._specs = list(plan.fields.values())
 
     def rows(self, batch: pa.RecordBatch) -> Iterator[Routed]:
         """Those of one batch."""
-        windows = []
-        for row in batch.to_pylist():
-            if row["sink"] is None:
-                start, held = row["start"], tuple(self._held(row))
-                windows.append((row["key"], start, start + self._window.size_us, held))
-            elif row["sink"]:
-                yield Routed(0, 0, row["sink"], row["letter"])
-        if windows:
-            self._fragment.feed(self._step, self._windowing.give(windows))
+        sinks = batch.column("sink")
+        if sinks.null_count < len(sinks):
+            passing: list[Any] = batch.filter(sinks.is_valid()).select(["sink", "letter"]).to_pylist()
+            yield from (Routed(0, 0, row["sink"], row["letter"]) for row in passing if row["sink"])
+            batch = batch.filter(sinks.is_null())
+        if batch.num_rows:
+            self._fragment.feed(self._step, self._given(batch))
         yield from self._router.drain(self._fragment)
 
-    def _held(self, row: Mapping[str, Any]) -> Iterator[Any]:
-        """The accumulators of a window."""
-        for number, spec in enumerate(self._specs):
-            value, mergeable = row[f"a{number}"], spec.mergeable
-            if isinstance(mergeable, Count):
-                yield value
-            elif value is None:
-                yield None
-            else:
-                whole = int(value) if isinstance(value, Decimal) else value
-                yield mergeable.add_all(mergeable.create(), [whole], (), ())
+    def _given(self, batch: pa.RecordBatch) -> Batch:
+        """The results of windows, those of one start together."""
+        batch = batch.sort_by("start")
+        keys: list[Any] = batch.column("key").to_pylist()
+        starts: list[Any] = batch.column("start").to_pylist()
+        columns = [_accumulators(spec, batch.column(f"a{n}")) for n, spec in enumerate(self._specs)]
+        held, results = list(zip(*columns, strict=True)), Results()
+        for start, mine in groupby(range(len(starts)), starts.__getitem__):
+            rows = list(mine)
+            windows = [OpenWindow(start, start + self._size_us, held[row]) for row in rows]
+            self._giver.give_all(results, keys[rows[0] : rows[-1] + 1], windows)
+        return self._finished(results)
+
+
+def _accumulators(spec: AggregateSpec, column: Any) -> list[Any]:
+    """What windows hold, of what Spark has added up; None where it is of nothing."""
+    mergeable = spec.mergeable
+    if isinstance(mergeable, Count):
+        return column.to_pylist()  # type: ignore[no-any-return]
+    create, add = mergeable.create, mergeable.add_all
+    return [None if value is None else add(create(), [value], (), ()) for value in _whole(column)]
+
+
+def _whole(column: Any) -> list[Any]:
+    """The values of a column, a sum as an int."""
+    if not pa.types.is_decimal(column.type):
+        return column.to_pylist()  # type: ignore[no-any-return]
+    try:
+        return column.cast(pa.int64()).to_pylist()  # type: ignore[no-any-return]
+    except pa.ArrowInvalid:  # one of them has more than 64 bits
+        return [None if value is None else int(value) for value in column.to_pylist()]

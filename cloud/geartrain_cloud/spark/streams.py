@@ -30,6 +30,7 @@ from geartrain_cloud.spark.micro_batch import MicroBatchWriter
 from geartrain_cloud.spark.native import native_frame, window_layout, window_rows
 from geartrain_cloud.spark.reading import Reading, source_of
 from geartrain_cloud.spark.rows import ROUTED_ROWS, SINK_ROWS
+from geartrain_cloud.spark.session import NATIVE_SETTINGS
 from geartrain_cloud.spark.shards import shard_labels
 from geartrain_cloud.spark.whole import note_torn
 
@@ -54,6 +55,10 @@ class LogInput:
 
 def query_frame(session: SparkSession, query: Query, log: LogInput, checkpoint: Checkpoint) -> DataFrame:
     """The streaming frame of `query`, rows of `SINK_ROWS`."""
+    if query.native:
+        session = session.newSession()
+        for key, value in NATIVE_SETTINGS.items():
+            session.conf.set(key, value)
     # Without state nothing has to be made again: the query begins where the stores stand.
     begin = checkpoint.restored[0] if checkpoint.restored and len(query.stages) == 1 else {}
     partitions = int(str(session.conf.get("spark.sql.shuffle.partitions")))
