@@ -9,15 +9,13 @@ runs on one worker thread.
 from __future__ import annotations
 
 import asyncio
-import os
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from geartrain.errors import ConfigError, FencedError, LedgerError
+from geartrain.errors import LedgerError
 from geartrain.ports import (
     AckCursor,
     ClosedEpoch,
@@ -30,39 +28,33 @@ from geartrain.ports import (
     StoredSegment,
 )
 from geartrain_cloud.log.committing import write_change
+from geartrain_cloud.log.fencing import check_term, open_to_write, partitions_of, transaction
 from geartrain_cloud.log.housekeeping import forget_rows, merge_rows
 from geartrain_cloud.log.rows import (
     mark_resubmitted,
     put,
-    put_terms,
     put_totals,
     read_closed_epochs,
     read_digest,
     read_queries,
     read_replaced,
     read_schemas,
-    read_terms,
     read_totals,
 )
 from geartrain_cloud.log.tables import (
     AT_PLACE,
-    CREATE,
     LEDGER_FILE,
     SELECT_CURSORS,
     SELECT_ENTRIES,
     SELECT_EXCLUDED,
     SELECT_PLACES,
     SELECT_SEGMENTS,
-    VERSION,
-    check_version,
     entry_at,
     read_cursor,
     read_segment,
 )
 
 T = TypeVar("T")
-
-_BUSY_TIMEOUT_S = 10.0
 
 
 class SqliteLedger:
@@ -87,16 +79,14 @@ class SqliteLedger:
         """`open` an existing ledger with all its partitions, however many they are."""
 
         def opened() -> int:
-            with closing(sqlite3.connect(self.path, timeout=_BUSY_TIMEOUT_S)) as found:
-                check_version(found, self.path)
-                count = len(read_terms(found))
+            count = partitions_of(self.path)
             return self._open(count, tuple(range(count)))
 
         return await self._run(opened)
 
     async def check(self, term: int) -> None:
         """Raise `FencedError` when `term` is no longer the newest of a partition that was taken with it."""
-        await self._run(lambda: self._check(self._opened(), term))
+        await self._run(lambda: check_term(self._opened(), self.path, self._owned, term))
 
     async def remove_rows(
         self, term: int, names: Sequence[str], now_us: int, counters: Mapping[str, int]
@@ -238,28 +228,8 @@ class SqliteLedger:
         return f"WHERE partition IN ({', '.join(str(int(p)) for p in self._owned)}) "
 
     def _open(self, partitions: int, owned: tuple[int, ...]) -> int:
-        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # SQLite gives its write-ahead log and shared memory the mode of this file.
-        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
-        connection = sqlite3.connect(
-            self.path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
-        )
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = FULL")
-            with _transaction(connection):
-                is_new = not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-                if is_new:
-                    _create(connection, partitions)
-                check_version(connection, self.path)
-                term = _take(connection, partitions, owned)
-            _fsync_folder(self.path.parent)
-            if is_new:
-                _fsync_folder(self.path.parent.parent)
-        except BaseException:
-            connection.close()
-            raise
-        self._connection, self._owned = connection, owned
+        self._connection, term = open_to_write(self.path, partitions, owned)
+        self._owned = owned
         return term
 
     def _commit(
@@ -275,64 +245,9 @@ class SqliteLedger:
 
     def _transact(self, term: int, write: Callable[[sqlite3.Connection], T]) -> T:
         connection = self._opened()
-        with _transaction(connection):
-            self._check(connection, term)
+        with transaction(connection):
+            check_term(connection, self.path, self._owned, term)
             return write(connection)
-
-    def _check(self, connection: sqlite3.Connection, term: int) -> None:
-        for partition, newest in read_terms(connection).items():
-            if newest != term and partition in self._owned:
-                raise FencedError(
-                    f"another ingest has taken the ledger {self.path}, partition {partition} (its term is "
-                    f"{newest}, ours {term}): run only one for each partition of a log"
-                )
 
     def _write_counters(self, connection: sqlite3.Connection, counters: Mapping[str, int]) -> None:
         put_totals(connection, counters, min(self._owned, default=0))
-
-
-@contextmanager
-def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Commit at the end of the block; leave no trace when it, or the commit itself, raises."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-
-
-def _create(connection: sqlite3.Connection, partitions: int) -> None:
-    for statement in CREATE.split(";"):
-        connection.execute(statement)
-    put_terms(connection, dict.fromkeys(range(partitions), 0))
-    connection.execute(f"PRAGMA user_version = {VERSION}")
-
-
-def _take(connection: sqlite3.Connection, partitions: int, owned: tuple[int, ...]) -> int:
-    """Take partitions under a new term, and their counters together."""
-    terms = read_terms(connection)
-    if (count := len(terms)) != partitions:
-        raise ConfigError(
-            f"log.partitions: this log was made with {count} partitions, which is fixed for its life, and "
-            f"cannot be read with {partitions}: set partitions = {count}, or begin with an empty log folder"
-        )
-    term = max(terms.values()) + 1
-    put_terms(connection, dict.fromkeys(owned, term))
-    sums: dict[str, int] = {}
-    for name, scope, total in read_totals(connection):
-        if scope in owned:
-            sums[name] = sums.get(name, 0) + total
-    connection.executemany("DELETE FROM counters WHERE scope = ?", [(p,) for p in owned])
-    put_totals(connection, sums, min(owned))
-    return term
-
-
-def _fsync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
