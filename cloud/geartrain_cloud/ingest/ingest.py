@@ -12,15 +12,15 @@ import logging
 from collections.abc import Coroutine, Iterator, Mapping
 from dataclasses import replace
 
-from geartrain.errors import DiskError, GeartrainError, LedgerError, NetError
-from geartrain.ports import Clock, Connection, Disk, LedgerStore, Net, Randomness, StoredSegment
+from geartrain.errors import DiskError, GeartrainError, LedgerError
+from geartrain.ports import Clock, Disk, Incoming, LedgerStore, Net, Randomness, StoredSegment
 from geartrain.ports.buggify import buggify
-from geartrain.wire.topics import up_filter
 from geartrain_cloud.ingest.advance import INTERVAL_S
 from geartrain_cloud.ingest.config import IngestConfig
 from geartrain_cloud.ingest.core import Core
 from geartrain_cloud.ingest.counters import Counter
 from geartrain_cloud.ingest.lineage import WaitingBudget
+from geartrain_cloud.ingest.link import Link, leaves
 from geartrain_cloud.ingest.recovery import assign, recover
 from geartrain_cloud.ingest.status import STATUS_FILE, make_status, write_status
 from geartrain_cloud.ingest.upkeep import SegmentMerger, Upkeep
@@ -28,12 +28,7 @@ from geartrain_cloud.log.part import SegmentEncoder, segment_digest
 
 _LOG = logging.getLogger("geartrain.ingest")
 
-_BACKOFF_S_MIN = 0.1
-_STEADY_S = 5.0  # a connection that held for this long was a good one: the next pause is a short one again
-_FAREWELL_S = 2.0
-_PUBLISH_S = 0.05
 _UPKEEP_S_MIN, _UPKEEP_S_MAX, _UPKEEP_REST = 0.25, 2.0, 4.0
-_TURN = 512
 
 
 class Ingest:
@@ -55,8 +50,8 @@ class Ingest:
         small ones together, None where they stay as they are; `net_counters`: what the net counts for itself,
         shown in the status.
         """
-        self._config, self._ledger, self._disk, self._net = config, ledger, disk, net
-        self._clock, self._encode_segment, self._randomness = clock, encode_segment, randomness
+        self._config, self._ledger, self._disk = config, ledger, disk
+        self._clock, self._encode_segment = clock, encode_segment
         self._merge_segments = merge_segments if config.merge else None
         self._net_counters = {} if net_counters is None else net_counters
         self._stopping = asyncio.Event()
@@ -64,10 +59,9 @@ class Ingest:
         self._due = asyncio.Event()
         self._space = asyncio.Event()
         self._space.set()
-        self._is_connected = False
-        self._arrivals = 0
         self._committed_s = 0.0
         self._core: Core | None = None
+        self._link = Link(config, net, clock, randomness, self._take)
 
     def stop(self) -> None:
         """Take nothing more, commit and ack what was taken, and return from `run`."""
@@ -93,7 +87,7 @@ class Ingest:
         try:
             await self._run()
         except* GeartrainError as group:
-            failure = next(_leaves(group))
+            failure = next(leaves(group))
         finally:
             await self._ledger.close()
         if failure is not None:
@@ -108,92 +102,33 @@ class Ingest:
         _LOG.info("ready with term %d", known.term)
         async with asyncio.TaskGroup() as tasks:
             committer = tasks.create_task(self._commit_forever(core))
-            link = tasks.create_task(self._link_forever(core))
+            link = tasks.create_task(self._link.stay(core))
             beside = [tasks.create_task(work) for work in self._beside(core)]
             await self._stopping.wait()
             self._work.set()
             self._due.set()
             await committer
-            await self._farewell(core)
+            await self._link.farewell(core)
             link.cancel()
             for task in beside:
                 task.cancel()
         await self._report(core)
 
-    # The way in
+    # The way into the log
 
-    async def _link_forever(self, core: Core) -> None:
-        pause_s = _BACKOFF_S_MIN
-        client_id = f"ingest-{self._randomness.token(6).hex()}"
-        while True:
-            began_s = self._clock.monotonic_s()
-            # In its own task: its task groups leave `cancelling()` raised, and ours must tell of our end.
-            link = asyncio.create_task(self._link(core, client_id))
-            try:
-                await link
-            except* NetError as group:
-                core.counters.add(Counter.CONNECTIONS_LOST)
-                core.alarm.warn(Counter.CONNECTIONS_LOST, "broker", str(next(_leaves(group))))
-            finally:
-                self._is_connected = False
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():  # the link may have put a NetError in its place
-                raise asyncio.CancelledError
-            if self._clock.monotonic_s() - began_s >= _STEADY_S:
-                pause_s = _BACKOFF_S_MIN
-            await self._clock.sleep(self._randomness.uniform(0, pause_s))
-            pause_s = min(pause_s * 2, self._config.backoff_ms_max / 1_000)
-
-    async def _link(self, core: Core, client_id: str) -> None:
-        async with self._net.connect(client_id) as connection:
-            for topic_filter in _filters(self._config):
-                await connection.subscribe(topic_filter)
-            self._is_connected = True
-            core.membership.listen()
-            core.ask()
-            _LOG.info("connected to the broker")
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(core.outbox.send_forever(connection))
-                tasks.create_task(self._stay_subscribed(core, connection))
-                async for incoming in connection.incoming():
-                    self._arrivals += 1
-                    await self._space.wait()
-                    if self._stopping.is_set():
-                        continue  # its device keeps it, and sends it to whoever comes after us
-                    await core.intake.take(incoming)
-                    self._after_take(core)
-                    if self._arrivals % _TURN == 0:  # what queues here must not keep all else from its turn
-                        await asyncio.sleep(0)
-                raise NetError("the broker ended the connection")
-
-    async def _stay_subscribed(self, core: Core, connection: Connection) -> None:
-        """Subscribe again when nothing has come for so long: the broker may have forgotten, and says nothing.
-
-        It costs a healthy broker a packet for each filter. While ingest may have been deaf no device was
-        silent; that is said once, since a fleet may as well be silent by itself.
-        """
-        known, is_silent = self._arrivals, False
-        while True:
-            await self._clock.sleep(self._config.resubscribe_ms / 1_000)
-            if self._arrivals != known:
-                known, is_silent = self._arrivals, False
-                continue
-            for topic_filter in _filters(self._config):
-                await connection.subscribe(topic_filter)
-            core.counters.add(Counter.SUBSCRIPTIONS_RENEWED)
-            if not is_silent:
-                core.membership.listen()
-            is_silent = True
-
-    def _after_take(self, core: Core) -> None:
+    async def _take(self, core: Core, incoming: Incoming) -> bool:
+        """Take a publish in, once the group has room for it."""
+        await self._space.wait()
+        if self._stopping.is_set():
+            return False  # its device keeps it, and sends it to whoever comes after us
+        await core.intake.take(incoming)
         if not core.group.is_empty:
             self._work.set()
         config = self._config
         if core.group.rows >= config.group_rows_max or core.group.bytes >= config.group_bytes_max:
             self._due.set()
             self._space.clear()
-
-    # The way into the log
+        return True
 
     async def _commit_forever(self, core: Core) -> None:
         while True:
@@ -250,7 +185,7 @@ class Ingest:
     async def _watch_forever(self, core: Core) -> None:
         while True:
             await self._clock.sleep(core.membership.interval_s)
-            if not self._is_connected or not self._space.is_set():
+            if not self._link.is_connected or not self._space.is_set():
                 core.membership.listen()  # nobody can be heard
             core.membership.check()
             if not core.group.is_empty:
@@ -295,7 +230,7 @@ class Ingest:
         status = make_status(
             self._clock.now_us(),
             known.term,
-            self._is_connected,
+            self._link.is_connected,
             known.partitions,
             known.streams,
             core.durable,
@@ -307,19 +242,6 @@ class Ingest:
         except DiskError as error:  # a status is a courtesy: the log goes on without it
             core.alarm.warn("status", "status.json", str(error))
 
-    async def _farewell(self, core: Core) -> None:
-        """Send the last acks, if the broker takes them in time."""
-        if not self._is_connected:
-            return
-        async with asyncio.TaskGroup() as tasks:
-            limit = tasks.create_task(self._clock.sleep(_FAREWELL_S))
-            emptied = tasks.create_task(core.outbox.wait_empty())
-            await asyncio.wait((limit, emptied), return_when=asyncio.FIRST_COMPLETED)
-            limit.cancel()
-            emptied.cancel()
-        # A publish that was handed over is not on its way yet.
-        await self._clock.sleep(_PUBLISH_S)
-
     def _started(self) -> Core:
         if self._core is None:
             raise LedgerError("ingest has not recovered its log yet: ask again in a moment")
@@ -330,18 +252,3 @@ def status_name(config: IngestConfig) -> str:
     """Where an ingest says how it is: in a file of its own, where it has a part of the buckets only."""
     first, last = config.buckets
     return STATUS_FILE if config.is_whole else f"status-{first:02x}-{last:02x}.json"
-
-
-def _filters(config: IngestConfig) -> list[str]:
-    # Only our flows and buckets: others on the same broker have an ingest of their own.
-    first, last = config.buckets
-    buckets = ["+"] if config.is_whole else [f"{number:02x}" for number in range(first, last + 1)]
-    return [f"{up_filter(b).removesuffix('+/up')}{flow}/up" for flow in sorted(config.flows) for b in buckets]
-
-
-def _leaves(group: BaseExceptionGroup[GeartrainError]) -> Iterator[GeartrainError]:
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            yield from _leaves(error)
-        else:
-            yield error

@@ -1,0 +1,132 @@
+"""The link of an ingest to the broker: connected, subscribed, and made anew whenever it breaks.
+
+The way in, before `Intake`, and the way out of acks and NACKs. Guarantees: what is heard is handed over in
+order, one publish after the other; whenever ingest is connected anew, each device is asked to go on behind
+what of it is durable; a broker that has forgotten the subscriptions is asked again; the pauses between two
+tries are bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+
+from geartrain.errors import GeartrainError, NetError
+from geartrain.ports import Clock, Connection, Incoming, Net, Randomness
+from geartrain.wire.topics import up_filter
+from geartrain_cloud.ingest.config import IngestConfig
+from geartrain_cloud.ingest.core import Core
+from geartrain_cloud.ingest.counters import Counter
+
+_LOG = logging.getLogger("geartrain.ingest")
+
+_BACKOFF_S_MIN = 0.1
+_STEADY_S = 5.0  # a connection that held for this long was a good one: the next pause is a short one again
+_FAREWELL_S = 2.0
+_PUBLISH_S = 0.05
+_TURN = 512
+
+Take = Callable[[Core, Incoming], Awaitable[bool]]
+"""Takes one publish in, once there is room for it; False where nothing is taken any more."""
+
+
+class Link:
+    """The link of one ingest."""
+
+    def __init__(
+        self, config: IngestConfig, net: Net, clock: Clock, randomness: Randomness, take: Take
+    ) -> None:
+        self._config, self._net, self._clock, self._randomness = config, net, clock, randomness
+        self._take = take
+        self._arrivals = 0
+        self.is_connected = False
+        """Whether the broker is there, and knows what it was asked for."""
+
+    async def stay(self, core: Core) -> None:
+        """Be connected, forever: again after each break, with a pause of `backoff_ms_max` at the most."""
+        pause_s = _BACKOFF_S_MIN
+        client_id = f"ingest-{self._randomness.token(6).hex()}"
+        while True:
+            began_s = self._clock.monotonic_s()
+            # In its own task: its task groups leave `cancelling()` raised, and ours must tell of our end.
+            link = asyncio.create_task(self._connect(core, client_id))
+            try:
+                await link
+            except* NetError as group:
+                core.counters.add(Counter.CONNECTIONS_LOST)
+                core.alarm.warn(Counter.CONNECTIONS_LOST, "broker", str(next(leaves(group))))
+            finally:
+                self.is_connected = False
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():  # the link may have put a NetError in its place
+                raise asyncio.CancelledError
+            if self._clock.monotonic_s() - began_s >= _STEADY_S:
+                pause_s = _BACKOFF_S_MIN
+            await self._clock.sleep(self._randomness.uniform(0, pause_s))
+            pause_s = min(pause_s * 2, self._config.backoff_ms_max / 1_000)
+
+    async def _connect(self, core: Core, client_id: str) -> None:
+        async with self._net.connect(client_id) as connection:
+            for topic_filter in _filters(self._config):
+                await connection.subscribe(topic_filter)
+            self.is_connected = True
+            core.membership.listen()
+            core.ask()
+            _LOG.info("connected to the broker")
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(core.outbox.send_forever(connection))
+                tasks.create_task(self._stay_subscribed(core, connection))
+                async for incoming in connection.incoming():
+                    self._arrivals += 1
+                    if await self._take(core, incoming) and self._arrivals % _TURN == 0:
+                        await asyncio.sleep(0)  # what queues here must not keep all else from its turn
+                raise NetError("the broker ended the connection")
+
+    async def _stay_subscribed(self, core: Core, connection: Connection) -> None:
+        """Subscribe again when nothing has come for so long: the broker may have forgotten, and says nothing.
+
+        It costs a healthy broker a packet for each filter. While ingest may have been deaf no device was
+        silent; that is said once, since a fleet may as well be silent by itself.
+        """
+        known, is_silent = self._arrivals, False
+        while True:
+            await self._clock.sleep(self._config.resubscribe_ms / 1_000)
+            if self._arrivals != known:
+                known, is_silent = self._arrivals, False
+                continue
+            for topic_filter in _filters(self._config):
+                await connection.subscribe(topic_filter)
+            core.counters.add(Counter.SUBSCRIPTIONS_RENEWED)
+            if not is_silent:
+                core.membership.listen()
+            is_silent = True
+
+    async def farewell(self, core: Core) -> None:
+        """Send the last acks, if the broker takes them in time."""
+        if not self.is_connected:
+            return
+        async with asyncio.TaskGroup() as tasks:
+            limit = tasks.create_task(self._clock.sleep(_FAREWELL_S))
+            emptied = tasks.create_task(core.outbox.wait_empty())
+            await asyncio.wait((limit, emptied), return_when=asyncio.FIRST_COMPLETED)
+            limit.cancel()
+            emptied.cancel()
+        # A publish that was handed over is not on its way yet.
+        await self._clock.sleep(_PUBLISH_S)
+
+
+def _filters(config: IngestConfig) -> list[str]:
+    # Only our flows and buckets: others on the same broker have an ingest of their own.
+    first, last = config.buckets
+    buckets = ["+"] if config.is_whole else [f"{number:02x}" for number in range(first, last + 1)]
+    return [f"{up_filter(b).removesuffix('+/up')}{flow}/up" for flow in sorted(config.flows) for b in buckets]
+
+
+def leaves(group: BaseExceptionGroup[GeartrainError]) -> Iterator[GeartrainError]:
+    """The errors in a group and in the groups in it."""
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from leaves(error)
+        else:
+            yield error
