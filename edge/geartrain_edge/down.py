@@ -14,9 +14,10 @@ from functools import partial
 from geartrain.placement import Plan
 from geartrain.ports import Clock, Connection
 from geartrain.runtime.fragment import Fragment, Output
+from geartrain_edge.applying import PLACE
 from geartrain_edge.backlog import Counters
 from geartrain_edge.delivering import Deliveries, LineFiles
-from geartrain_edge.receiving import PLACE, Receiver
+from geartrain_edge.receiving import Receiver
 from geartrain_edge.settings import AgentSettings
 
 StateChanges = dict[tuple[str, bytes], bytes | None]

@@ -11,20 +11,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from dataclasses import dataclass
 
-import msgspec
-
-from geartrain.batch import Batch, DeadLetter, Origin
-from geartrain.errors import GeartrainError, WireError
-from geartrain.event_time import END_OF_TIME, START_OF_TIME
-from geartrain.operators.conform import describe
+from geartrain.errors import WireError
 from geartrain.placement import Plan
 from geartrain.ports import Clock, Connection
 from geartrain.runtime.fragment import Fragment
-from geartrain.schema import RowCodec
-from geartrain.wire.body import decode_rows
-from geartrain.wire.codec import decode_envelope, decode_gap, decode_header, encode_control
+from geartrain.wire.codec import decode_envelope, decode_header, encode_control
 from geartrain.wire.digest import FIRST_DIGEST, next_digest
 from geartrain.wire.envelope import (
     EPOCH_BYTES,
@@ -39,42 +31,16 @@ from geartrain.wire.envelope import (
 )
 from geartrain.wire.limits import Limits
 from geartrain.wire.topics import downack_topic, flow_down_topic
+from geartrain_edge.applying import Applied, Arrival
 from geartrain_edge.backlog import Counters
 
 _LOG = logging.getLogger("geartrain.down")
-
-PLACE = ("_down", b"place")
-"""Where the spool keeps how far this device is in the outbox."""
 
 QUEUE_BATCHES_MAX = 64
 QUEUE_BYTES_MAX = 4 << 20
 """Of batches that are in order and not applied yet, and again of those beyond a gap."""
 NACK_INTERVAL_S = 0.1
 _ANSWERS_MAX = 16
-
-
-class Place(msgspec.Struct, frozen=True):
-    """How far a device is in the outbox: the last batch that it has applied, and the down channels' times."""
-
-    epoch: bytes = b""
-    ordinal: int = 0
-    seq: int = 0
-    digest: bytes = FIRST_DIGEST
-    watermarks: dict[str, int] = {}
-
-
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """A batch, or the hello that opens an epoch, in its turn. digest: the running one after it."""
-
-    header: Header
-    envelope: Envelope
-    digest: bytes
-
-    @property
-    def size(self) -> int:
-        """Its bytes."""
-        return len(self.envelope.header) + len(self.envelope.body)
 
 
 class Receiver:
@@ -96,14 +62,12 @@ class Receiver:
         self._device, self._flow = device, plan.graph.name
         self._limits, self._counters, self._clock = limits, counters, clock
         self._silence_s, self._heard = silence_ms / 1_000, 0
-        self._codecs = {channel.id: RowCodec(channel.kind) for channel in plan.down}
         self.topic = flow_down_topic(device, self._flow)
         self._answer_topic = downack_topic(device, self._flow)
-        self.place = Place() if stored is None else msgspec.json.decode(stored, type=Place)
-        """With what was applied, which may not be committed yet."""
-        self._durable = self._told = self.place
-        self._epoch, self._ordinal = self.place.epoch, self.place.ordinal
-        self._seq, self._digest = self.place.seq, self.place.digest
+        self._applied = Applied(plan, device, stored, limits, counters)
+        place = self._applied.place
+        self._epoch, self._ordinal = place.epoch, place.ordinal
+        self._seq, self._digest = place.seq, place.digest
         self._queue: deque[Arrival] = deque()
         self._beyond: dict[int, Arrival] = {}
         self._answers: deque[Control] = deque(maxlen=_ANSWERS_MAX)
@@ -115,8 +79,7 @@ class Receiver:
     @property
     def ended(self) -> bool:
         """Whether every down channel has come to its end, and a commit holds all of it."""
-        marks = self._durable.watermarks
-        return not self._queue and all(marks.get(c) == END_OF_TIME for c in self._codecs)
+        return not self._queue and self._applied.ended
 
     # What comes
 
@@ -198,7 +161,7 @@ class Receiver:
             self._counters.add("down_digests_refused")
             self._nack(header.seq, NackReason.DIGEST)
             return False
-        codec = self._codecs.get(header.channel)
+        codec = self._applied.codecs.get(header.channel)
         if header.count and (codec is None or codec.schema.schema_id != header.schema_id):
             self._counters.add("down_schemas_refused")
             _LOG.warning(
@@ -225,77 +188,25 @@ class Receiver:
 
     def apply(self, arrival: Arrival, fragment: Fragment) -> int:
         """Run a batch through the fragment, and let time pass as it says; returns its rows."""
-        header = arrival.header
-        if header.kind is BatchKind.HELLO:
-            if self.place.epoch:
-                _LOG.warning(
-                    "device %s: epoch %s of the outbox ended at %d, loss unknown",
-                    self._device,
-                    self.place.epoch.hex(),
-                    self.place.seq,
-                )
-            self._counters.add("down_epochs")
-            self.place = Place(header.epoch, header.ordinal, 0, FIRST_DIGEST, self.place.watermarks)
-            return 0
-        if header.kind is BatchKind.GAP:
-            self._count_lost(arrival)
-        elif header.count:
-            self._feed(arrival, fragment)
-        marks = dict(self.place.watermarks)
-        for channel, mark in header.watermarks.items():
-            if channel in self._codecs and mark > marks.get(channel, START_OF_TIME):
-                marks[channel] = mark
-        self.place = Place(header.epoch, self.place.ordinal, header.seq, arrival.digest, marks)
-        self.advance(fragment)
-        return header.count
+        return self._applied.apply(arrival, fragment)
 
     def advance(self, fragment: Fragment) -> None:
         """Tell the fragment how far each down channel is."""
-        for channel, mark in sorted(self.place.watermarks.items()):
-            fragment.advance(channel, mark)
-
-    def _feed(self, arrival: Arrival, fragment: Fragment) -> None:
-        header, codec = arrival.header, self._codecs[arrival.header.channel]
-        origin = Origin(header.channel, header.seq, header.epoch)
-        try:
-            rows = decode_rows(codec.schema, header, arrival.envelope.body, self._limits)
-            batch = Batch(codec.from_columns(rows.fields), rows.times, rows.names, rows.numbers, rows.paths)
-        except GeartrainError as error:
-            self._counters.add("down_rows_not_decoded", header.count)
-            reason = f"a batch of {header.count} rows that came down cannot be read: {describe(error)}"
-            fragment.reject(DeadLetter(header.channel, origin, None, reason, arrival.envelope.body))
-            return
-        self._counters.add(f"rows_down.{header.channel}", len(batch))
-        fragment.feed(header.channel, batch)
-
-    def _count_lost(self, arrival: Arrival) -> None:
-        try:
-            lost = sum(
-                count for _, _, count in decode_gap(arrival.header, arrival.envelope.body, self._limits)
-            )
-        except WireError:
-            self._counters.add("down_not_decoded")
-            return
-        self._counters.add("down_rows_lost", lost)
-        _LOG.critical("ALARM: device %s: %d rows for it were lost in the outbox", self._device, lost)
-
-    # What is answered
+        self._applied.advance(fragment)
 
     def changes(self) -> dict[tuple[str, bytes], bytes | None]:
         """What a commit has to write of what was applied since the last call."""
-        if self.place == self._told:
-            return {}
-        self._told = self.place
-        return {PLACE: msgspec.json.encode(self.place)}
+        return self._applied.changes()
 
     def committed(self) -> None:
         """A commit holds what `changes` gave: it may be acked."""
-        if self._durable != self._told:
-            self._durable = self._told
+        if self._applied.committed():
             self._say_where()
 
+    # What is answered
+
     def _say_where(self) -> None:
-        where, flow = self._durable, self._flow
+        where, flow = self._applied.durable, self._flow
         if where.epoch != self._epoch or not where.epoch:
             return  # a new epoch is on its way into the spool
         if where.seq:
@@ -318,7 +229,7 @@ class Receiver:
 
     async def speak(self, connection: Connection) -> None:
         """Say where this device is, then publish what there is to answer, forever; raises `NetError`."""
-        if not self._durable.epoch:
+        if not self._applied.durable.epoch:
             self._answer(Nack(self._flow, bytes(EPOCH_BYTES), 1, NackReason.GAP, 0))
         self._say_where()
         async with asyncio.TaskGroup() as group:

@@ -26,7 +26,7 @@ from geartrain_cloud.down.sender import Sender
 from geartrain_cloud.down.ways import SenderSettings
 from geartrain_cloud.ingest.ingest import Ingest
 from geartrain_edge.agent import Agent
-from geartrain_edge.receiving import PLACE, Place
+from geartrain_edge.applying import PLACE, Place
 from geartrain_edge.settings import AgentSettings, UplinkSettings
 from geartrain_simulation.broker import SimBroker
 from geartrain_simulation.checkers.violation import ViolationError

@@ -13,8 +13,9 @@ import msgspec
 from geartrain.errors import WireError
 from geartrain.wire.codec import decode_envelope, decode_header
 from geartrain.wire.envelope import BatchKind
+from geartrain_edge.applying import Arrival
 from geartrain_edge.delivering import Deliveries
-from geartrain_edge.receiving import Arrival, Receiver
+from geartrain_edge.receiving import Receiver
 from geartrain_simulation.down_fleet import DownFleet
 from geartrain_simulation.mutants.planting import Mutant, Patches
 from geartrain_simulation.outboxes import OutboxBook
@@ -28,7 +29,7 @@ def _ack_before_commit(patches: Patches) -> None:
     def make(right: Any) -> Any:
         def apply(receiver: Receiver, arrival: Any, fragment: Any) -> int:
             rows: int = right(receiver, arrival, fragment)
-            receiver._durable = receiver.place
+            receiver._applied.durable = receiver._applied.place
             receiver._say_where()
             return rows
 
