@@ -12,25 +12,23 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 import msgspec
 
 from geartrain.batch import Batch, DeadLetter
 from geartrain.device_sink import Actuator, Delivery, JsonLinesFile
-from geartrain.errors import ConfigError, GeartrainError, WireError
+from geartrain.errors import ConfigError, GeartrainError
 from geartrain.event_time import format_time
 from geartrain.operators.conform import describe, raw_form
 from geartrain.placement import Plan
 from geartrain.ports import Clock
-from geartrain.schema import ColumnBatch, RowCodec
+from geartrain.schema import RowCodec
 from geartrain.sink import DeviceSink
-from geartrain.wire.body import decode_rows, encode_rows
-from geartrain.wire.envelope import BatchKind, Header
 from geartrain.wire.limits import Limits
 from geartrain_edge.backlog import Counters
+from geartrain_edge.cells import Cell, CellCodec, with_identity
 from geartrain_edge.errors import DeliveryError
 
 _LOG = logging.getLogger("geartrain.delivering")
@@ -42,7 +40,7 @@ CELLS_MAX = 64
 CELL_ROWS_MAX = 64
 """Rows of one cell: so many are handed over again, at the most, after a kill."""
 _DOUBLINGS_MAX = 5
-_CELL, _FILE, _LOCAL = b"cell/", b"file/", b"local"
+_FILE, _LOCAL = b"file/", b"local"
 
 
 class LineFiles(Protocol):
@@ -60,31 +58,12 @@ class LineFiles(Protocol):
         ...
 
 
-class _Stored(msgspec.Struct, array_like=True, frozen=True):
-    """A cell as the spool keeps it; body: the rows as they travel."""
-
-    sink: str
-    epoch: str
-    seq: int
-    first_index: int
-    count: int
-    flags: int
-    first_number: int
-    body: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class _Cell:
-    key: bytes
-    stored: _Stored
-
-
 class _Way:
     """One sink and what waits for it, oldest first."""
 
-    def __init__(self, step: str, sink: DeviceSink, codec: RowCodec) -> None:
+    def __init__(self, step: str, sink: DeviceSink, codec: CellCodec) -> None:
         self.step, self.sink, self.codec = step, sink, codec
-        self.cells: deque[_Cell] = deque()
+        self.cells: deque[Cell] = deque()
         self.ready = asyncio.Event()
         self.length = -1
         """Of a file: the bytes that hold all that the spool has let go of, -1 while it is not known."""
@@ -104,16 +83,17 @@ class Deliveries:
         files: LineFiles | None,
     ) -> None:
         """`state`: what the spool holds; raises `ConfigError` for a file sink where there are no `files`."""
-        self._flow, self._device, self._limits = plan.graph.name, device, limits
-        self._counters, self._clock, self._files = counters, clock, files
+        self._device, self._counters, self._clock, self._files = device, counters, clock, files
         self._ways: dict[str, _Way] = {}
         for step in plan.graph.sinks():
             sink = getattr(step.operator, "table", None)
             if isinstance(sink, DeviceSink):
-                self._ways[step.id] = _Way(step.id, sink, RowCodec(plan.graph[step.inputs[0].step].out))
+                rows = RowCodec(plan.graph[step.inputs[0].step].out)
+                codec = CellCodec(step.id, rows, plan.graph.name, device, limits, self._refuse)
+                self._ways[step.id] = _Way(step.id, sink, codec)
                 if isinstance(sink, JsonLinesFile) and files is None:
                     raise ConfigError(f"sink {step.id}: there is no folder for its file here")
-        self._fresh: list[tuple[str, _Cell]] = []
+        self._fresh: list[tuple[str, Cell]] = []
         self._changes: dict[tuple[str, bytes], bytes | None] = {}
         self._next, self._local = 1, 0
         self._waiting = self._taken = 0
@@ -134,12 +114,12 @@ class Deliveries:
                 if sink in self._ways:
                     self._ways[sink].length = int.from_bytes(value, "big")
             else:
-                stored = msgspec.msgpack.decode(value, type=_Stored)
-                self._next = int.from_bytes(key.removeprefix(_CELL), "big") + 1
-                if stored.sink in self._ways:  # else this is another flow, which the agent refuses
-                    self._wait(stored.sink, _Cell(key, stored))
+                cell = Cell.read(key, value)
+                self._next = cell.number + 1
+                if cell.stored.sink in self._ways:  # else this is another flow, which the agent refuses
+                    self._wait(cell.stored.sink, cell)
 
-    def _wait(self, sink: str, cell: _Cell) -> None:
+    def _wait(self, sink: str, cell: Cell) -> None:
         way = self._ways[sink]
         way.cells.append(cell)
         way.ready.set()
@@ -173,36 +153,18 @@ class Deliveries:
         way, index = self._ways[sink], 0
         for batch in batches:
             for part in batch.slices(CELL_ROWS_MAX):
-                for cell in self._cells(way, part, epoch, seq, index):
-                    self._changes[STEP, cell.key] = msgspec.msgpack.encode(cell.stored)
+                for stored in way.codec.to_stored(part, epoch, seq, index):
+                    cell = Cell.numbered(self._next, stored)
+                    self._next += 1
+                    self._changes[STEP, cell.key] = cell.value
                     self._fresh.append((sink, cell))
                 self._counters.add(f"deliveries.{sink}", len(part))
                 index += len(part)
 
-    def _cells(self, way: _Way, batch: Batch, epoch: str, seq: int, index: int) -> Iterator[_Cell]:
-        columns = ColumnBatch(
-            way.codec.to_columns(batch.values), batch.times, batch.names, batch.numbers, batch.paths
-        )
-        try:
-            rows = encode_rows(way.codec.schema, columns, self._limits)
-        except WireError as error:
-            if len(batch) == 1:
-                self._refuse(way, batch, 0, f"this record cannot be kept: {error}")
-                return
-            middle = len(batch) // 2
-            yield from self._cells(way, batch.take(range(middle)), epoch, seq, index)
-            rest = batch.take(range(middle, len(batch)))
-            yield from self._cells(way, rest, epoch, seq, index + middle)
-        else:
-            key = _CELL + self._next.to_bytes(8, "big")
-            self._next += 1
-            beside = (rows.flags, rows.first_number, rows.body)
-            yield _Cell(key, _Stored(way.step, epoch, seq, index, len(batch), *beside))
-
-    def _refuse(self, way: _Way, batch: Batch, row: int, reason: str) -> None:
+    def _refuse(self, step: str, batch: Batch, row: int, reason: str) -> None:
         self._counters.add("deliveries_refused")
         raw = raw_form(batch.values[row])
-        self.reject(DeadLetter(way.step, batch.origin(row), batch.times[row], reason, raw))
+        self.reject(DeadLetter(step, batch.origin(row), batch.times[row], reason, raw))
 
     def changes(self) -> dict[tuple[str, bytes], bytes | None]:
         """What a commit has to write of what came and what was handed over since the last call."""
@@ -240,7 +202,7 @@ class Deliveries:
             while True:
                 await way.ready.wait()
                 cell = way.cells[0]
-                batch = self._batch(way, cell)
+                batch = way.codec.to_batch(cell.stored)
                 if actuator is not None:
                     await self._actuate(way, actuator, cell, batch)
                 else:
@@ -263,23 +225,16 @@ class Deliveries:
         except Exception as error:
             raise DeliveryError(f"actuator {way.step} cannot start: {describe(error)}") from error
 
-    def _batch(self, way: _Way, cell: _Cell) -> Batch:
-        stored, schema = cell.stored, way.codec.schema
-        beside = (way.step, schema.schema_id, stored.count, stored.first_number)
-        header = Header(BatchKind.DATA, self._flow, self._device, bytes(8), 1, *beside, flags=stored.flags)
-        rows = decode_rows(schema, header, stored.body, self._limits)
-        return Batch(way.codec.from_columns(rows.fields), rows.times, rows.names, rows.numbers, rows.paths)
-
-    async def _write(self, way: _Way, cell: _Cell, batch: Batch) -> None:
+    async def _write(self, way: _Way, cell: Cell, batch: Batch) -> None:
         if self._files is None or not isinstance(way.sink, JsonLinesFile):
             raise DeliveryError(f"sink {way.step}: the agent knows no {type(way.sink).__name__}")
-        lines = b"".join(_line(value, at) for value, at in _with_identity(cell.stored, batch))
+        lines = b"".join(_line(value, at) for value, at in with_identity(cell.stored, batch))
         await self._files.append(_path(way.sink), way.length, lines)
         way.length += len(lines)
         self._changes[STEP, _FILE + way.step.encode()] = way.length.to_bytes(8, "big")
 
-    async def _actuate(self, way: _Way, actuator: Actuator[Any], cell: _Cell, batch: Batch) -> None:
-        for row, (value, at) in enumerate(_with_identity(cell.stored, batch)):
+    async def _actuate(self, way: _Way, actuator: Actuator[Any], cell: Cell, batch: Batch) -> None:
+        for row, (value, at) in enumerate(with_identity(cell.stored, batch)):
             for attempt in range(1, actuator.attempts + 1):
                 try:
                     async with asyncio.timeout(actuator.timeout_ms / 1_000):
@@ -291,7 +246,7 @@ class Deliveries:
                     if attempt == actuator.attempts:
                         times = "once" if attempt == 1 else f"{attempt} times"
                         reason = f"the actuator failed {times}: {describe(error)}"
-                        self._refuse(way, batch, row, reason)
+                        self._refuse(way.step, batch, row, reason)
                     else:
                         doubled = min(attempt - 1, _DOUBLINGS_MAX)
                         await self._clock.sleep(actuator.pause_ms * 2**doubled / 1_000)
@@ -303,11 +258,6 @@ def _nobody(letter: DeadLetter) -> None:
 
 def _path(sink: JsonLinesFile) -> str:
     return sink.path or f"{sink.name}.jsonl"
-
-
-def _with_identity(stored: _Stored, batch: Batch) -> Iterator[tuple[Any, Delivery]]:
-    for row, value in enumerate(batch.values):
-        yield value, Delivery(stored.epoch, stored.seq, stored.first_index + row, batch.times[row])
 
 
 def _line(value: Any, at: Delivery) -> bytes:
