@@ -12,18 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from geartrain.placement import make_plan
-from geartrain.ports import Disk
 from geartrain.ports.buggify import let_points_strike
 from geartrain.wire.topics import BUCKETS
 from geartrain_cloud.ingest.config import IngestConfig
-from geartrain_cloud.ingest.ingest import Ingest
 from geartrain_cloud.log.part import buckets_of
 from geartrain_cloud.log.retention import Retention
-from geartrain_edge.agent import Agent
-from geartrain_edge.errors import AlarmError
 from geartrain_simulation.broker import SimBroker
 from geartrain_simulation.checkers import Checkers
-from geartrain_simulation.clock import SimClock
 from geartrain_simulation.devices import (
     Device,
     agent_settings,
@@ -31,33 +26,21 @@ from geartrain_simulation.devices import (
     ingest_config,
     recorded_devices,
 )
-from geartrain_simulation.disk import SimDisk
 from geartrain_simulation.faults import Faults
 from geartrain_simulation.ledger_book import LedgerBook
-from geartrain_simulation.ledgers import SimLedgerStore
-from geartrain_simulation.net import SimNet
+from geartrain_simulation.lives import LOOK_S, Lives, Programs
 from geartrain_simulation.platter import Platter
-from geartrain_simulation.randomness import SimRandomness
 from geartrain_simulation.readings import Sensor, expected_rows, make_graph
-from geartrain_simulation.segments import Row, encode_plain, merge_plain
+from geartrain_simulation.segments import Row
 from geartrain_simulation.spark_model import SparkModel
-from geartrain_simulation.spools import SimSpoolStore, SpoolBook
+from geartrain_simulation.spools import SpoolBook
 from geartrain_simulation.strikes import Targets, arrange, copy_of
 from geartrain_simulation.troubles import INGEST, SECOND, Fault, draw_faults
-from geartrain_simulation.world import Node, Process, StoppedError, World
+from geartrain_simulation.world import Node, Process, World
 
 SECTOR_BYTES = 64
 """Of simulated disks: so small that the short records of a small world are torn, too."""
-_LOOK_S, _LOOKS_MAX = 0.5, 120
-
-
-@dataclass(frozen=True, slots=True)
-class Programs:
-    """The classes that run; a test puts a broken one in the place of one of these."""
-
-    agent: type[Agent] = Agent
-    ingest: type[Ingest] = Ingest
-    disk: Callable[[Process, Platter], Disk] = SimDisk
+_LOOKS_MAX = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +90,8 @@ class Fleet:
         every_step: check the rules at every step, else only what the log holds in the end.
         """
         self.world = World(seed)
-        self._programs = programs if programs is not None else Programs()
         self.size = size if size is not None else Size()
-        self._plot, self._retired, self._points = plot, set[str](), set[str]()
+        self._plot, self._points = plot, set[str]()
         self._rare = self.world.random("buggify")
         if devices is None and (size is not None or plot is not None):
             devices = recorded_devices(self.size.devices, self.size.records, seed)
@@ -131,8 +113,9 @@ class Fleet:
         self.ledger = LedgerBook(self.platter)
         self.spools = {name: SpoolBook(self.platters[name]) for name in names}
         self.copies = {name: SpoolBook(self.platters[copy_of(name)]) for name in sorted(self.copied)}
-        self._alarmed: set[str] = set()
         self.checkers = Checkers(self.world, self.broker, self.platter, self.ledger, every_step=every_step)
+        log = self.ledger, self.platter
+        self.lives = Lives(programs or Programs(), self._plan, self.broker, self.checkers, *log, self.copied)
         self.spark = SparkModel(self.world, self.ledger, self.platter, self.checkers, self.climate)
         self._settings = {device.name: agent_settings(seed, device) for device in self.devices}
         channels = [channel.id for channel in self._plan.channels]
@@ -200,14 +183,14 @@ class Fleet:
             self.world.later(random.uniform(0, 2), node.start)
         for agent in agents:
             if agent.name in self.sensors:
-                await self._retire(agent)
+                await self.lives.retire(agent, self.spools[agent.name], self.sensors[agent.name])
             await agent.finished
         for _ in range(_LOOKS_MAX):  # of two ingests, one has to hear how far the other is
             if self.sensors or self.checkers.clocks_have_ended():
                 break
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(LOOK_S)
         for ingest in ingests:
-            await self._end(ingest)
+            await self.lives.end(ingest)
         self.platter.power_loss()
         await self.spark.drained()
 
@@ -237,74 +220,13 @@ class Fleet:
             node.on_power_loss(self.platter.power_loss)
         return nodes
 
-    async def _end(self, node: Node) -> None:
-        """Stop a program for good, in whichever of its lives it can."""
-        self._retired.add(node.name)
-        while not node.finished.done():
-            node.stop()
-            await asyncio.sleep(_LOOK_S)
-
-    async def _retire(self, agent: Node) -> None:
-        """Stop a live device for good, when its sensor has given all and its spool nothing more to say."""
-        book, sensor = self.spools[agent.name], self.sensors[agent.name]
-        while not agent.finished.done():
-            await asyncio.sleep(_LOOK_S)
-            replayed = all(at.ended for (step, _), at in book.positions.items() if step == "readings")
-            held = any(batch.rows for batch in book.batches.values())
-            if not sensor.left and replayed and book.last_seq and not held:
-                await self._end(agent)
-
     def _agent_node(self, device: Device, node: str, book: SpoolBook) -> Node:
         """`node`: by the device's name, or by that of its copy."""
-        name, settings = device.name, self._settings[device.name]
-        if node == name:
-            self.checkers.watch(name, self.flow, book, settings)
-        else:
-            self.checkers.watch_copy(name, self.flow, book, settings)
-
-        async def main(process: Process) -> None:
-            agent = self._programs.agent(
-                settings,
-                self._plan,
-                SimSpoolStore(process, book),
-                SimNet(process, self.broker),
-                SimClock(process),
-                SimRandomness(process),
-            )
-            process.on_stop = agent.stop
-            self.checkers.watch_agent(agent, settings, node)
-            try:
-                if not await agent.run():
-                    if name in self._retired and not any(batch.rows for batch in book.batches.values()):
-                        return
-                    raise StoppedError(name)
-            except AlarmError as error:
-                self._stopped_for_good(name, error)
-                return
-            self.checkers.check_end(agent.status(), book, drains=name not in self.copied)
-
-        return self.world.node(node, main)
-
-    def _stopped_for_good(self, name: str, error: AlarmError) -> None:
-        """One of two agents of one device may end by an alarm, so that the other has its name for itself."""
-        if name not in self.copied or name in self._alarmed:
-            raise AssertionError(f"{name} was stopped for good: {error}") from error
-        self._alarmed.add(name)
+        return self.world.node(node, self.lives.agent(self._settings[device.name], node, book))
 
     async def _ingest(self, process: Process) -> None:
-        ledger = SimLedgerStore(process, self.ledger)
-        disk = self._programs.disk(process, self.platter)
-        net, clock, randomness = SimNet(process, self.broker), SimClock(process), SimRandomness(process)
-        name = process.node.name
-        config = self._configs.get(name, self._configs[INGEST])
-        ingest = self._programs.ingest(
-            config, ledger, disk, net, clock, encode_plain, randomness, merge_plain
-        )
-        process.on_stop = ingest.stop
-        self.checkers.watch_ingest(name, ingest, config, len(self._configs))
-        await ingest.run()
-        if name not in self._retired:
-            raise StoppedError(name)
+        config = self._configs.get(process.node.name, self._configs[INGEST])
+        await self.lives.ingest(process, config, len(self._configs))
 
 
 def _shared(config: IngestConfig) -> dict[str, IngestConfig]:

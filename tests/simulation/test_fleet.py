@@ -105,7 +105,7 @@ def test_of_two_agents_on_one_spool_one_goes_on_and_delivers_all() -> None:
         devices = [Device("device-1", records=24), Device("device-2", records=8)]
         fleet = Fleet(seed, devices=devices, faults=[Fault("copy", "device-1", at_s=3.0)])
         outcome = fleet.run()
-        stopped += len(fleet._alarmed)
+        stopped += len(fleet.lives.alarmed)
         epochs += outcome.counters["epochs_opened"]
         assert not outcome.counters.get("losses", 0)
     assert stopped > 0
