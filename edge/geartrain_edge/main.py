@@ -8,7 +8,6 @@ fails says so in one sentence while the others go on, and the code is then that 
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import logging
 import os
@@ -53,17 +52,26 @@ _MISTAKES = (ConfigError, FlowError, PlacementError, SchemaError, SourceError, C
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run an agent until its end; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="gear-agent", description="Run one device's part of a flow.")
-    parser.add_argument("--config", required=True, metavar="FILE.toml", help="the agent's configuration")
-    options = parser.parse_args(arguments)
+    file = _config_file(sys.argv[1:] if arguments is None else arguments)
     log_to_stderr()
     os.umask(0o077)
     try:
-        loaded = load(options.config)
+        loaded = load(file)
     except GeartrainError as error:
         return _said(error)
     codes = asyncio.run(_run(loaded))
     return next(code for code in _WORST_FIRST if code in codes)
+
+
+def _config_file(arguments: Sequence[str]) -> str:
+    """What `--config` names; ends the process with a usage where it is not so plain."""
+    if len(arguments) == 2 and arguments[0] == "--config" and not arguments[1].startswith("-"):
+        return arguments[1]
+    import argparse  # which no service needs that calls this as above
+
+    parser = argparse.ArgumentParser(prog="gear-agent", description="Run one device's part of a flow.")
+    parser.add_argument("--config", required=True, metavar="FILE.toml", help="the agent's configuration")
+    return str(parser.parse_args(arguments).config)
 
 
 def _said(error: GeartrainError, flow: str = "") -> int:

@@ -5,14 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 from geartrain.flow import Flow
 from geartrain.graph import Graph, Step
-from geartrain.keyed import KeyedStream
 from geartrain.record import Record, State
 from geartrain.schema import Digits
-from geartrain.sink import ConsoleSink, MqttSink, ParquetTable, PostgresTable, Sink, Table
+from geartrain.sink import Sink, Table
 from geartrain.source import Source
 from geartrain.stream import SourceStream, Stream
-from geartrain.task import Context, Task
-from geartrain.windows import every_records, every_time, global_, session, sliding, tumbling
 
 if TYPE_CHECKING:
     from geartrain.aggregates import (
@@ -30,9 +27,13 @@ if TYPE_CHECKING:
         total,
         variance,
     )
+    from geartrain.cloud_sink import ConsoleSink, MqttSink, ParquetTable, PostgresTable
     from geartrain.device_sink import Actuator, Delivery, JsonLinesFile
+    from geartrain.keyed import KeyedStream
     from geartrain.operators.deal import by_key
+    from geartrain.task import Context, Task
     from geartrain.windowed import WindowedStream
+    from geartrain.windows import every_records, every_time, global_, session, sliding, tumbling
 
 __version__ = "0.1.0"
 
@@ -81,8 +82,8 @@ __all__ = [
     "variance",
 ]
 
-_LATER = {"WindowedStream": "geartrain.windowed"} | dict.fromkeys(
-    (
+_MODULES = {
+    "geartrain.aggregates": (
         "AggregateSpec",
         "Mergeable",
         "count",
@@ -97,10 +98,15 @@ _LATER = {"WindowedStream": "geartrain.windowed"} | dict.fromkeys(
         "total",
         "variance",
     ),
-    "geartrain.aggregates",
-)
-_LATER |= dict.fromkeys(("Actuator", "Delivery", "JsonLinesFile"), "geartrain.device_sink")
-_LATER["by_key"] = "geartrain.operators.deal"
+    "geartrain.cloud_sink": ("ConsoleSink", "MqttSink", "ParquetTable", "PostgresTable"),
+    "geartrain.device_sink": ("Actuator", "Delivery", "JsonLinesFile"),
+    "geartrain.keyed": ("KeyedStream",),
+    "geartrain.operators.deal": ("by_key",),
+    "geartrain.task": ("Context", "Task"),
+    "geartrain.windowed": ("WindowedStream",),
+    "geartrain.windows": ("every_records", "every_time", "global_", "session", "sliding", "tumbling"),
+}
+_LATER = {name: module for module, names in _MODULES.items() for name in names}
 """Where the names are that only some flows need, so that no other pays for them on a device."""
 
 

@@ -1,6 +1,8 @@
 """The streams of the fluent face: what a user chains verbs on, each of which adds a step to the flow.
 
-Guarantees: a wrong name, type or key field is an error at once, in one sentence that says what to write.
+Guarantees: a wrong name, type or key field is an error at once, in one sentence that says what to write. The
+operators that only some flows have are imported by their verbs, so that no other flow pays for them on a
+device.
 """
 
 from __future__ import annotations
@@ -10,16 +12,10 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from geartrain.errors import FlowError
 from geartrain.graph import Grouping, Input, Tier
-from geartrain.operators.branch import Branch
-from geartrain.operators.broadcast import Broadcast
 from geartrain.operators.filter import Filter
 from geartrain.operators.flat_map import FlatMap
-from geartrain.operators.iterate import Iterate
 from geartrain.operators.key_by import KeyBy
-from geartrain.operators.late import Late
-from geartrain.operators.log import Log
 from geartrain.operators.map import Map
-from geartrain.operators.merge import Merge
 from geartrain.operators.sink import sink_operator
 from geartrain.sink import Sink
 from geartrain.verbs import name_of, named_after, returned_by
@@ -143,6 +139,8 @@ class Stream(Generic[T]):
         >>> sorted(run_flow(flow).tables["out"])
         [(1, 3), (2, 5)]
         """
+        from geartrain.operators.merge import Merge
+
         for other in others:
             if other.kind is not self._out:
                 raise self._mistake(
@@ -168,6 +166,8 @@ class Stream(Generic[T]):
         >>> run_flow(flow).tables
         {'out': [(2, 9)], 'rest': [(1, 3)]}
         """
+        from geartrain.operators.branch import Branch
+
         names = tuple(branches)
         if isinstance(branches, str) or not names or len(set(names)) < len(names):
             raise self._mistake(step, 'split takes the names of its branches, each once: ("hot", "cold")')
@@ -194,6 +194,8 @@ class Stream(Generic[T]):
         >>> run_flow(flow).tables["out"]
         [(1, 5), (2, 3)]
         """
+        from geartrain.operators.iterate import Iterate
+
         if rounds_max < 1:
             raise self._mistake(step, f"rounds_max={rounds_max}: the body runs at least once")
         return self._then(step, Iterate(body, until, rounds_max), self._out)
@@ -209,6 +211,8 @@ class Stream(Generic[T]):
         >>> run_flow(flow).tables["out"]
         [(1, 3)]
         """
+        from geartrain.operators.log import Log
+
         if every < 1:
             raise self._mistake(step, f"every={every}: write 1 to log each record")
         logged = self._flow.add_step(step, Log(every), self._input(), self._out)
@@ -239,6 +243,8 @@ class Stream(Generic[T]):
         >>> run_flow(flow).tables["out"]
         [(1, 'nut'), (9, 'nut: M8')]
         """
+        from geartrain.operators.broadcast import Broadcast
+
         kind = self._result(step, function, out, of_iterable=False)
         keyed = small.key_by(key, name=f"{step}_key")
         self._flow.pin(keyed.step, "cloud")  # beside its one reader: else the small stream crosses once more
@@ -293,4 +299,6 @@ class SourceStream(Stream[T]):
         >>> run_flow(flow).tables
         {'out': [(10, 3)], 'late': [(4, 5)]}
         """
+        from geartrain.operators.late import Late
+
         return self._then(f"{self._step}_late", Late(), self._out)

@@ -1,6 +1,7 @@
 """What the verbs of the fluent face check before they declare an operator: durations, choices, states.
 
-Guarantees: a mistake is a `FlowError` of one sentence that names the step and what to write.
+Guarantees: a mistake is a `FlowError` of one sentence that names the step and what to write. An operator that
+only some flows have is imported where it is declared, so that no other flow pays for it on a device.
 """
 
 from __future__ import annotations
@@ -8,16 +9,16 @@ from __future__ import annotations
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from geartrain.errors import FlowError, GeartrainError, SchemaError
-from geartrain.operators.interval_join import IntervalJoin
-from geartrain.operators.process import Process
-from geartrain.operators.task_calls import initial_states
-from geartrain.operators.window_join import WindowJoin
 from geartrain.schema import derive
-from geartrain.task import Task
-from geartrain.windows import Global, Sliding, Tumbling
+
+if TYPE_CHECKING:
+    from geartrain.operators.interval_join import IntervalJoin
+    from geartrain.operators.process import Process
+    from geartrain.operators.window_join import WindowJoin
+    from geartrain.task import Task
 
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -37,6 +38,9 @@ def process_of(
     order: Literal["canonical", "arrival"],
 ) -> Process:
     """A checked process operator."""
+    from geartrain.operators.process import Process
+    from geartrain.operators.task_calls import initial_states
+
     if order not in ("canonical", "arrival"):
         raise FlowError(f"{where}: order={order!r} must be 'canonical' or 'arrival'")
     ttl_us = None if ttl is None else microseconds(where, "ttl", ttl)
@@ -58,6 +62,10 @@ def join_of(
     keeps: Iterable[str],
 ) -> WindowJoin | IntervalJoin:
     """A checked join operator."""
+    from geartrain.operators.interval_join import IntervalJoin
+    from geartrain.operators.window_join import WindowJoin
+    from geartrain.windows import Global, Sliding, Tumbling
+
     if how not in ("inner", "left"):
         raise FlowError(f"{where}: how={how!r} must be 'inner' or 'left'")
     if (within is None) == (between is None):

@@ -10,9 +10,10 @@ import json
 import sys
 from collections.abc import Mapping
 
+from geartrain.cloud_sink import ConsoleSink
 from geartrain.event_time import format_time
 from geartrain.schema import ColumnBatch, Schema
-from geartrain.sink import ConsoleSink, Sink
+from geartrain.sink import Sink
 from geartrain_cloud.sinks.rows import plain_rows
 from geartrain_cloud.sinks.store import Rows
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
+import os
 import socket
 import ssl
 from collections.abc import AsyncIterator
@@ -61,7 +61,7 @@ class AiomqttNet:
         self._keepalive_s, self._reply_timeout_s = keepalive_s, reply_timeout_s
         self._puback_timeout_s, self._inflight_max = puback_timeout_s, inflight_max
         self._incoming_max, self._incoming_bytes_max = incoming_max, incoming_bytes_max
-        self._id_end = "" if tls_context is None else f"-{secrets.token_hex(8)}"
+        self._id_end = "" if tls_context is None else f"-{os.urandom(8).hex()}"
         self._leftover: set[asyncio.Task[object]] = set()
 
     @asynccontextmanager

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
-import secrets
 import time
 
 
@@ -36,4 +36,4 @@ class SystemRandomness:
 
     def token(self, size: int) -> bytes:
         """`size` random bytes, fit for identities."""
-        return secrets.token_bytes(size)
+        return os.urandom(size)

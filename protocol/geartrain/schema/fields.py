@@ -8,11 +8,11 @@ layout.
 from __future__ import annotations
 
 import hashlib
-import json
-from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from typing import Any
+
+import msgspec
 
 from geartrain.errors import SchemaError
 
@@ -28,8 +28,7 @@ class FieldType(Enum):
     DATETIME = "datetime"
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(msgspec.Struct, frozen=True):
     """One field: its name, the type of its column, whether None is a value of it, and what the column means
     where that is more than its type says (`decimal(12,2)`, `enum(OPEN,SHUT)`, `nested(list[float])`).
     """
@@ -45,8 +44,7 @@ class Field:
         return f"{self.logical or self.type.value}{' | None' if self.optional else ''}"
 
 
-@dataclass(frozen=True)
-class Schema:
+class Schema(msgspec.Struct, frozen=True, dict=True):
     """The layout of a record. A scalar type is a schema with `scalar` set and the one field `value`."""
 
     name: str
@@ -63,13 +61,21 @@ class Schema:
         fields = [
             [f.name, f.type.value, f.optional, *([f.logical] if f.logical else [])] for f in self.fields
         ]
-        return json.dumps({"name": self.name, "fields": fields, "scalar": self.scalar}, separators=(",", ":"))
+        whole = {"name": self.name, "fields": fields, "scalar": self.scalar}
+        text = msgspec.json.encode(whole).decode()
+        if text.isascii() and text.isprintable():
+            return text
+        import json  # in whose words the rest is escaped: the text is what schema ids are made of
+
+        return json.dumps(whole, separators=(",", ":"))
 
     @staticmethod
     def from_json(text: str) -> Schema:
         """Read what `to_json` wrote; raises `SchemaError` for anything else (the text may come from a
         device).
         """
+        import json  # no device reads a schema
+
         try:
             raw: Any = json.loads(text)
             fields = tuple(
