@@ -12,9 +12,8 @@ import contextvars
 import heapq
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context
-from dataclasses import dataclass
 from random import Random
-from typing import Any, NoReturn, TypeVar, TypeVarTuple, cast
+from typing import Any, NamedTuple, NoReturn, TypeVar, TypeVarTuple, cast
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -58,8 +57,7 @@ class NumberedTask(asyncio.Task[Any]):
         return self._number
 
 
-@dataclass(frozen=True, slots=True)
-class _Callback:
+class _Callback(NamedTuple):
     """What is to be called. The handle, which its caller holds, is only asked whether it was cancelled."""
 
     handle: asyncio.Handle
@@ -132,6 +130,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
         heapq.heappush(self._later, (when, self.next_number(), _Callback(handle, context, callback, args)))
         return handle
 
+    def call_later(
+        self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Run `callback` after `delay` seconds of virtual time."""
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
     def create_future(self) -> asyncio.Future[Any]:
         """A future of this loop."""
         return NumberedFuture(loop=self)
@@ -165,16 +169,17 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self._standing_steps = 0
 
     def _run_once(self) -> None:
-        while self._later and self._later[0][2].handle.cancelled():
-            heapq.heappop(self._later)
+        later = self._later
+        while later and later[0][2].handle.cancelled():
+            heapq.heappop(later)
         if self._soon or self._stopping:
             self.select(0)
         else:
-            self.select(max(self._later[0][0] - self._now, 0) if self._later else None)
-        while self._later and self._later[0][0] <= self._now:
-            self._soon.append(heapq.heappop(self._later)[2])
+            self.select(max(later[0][0] - self._now, 0) if later else None)
+        while later and later[0][0] <= self._now:
+            self._soon.append(heapq.heappop(later)[2])
         round_, self._soon = self._soon, []
-        if self._random is not None:
+        if self._random is not None and len(round_) > 1:
             self._random.shuffle(round_)
         for one in round_:
             if one.handle.cancelled():

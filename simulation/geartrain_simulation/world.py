@@ -47,15 +47,12 @@ class Process:
     def __init__(self, node: Node, generation: int) -> None:
         self.node, self.generation = node, generation
         self.world = node.world
+        self.name = f"{node.name}.{generation}"
+        """The node's name and the generation, as the trace shows it."""
         self.alive = True
         self.killed = False
         self.on_end: list[Callable[[], None]] = []
         self.on_stop: Callable[[], None] | None = None
-
-    @property
-    def name(self) -> str:
-        """The node's name and the generation, as the trace shows it."""
-        return f"{self.node.name}.{self.generation}"
 
     def random(self, purpose: str) -> Random:
         """A generator of this life alone."""
@@ -116,9 +113,10 @@ class Node:
         """Count a point, and die there if that was planned."""
         self.points += 1
         self._reached[what] = self._reached.get(what, 0) + 1
-        for place in (("", self.points), (what, self._reached[what])):
-            if place in self._doomed:
-                self.crash(power=self._doomed.pop(place))
+        if self._doomed:
+            for place in (("", self.points), (what, self._reached[what])):
+                if place in self._doomed:
+                    self.crash(power=self._doomed.pop(place))
 
     def start(self) -> None:
         """Begin a new life."""
