@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, TypeVar
+
+import msgspec
 
 from geartrain.errors import SourceError
 from geartrain.event_time import END_OF_TIME, format_time
@@ -71,8 +73,7 @@ class CsvReplay(FileReplay[T]):
         return [self.split(device, step, _Layout.of(self, out))]
 
 
-@dataclass(frozen=True, slots=True)
-class _Column:
+class _Column(msgspec.Struct, frozen=True):
     """Where the text of a column stands in a row, and what is made of it, if anything."""
 
     index: int
@@ -91,8 +92,7 @@ class _Column:
         return found if self.derive is None else self.derive(found)
 
 
-@dataclass(frozen=True, slots=True)
-class _Layout:
+class _Layout(msgspec.Struct, frozen=True):
     """How a row of one file becomes a record: where each field stands, and what makes it bad."""
 
     path: str

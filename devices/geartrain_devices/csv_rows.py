@@ -13,9 +13,10 @@ import gzip
 import zlib
 from collections.abc import Generator
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
+
+import msgspec
 
 from geartrain.errors import SourceError
 
@@ -25,8 +26,7 @@ ROW_BYTES_MAX = 1 << 20
 _BOM = b"\xef\xbb\xbf"
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """One row: `line` it begins on (from 1), raw bytes without the line's end, its fields as text.
 
     problem: why it is no record, None where it can be one; `fields` of a row with a problem may be empty,

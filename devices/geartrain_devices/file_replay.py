@@ -12,8 +12,9 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeVar
+
+import msgspec
 
 from geartrain.errors import SourceError
 from geartrain.source import Poll, Reject, Source
@@ -26,8 +27,7 @@ _POLL_BYTES_MAX = 1 << 20
 _ROW_OVERHEAD_BYTES = 300
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedRow:
+class RecordedRow(msgspec.Struct, frozen=True):
     """A row of a file: the line it begins on; its event time, microseconds, and the columns of its record.
 
     Or, where it is no record, `problem` (a sentence), its raw bytes, and its time if it has one.

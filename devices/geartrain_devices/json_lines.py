@@ -9,9 +9,11 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import BinaryIO, TypeVar, cast
+
+import msgspec
 
 from geartrain.errors import SourceError
 from geartrain.operators.conform import describe
@@ -46,8 +48,7 @@ class JsonLines(FileReplay[T]):
         return [self.split(device, step, reader)]
 
 
-@dataclass(frozen=True, slots=True)
-class JsonReader:
+class JsonReader(msgspec.Struct, frozen=True):
     """The lines of one file as rows."""
 
     path: str

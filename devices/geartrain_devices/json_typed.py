@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
@@ -36,8 +35,7 @@ Path = tuple[str | int, ...]
 Reading = Callable[[bytes], tuple[int | None, Any] | None]
 
 
-@dataclass(frozen=True, slots=True)
-class PlainField:
+class PlainField(msgspec.Struct, frozen=True):
     """A field that the decoder reads: its key in the document, its type as msgspec takes it, and its value
     where a document has none, `msgspec.NODEFAULT` where it must have one.
     """

@@ -11,8 +11,9 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+import msgspec
 
 from geartrain.operators.conform import describe
 from geartrain.source import Poll, Reject
@@ -22,8 +23,7 @@ BUFFER_MAX = 10_000
 BUFFER_BYTES_MAX = 8 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class _Waiting:
+class _Waiting(msgspec.Struct, frozen=True):
     time: int | None
     value: Any
     problem: str

@@ -36,5 +36,42 @@ def test_importing_the_agent_and_a_flow_brings_nothing_heavy(tmp_path: Path) -> 
     assert others - LIGHT - OURS - IGNORED == set()
 
 
+UNUSED = """
+import sys
+import geartrain_edge.main
+import dataclasses, json
+ours = [module for name, module in sys.modules.items() if name.startswith("geartrain")]
+kinds = {kind for module in ours for kind in vars(module).values() if isinstance(kind, type)}
+made = sorted(kind.__name__ for kind in kinds if "__dataclass_params__" in vars(kind))
+print(json.dumps([sorted(sys.modules), made]))
+"""
+LATER = {
+    "argparse",
+    "geartrain.aggregates",
+    "geartrain.cloud_sink",
+    "geartrain.device_sink",
+    "geartrain.keyed",
+    "geartrain.operators.broadcast",
+    "geartrain.operators.interval_join",
+    "geartrain.operators.process",
+    "geartrain.ports.ledger",
+    "geartrain.task",
+    "geartrain.windows",
+    "geartrain_edge.delivering",
+    "google.protobuf.text_format",
+    "hmac",
+}
+"""What only some flows need, or none."""
+
+
+def test_an_agent_imports_no_operator_of_other_flows_and_makes_few_dataclasses(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", UNUSED]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
+    modules, dataclasses = json.loads(done.stdout)
+    assert "geartrain_edge.spool" in modules
+    assert not LATER & set(modules)
+    assert dataclasses == ["Sink", "Source"]  # which users subclass; each costs as much as twenty Structs
+
+
 IGNORED = {"sitecustomize", "usercustomize", "typing_extensions"}
 """What an interpreter may load by itself."""

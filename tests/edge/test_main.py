@@ -156,6 +156,36 @@ def test_a_mistake_is_one_line_and_exit_code_2(tmp_path: Path, capsys: pytest.Ca
     assert said == f"gear-agent: {config}: [sources] quotes.select = 3: Expected `array`, got `int`\n"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["--help"], 0, "the agent's configuration"),
+        ([], 2, "the following arguments are required: --config"),
+        (["--config", "--other"], 2, "argument --config: expected one argument"),
+        (["--config", "a.toml", "b.toml"], 2, "unrecognized arguments: b.toml"),
+    ],
+)
+def test_what_is_no_configuration_file_is_told_how_to_name_one(
+    arguments: list[str], code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        agent_main.main(arguments)
+    assert ended.value.code == code
+    out, err = capsys.readouterr()
+    assert "usage: gear-agent" in out + err
+    assert said in out + err
+
+
+def test_the_file_may_be_named_behind_an_equals_sign(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.umask", lambda mask: 0)
+    assert agent_main.main([f"--config={tmp_path}/none.toml"]) == agent_main.EXIT_CONFIG
+    assert capsys.readouterr().err == (
+        f"gear-agent: {tmp_path}/none.toml cannot be read: No such file or directory\n"
+    )
+
+
 def test_a_finished_run_is_exit_code_0(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
