@@ -28,11 +28,16 @@ class StateMap:
         self.values: dict[int, bytes] = {}
         self.reads: list[int] = []
         self.writes: list[int] = []
+        self.scans = 0
 
     def getValue(self, key: tuple[int]) -> tuple[bytes] | None:  # noqa: N802
         self.reads.append(key[0])
         found = self.values.get(key[0])
         return None if found is None else (found,)
+
+    def iterator(self) -> Iterator[tuple[tuple[int], tuple[bytes]]]:
+        self.scans += 1
+        return iter([((key,), (value,)) for key, value in self.values.items()])
 
     def updateValue(self, key: tuple[int], value: tuple[bytes]) -> None:  # noqa: N802
         self.writes.append(key[0])

@@ -68,3 +68,32 @@ def test_a_step_without_cells_leaves_nothing_behind() -> None:
     assert list(BucketState(state, 3).due("step", NEVER)) == []
     assert state.values[number(key)] == b"\x80"
     assert len(state.values[-1]) < before
+
+
+def test_after_a_few_small_buckets_the_others_are_read_at_once() -> None:
+    state = StateMap()
+    cells = {encode_key(f"key{n}"): cell(NEVER, b"%d" % n) for n in range(500)}
+    BucketState(state, 3).save({("step", key): held for key, held in cells.items()})
+    state.reads, state.scans = [], 0
+    saved = BucketState(state, 3)
+    assert {key: saved.load("step", key) for key in cells} == cells
+    assert (len(state.reads), state.scans) == (7, 1)  # the place, and six buckets
+    # What was changed since is not fetched again.
+    again = BucketState(state, 3)
+    first, *others = cells
+    again.drop("step", first)
+    assert {key: again.load("step", key) for key in others} == {key: cells[key] for key in others}
+    assert again.load("step", first) is None
+    again.save({("step", first): None})
+    assert BucketState(state, 3).load("step", first) is None
+
+
+def test_large_buckets_are_read_one_by_one() -> None:
+    state = StateMap()
+    cells = {encode_key(f"key{n}"): cell(NEVER, b"x" * 20_000) for n in range(500)}
+    BucketState(state, 3).save({("step", key): held for key, held in cells.items()})
+    state.reads, state.scans = [], 0
+    saved = BucketState(state, 3)
+    assert {key: saved.load("step", key) for key in cells} == cells
+    assert state.scans == 0
+    assert sorted(state.reads) == [-1, *range(BUCKETS)]

@@ -5,6 +5,9 @@ Stands between a fragment's keyed state and Spark's MapState. Guarantees: only b
 or a cell whose time has come are read, and only those that changed are written; Spark keeps what is written
 for a micro-batch wholly or not at all.
 
+A call to Java takes as long as some kilobytes more in its answer. So after a few small buckets, all others
+are fetched by one call, as bytes: still only those that are needed are decoded.
+
 A shard has 64 buckets, a user key in bucket `crc32(key) // shards % 64`, each a msgpack value `{step:
 {encoded key: cell}}`. Bucket -1 holds the shard's `_Place`.
 """
@@ -24,6 +27,11 @@ BUCKETS = 64
 """Buckets of one shard; fixed for the life of a checkpoint."""
 
 _PLACE = -1
+
+_ALONE_MAX = 6
+"""Buckets that are read one by one before all others are fetched together."""
+_SMALL_BYTES = 65_536
+"""Of a bucket on the average; larger ones are always read one by one."""
 
 
 class _Place(msgspec.Struct, array_like=True):
@@ -48,6 +56,10 @@ class StateMap(Protocol):
         """The value of `key`, None where there is none."""
         ...
 
+    def iterator(self) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
+        """All keys with their values."""
+        ...
+
     def updateValue(self, key: tuple[int], value: tuple[bytes]) -> None:  # noqa: N802
         """Set the value of `key`."""
         ...
@@ -61,6 +73,8 @@ class BucketState:
     def __init__(self, state: StateMap, shards: int) -> None:
         self._state, self._shards = state, shards
         self._buckets: dict[int, dict[str, dict[bytes, bytes]]] = {}
+        self._fetched: dict[int, bytes] | None = None
+        self._bytes_read = 0
         raw = self._raw(_PLACE)
         self._place = _Place() if raw is None else _decode_place(raw)
 
@@ -123,9 +137,19 @@ class BucketState:
 
     def _bucket(self, number: int) -> dict[str, dict[bytes, bytes]]:
         if number not in self._buckets:
-            raw = self._raw(number)
+            raw = self._raw_bucket(number)
             self._buckets[number] = {} if raw is None else _decode_bucket(raw)
         return self._buckets[number]
+
+    def _raw_bucket(self, number: int) -> bytes | None:
+        read = len(self._buckets)
+        if self._fetched is None and read >= _ALONE_MAX and self._bytes_read <= read * _SMALL_BYTES:
+            self._fetched = {key: bytes(value) for (key,), (value,) in self._state.iterator()}
+        if self._fetched is not None:
+            return self._fetched.get(number)
+        raw = self._raw(number)
+        self._bytes_read += len(raw or b"")
+        return raw
 
     def _raw(self, number: int) -> bytes | None:
         found = self._state.getValue((number,))
