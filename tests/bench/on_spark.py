@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,11 @@ from geartrain_cloud.spark.pack import unpack
 from geartrain_cloud.spark.shards import SHARDS
 from geartrain_cloud.spark.streams import LogInput, query_frame
 from tests.bench.harness import SIZE, Contender
+
+_SPARKS = {
+    "spark.sql.streaming.noDataMicroBatches.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+}
 
 ForEach = Callable[[DataFrame, int], None]
 
@@ -46,6 +52,21 @@ def warmed(contenders: Mapping[str, Contender]) -> Mapping[str, Contender]:
         for contender in contenders.values():
             contender()
     return contenders
+
+
+@contextmanager
+def as_spark_has_it(session: SparkSession) -> Iterator[None]:
+    """For queries by hand, what a session of ours sets for its own rows and clock is Spark's again, so that a
+    query ends with the micro-batch without rows which lets its windows go.
+    """
+    ours = {key: str(session.conf.get(key)) for key in _SPARKS}
+    for key, value in _SPARKS.items():
+        session.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key, value in ours.items():
+            session.conf.set(key, value)
 
 
 @dataclass
