@@ -6,9 +6,10 @@ whole one; rows, positions, clocks and seqs in it are durable.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
+
+import msgspec
 
 from geartrain.event_time import START_OF_TIME, format_time
 from geartrain.ports import Disk, Entry, position_key
@@ -103,6 +104,7 @@ def _device(stream: DeviceStream) -> dict[str, Any]:
 
 async def write_status(disk: Disk, status: Mapping[str, Any], name: str = STATUS_FILE) -> None:
     """Replace status.json, or the file `name`, in one step; raises `DiskError`."""
-    text = json.dumps(status, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    await disk.write(f"{name}.new", text.encode())
+    # By compiled code: with a thousand devices acks would wait for Python's own for 15 ms, twice a second.
+    text = msgspec.json.format(msgspec.json.encode(status), indent=1) + b"\n"
+    await disk.write(f"{name}.new", text)
     await disk.rename(f"{name}.new", name)
