@@ -149,14 +149,21 @@ def _decimal(digits: Digits, value: Any) -> Decimal:
     return Decimal(int(unscaled)).scaleb(-digits.scale)
 
 
+_PLAIN = frozenset({bool, int, str, bytes, type(None)})
+"""Types whose values are the same when they are equal."""
+
+
 def same_bits(left: Any, right: Any) -> bool:
     """Equal to the last bit: NaN equals NaN, 0.0 differs from -0.0, 1 differs from 1.0."""
-    if type(left) is not type(right):
+    kind = type(left)
+    if kind is not type(right):
         return False
+    if kind in _PLAIN:
+        return bool(left == right)
     if isinstance(left, float):
         return struct.pack(">d", left) == struct.pack(">d", right) or (math.isnan(left) and math.isnan(right))
     if isinstance(left, msgspec.Struct):
-        return all(same_bits(getattr(left, n), getattr(right, n)) for n in left.__struct_fields__)
+        return all(map(same_bits, msgspec.structs.astuple(left), msgspec.structs.astuple(right)))
     if isinstance(left, Decimal):
         return str(left) == str(right)
     if isinstance(left, list):
