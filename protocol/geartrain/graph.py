@@ -19,7 +19,7 @@ from geartrain.errors import ConfigError, FlowError
 from geartrain.operators.operator import Operator
 
 Tier = Literal["edge", "cloud"]
-_ID = re.compile(r"[a-z][a-z0-9_]{0,62}\Z", re.IGNORECASE)
+_ID = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}\Z")
 
 DEAD_LETTERS = "_dead_letters"
 """The channel of every flow for inputs that could not be processed."""

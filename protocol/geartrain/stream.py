@@ -1,8 +1,7 @@
 """The streams of the fluent face: what a user chains verbs on, each of which adds a step to the flow.
 
-Guarantees: a wrong name, type or key field is an error at once, in one sentence that says what to write. The
-operators that only some flows have are imported by their verbs, so that no other flow pays for them on a
-device.
+Guarantees: a wrong name, type or key field is an error at once, in one sentence that says what to write. Each
+verb imports its operator, so that a flow pays on a device for those that it has.
 """
 
 from __future__ import annotations
@@ -12,10 +11,6 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from geartrain.errors import FlowError
 from geartrain.graph import Grouping, Input, Tier
-from geartrain.operators.filter import Filter
-from geartrain.operators.flat_map import FlatMap
-from geartrain.operators.key_by import KeyBy
-from geartrain.operators.map import Map
 from geartrain.operators.sink import sink_operator
 from geartrain.sink import Sink
 from geartrain.verbs import name_of, named_after, returned_by
@@ -67,6 +62,8 @@ class Stream(Generic[T]):
         >>> [word for _, word in run_flow(flow).tables["out"]]
         ['TO BE', 'OR']
         """
+        from geartrain.operators.map import Map
+
         step = self._named(function, name, "map")
         kind = self._result(step, function, out, of_iterable=False)
         return self._then(step, Map(function, frozenset(keeps)), kind)
@@ -92,6 +89,8 @@ class Stream(Generic[T]):
         >>> [word for _, word in run_flow(flow).tables["out"]]
         ['to', 'be', 'or']
         """
+        from geartrain.operators.flat_map import FlatMap
+
         step = self._named(function, name, "flat_map")
         kind = self._result(step, function, out, of_iterable=True)
         return self._then(step, FlatMap(function, frozenset(keeps)), kind)
@@ -107,6 +106,8 @@ class Stream(Generic[T]):
         >>> [word for _, word in run_flow(flow).tables["out"]]
         ['or']
         """
+        from geartrain.operators.filter import Filter
+
         step = self._named(predicate, name, "filter")
         return self._then(step, Filter(predicate), self._out)
 
@@ -115,6 +116,7 @@ class Stream(Generic[T]):
         them. What follows may keep a state for each key.
         """
         from geartrain.keyed import KeyedStream
+        from geartrain.operators.key_by import KeyBy
 
         if isinstance(key, str):
             step = name or f"{self._step}_by_{key}"

@@ -17,9 +17,9 @@ from geartrain.errors import ConfigError
 
 S = TypeVar("S", bound=msgspec.Struct)
 
-_PLACE = re.compile(r" - at `(?:key in )?\$\.?(.*)`$")
-_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
-_MISSING = re.compile(r"Object missing required field `(.*)`")
+_PLACE = r" - at `(?:key in )?\$\.?(.*)`$"
+_UNKNOWN = r"Object contains unknown field `(.*)`"
+_MISSING = r"Object missing required field `(.*)`"
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
@@ -60,13 +60,13 @@ def host_and_port(text: str) -> tuple[str, int]:
 
 def _sentence(said: str, kind: type[msgspec.Struct]) -> str:
     """msgspec's words with the key first: "commit.records_max: expected `int`, got `str`"."""
-    place = _PLACE.search(said)
+    place = re.search(_PLACE, said)
     key = place[1] if place else ""
-    said = _PLACE.sub("", said)
-    if unknown := _UNKNOWN.fullmatch(said):
+    said = re.sub(_PLACE, "", said)
+    if unknown := re.fullmatch(_UNKNOWN, said):
         keys = "" if key else f"; its keys: {', '.join(kind.__struct_fields__)}"
         return f"{_join(key, unknown[1])} is not a key of this file{keys}"
-    if missing := _MISSING.fullmatch(said):
+    if missing := re.fullmatch(_MISSING, said):
         return f"{_join(key, missing[1])} is missing"
     return f"{key}: {said[:1].lower()}{said[1:]}"
 

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from geartrain.errors import FlowError
 from geartrain.graph import Graph, Input, Step
 from geartrain.operators.operator import StreamProperties
-from geartrain.operators.order import Order
 
 
 def derive_properties(graph: Graph) -> dict[str, StreamProperties]:
@@ -34,6 +33,8 @@ def with_order(graph: Graph) -> Graph:
         for port, source in enumerate(step.inputs):
             _check_timely(graph, step, found[source.step])
             if step.operator.ordered and not found[source.step].key_order:
+                from geartrain.operators.order import Order  # which few flows need
+
                 number = "" if port == 0 else f"_{port + 1}"
                 order = Step(f"{step.id}_order{number}", Order(), (source,), graph[source.step].out)
                 steps.append(order)

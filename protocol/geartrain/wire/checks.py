@@ -28,9 +28,8 @@ from geartrain.wire.envelope import (
 )
 from geartrain.wire.limits import Limits
 from geartrain.wire.parsing import INT64_MAX
-from geartrain.wire.topics import KNOWN_MAX, check_name
+from geartrain.wire.topics import KNOWN_MAX, NAME, check_name
 
-_CHANNEL = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _SCHEMA_ID = re.compile(r"[0-9a-f]{16}")
 _SCHEMA_NAME_CHARS_MAX = 256
 
@@ -172,7 +171,7 @@ def check_schema(channel: str, schema: Schema, limits: Limits) -> None:
 @lru_cache(KNOWN_MAX)
 def check_channel(channel: str) -> None:
     """A channel's or a step's id."""
-    if not _CHANNEL.fullmatch(channel):
+    if not NAME.fullmatch(channel):
         raise WireError(f"{channel[:80]!r} cannot name a channel or a step")
 
 

@@ -18,15 +18,16 @@ BUCKETS = 64
 KNOWN_MAX = 16_384
 """Names and topics remembered as good ones: the same come again with every batch."""
 
-_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-_UP = re.compile(rf"{ROOT}/([0-9a-f]{{2}})/([^/]*)/([^/]*)/up")
-_DOWNACK = re.compile(rf"{ROOT}/([0-9a-f]{{2}})/([^/]*)/([^/]*)/downack")
+NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+"""The form of a device's, a flow's and a channel's name."""
+_UP = rf"{ROOT}/([0-9a-f]{{2}})/([^/]*)/([^/]*)/up"
+_DOWNACK = rf"{ROOT}/([0-9a-f]{{2}})/([^/]*)/([^/]*)/downack"
 
 
 @lru_cache(KNOWN_MAX)
 def check_name(kind: str, name: str) -> str:
     """Return `name`; raises `WireError` unless it can name a device or a flow (as `kind` says) in a topic."""
-    if not _NAME.fullmatch(name):
+    if not NAME.fullmatch(name):
         shown = repr(name if len(name) <= 80 else name[:77] + "...")
         raise WireError(f"{kind} {shown}: use a name of 1 to 64 letters, digits, '_', '.' and '-'")
     return name
@@ -87,8 +88,8 @@ def parse_downack(topic: str) -> tuple[str, str]:
     return _parse(_DOWNACK, topic, "answer the cloud on")
 
 
-def _parse(form: re.Pattern[str], topic: str, what: str) -> tuple[str, str]:
-    found = form.fullmatch(topic)
+def _parse(form: str, topic: str, what: str) -> tuple[str, str]:
+    found = re.fullmatch(form, topic)
     if not found:
         raise WireError(f"topic {topic[:200]!r} is not one that devices {what}")
     device, flow = check_name("device", found[2]), check_name("flow", found[3])
