@@ -9,7 +9,7 @@ from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.placement import choose_cut, legal_cuts
 from geartrain.placement.measure import Measurement
 from geartrain.placement.splitting import with_partials
-from tests.reference.sent import example, sent_over
+from tests.reference.sent import Reads, example, sent_over
 
 
 def test_auto_is_within_5_percent_of_the_best_of_all_cuts_of_the_traffic_flow(tmp_path: Path) -> None:
@@ -19,6 +19,7 @@ def test_auto_is_within_5_percent_of_the_best_of_all_cuts_of_the_traffic_flow(tm
     assert costs.ended
     cuts = legal_cuts(graph)
     assert len(cuts) > 100
-    tried = {cut: sum(sent_over(graph, cut).values()) for cut in cuts}
+    reads = Reads(graph)
+    tried = {cut: sum(sent_over(graph, cut, reads).values()) for cut in cuts}
     assert {cut: costs.of_cut(graph, cut).bytes for cut in cuts} == tried
     assert tried[choose_cut(graph, "auto", costs)] <= min(tried.values()) * 1.05

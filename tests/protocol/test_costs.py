@@ -26,7 +26,7 @@ from geartrain.source import Poll
 from geartrain.task import Context
 from geartrain.testing import TestingSource
 from geartrain.windows import tumbling
-from tests.reference.sent import EXAMPLES, example, sent_over
+from tests.reference.sent import EXAMPLES, Reads, example, sent_over
 
 SECOND_US = 1_000_000
 CUTS_MAX = 6
@@ -108,7 +108,8 @@ def test_auto_is_within_5_percent_of_the_best_cut_found_by_trying_all(name: str,
     chosen = choose_cut(graph, "auto", costs)
     best = costs.compare(graph, cuts)[0].cut
     drawn = cuts if len(cuts) <= CUTS_MAX else [chosen, best, *random.Random(1).sample(cuts, CUTS_MAX - 2)]
-    tried = {cut: sum(sent_over(graph, cut).values()) for cut in drawn}
+    reads = Reads(graph)
+    tried = {cut: sum(sent_over(graph, cut, reads).values()) for cut in drawn}
     for cut, size in tried.items():
         assert costs.of_cut(graph, cut).bytes == size
     assert tried[best] == min(tried.values())

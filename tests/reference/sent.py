@@ -20,6 +20,7 @@ from geartrain.placement import Cut, make_plan
 from geartrain.runtime.fragment import Fragment
 from geartrain.runtime.splits import SplitTracker
 from geartrain.schema import ColumnBatch, RowCodec
+from geartrain.source import Poll
 from geartrain.wire.body import encode_rows
 from geartrain_examples.stocks.data import write_sample
 
@@ -45,42 +46,66 @@ def example(name: str, folder: Path) -> Graph:
     return load_flow(f"geartrain_examples.{name}.flow:flow").graph().with_options(options)
 
 
-def sent_over(graph: Graph, cut: Cut) -> dict[str, int]:
+class Reads:
+    """What the sources of a flow give on one device, read once for a run of each of its cuts: what a read
+    gives depends on its position alone.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._splits = [
+            (step.id, split)
+            for step in graph.sources()
+            if isinstance(step.operator, SourceOperator)
+            for split in step.operator.source.open("local", step.id, step.out)
+        ]
+        self._polls: dict[tuple[int, int], Poll] = {}
+
+    def trackers(self) -> list[SplitTracker]:
+        """One for each split, at its beginning."""
+        return [
+            SplitTracker(step, split.name, split.out_of_orderness_us, None) for step, split in self._splits
+        ]
+
+    async def read(self, number: int, position: int) -> Poll:
+        """What the split of this number gives at a position."""
+        poll = self._polls.get((number, position))
+        if poll is None:
+            poll = await self._splits[number][1].read(position, BATCH_ROWS)
+            self._polls[number, position] = poll
+        return poll
+
+
+def sent_over(graph: Graph, cut: Cut, reads: Reads | None = None) -> dict[str, int]:
     """By channel, the bytes that a device sends which runs the edge's steps of `cut` and nothing else."""
     plan = make_plan(graph, sorted(cut.edge))
-    rows = rows_over(graph, cut)
+    rows = rows_over(graph, cut, reads)
     return {c.id: encoded(c.kind, rows[c.id]) for c in plan.channels}
 
 
-def rows_over(graph: Graph, cut: Cut) -> dict[str, list[Batch]]:
+def rows_over(graph: Graph, cut: Cut, reads: Reads | None = None) -> dict[str, list[Batch]]:
     """By channel, what leaves that device."""
     plan = make_plan(graph, sorted(cut.edge))
     assert plan.cut == cut
-    found = asyncio.run(_edge(plan.graph, plan.edge))
+    found = asyncio.run(_edge(plan.graph, plan.edge, reads or Reads(plan.graph)))
     return {channel.id: found.get(channel.id, []) for channel in plan.channels}
 
 
-async def _edge(graph: Graph, steps: tuple[str, ...]) -> Mapping[str, list[Batch]]:
+async def _edge(graph: Graph, steps: tuple[str, ...], reads: Reads) -> Mapping[str, list[Batch]]:
     fragment = Fragment(graph, steps)
-    splits = [
-        (SplitTracker(step.id, split.name, split.out_of_orderness_us, None), split)
-        for step in graph.sources()
-        if isinstance(step.operator, SourceOperator)
-        for split in step.operator.source.open("local", step.id, step.out)
-    ]
+    trackers = reads.trackers()
     found: dict[str, list[Batch]] = {}
-    while any(not tracker.progress.ended for tracker, _ in splits):
-        for tracker, split in splits:
+    while any(not tracker.progress.ended for tracker in trackers):
+        for number, tracker in enumerate(trackers):
             if tracker.progress.ended:
                 continue
-            batch, late, rejected = tracker.observe(await split.read(tracker.progress.position, BATCH_ROWS))
+            batch, late, rejected = tracker.observe(await reads.read(number, tracker.progress.position))
             for letter in rejected:
                 fragment.reject(letter)
             for letter in late:
                 fragment.divert_late(letter)
             fragment.feed(tracker.step, batch)
             for step in graph.sources():
-                marks = [t.watermark for t, _ in splits if t.step == step.id]
+                marks = [t.watermark for t in trackers if t.step == step.id]
                 fragment.advance(step.id, min(marks, default=END_OF_TIME))
             for channel, batches in fragment.take().batches.items():
                 found.setdefault(channel, []).extend(batches)
