@@ -19,7 +19,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pyspark.sql import Row
-from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.errors import LedgerError
@@ -31,24 +30,15 @@ from geartrain_cloud.spark.pack import unpack
 from geartrain_cloud.spark.rows import CLOCK, Router, decoded
 
 
-class EmbeddedFragment(StatefulProcessor):
+class EmbeddedFragment:
     """Stage `stage` of a query, one fragment a call, over packed rows grouped by shard."""
 
     def __init__(self, query: Query, stage: int, labels: Sequence[int]) -> None:
         """`labels`: what each shard is called."""
         self._query, self._stage, self._labels = query, query.stages[stage], tuple(labels)
-        self._state: Any = None
-
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        """Take hold of the state."""
-        self._state = handle.getMapState("buckets", "bucket int", "packed binary")
-
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
-        """Run a shard's rows of this micro-batch, `ROUTED_ROWS` to `ROUTED_ROWS`."""
-        return self.run(self._state, rows)
 
     def run(self, state: StateMap, rows: Iterator[Row]) -> Iterator[Row]:
-        """As `handleInputRows`, over any map of buckets.
+        """Run a shard's rows of one micro-batch, `ROUTED_ROWS` to `ROUTED_ROWS`, over its map of buckets.
 
         Raises `LedgerError` where positions or the clock go back or the clock is missing.
         """
@@ -108,9 +98,6 @@ class EmbeddedFragment(StatefulProcessor):
         for entry in streams:
             fragment.advance(entry, clock)
         yield
-
-    def close(self) -> None:
-        """Nothing is held between calls."""
 
 
 def _place(row: Row) -> tuple[str, str, int, int]:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from geartrain_cloud.spark.sealed import Sealed
 from geartrain_cloud.spark.source import SOURCE_NAME, LogStreamReader
 
 Reading = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -23,13 +24,13 @@ Reading = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 class QueryReader(LogStreamReader):
     """Reads the log for one query."""
 
-    def __init__(self, options: Mapping[str, Any], reading: Reading) -> None:
+    def __init__(self, options: Mapping[str, Any], reading: Sealed[Reading]) -> None:
         super().__init__(options)
         self._reading = reading
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """What becomes of a span's rows; raises as the reader and the function do."""
-        return self._reading(super().read(partition))
+        return self._reading.open()(super().read(partition))
 
 
 def source_of(query: str, reading: Reading, layout: str) -> type[DataSource]:
@@ -38,6 +39,8 @@ def source_of(query: str, reading: Reading, layout: str) -> type[DataSource]:
 
     It is a class of its own, so that Spark sends the function with it to its workers.
     """
+
+    sealed = Sealed(reading)  # the process that asks for the log's end does not run it
 
     class QuerySource(DataSource):
         """The log as one query reads it."""
@@ -50,6 +53,6 @@ def source_of(query: str, reading: Reading, layout: str) -> type[DataSource]:
             return layout
 
         def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-            return QueryReader(self.options, reading)
+            return QueryReader(self.options, sealed)
 
     return QuerySource

@@ -26,6 +26,7 @@ from geartrain_cloud.spark.checkpoint import Checkpoint
 from geartrain_cloud.spark.compile import Query
 from geartrain_cloud.spark.embedded import EmbeddedFragment
 from geartrain_cloud.spark.errors import BreakerError, QueryError
+from geartrain_cloud.spark.keyed_stage import KeyedStage
 from geartrain_cloud.spark.micro_batch import MicroBatchWriter
 from geartrain_cloud.spark.native import native_frame, window_layout, window_rows
 from geartrain_cloud.spark.reading import Reading, source_of
@@ -82,7 +83,7 @@ def query_frame(session: SparkSession, query: Query, log: LogInput, checkpoint: 
     if len(query.stages) == 1:
         return rows
     for stage in query.stages[1:]:
-        fragment = EmbeddedFragment(query, stage.number, labels)
+        fragment = KeyedStage(EmbeddedFragment(query, stage.number, labels))
         rows = rows.groupBy("shard").transformWithState(fragment, ROUTED_ROWS, "Append", "None")
     return rows.selectExpr("stream AS sink", "packed")
 

@@ -21,6 +21,7 @@ from geartrain_cloud.sinks.layout import Layout
 from geartrain_cloud.spark import driver, reading
 from geartrain_cloud.spark.compile import KEYED
 from geartrain_cloud.spark.micro_batch import MicroBatchWriter
+from geartrain_cloud.spark.sealed import Sealed
 from tests.spark.faults.flows import LEFT
 
 POINTS = ("before the offset log", "after the offset log", "in the sink", "after the sink", "between")
@@ -42,7 +43,7 @@ def reached(point: str, seen: dict[str, int]) -> None:
 class KilledReader(reading.QueryReader):
     """Spark asks it for the end of a micro-batch, writes that down, and asks it what to read."""
 
-    def __init__(self, options: Any, stage: reading.Reading) -> None:
+    def __init__(self, options: Any, stage: Sealed[reading.Reading]) -> None:
         super().__init__(options, stage)
         self._is_watched = LEFT in self._keys
         self._seen: dict[str, int] = {}
