@@ -9,7 +9,6 @@ counted.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 
 import msgspec
 
@@ -43,8 +42,7 @@ class Place(msgspec.Struct, frozen=True):
     watermarks: dict[str, int] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(msgspec.Struct, frozen=True):
     """A batch, or the hello that opens an epoch, in its turn. digest: the running one after it."""
 
     header: Header

@@ -8,7 +8,6 @@ however often it is read; one that is too large for any cell is refused by itsel
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -40,8 +39,7 @@ class Stored(msgspec.Struct, array_like=True, frozen=True):
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(msgspec.Struct, frozen=True):
     """A cell, and the key under which the spool has it."""
 
     key: bytes
