@@ -82,14 +82,6 @@ class Windowing:
         cells.save()
         return self._finished(results)
 
-    def give(self, windows: Iterable[tuple[bytes, int, int, Any]]) -> Batch:
-        """The results of windows that were added up elsewhere: encoded key, start, end, and what is held."""
-        results = Results()
-        for key, start, end, held in windows:
-            window = OpenWindow(start, end, held)
-            self._giver.give(results, key, window, window.fires_at() - 1)
-        return self._finished(results)
-
     def _one_by_one(self, batch: Batch, read: Any) -> Results:
         results = Results()
         for row in range(len(batch)):
