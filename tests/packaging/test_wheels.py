@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import venv
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -36,8 +37,16 @@ print(json.dumps({"rss_kb": rss, "modules": sorted(m for m in sys.modules if "."
 """
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _no_other_paths() -> Iterator[None]:
+    """A session of Spark's in the same process tells its children where all packages are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("PYTHONPATH", raising=False)
+        yield
+
+
 @pytest.fixture(scope="module")
-def clean_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def clean_python(_no_other_paths: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The Python of a new environment that holds only the wheels of protocol, devices and edge."""
     folder = tmp_path_factory.mktemp("wheels")
     parts = [str(ROOT / part) for part in ("protocol", "devices", "edge")]
@@ -96,7 +105,6 @@ def test_the_agent_spools_a_flow_there_while_no_broker_is_to_be_had(
 
 
 def _wait_for_spooled(path: Path, process: subprocess.Popen[bytes]) -> dict[str, int]:
-
     for _ in range(200):
         assert process.poll() is None, "the agent ended"
         if path.exists():
