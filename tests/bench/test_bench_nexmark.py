@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from pyspark.sql import SparkSession
 from geartrain.graph import Graph
 from geartrain.operators.source import SourceOperator
 from geartrain.runtime.local import LocalRun
-from geartrain_cloud.spark.session import open_session
 from tests.bench.at_the_edge import Given
 from tests.bench.harness import SIZE, Absent, Contender, Work, rate, scaled
 from tests.bench.nexmark_spark import BY_HAND, CANNOT, ByHand, OnLog, Timed
@@ -43,19 +42,11 @@ def house() -> dict[str, Timed]:
 
 
 @pytest.fixture(scope="module")
-def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """One for all queries."""
-    spark = open_session(f"local[{CORES}]", tmp_path_factory.mktemp("spark"))
-    yield spark
-    spark.stop()
-
-
-@pytest.fixture(scope="module")
 def by_hand(
-    session: SparkSession, house: dict[str, Timed], tmp_path_factory: pytest.TempPathFactory
+    spark: SparkSession, house: dict[str, Timed], tmp_path_factory: pytest.TempPathFactory
 ) -> ByHand:
     """The events as parquet."""
-    return ByHand(session, tmp_path_factory.mktemp("parquet"), house)
+    return ByHand(spark, tmp_path_factory.mktemp("parquet"), house)
 
 
 def given(graph: Graph, house: dict[str, Timed]) -> Graph:
@@ -97,7 +88,7 @@ def test_nexmark(query: str, house: dict[str, Timed], request: Any, tmp_path: Pa
 
     contenders: dict[str, Contender | Absent] = {EDGE: edge}
     if SIZE > 0.01 or query in FEW:
-        session = request.getfixturevalue("session")
+        session = request.getfixturevalue("spark")
         log = OnLog(session, tmp_path, graph, mine)
 
         def spark() -> float:
