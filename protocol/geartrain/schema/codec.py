@@ -93,9 +93,11 @@ class RowCodec:
         made an int, and a naive datetime made UTC, and (index, reason) for each that cannot fit: its slot in
         the returned values is then meaningless.
         """
+        if not values or (len(values) == 1 and self._fits_alone(values[0])):
+            return values, []
         if self._number is not None and (numbers := as_numbers(values, self._number)) is not None:
             return numbers, []
-        if not values or (len(values) == 1 and self._fits_alone(values[0])) or self._fits(values):
+        if self._fits(values):
             return values, []
         checked, wrong = [], []
         for index, value in enumerate(values):
