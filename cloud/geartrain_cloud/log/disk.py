@@ -80,13 +80,13 @@ class OsDisk:
             file.write(data)
 
     def _fsync(self, path: Path) -> None:
-        _fsync_one(path)
-        _fsync_one(path.parent)
+        fsync_path(path)
+        fsync_path(path.parent)
         # A folder is durable once its place in its parent is, and that stays so. Another process may have
         # made it and died, so each one is synced once in this process, too.
         fresh = [folder for folder in self._above(path) if folder not in self._durable]
         for folder in fresh:
-            _fsync_one(folder.parent)
+            fsync_path(folder.parent)
         self._durable.update(fresh)
 
     def _above(self, path: Path) -> tuple[Path, ...]:
@@ -94,7 +94,8 @@ class OsDisk:
         return tuple(self.folder / one for one in path.relative_to(self.folder).parents[:-1])
 
 
-def _fsync_one(path: Path) -> None:
+def fsync_path(path: Path) -> None:
+    """Make a file's content, or a folder's names, durable; raises `OSError`."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -15,6 +15,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from geartrain.errors import ConfigError, FencedError
+from geartrain_cloud.log.disk import fsync_path
 from geartrain_cloud.log.rows import put_terms, put_totals, read_terms, read_totals
 from geartrain_cloud.log.tables import CREATE, VERSION, check_version
 
@@ -39,9 +40,9 @@ def open_to_write(path: Path, partitions: int, owned: Sequence[int]) -> tuple[sq
                 _create(connection, partitions)
             check_version(connection, path)
             term = _take(connection, partitions, owned)
-        _fsync_folder(path.parent)
+        fsync_path(path.parent)
         if is_new:
-            _fsync_folder(path.parent.parent)
+            fsync_path(path.parent.parent)
     except BaseException:
         connection.close()
         raise
@@ -102,11 +103,3 @@ def _take(connection: sqlite3.Connection, partitions: int, owned: Sequence[int])
     connection.executemany("DELETE FROM counters WHERE scope = ?", [(p,) for p in owned])
     put_totals(connection, sums, min(owned))
     return term
-
-
-def _fsync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -23,6 +23,7 @@ from geartrain.schema import ColumnBatch, Field, Schema
 from geartrain.sink import Sink
 from geartrain_cloud.files import make_private_folder
 from geartrain_cloud.log.arrow import SYSTEM_FIELDS, arrow_type
+from geartrain_cloud.log.disk import fsync_path
 from geartrain_cloud.sinks.binding import Mark, check_binding
 from geartrain_cloud.sinks.layout import TableError
 from geartrain_cloud.sinks.rows import plain_rows
@@ -61,7 +62,7 @@ class _Dataset:
         draft = self.folder / f".{MANIFEST}.draft"
         _write_durably(draft, content.encode())
         draft.replace(self.folder / MANIFEST)
-        _sync_folder(self.folder)
+        fsync_path(self.folder)
 
     def remove_orphans(self) -> None:
         named = {name for held in self.queries.values() for name in held["files"]}
@@ -216,14 +217,6 @@ def _write_durably(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _failed(dataset: _Dataset, error: Exception) -> TableError:
