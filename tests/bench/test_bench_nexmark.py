@@ -42,9 +42,7 @@ def house() -> dict[str, Timed]:
 
 
 @pytest.fixture(scope="module")
-def by_hand(
-    spark: SparkSession, house: dict[str, Timed], tmp_path_factory: pytest.TempPathFactory
-) -> ByHand:
+def by_hand(spark: SparkSession, house: dict[str, Timed], tmp_path_factory: pytest.TempPathFactory) -> ByHand:
     """The events as parquet."""
     return ByHand(spark, tmp_path_factory.mktemp("parquet"), house)
 
