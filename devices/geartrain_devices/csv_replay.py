@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from geartrain.errors import SourceError
+from geartrain.errors import USER_ERRORS, SourceError
 from geartrain.event_time import END_OF_TIME, format_time
 from geartrain.operators.conform import describe
 from geartrain.schema import Field, Logical, Schema, derive, logicals
@@ -178,7 +178,7 @@ class _Layout(msgspec.Struct, frozen=True):
             problem = self.check(self.record(values))
         except ValueError as error:
             problem = str(error)
-        except Exception as error:  # noqa: BLE001 - the user's own check or constructor: the row is the letter
+        except USER_ERRORS as error:  # the user's own check or constructor: the row is the letter
             problem = describe(error)
         else:
             if problem is None:

@@ -15,7 +15,7 @@ from typing import BinaryIO, TypeVar, cast
 
 import msgspec
 
-from geartrain.errors import SourceError
+from geartrain.errors import USER_ERRORS, SourceError
 from geartrain.operators.conform import describe
 from geartrain.source import Split
 from geartrain_devices.file_replay import FileReplay, RecordedRow
@@ -79,7 +79,7 @@ class JsonReader(msgspec.Struct, frozen=True):
             return RecordedRow(line, time_us, self.fields.columns(record))
         except ValueError as error:
             problem = str(error)
-        except Exception as error:  # noqa: BLE001 - the user's own constructor: the line is the dead letter
+        except USER_ERRORS as error:  # the user's own constructor: the line is the dead letter
             problem = describe(error)
         return RecordedRow(line, None, [], f"{Path(self.path).name}, line {line}: {problem}", raw)
 

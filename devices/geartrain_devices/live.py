@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from geartrain.errors import USER_ERRORS
 from geartrain.operators.conform import describe
 from geartrain.source import Poll, Reject
 
@@ -65,7 +66,7 @@ class LiveBufferSplit:
         try:
             time_us, value = read(raw)
             self._waiting.append(_Waiting(time_us, value, "", raw))
-        except Exception as error:  # noqa: BLE001 - the user's own constructor: the bytes are the dead letter
+        except USER_ERRORS as error:  # the user's own constructor: the bytes are the dead letter
             problem = str(error) if isinstance(error, ValueError) else describe(error)
             self._waiting.append(_Waiting(None, None, f"{self.name}: {problem}", raw))
         self._bytes += len(raw)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, TypeVar
 
-from geartrain.errors import SourceError
+from geartrain.errors import USER_ERRORS, SourceError
 from geartrain.event_time import parse_time
 from geartrain.operators.conform import describe
 from geartrain.source import Poll, Reject, Source, Split
@@ -108,7 +108,7 @@ class _SimulatedSplit:
                 values.append(self._make(chance, number, self._device))
                 times.append(time_us)
                 numbers.append(number)
-            except Exception as error:  # noqa: BLE001 - the user's own make
+            except USER_ERRORS as error:  # the user's own make
                 rejects.append(Reject(number, describe(error), str(number).encode(), time_us))
         end = max(position, end)
         ended = bool(self._source.records) and end >= self._source.records

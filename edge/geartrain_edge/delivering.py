@@ -19,7 +19,7 @@ import msgspec
 
 from geartrain.batch import Batch, DeadLetter
 from geartrain.device_sink import Actuator, Delivery, JsonLinesFile
-from geartrain.errors import ConfigError, GeartrainError
+from geartrain.errors import USER_ERRORS, ConfigError, GeartrainError
 from geartrain.event_time import format_time
 from geartrain.operators.conform import describe, raw_form
 from geartrain.placement import Plan
@@ -222,7 +222,7 @@ class Deliveries:
             await actuator.start(self._device)
         except GeartrainError:
             raise
-        except Exception as error:
+        except USER_ERRORS as error:
             raise DeliveryError(f"actuator {way.step} cannot start: {describe(error)}") from error
 
     async def _write(self, way: _Way, cell: Cell, batch: Batch) -> None:
@@ -240,7 +240,7 @@ class Deliveries:
                     async with asyncio.timeout(actuator.timeout_ms / 1_000):
                         await actuator.act(value, at)
                     break
-                except Exception as error:  # noqa: BLE001 - the user's own class
+                except USER_ERRORS as error:  # the user's own class
                     self._counters.add("actuations_failed")
                     _LOG.warning("actuator %s, record %s: %s", way.step, at, describe(error))
                     if attempt == actuator.attempts:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from geartrain.errors import FlowError, GeartrainError
+from geartrain.errors import USER_ERRORS, FlowError, GeartrainError
 from geartrain.operators.conform import describe
 from geartrain.placement import Plan
 from geartrain.ports import Clock, SpoolImage
@@ -94,7 +94,7 @@ def begin(
         )
     except GeartrainError:
         raise
-    except Exception as error:
+    except USER_ERRORS as error:
         raise FlowError(f"flow {plan.graph.name}: its tasks cannot start: {describe(error)}") from error
     backlog = Backlog(image)
     # Apart, because those of the intake are true only with the commit that they belong to.

@@ -4,6 +4,13 @@ do.
 
 from __future__ import annotations
 
+from typing import Final
+
+USER_ERRORS: Final = (Exception, SystemExit)
+"""What a call of a user's function may raise: whatever it is, it is the end of that call and not of the
+process. `sys.exit()` in a function is such an end, too; Ctrl-C is not.
+"""
+
 
 class GeartrainError(Exception):
     """Root of every error that Geartrain raises on purpose; its text is one sentence meant for a person."""

@@ -280,10 +280,11 @@ def test_what_is_damaged_or_foreign_on_its_way_is_counted_and_changes_nothing(tm
     assert counters["answers_not_decoded"] >= 6
 
 
+@pytest.mark.parametrize("failure", [OSError("the valve is stuck"), SystemExit("the valve is stuck")])
 def test_an_actuator_is_called_again_after_a_failure_and_a_record_that_fails_for_good_is_a_letter(
-    tmp_path: Path,
+    tmp_path: Path, failure: BaseException
 ) -> None:
-    valve = Valve("valve", attempts=3, pause_ms=1, failures={1: 2, 3: 99})
+    valve = Valve("valve", attempts=3, pause_ms=1, failures={1: 2, 3: 99}, failure=failure)
     world = World(tmp_path, plan_of(actuator=valve))
     world.write([("d1", n) for n in range(5)], 6_000_000)
     world.end()
@@ -294,7 +295,7 @@ def test_an_actuator_is_called_again_after_a_failure_and_a_record_that_fails_for
     assert counters["actuations_failed"] == 5
     (row,) = broker.ingests["d1"].rows["_dead_letters"]
     assert row[0].step == "valve"
-    assert row[0].reason == "the actuator failed 3 times: OSError: the valve is stuck"
+    assert row[0].reason == f"the actuator failed 3 times: {type(failure).__name__}: the valve is stuck"
 
 
 def test_a_file_that_somebody_made_shorter_stops_the_agent(tmp_path: Path) -> None:

@@ -67,11 +67,12 @@ class Valve(Actuator[Command]):
 
     calls: list[tuple[str, int]] = field(default_factory=list, compare=False)
     failures: dict[int, int] = field(default_factory=dict, compare=False)
+    failure: BaseException = field(default=OSError("the valve is stuck"), compare=False)
 
     async def act(self, value: Command, at: Delivery) -> None:
         if self.failures.get(value.number, 0):
             self.failures[value.number] -= 1
-            raise OSError("the valve is stuck")
+            raise self.failure
         self.calls.append((str(at), value.number))
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from geartrain.errors import WireError
+from geartrain.errors import USER_ERRORS, WireError
 from geartrain.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.operators.conform import describe
 from geartrain.operators.deal import Deal
@@ -110,7 +110,7 @@ class OutboxWriter:
         """The rows that name no device, or cannot be sent: what depends on the row alone."""
         channel, refused = self._channels[sink_id], dict[int, str]()
         for row, name in enumerate(_names(channel, rows)):
-            if isinstance(name, Exception):
+            if isinstance(name, BaseException):
                 refused[row] = describe(name)
         for row in self._too_large(channel, rows):
             refused.setdefault(row, "this record is too large to be sent to a device")
@@ -179,7 +179,7 @@ class OutboxWriter:
             for batch in batches:
                 indexes: dict[str, list[int]] = {}
                 for row, name in enumerate(_names(channel, batch)):
-                    if isinstance(name, Exception):
+                    if isinstance(name, BaseException):
                         raise OutboxError(f"a row of {sink!r} names a device only now and then: {name}")
                     indexes.setdefault(name, []).append(row)
                 for device, chosen in indexes.items():
@@ -265,13 +265,13 @@ class OutboxWriter:
         self._database.close()
 
 
-def _names(channel: DownChannel, rows: ColumnBatch) -> list[str | Exception]:
+def _names(channel: DownChannel, rows: ColumnBatch) -> list[str | BaseException]:
     """The device of each row, or why it has none."""
-    found: list[str | Exception] = []
+    found: list[str | BaseException] = []
     for value in _values(channel.codec, rows):
         try:
             found.append(channel.deal.device_of(value))
-        except Exception as error:  # noqa: BLE001 - the user's own function
+        except USER_ERRORS as error:  # the user's own function
             found.append(error)
     return found
 

@@ -14,6 +14,7 @@ from typing import Any, cast
 from zlib import crc32
 
 from geartrain.batch import Batch, DeadLetter, Origin
+from geartrain.errors import USER_ERRORS
 from geartrain.graph import DEAD_LETTERS, LATE, Step, key_step
 from geartrain.letters import Letter
 from geartrain.operators.conform import describe, raw_form
@@ -149,13 +150,13 @@ class Router:
         codec = self._codecs[step]
         try:
             return _as_columns(codec.to_columns(batch.values), batch), batch
-        except Exception:  # noqa: BLE001  # found again, record by record
+        except USER_ERRORS:  # found again, record by record
             kept = []
             for row, value in enumerate(batch.values):
                 try:
                     codec.to_columns([value])
                     kept.append(row)
-                except Exception as error:  # noqa: BLE001  # a record may be of any class
+                except USER_ERRORS as error:  # a record may be of any class
                     self._reject(_unwritable(step, batch, row, error))
             batch = batch.take(kept)
             return _as_columns(codec.to_columns(batch.values), batch), batch
@@ -188,14 +189,14 @@ def decoded(codec: RowCodec, rows: ColumnBatch, stream: str, reject: Reject) -> 
     """
     try:
         values = codec.from_columns(rows.fields)
-    except Exception:  # noqa: BLE001  # found again, record by record
+    except USER_ERRORS:  # found again, record by record
         values, kept = [], []
         for row in range(len(rows)):
             one = [[column[row]] for column in rows.fields]
             try:
                 values += codec.from_columns(one)
                 kept.append(row)
-            except Exception as error:  # noqa: BLE001
+            except USER_ERRORS as error:
                 names = [field.name for field in codec.schema.fields]
                 raw = dict(zip(names, (column[0] for column in one), strict=True))
                 path = b"" if rows.paths is None else rows.paths[row]
@@ -205,13 +206,13 @@ def decoded(codec: RowCodec, rows: ColumnBatch, stream: str, reject: Reject) -> 
     return Batch(values, rows.times, rows.names, rows.numbers, rows.paths)
 
 
-def _unreadable(step: str, origin: Origin, time: int, error: Exception, raw: Any) -> DeadLetter:
+def _unreadable(step: str, origin: Origin, time: int, error: BaseException, raw: Any) -> DeadLetter:
     return DeadLetter(
         step, origin, time, f"the record cannot be read: {describe(error)}"[:300], raw_form(raw)
     )
 
 
-def _unwritable(step: str, batch: Batch, row: int, error: Exception) -> DeadLetter:
+def _unwritable(step: str, batch: Batch, row: int, error: BaseException) -> DeadLetter:
     reason = f"the record cannot be handed on: {describe(error)}"[:300]
     return DeadLetter(step, batch.origin(row), batch.times[row], reason, raw_form(batch.values[row]))
 

@@ -11,6 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from geartrain.batch import Batch
+from geartrain.errors import USER_ERRORS
 from geartrain.operators.conform import dead_letter, describe
 from geartrain.operators.operator import Plain, Services, StreamProperties, Transform
 
@@ -43,7 +44,7 @@ class Branch(Plain, frozen=True):
                         kept.append(row)
                     elif branch not in self.branches:
                         raise ValueError(f"there is no branch {branch!r}, only {', '.join(self.branches)}")
-                except Exception as error:
+                except USER_ERRORS as error:
                     if first:
                         services.reject(dead_letter(services, batch, row, describe(error)))
             return batch if len(kept) == len(batch) else batch.take(kept)

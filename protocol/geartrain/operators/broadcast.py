@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from geartrain.batch import Batch
+from geartrain.errors import USER_ERRORS
 from geartrain.keys import encode_key
 from geartrain.operators.conform import checker, dead_letter, describe
 from geartrain.operators.held import HeldRow
@@ -82,7 +83,7 @@ class _Broadcasting:
     def _has_key(self, batch: Batch, row: int) -> bool:
         try:
             encode_key(self._key(batch.values[row]))
-        except Exception as error:
+        except USER_ERRORS as error:
             self._services.reject(dead_letter(self._services, batch, row, describe(error)))
             return False
         return True
@@ -118,7 +119,7 @@ class _Broadcasting:
                 at += 1
             try:
                 value = self._function(row.value, seen)
-            except Exception as error:
+            except USER_ERRORS as error:
                 single = Batch([row.value], [row.time], [row.name], [row.number], [row.path])
                 self._services.reject(dead_letter(self._services, single, 0, describe(error)))
                 continue

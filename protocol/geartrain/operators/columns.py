@@ -14,7 +14,7 @@ from typing import Any
 
 from geartrain.aggregates.mergeable import Accept, Selector
 from geartrain.aggregates.values import normal_form
-from geartrain.errors import FlowError, GeartrainError
+from geartrain.errors import USER_ERRORS, FlowError, GeartrainError
 from geartrain.operators.conform import describe
 from geartrain.schema import RowCodec, derive
 
@@ -71,7 +71,7 @@ class Column:
         for row, value in enumerate(values):
             try:
                 found.append(function(value))  # type: ignore[misc]
-            except Exception as error:
+            except USER_ERRORS as error:
                 found.append(None)
                 refused.setdefault(row, describe(error))
         if self._codec is None:

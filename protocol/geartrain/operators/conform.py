@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from geartrain.batch import Batch, DeadLetter
+from geartrain.errors import USER_ERRORS
 from geartrain.operators.operator import Services
 from geartrain.schema import RowCodec
 
@@ -47,7 +48,7 @@ def one_by_one(function: Callable[[Any], T], batch: Batch, services: Services) -
     for row, value in enumerate(batch.values):
         try:
             found.append(function(value))
-        except Exception as error:
+        except USER_ERRORS as error:
             services.reject(dead_letter(services, batch, row, describe(error)))
         else:
             kept.append(row)

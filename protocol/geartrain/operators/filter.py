@@ -9,6 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from geartrain.batch import Batch
+from geartrain.errors import USER_ERRORS
 from geartrain.operators.conform import one_by_one
 from geartrain.operators.operator import Plain, Services, StreamProperties, Transform
 
@@ -32,7 +33,7 @@ class Filter(Plain, frozen=True):
         def run(batch: Batch) -> Batch:
             try:
                 kept = list(map(truth, map(predicate, batch.values)))
-            except Exception:  # found again, record by record: the function is pure
+            except USER_ERRORS:  # found again, record by record: the function is pure
                 batch, kept = one_by_one(lambda value: truth(predicate(value)), batch, services)
             return batch if all(kept) else batch.where(kept)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from geartrain.batch import Batch
+from geartrain.errors import USER_ERRORS
 from geartrain.operators.children import Children
 from geartrain.operators.conform import checker, dead_letter, describe
 from geartrain.operators.operator import Plain, Services, StreamProperties, Transform, transformed
@@ -36,7 +37,7 @@ class FlatMap(Plain, frozen=True):
             for row, value in enumerate(batch.values):
                 try:
                     children = list(function(value))
-                except Exception as error:
+                except USER_ERRORS as error:
                     services.reject(dead_letter(services, batch, row, describe(error)))
                     continue
                 out.add(batch, row, children)

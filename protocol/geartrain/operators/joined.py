@@ -16,6 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import msgspec
 
 from geartrain.batch import Batch, DeadLetter, Origin
+from geartrain.errors import USER_ERRORS
 from geartrain.event_time import END_OF_TIME
 from geartrain.keys import TUPLE, encode_elements
 from geartrain.operators.conform import checker, describe, raw_form
@@ -214,7 +215,7 @@ class Joining:
         for time, path, left, right in zip(fates.times, fates.paths, fates.lefts, fates.rights, strict=True):
             try:
                 value = function(left, right)
-            except Exception as error:
+            except USER_ERRORS as error:
                 self._services.reject(self._refused(time, path, left, right, describe(error)))
                 continue
             out.values.append(value)

@@ -7,6 +7,7 @@ from operator import attrgetter
 from typing import Any
 
 from geartrain.batch import Batch
+from geartrain.errors import USER_ERRORS
 from geartrain.keys import encode_key, encode_keys
 from geartrain.operators.conform import one_by_one
 from geartrain.operators.operator import Plain, Services, StreamProperties, Transform
@@ -39,7 +40,7 @@ class KeyBy(Plain, frozen=True):
         def run(batch: Batch) -> Batch:
             try:
                 keys = encode_keys(list(map(function, batch.values)))
-            except Exception:  # found again, record by record: the function is pure
+            except USER_ERRORS:  # found again, record by record: the function is pure
                 batch, keys = one_by_one(lambda value: encode_key(function(value)), batch, services)
             return Batch(batch.values, batch.times, batch.names, batch.numbers, batch.paths, keys)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from geartrain.batch import Batch
+from geartrain.errors import USER_ERRORS
 from geartrain.operators.conform import checker, one_by_one
 from geartrain.operators.operator import Plain, Services, StreamProperties, Transform, transformed
 
@@ -31,7 +32,7 @@ class Map(Plain, frozen=True):
         def run(batch: Batch) -> Batch:
             try:
                 values = [function(value) for value in batch.values]
-            except Exception:  # found again, record by record: the function is pure
+            except USER_ERRORS:  # found again, record by record: the function is pure
                 batch, values = one_by_one(function, batch, services)
             return check(Batch(values, batch.times, batch.names, batch.numbers, batch.paths))
 

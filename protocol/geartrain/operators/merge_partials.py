@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from geartrain.batch import Batch
-from geartrain.errors import StepError
+from geartrain.errors import USER_ERRORS, StepError
 from geartrain.event_time import END_OF_TIME
 from geartrain.operators.aggregating import Aggregating
 from geartrain.operators.conform import describe
@@ -93,7 +93,7 @@ class _Merging(Aggregating):
     def _merged(self, held: Any, more: Any) -> Any:
         try:
             held.held = self._parts.merge(held.held, more)
-        except Exception as error:
+        except USER_ERRORS as error:
             return Merged(None, f"its partial aggregates cannot be merged: {describe(error)}")
         return held
 

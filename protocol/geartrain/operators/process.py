@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 from msgspec.structs import replace
 
 from geartrain.batch import Batch
-from geartrain.errors import StepError
+from geartrain.errors import USER_ERRORS, StepError
 from geartrain.operators.children import Children
 from geartrain.operators.conform import checker, describe
 from geartrain.operators.operator import Keyed, Running, Services
@@ -115,7 +115,7 @@ class Processing:
                 return self._check(out.batch())
             except StepError:
                 raise
-            except Exception:  # found again, call by call: the task is replayable
+            except USER_ERRORS:  # found again, call by call: the task is replayable
                 self._calls.undo()
         out = Children()
         self._calls.one_by_one(batch, out)
@@ -139,7 +139,7 @@ class Processing:
                 return out
             except StepError:
                 raise
-            except Exception:
+            except USER_ERRORS:
                 self._calls.undo()
         out = Children()
         self._calls.wake_one_by_one(watermark, out)
@@ -161,7 +161,7 @@ class _Blame:
         return None
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, Exception) and not isinstance(error, StepError):
+        if isinstance(error, USER_ERRORS) and not isinstance(error, StepError):
             raise StepError(
                 f"{self._where} raised {describe(error)}: no record is to blame, mend it"
             ) from error

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from geartrain.batch import Batch
+from geartrain.errors import USER_ERRORS
 from geartrain.operators.children import Children
 from geartrain.operators.conform import checker, dead_letter, describe
 from geartrain.operators.contents import Content, kept_type
@@ -37,14 +38,14 @@ def running(services: Services, content: Content) -> Transform:
         out = Children()
         try:
             calls(ready, read, range(len(ready)), out)
-        except Exception:  # found again, record by record
+        except USER_ERRORS:  # found again, record by record
             cells.roll_back()
             out = Children()
             for row in range(len(ready)):
                 attempt = Children()
                 try:
                     calls(ready, read, (row,), attempt)
-                except Exception as error:
+                except USER_ERRORS as error:
                     cells.roll_back()
                     services.reject(dead_letter(services, ready, row, describe(error)))
                 else:

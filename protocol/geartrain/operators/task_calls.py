@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from geartrain.batch import Batch
-from geartrain.errors import SchemaError
+from geartrain.errors import USER_ERRORS, SchemaError
 from geartrain.keys import decode_key, encode_key
 from geartrain.operators.children import Children
 from geartrain.operators.conform import dead_letter, describe
@@ -143,7 +143,7 @@ class PlainCalls(TaskContext):
             try:
                 emitted = self._call(batch, row)
                 self._save()
-            except Exception as error:
+            except USER_ERRORS as error:
                 self.undo()
                 self._services.reject(dead_letter(self._services, batch, row, describe(error)))
             else:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from geartrain.batch import Batch, DeadLetter, Origin, child_path
-from geartrain.errors import StepError
+from geartrain.errors import USER_ERRORS, StepError
 from geartrain.event_time import END_OF_TIME
 from geartrain.keys import decode_key, encode_key
 from geartrain.operators.children import Children
@@ -119,7 +119,7 @@ class TimedCalls(TaskContext):
             try:
                 emitted = self._next(key, batch, row)
                 self._store.save()
-            except Exception as error:
+            except USER_ERRORS as error:
                 self.undo()
                 self._services.reject(dead_letter(self._services, batch, row, describe(error)))
             else:
@@ -161,7 +161,7 @@ class TimedCalls(TaskContext):
             try:
                 self._notify(key, cell, emitted)
                 self._store.save()
-            except Exception as error:
+            except USER_ERRORS as error:
                 self.undo()
                 self._bury(key, time, describe(error))
             else:

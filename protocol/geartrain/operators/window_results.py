@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from geartrain.batch import Batch, DeadLetter, Origin, child_path
+from geartrain.errors import USER_ERRORS
 from geartrain.keys import decode_key, encode_key
 from geartrain.operators.conform import checker, describe, raw_form
 from geartrain.operators.contents import Content, ResultColumns
@@ -61,7 +62,7 @@ class Giver:
         window.revision += 1
         try:
             value = self._content.result(window.held, key, window.start, window.end, revision)
-        except Exception as error:
+        except USER_ERRORS as error:
             raw = raw_form({"key": decode_key(key), "start": window.start, "end": window.end})
             results.letters.append(DeadLetter(step, Origin(step, 0, path), time, describe(error), raw))
             return
@@ -91,7 +92,7 @@ class ColumnGiver(Giver):
         start, end, time = windows[0].start, windows[0].end, windows[0].fires_at() - 1
         try:
             values = self._results([window.held for window in windows], keys, start, end)
-        except Exception:  # found again, window by window
+        except USER_ERRORS:  # found again, window by window
             super().give_all(results, keys, windows)
             return
         out, count, tail = results.batch, len(keys), encode_key((start,)) + child_path(b"", 0)

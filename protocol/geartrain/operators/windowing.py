@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
 from geartrain.batch import Batch
+from geartrain.errors import USER_ERRORS
 from geartrain.operators.conform import dead_letter, describe
 from geartrain.operators.contents import Content
 from geartrain.operators.open_windows import OpenWindow, in_reach, windows_type
@@ -61,7 +62,7 @@ class Windowing:
         results = Results()
         try:
             self._take(ready, read, range(len(ready)), results)
-        except Exception:  # found again, record by record
+        except USER_ERRORS:  # found again, record by record
             if self._lasting:
                 raise
             self._cells.roll_back()
@@ -88,7 +89,7 @@ class Windowing:
             attempt = Results()
             try:
                 self._take(batch, read, (row,), attempt)
-            except Exception as error:
+            except USER_ERRORS as error:
                 self._cells.roll_back()
                 self._services.reject(dead_letter(self._services, batch, row, describe(error)))
             else:
