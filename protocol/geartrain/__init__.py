@@ -12,34 +12,19 @@ from geartrain.source import Source
 from geartrain.stream import SourceStream, Stream
 
 if TYPE_CHECKING:
-    from geartrain.aggregates import (
-        AggregateSpec,
-        Mergeable,
-        count,
-        distinct,
-        first,
-        last,
-        maximum,
-        mean,
-        minimum,
-        quantile,
-        top_n,
-        total,
-        variance,
-    )
+    from geartrain import agg
     from geartrain.cloud_sink import ConsoleSink, MqttSink, ParquetTable, PostgresTable
     from geartrain.device_sink import Actuator, Delivery, JsonLinesFile
     from geartrain.keyed import KeyedStream
     from geartrain.operators.deal import by_key
     from geartrain.task import Context, Task
     from geartrain.windowed import WindowedStream
-    from geartrain.windows import every_records, every_time, global_, session, sliding, tumbling
+    from geartrain.windows import every_records, every_time, global_window, session, sliding, tumbling
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Actuator",
-    "AggregateSpec",
     "ConsoleSink",
     "Context",
     "Delivery",
@@ -48,7 +33,6 @@ __all__ = [
     "Graph",
     "JsonLinesFile",
     "KeyedStream",
-    "Mergeable",
     "MqttSink",
     "ParquetTable",
     "PostgresTable",
@@ -62,49 +46,24 @@ __all__ = [
     "Table",
     "Task",
     "WindowedStream",
+    "agg",
     "by_key",
-    "count",
-    "distinct",
     "every_records",
     "every_time",
-    "first",
-    "global_",
-    "last",
-    "maximum",
-    "mean",
-    "minimum",
-    "quantile",
+    "global_window",
     "session",
     "sliding",
-    "top_n",
-    "total",
     "tumbling",
-    "variance",
 ]
 
 _MODULES = {
-    "geartrain.aggregates": (
-        "AggregateSpec",
-        "Mergeable",
-        "count",
-        "distinct",
-        "first",
-        "last",
-        "maximum",
-        "mean",
-        "minimum",
-        "quantile",
-        "top_n",
-        "total",
-        "variance",
-    ),
     "geartrain.cloud_sink": ("ConsoleSink", "MqttSink", "ParquetTable", "PostgresTable"),
     "geartrain.device_sink": ("Actuator", "Delivery", "JsonLinesFile"),
     "geartrain.keyed": ("KeyedStream",),
     "geartrain.operators.deal": ("by_key",),
     "geartrain.task": ("Context", "Task"),
     "geartrain.windowed": ("WindowedStream",),
-    "geartrain.windows": ("every_records", "every_time", "global_", "session", "sliding", "tumbling"),
+    "geartrain.windows": ("every_records", "every_time", "global_window", "session", "sliding", "tumbling"),
 }
 _LATER = {name: module for module, names in _MODULES.items() for name in names}
 """Where the names are that only some flows need, so that no other pays for them on a device."""

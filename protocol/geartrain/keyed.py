@@ -85,7 +85,7 @@ class KeyedStream(Stream[T], Generic[K, T]):
 
     def window(self, window: Window) -> WindowedStream[K, T]:
         """Cut the stream into windows of event time: `tumbling(...)`, `sliding(...)`, `session(...)` or
-        `global_()`; what is computed of each window is the next verb.
+        `global_window()`; what is computed of each window is the next verb.
         """
         from geartrain.windowed import WindowedStream
 
@@ -97,14 +97,14 @@ class KeyedStream(Stream[T], Generic[K, T]):
         The fields of `out` are filled by name: by the aggregates given as `fields`, and by the key (the field
         of `key_by`, or `key`).
 
-        >>> from geartrain import Flow, Record, count
+        >>> from geartrain import Flow, Record, agg
         >>> from geartrain.testing import TestingSink, TestingSource, run_flow
         >>> class Seen(Record):
         ...     key: str
         ...     n: int
         >>> flow = Flow("words")
         >>> words = flow.source("words", TestingSource(items=[(1, "hot"), (2, "hot")]), out=str)
-        >>> seen = words.key_by(str, name="same").aggregate("seen", out=Seen, n=count())
+        >>> seen = words.key_by(str, name="same").aggregate("seen", out=Seen, n=agg.count())
         >>> seen.sink("out", TestingSink("seen"))
         >>> run_flow(flow).tables["out"]
         [(1, Seen(key='hot', n=1)), (2, Seen(key='hot', n=2))]
@@ -164,13 +164,14 @@ class KeyedStream(Stream[T], Generic[K, T]):
         function: Callable[[T, V], U] | Callable[[T, V | None], U],
         *,
         within: Tumbling | Sliding | Global | None = None,
-        between: tuple[timedelta, timedelta] | None = None,
+        lower: timedelta | None = None,
+        upper: timedelta | None = None,
         how: Literal["inner", "left"] = "inner",
         keeps: Iterable[str] = (),
         out: type[U] | None = None,
     ) -> Stream[U]:
         """`function(left, right)` for every pair of records of one key that lie in a window together
-        (`within`), or where left.time + between[0] <= right.time <= left.time + between[1].
+        (`within`), or where left.time + lower <= right.time <= left.time + upper.
 
         how: with `"left"`, a record without any such `right` leaves as `function(left, None)`. keeps: fields
         of both that `function` passes on unchanged; a domain on one of them, which is the key, is kept.
@@ -184,12 +185,15 @@ class KeyedStream(Stream[T], Generic[K, T]):
         >>> def state(opened: str, closed: str | None) -> str:
         ...     return f"{opened} stood open" if closed is None else f"{opened} was closed"
         >>> left, right = opened.key_by(str, name="door"), closed.key_by(str, name="same_door")
-        >>> soon = (timedelta(), timedelta(microseconds=20))
-        >>> left.join("state", right, state, between=soon, how="left").sink("out", TestingSink("out"))
+        >>> soon = timedelta(microseconds=20)
+        >>> states = left.join("state", right, state, lower=timedelta(), upper=soon, how="left")
+        >>> states.sink("out", TestingSink("out"))
         >>> run_flow(flow).tables["out"]
         [(15, 'a was closed'), (70, 'b stood open')]
         """
         kind = self._result(step, function, out, of_iterable=False)
-        operator = join_of(f"flow {self._flow.name}, step {step!r}", function, within, between, how, keeps)
+        operator = join_of(
+            f"flow {self._flow.name}, step {step!r}", function, within, (lower, upper), how, keeps
+        )
         inputs = (Input(self._step, Grouping.HASH), Input(right.step, Grouping.HASH))
         return Stream(self._flow, self._flow.add_step(step, operator, inputs, kind), kind)

@@ -57,7 +57,7 @@ def join_of(
     where: str,
     function: Callable[[Any, Any], Any],
     within: object,
-    between: tuple[timedelta, timedelta] | None,
+    bounds: tuple[timedelta | None, timedelta | None],
     how: Literal["inner", "left"],
     keeps: Iterable[str],
 ) -> WindowJoin | IntervalJoin:
@@ -68,19 +68,21 @@ def join_of(
 
     if how not in ("inner", "left"):
         raise FlowError(f"{where}: how={how!r} must be 'inner' or 'left'")
-    if (within is None) == (between is None):
+    if bounds.count(None) == 1 or (within is None) == (None in bounds):
         raise FlowError(
-            f"{where}: say when two records meet: within=tumbling(...) or between=(timedelta, timedelta)"
+            f"{where}: say when two records meet: within=tumbling(...), or lower=timedelta(...) and "
+            "upper=timedelta(...)"
         )
-    if between is not None:
-        after_us, before_us = (microseconds(where, "between", length) for length in between)
+    if within is None:
+        lower, upper = bounds
+        after_us, before_us = microseconds(where, "lower", lower), microseconds(where, "upper", upper)
         if after_us > before_us:
-            raise FlowError(f"{where}: between={between!r} is empty: write the earlier end first")
+            raise FlowError(f"{where}: lower={lower!r} is after upper={upper!r}: exchange them")
         return IntervalJoin(after_us, before_us, how, function, frozenset(keeps))
     if not isinstance(within, Tumbling | Sliding | Global):
         raise FlowError(f"{where}: within={within!r} must be a tumbling, sliding or global window")
     if how == "left" and not isinstance(within, Tumbling):
-        raise FlowError(f"{where}: how='left' needs a tumbling window or between=...")
+        raise FlowError(f"{where}: how='left' needs a tumbling window or lower=... and upper=...")
     return WindowJoin(within, how, function, frozenset(keeps))
 
 

@@ -43,7 +43,7 @@ class WindowedStream(Generic[K, T]):
         if not isinstance(window, Tumbling | Sliding | Session | Global):
             raise FlowError(
                 f"{stream.step!r}: window({window!r}) must be given tumbling(...), sliding(...), "
-                "session(...) or global_()"
+                "session(...) or global_window()"
             )
         self._stream, self._window = stream, window
 
@@ -61,7 +61,7 @@ class WindowedStream(Generic[K, T]):
         same result to the last bit; not with sessions or early results.
 
         >>> from datetime import timedelta
-        >>> from geartrain import Flow, Record, count, maximum, tumbling
+        >>> from geartrain import Flow, Record, agg, tumbling
         >>> from geartrain.testing import TestingSink, TestingSource, run_flow
         >>> class Reading(Record):
         ...     sensor: str
@@ -75,7 +75,7 @@ class WindowedStream(Generic[K, T]):
         >>> flow = Flow("heat")
         >>> readings = flow.source("readings", TestingSource(items=items), out=Reading)
         >>> windows = readings.key_by("sensor").window(tumbling(timedelta(minutes=1)))
-        >>> minutes = windows.aggregate("minutes", out=Minute, n=count(), high=maximum("celsius"))
+        >>> minutes = windows.aggregate("minutes", out=Minute, n=agg.count(), high=agg.max("celsius"))
         >>> minutes.sink("out", TestingSink("minutes"))
         >>> for _, minute in run_flow(flow).tables["out"]:
         ...     print(minute)
@@ -88,14 +88,14 @@ class WindowedStream(Generic[K, T]):
         """One record for each key and window: the first one, and then `function(so far, record)` for each
         further one in canonical order.
 
-        >>> from geartrain import Flow, global_
+        >>> from geartrain import Flow, global_window
         >>> from geartrain.testing import TestingSink, TestingSource, run_flow
         >>> def joined(left: str, right: str) -> str:
         ...     return left + right
         >>> flow = Flow("words")
         >>> words = flow.source("words", TestingSource(items=[(1, "to"), (2, "gether")]), out=str)
         >>> keyed = words.key_by(lambda word: 0, name="all")
-        >>> keyed.window(global_()).reduce("join", joined).sink("out", TestingSink("joined"))
+        >>> keyed.window(global_window()).reduce("join", joined).sink("out", TestingSink("joined"))
         >>> [word for _, word in run_flow(flow).tables["out"]]
         ['together']
         """
@@ -118,11 +118,11 @@ class WindowedStream(Generic[K, T]):
         `state` defaults to the class that `make` is or the type that it is annotated to return; `out` to what
         `result` is annotated to return, or the state's type.
 
-        >>> from geartrain import Flow, global_
+        >>> from geartrain import Flow, global_window
         >>> from geartrain.testing import TestingSink, TestingSource, run_flow
         >>> flow = Flow("words")
         >>> words = flow.source("words", TestingSource(items=[(1, "to"), (2, "gether")]), out=str)
-        >>> windows = words.key_by(lambda word: 0, name="all").window(global_())
+        >>> windows = words.key_by(lambda word: 0, name="all").window(global_window())
         >>> windows.fold("letters", int, lambda n, word: n + len(word)).sink("out", TestingSink("sizes"))
         >>> [size for _, size in run_flow(flow).tables["out"]]
         [8]
@@ -141,7 +141,9 @@ def aggregate(
     """Add a checked aggregate, with or without a window; raises `FlowError`."""
     for name, spec in fields.items():
         if not isinstance(spec, AggregateSpec):
-            raise stream.mistake(step, f"{name}={spec!r} must be an aggregate, such as count() or total('x')")
+            raise stream.mistake(
+                step, f"{name}={spec!r} must be an aggregate, such as agg.count() or agg.sum('x')"
+            )
     if early is not None and not isinstance(early, EveryRecords | EveryTime):
         raise stream.mistake(step, f"early={early!r} must be every_records(n) or every_time(timedelta)")
     keyed_by = stream.keyed_by

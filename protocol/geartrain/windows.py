@@ -148,10 +148,10 @@ def session(gap: timedelta) -> Session:
     return Session(_us("session", "gap", gap))
 
 
-def global_() -> Global:
+def global_window() -> Global:
     """One window for all of time; its result comes when all sources have ended.
 
-    >>> global_() == Global()
+    >>> global_window() == Global()
     True
     """
     return Global()

@@ -14,7 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import ClassVar
 
-from geartrain import Context, Flow, Graph, Record, Step, Table, Task, count, tumbling
+from geartrain import Context, Flow, Graph, Record, Step, Table, Task, agg, tumbling
 from geartrain.graph import Grouping, Input
 from geartrain.operators.filter import Filter
 from geartrain.operators.key_by import KeyBy
@@ -91,7 +91,9 @@ def written(steps: int) -> Graph:
     readings = flow.source("readings", Readings(), out=Reading)
     for number in range((steps - 1) // 4):
         kept = readings.filter(true, name=f"filter{number}").key_by("sensor", name=f"key{number}")
-        minutes = kept.window(tumbling(timedelta(minutes=1))).aggregate(f"n{number}", out=Minute, n=count())
+        minutes = kept.window(tumbling(timedelta(minutes=1))).aggregate(
+            f"n{number}", out=Minute, n=agg.count()
+        )
         minutes.sink(f"sink{number}", Table("minutes"))
     return flow.graph()
 

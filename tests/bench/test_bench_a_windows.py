@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from geartrain import Flow, Record, Table, mean, tumbling
+from geartrain import Flow, Record, Table, agg, tumbling
 from geartrain.event_time import SECOND_US
 from geartrain.placement import Plan, make_plan
 from tests.bench import peers
@@ -130,7 +130,7 @@ def plan_over(rows: Sequence[Any], make: Callable[[Sequence[Any]], tuple[list[in
     readings = flow.source("readings", Given(rows=rows, make=make), out=Reading, partitioned_by="sensor")
     ready = readings.filter(warm).map(calibrated, keeps=["sensor"]).key_by("sensor")
     means = ready.window(tumbling(timedelta(seconds=10))).aggregate(
-        "means", out=Mean, celsius=mean("celsius")
+        "means", out=Mean, celsius=agg.mean("celsius")
     )
     means.sink("out", Table("means", key=("sensor", "window_end")))
     return make_plan(flow.graph(), "auto")

@@ -99,8 +99,9 @@ def plan_of(rows: Sequence[Door]) -> Plan:
         for name, left in (("opened", True), ("closed", False))
     ]
     left, right = sides[0].key_by("door", name="door"), sides[1].key_by("door", name="same_door")
-    between = (timedelta(), timedelta(microseconds=REACH_US))
-    left.join("stays", right, stay, between=between, keeps=["door"]).sink("out", Table("stays"))
+    reach = timedelta(microseconds=REACH_US)
+    stays = left.join("stays", right, stay, lower=timedelta(), upper=reach, keeps=["door"])
+    stays.sink("out", Table("stays"))
     return make_plan(flow.graph(), "auto")
 
 

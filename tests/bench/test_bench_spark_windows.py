@@ -18,7 +18,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
-from geartrain import Flow, Record, Table, count, maximum, minimum, total, tumbling
+from geartrain import Flow, Record, Table, agg, tumbling
 from geartrain.event_time import END_OF_TIME, SECOND_US
 from geartrain.schema import ColumnBatch
 from geartrain.testing import TestingSource
@@ -75,8 +75,8 @@ def _whole() -> Flow:
     flow = Flow("windows")
     samples = flow.source("samples", Modern(), out=Sample)
     windows = samples.key_by("sensor", name="by_sensor").window(tumbling(timedelta(seconds=SIZE_S)))
-    sums: dict[str, Any] = {"least": minimum("cycles"), "most": maximum("cycles")}
-    sums |= {"records": count(), "cycles": total("cycles")}
+    sums: dict[str, Any] = {"least": agg.min("cycles"), "most": agg.max("cycles")}
+    sums |= {"records": agg.count(), "cycles": agg.sum("cycles")}
     windows.aggregate("sums", out=Whole, **sums).sink("out", Table("out"))
     return flow
 
@@ -85,7 +85,9 @@ def _exact() -> Flow:
     flow = Flow("windows")
     samples = flow.source("samples", TestingSource[Sample](), out=Sample)
     windows = samples.key_by("sensor", name="by_sensor").window(tumbling(timedelta(seconds=SIZE_S)))
-    windows.aggregate("sums", out=Exact, records=count(), value=total("value")).sink("out", Table("out"))
+    windows.aggregate("sums", out=Exact, records=agg.count(), value=agg.sum("value")).sink(
+        "out", Table("out")
+    )
     return flow
 
 

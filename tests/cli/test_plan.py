@@ -161,10 +161,9 @@ tenth.map(mend).sink("mended", Table("mended"))
 
 PINS = """
 from datetime import timedelta
-from geartrain import Flow, JsonLinesFile, Record, Table
+from geartrain import Flow, JsonLinesFile, Record, Table, agg
 from geartrain.testing import TestingSource
-from geartrain.aggregates import count
-from geartrain.windows import global_, session, tumbling
+from geartrain.windows import global_window, session, tumbling
 
 class Row(Record):
     name: str
@@ -202,13 +201,13 @@ far_source.source("rows", TestingSource[Row](), out=Row).at("cloud").sink("s", T
 split = Flow("split")
 rows = split.source("rows", TestingSource[Row](), out=Row)
 hourly = rows.key_by("n").window(tumbling(timedelta(hours=1)))
-hours = hourly.aggregate("hours", out=Sum, early=None, many=count())
+hours = hourly.aggregate("hours", out=Sum, early=None, many=agg.count())
 hours.map(as_row).at("edge").sink("s", Table("t"))
 
 seldom = Flow("seldom")
 rows = seldom.source("rows", TestingSource[Row](), out=Row)
 near = rows.key_by("n").window(session(timedelta(hours=1)))
-visits = near.aggregate("visits", out=Sum, early=None, many=count())
+visits = near.aggregate("visits", out=Sum, early=None, many=agg.count())
 visits.at("edge").sink("s", Table("t"))
 
 valve = Flow("valve")
@@ -232,7 +231,7 @@ rows.map(same, keeps=("name",)).at("cloud").filter(lambda r: r.n > 0, name="some
 apart = Flow("apart")
 rows = apart.source("rows", TestingSource[Row](), out=Row, partitioned_by="name")
 others = apart.source("others", TestingSource[Row](), out=Row, partitioned_by="n")
-joined = rows.key_by("name").join("pairs", others.key_by("n"), larger, within=global_())
+joined = rows.key_by("name").join("pairs", others.key_by("n"), larger, within=global_window())
 joined.at("edge").sink("s", Table("t"))
 
 rows = table.source("rows", TestingSource[Row](), out=Row)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from geartrain import Flow, Record, Table, count, first, mean, sliding, top_n, total
+from geartrain import Flow, Record, Table, agg, sliding
 from geartrain.batch import Batch
 from geartrain.event_time import END_OF_TIME
 from geartrain.graph import DEAD_LETTERS, LATE
@@ -69,8 +69,8 @@ def plan_of(cut: str = "auto") -> Plan:
     flow = Flow("fleet")
     by_sensor = flow.source("readings", Readings(), out=Reading).key_by("sensor", name="by_sensor")
     windows = by_sensor.window(sliding(timedelta(seconds=4), timedelta(seconds=2)))
-    parts: dict[str, Any] = {"n": count(), "sum_level": total("level"), "avg": mean(unlucky)}
-    parts |= {"opening": first("level"), "most": top_n("level", 3)}
+    parts: dict[str, Any] = {"n": agg.count(), "sum_level": agg.sum("level"), "avg": agg.mean(unlucky)}
+    parts |= {"opening": agg.first("level"), "most": agg.top_n("level", 3)}
     windows.aggregate("levels", out=Level, **parts).sink("table", Table("levels"))
     return make_plan(flow.graph(), cut)
 

@@ -55,7 +55,7 @@ def joined(**how: Any) -> Plan:
 
 
 def test_a_join_counts_what_it_holds_and_lets_go() -> None:
-    plan = joined(between=(us(0), us(2)))
+    plan = joined(lower=us(0), upper=us(2))
     fragment = Fragment(plan.graph, plan.edge)
     left, right = SplitTracker("left", "d1/left", 0, None), SplitTracker("right", "d1/right", 0, None)
     for tracker, times in ((left, [1, 4, 9, 30]), (right, [2, 4, 12])):
@@ -82,7 +82,7 @@ def test_a_row_in_no_window_is_counted_too() -> None:
 
 
 def test_an_agent_keeps_the_totals_over_a_restart(tmp_path: Path) -> None:
-    plan = joined(between=(us(0), us(2)))
+    plan = joined(lower=us(0), upper=us(2))
     ingest, spool = NaiveIngest(plan), tmp_path / "spool.sqlite"
     first = agent_of(plan, spool, MemoryNet(ingest))
 

@@ -16,22 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from geartrain import (
-    AggregateSpec,
-    Mergeable,
-    State,
-    count,
-    distinct,
-    first,
-    last,
-    maximum,
-    mean,
-    minimum,
-    quantile,
-    top_n,
-    total,
-    variance,
-)
+from geartrain import State, agg
 from geartrain.aggregates.exact import rounded
 from geartrain.batch import Origin
 from geartrain.errors import FlowError, SchemaError
@@ -56,14 +41,14 @@ def bits(value: Any) -> Any:
     return [bits(v) for v in value] if isinstance(value, list) else (type(value).__name__, repr(value))
 
 
-def saved(aggregate: Mergeable[Any, Any, Any], kind: Any, acc: Any) -> Any:
+def saved(aggregate: agg.Aggregate[Any, Any, Any], kind: Any, acc: Any) -> Any:
     """An accumulator as it comes back from a saved state."""
     return msgspec.msgpack.Decoder(aggregate.accumulator_of(kind)).decode(msgspec.msgpack.encode(acc))
 
 
-def in_any_tree(spec: AggregateSpec, values: list[Any], kind: Any, random: Random) -> Any:
+def in_any_tree(spec: agg.AggregateSpec, values: list[Any], kind: Any, random: Random) -> Any:
     """The result of the values added in any order to any number of accumulators, merged in any tree."""
-    aggregate = spec.mergeable
+    aggregate = spec.aggregate
     accept = aggregate.accept(kind)
     rows = [(accept(v) if accept else v, i, Origin("split", i)) for i, v in enumerate(values)]
     random.shuffle(rows)
@@ -84,35 +69,35 @@ def in_any_tree(spec: AggregateSpec, values: list[Any], kind: Any, random: Rando
     return aggregate.result(parts[0])
 
 
-def result(spec: AggregateSpec, values: list[Any], kind: Any = None) -> Any:
+def result(spec: agg.AggregateSpec, values: list[Any], kind: Any = None) -> Any:
     return in_any_tree(spec, values, kind, Random(0))
 
 
-EVERY: list[tuple[str, Callable[[], AggregateSpec], Any, st.SearchStrategy[Any]]] = [
-    ("count", count, None, NUMBERS),
-    ("total", total, None, NUMBERS),
-    ("total_floats", total, float, ANY_FLOATS),
-    ("total_ints", total, int, INTS),
-    ("mean", mean, None, NUMBERS),
-    ("variance", variance, None, NUMBERS),
-    ("sample_variance", partial(variance, ddof=1), float, FLOATS),
-    ("minimum", minimum, None, st.one_of(NUMBERS, st.text(max_size=3), st.binary(max_size=3))),
-    ("maximum", maximum, float, ANY_FLOATS),
-    ("minimum_text", minimum, str, st.text(max_size=3)),
-    ("maximum_decimal", maximum, Decimal, DECIMALS),
-    ("first", first, float, ANY_FLOATS),
-    ("last", last, str, st.text(max_size=3)),
-    ("top_n", partial(top_n, "x", 3), float, ANY_FLOATS),
-    ("distinct", distinct, None, st.one_of(NUMBERS, st.text(max_size=3))),
-    ("distinct_estimate", partial(distinct, exact=False), int, INTS),
-    ("quantile", quantile, float, ANY_FLOATS),
-    ("upper_quantile", partial(quantile, q=0.9, error=0.001), None, NUMBERS),
+EVERY: list[tuple[str, Callable[[], agg.AggregateSpec], Any, st.SearchStrategy[Any]]] = [
+    ("count", agg.count, None, NUMBERS),
+    ("total", agg.sum, None, NUMBERS),
+    ("total_floats", agg.sum, float, ANY_FLOATS),
+    ("total_ints", agg.sum, int, INTS),
+    ("mean", agg.mean, None, NUMBERS),
+    ("variance", agg.variance, None, NUMBERS),
+    ("sample_variance", partial(agg.variance, ddof=1), float, FLOATS),
+    ("minimum", agg.min, None, st.one_of(NUMBERS, st.text(max_size=3), st.binary(max_size=3))),
+    ("maximum", agg.max, float, ANY_FLOATS),
+    ("minimum_text", agg.min, str, st.text(max_size=3)),
+    ("maximum_decimal", agg.max, Decimal, DECIMALS),
+    ("first", agg.first, float, ANY_FLOATS),
+    ("last", agg.last, str, st.text(max_size=3)),
+    ("top_n", partial(agg.top_n, "x", 3), float, ANY_FLOATS),
+    ("distinct", agg.count_distinct, None, st.one_of(NUMBERS, st.text(max_size=3))),
+    ("distinct_estimate", partial(agg.count_distinct, exact=False), int, INTS),
+    ("quantile", agg.quantile, float, ANY_FLOATS),
+    ("upper_quantile", partial(agg.quantile, q=0.9, error=0.001), None, NUMBERS),
 ]
 
 
 @pytest.mark.parametrize(("name", "spec", "kind", "values"), EVERY, ids=[name for name, *_ in EVERY])
 def test_neither_order_nor_merging_nor_saving_shows(
-    name: str, spec: Callable[[], AggregateSpec], kind: Any, values: st.SearchStrategy[Any]
+    name: str, spec: Callable[[], agg.AggregateSpec], kind: Any, values: st.SearchStrategy[Any]
 ) -> None:
     storable = values.filter(lambda v: kind is not None or not isinstance(v, Decimal) or name not in KEEPERS)
 
@@ -137,18 +122,18 @@ def exact_sum(values: list[Any]) -> Fraction:
 @given(some(st.one_of(FLOATS, INTS, DECIMALS)), SEEDS)
 def test_sums_are_the_exact_ones_rounded_once(values: list[Any], seed: int) -> None:
     exact = exact_sum(values)
-    found = in_any_tree(total("x"), values, None, Random(seed))
+    found = in_any_tree(agg.sum("x"), values, None, Random(seed))
     if any(isinstance(v, float) for v in values):
         assert bits(found) == bits(rounded(exact.numerator, exact.denominator))
     else:
         assert Fraction(found) == exact
         assert isinstance(found, Decimal if any(isinstance(v, Decimal) for v in values) else int)
     middle = exact / len(values)
-    assert bits(in_any_tree(mean("x"), values, None, Random(seed))) == bits(
+    assert bits(in_any_tree(agg.mean("x"), values, None, Random(seed))) == bits(
         rounded(middle.numerator, middle.denominator)
     )
     spread = sum(((Fraction(v) - middle) ** 2 for v in values), Fraction(0)) / len(values)
-    assert bits(in_any_tree(variance("x"), values, None, Random(seed))) == bits(
+    assert bits(in_any_tree(agg.variance("x"), values, None, Random(seed))) == bits(
         rounded(spread.numerator, spread.denominator)
     )
 
@@ -156,7 +141,7 @@ def test_sums_are_the_exact_ones_rounded_once(values: list[Any], seed: int) -> N
 def test_many_floats_are_compressed_and_stay_exact() -> None:
     random = Random(5)
     values = [random.uniform(-1, 1) * 10.0 ** random.randint(-300, 300) for _ in range(5_000)]
-    aggregate = total("x").mergeable
+    aggregate = agg.sum("x").aggregate
     acc = aggregate.create()
     for start in range(0, len(values), 7):
         acc = aggregate.add_all(acc, values[start : start + 7], (), ())
@@ -166,44 +151,44 @@ def test_many_floats_are_compressed_and_stay_exact() -> None:
 
 
 def test_what_is_not_finite_has_its_own_sums() -> None:
-    assert result(total("x"), [1.0, math.inf]) == math.inf
-    assert result(total("x"), [1.0, -math.inf]) == -math.inf
-    assert math.isnan(result(total("x"), [math.inf, -math.inf]))
-    assert math.isnan(result(mean("x"), [math.nan, 1.0]))
-    assert math.isnan(result(variance("x"), [math.inf, 1.0]))
-    assert math.isnan(result(variance("x", ddof=1), [1.0]))
-    assert result(total("x"), [1.7e308, 1.7e308]) == math.inf
-    assert result(total("x"), [1.7e308, 1.7e308, -1.7e308]) == 1.7e308
-    assert result(mean("x"), [1.7e308, 1.7e308]) == 1.7e308
+    assert result(agg.sum("x"), [1.0, math.inf]) == math.inf
+    assert result(agg.sum("x"), [1.0, -math.inf]) == -math.inf
+    assert math.isnan(result(agg.sum("x"), [math.inf, -math.inf]))
+    assert math.isnan(result(agg.mean("x"), [math.nan, 1.0]))
+    assert math.isnan(result(agg.variance("x"), [math.inf, 1.0]))
+    assert math.isnan(result(agg.variance("x", ddof=1), [1.0]))
+    assert result(agg.sum("x"), [1.7e308, 1.7e308]) == math.inf
+    assert result(agg.sum("x"), [1.7e308, 1.7e308, -1.7e308]) == 1.7e308
+    assert result(agg.mean("x"), [1.7e308, 1.7e308]) == 1.7e308
 
 
 def test_zeros_of_sums_have_no_sign_and_those_of_extremes_have() -> None:
-    assert bits(result(total("x"), [-0.0, -0.0])) == bits(0.0)
-    assert bits(result(mean("x"), [-5e-324, 0.0, 0.0, 0.0])) == bits(0.0)
-    assert bits(result(minimum("x"), [0.0, -0.0])) == bits(-0.0)
-    assert bits(result(maximum("x"), [-0.0, 0.0])) == bits(0.0)
+    assert bits(result(agg.sum("x"), [-0.0, -0.0])) == bits(0.0)
+    assert bits(result(agg.mean("x"), [-5e-324, 0.0, 0.0, 0.0])) == bits(0.0)
+    assert bits(result(agg.min("x"), [0.0, -0.0])) == bits(-0.0)
+    assert bits(result(agg.max("x"), [-0.0, 0.0])) == bits(0.0)
 
 
 def test_ints_stay_ints_beyond_64_bits_and_decimals_stay_decimals() -> None:
-    assert result(total("x"), [2**63 - 1] * 3) == 3 * (2**63 - 1)
-    assert bits(result(total("x"), [Decimal("1.10"), Decimal("-0.3"), 2])) == bits(Decimal("2.80"))
+    assert result(agg.sum("x"), [2**63 - 1] * 3) == 3 * (2**63 - 1)
+    assert bits(result(agg.sum("x"), [Decimal("1.10"), Decimal("-0.3"), 2])) == bits(Decimal("2.80"))
 
 
 def test_nan_is_an_extreme_only_where_there_is_nothing_else() -> None:
-    assert result(minimum("x"), [math.nan, 3.0]) == 3.0
-    assert math.isnan(result(maximum("x"), [math.nan]))
-    assert result(top_n("x", 2), [math.nan, 1.0, 5.0, 3.0], float) == [5.0, 3.0]
+    assert result(agg.min("x"), [math.nan, 3.0]) == 3.0
+    assert math.isnan(result(agg.max("x"), [math.nan]))
+    assert result(agg.top_n("x", 2), [math.nan, 1.0, 5.0, 3.0], float) == [5.0, 3.0]
 
 
 def test_equal_numbers_of_different_types_have_an_order() -> None:
-    assert bits(result(minimum("x"), [1.0, 1, True])) == bits(True)
-    assert bits(result(maximum("x"), [True, 1.0, 1])) == bits(1.0)
+    assert bits(result(agg.min("x"), [1.0, 1, True])) == bits(True)
+    assert bits(result(agg.max("x"), [True, 1.0, 1])) == bits(1.0)
 
 
 @pytest.mark.parametrize("n", [1, 10, 500, 5_000, 100_000])
 def test_an_estimate_of_distinct_values_is_near(n: int) -> None:
-    spec = distinct("x", exact=False)
-    aggregate = spec.mergeable
+    spec = agg.count_distinct("x", exact=False)
+    aggregate = spec.aggregate
     accept = aggregate.accept(int)
     assert accept is not None
     acc = aggregate.add_all(aggregate.create(), [accept(i) for i in range(n)], (), ())
@@ -212,7 +197,7 @@ def test_an_estimate_of_distinct_values_is_near(n: int) -> None:
 
 @pytest.mark.parametrize("n", [300, 1_500, 6_000])
 def test_estimates_of_halves_merge_to_that_of_all(n: int) -> None:
-    aggregate = distinct("x", exact=False).mergeable
+    aggregate = agg.count_distinct("x", exact=False).aggregate
     identities = [b"i%d" % i for i in range(n)]
 
     def registers(mine: list[bytes]) -> Any:
@@ -233,35 +218,35 @@ def test_estimates_of_halves_merge_to_that_of_all(n: int) -> None:
 )
 def test_a_quantile_is_within_its_error(values: list[float], q: float, error: float) -> None:
     exact = sorted(values)[int(q * (len(values) - 1))]
-    found = result(quantile("x", q, error=error), values, float)
+    found = result(agg.quantile("x", q, error=error), values, float)
     assert abs(found - exact) <= error * abs(exact) * (1 + 1e-9)
 
 
 def test_values_that_cannot_be_aggregated_are_refused_before_any_is_added() -> None:
     for spec, value in [
-        (total("x"), "7"),
-        (mean("x"), 2**63),
-        (variance("x"), Decimal("NaN")),
-        (minimum("x"), [1]),
-        (first("x"), object()),
-        (distinct("x"), [1]),
-        (quantile("x"), b"1"),
-        (total("x"), Decimal("1e-19")),
+        (agg.sum("x"), "7"),
+        (agg.mean("x"), 2**63),
+        (agg.variance("x"), Decimal("NaN")),
+        (agg.min("x"), [1]),
+        (agg.first("x"), object()),
+        (agg.count_distinct("x"), [1]),
+        (agg.quantile("x"), b"1"),
+        (agg.sum("x"), Decimal("1e-19")),
     ]:
-        accept = spec.mergeable.accept(None)
+        accept = spec.aggregate.accept(None)
         assert accept is not None
         with pytest.raises(SchemaError):
             accept(value)
 
 
 def test_a_type_that_does_not_fit_is_told_when_the_flow_is_built() -> None:
-    with pytest.raises(FlowError, match="total takes bool, int, float, Decimal, not str"):
-        total("x").mergeable.accept(str)
-    mistakes: list[Callable[[], AggregateSpec]] = [
-        lambda: distinct("x", limit=0),
-        lambda: top_n("x", 0),
-        lambda: quantile("x", 2),
-        lambda: variance("x", ddof=2),
+    with pytest.raises(FlowError, match=r"agg\.sum takes bool, int, float, Decimal, not str"):
+        agg.sum("x").aggregate.accept(str)
+    mistakes: list[Callable[[], agg.AggregateSpec]] = [
+        lambda: agg.count_distinct("x", limit=0),
+        lambda: agg.top_n("x", 0),
+        lambda: agg.quantile("x", 2),
+        lambda: agg.variance("x", ddof=2),
     ]
     for wrong in mistakes:
         with pytest.raises(FlowError, match="must be"):
@@ -273,7 +258,7 @@ class Range(State):
     high: float = -math.inf
 
 
-class Spread(Mergeable[float, Range, float]):
+class Spread(agg.Aggregate[float, Range, float]):
     accumulator: ClassVar[Any] = Range
 
     def create(self) -> Range:

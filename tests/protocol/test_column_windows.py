@@ -10,20 +10,7 @@ from typing import Any
 
 import pytest
 
-from geartrain import (
-    Record,
-    count,
-    first,
-    global_,
-    maximum,
-    mean,
-    minimum,
-    sliding,
-    total,
-    tumbling,
-    variance,
-)
-from geartrain.aggregates import AggregateSpec
+from geartrain import Record, agg, global_window, sliding, tumbling
 from geartrain.batch import Batch, DeadLetter
 from geartrain.event_time import END_OF_TIME
 from geartrain.keys import encode_key
@@ -59,16 +46,16 @@ class Summary(Record):
             raise ValueError("three is refused")
 
 
-FIELDS: dict[str, AggregateSpec] = {
-    "n": count(),
-    "levels": count("level"),
-    "total": total("level"),
-    "mean": mean("level"),
-    "low": minimum("level"),
-    "spread": variance("level"),
-    "steps": total("step"),
-    "top": maximum("step"),
-    "first": first("level"),
+FIELDS: dict[str, agg.AggregateSpec] = {
+    "n": agg.count(),
+    "levels": agg.count("level"),
+    "total": agg.sum("level"),
+    "mean": agg.mean("level"),
+    "low": agg.min("level"),
+    "spread": agg.variance("level"),
+    "steps": agg.sum("step"),
+    "top": agg.max("step"),
+    "first": agg.first("level"),
 }
 KEY_FIELDS = (("key", None),)
 ODD = [math.nan, math.inf, -math.inf, 2.0**1000, -(2.0**1000), 1e308, 5e-324, -0.0, None]
@@ -134,7 +121,7 @@ WINDOWS: dict[str, Window] = {
     "tumbling": tumbling(_us(20)),
     "sliding": sliding(_us(45), _us(10)),
     "gaps": sliding(_us(4), _us(10)),
-    "global": global_(),
+    "global": global_window(),
 }
 
 

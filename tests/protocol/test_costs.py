@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from geartrain import Flow, Record, Table, Task
+from geartrain import Flow, Record, Table, Task, agg
 from geartrain.adapters.system import SystemClock, SystemRandomness
-from geartrain.aggregates import count, maximum, mean
 from geartrain.graph import DEAD_LETTERS, LATE, Graph
 from geartrain.loading import load_flow
 from geartrain.placement import Cut, choose_cut, legal_cuts, make_plan
@@ -151,7 +150,12 @@ def by_level() -> Flow:
     raw = flow.source("raw", TestingSource[Reading](items=items), out=Reading)
     keyed = raw.key_by(level, name="by_level").window(tumbling(timedelta(hours=6)))
     hours = keyed.aggregate(
-        "levels", out=Hour, early=None, readings=count(), highest=maximum("value"), value=mean("value")
+        "levels",
+        out=Hour,
+        early=None,
+        readings=agg.count(),
+        highest=agg.max("value"),
+        value=agg.mean("value"),
     )
     hours.sink("all", Table("all"))
     return flow

@@ -56,7 +56,7 @@ def _names(operator: Any) -> Iterator[str]:
     for part in (getattr(operator, "window", None), getattr(operator, "early", None)):
         yield type(part).__name__
     for spec in getattr(operator, "fields", {}).values():
-        yield type(spec.mergeable).__name__
+        yield type(spec.aggregate).__name__
 
 
 def _known() -> set[str]:
@@ -72,9 +72,9 @@ def _known() -> set[str]:
     return operators | aggregates | windows | {"late records", "dead letters", "results"}
 
 
-_RECORDS = {"Reading", "Bill", "Sum", "Whole"}
+_RECORDS = {"Reading", "Bill", "Balance", "Whole"}
 """Plain ones, those with a Decimal, an enum and a list, and what Spark's own windows may give."""
-_ALSO = {"Count", "Distinct", "TopN"}
+_ALSO = {"Count", "CountDistinct", "TopN"}
 """Aggregates of which others are special cases."""
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geartrain import Flow, Record, Table, distinct, tumbling
+from geartrain import Flow, Record, Table, agg, tumbling
 from geartrain.errors import SchemaError
 from geartrain.testing import TestingSource, run_flow
 
@@ -33,7 +33,7 @@ class Different(Record):
 def test_an_exact_count_says_the_same_of_too_many_values_in_any_order(
     values: list[int], limit: int, cut: int, rng: Random
 ) -> None:
-    aggregate = distinct("x", limit=limit).mergeable
+    aggregate = agg.count_distinct("x", limit=limit).aggregate
     identities = [b"i%d" % value for value in values]
     rng.shuffle(identities)
     left = aggregate.add_all(aggregate.create(), identities[:cut], (), ())
@@ -43,7 +43,9 @@ def test_an_exact_count_says_the_same_of_too_many_values_in_any_order(
         assert len(right) <= limit
     merged = rng.choice([aggregate.merge(left, right), aggregate.merge(right, left)])
     if len(set(values)) > limit:
-        with pytest.raises(SchemaError, match=f"more than {limit} different values: give distinct a higher"):
+        with pytest.raises(
+            SchemaError, match=f"more than {limit} different values: give agg.count_distinct a higher"
+        ):
             aggregate.result(merged)
     else:
         assert aggregate.result(merged) == len(set(values))
@@ -55,10 +57,12 @@ def test_records_and_windows_of_too_many_values_are_dead_letters() -> None:
     keyed = flow.source("rows", TestingSource(items=[*items, (15, Reading("k", 9))]), out=Reading).key_by(
         "key"
     )
-    so_far = keyed.aggregate("so_far", out=Different, different=distinct("n", limit=2))
+    so_far = keyed.aggregate("so_far", out=Different, different=agg.count_distinct("n", limit=2))
     so_far.sink("running", Table("running"))
     by_ten = keyed.window(tumbling(timedelta(microseconds=10)))
-    by_ten.aggregate("by_ten", out=Different, different=distinct("n", limit=2)).sink("ten", Table("ten"))
+    by_ten.aggregate("by_ten", out=Different, different=agg.count_distinct("n", limit=2)).sink(
+        "ten", Table("ten")
+    )
     results = run_flow(flow)
     assert [(time, value.different) for time, value in results.tables["running"]] == [(1, 1), (2, 2), (4, 2)]
     assert [(time, value.different) for time, value in results.tables["ten"]] == [(19, 1)]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from geartrain import Flow, JsonLinesFile, Record, Table, by_key, count, global_, tumbling
+from geartrain import Flow, JsonLinesFile, Record, Table, agg, by_key, global_window, tumbling
 from geartrain.errors import PlacementError
 from geartrain.placement import choose_cut, make_plan
 from geartrain.placement.properties import derive_properties
@@ -69,11 +69,11 @@ KEPT: dict[str, Callable[[Any, Any], Any]] = {
         "joined", other("street").key_by("street", name="r"), both, within=hour(), keeps=["street"]
     ),
     "an aggregate that gives its key on": lambda passes, other: (
-        passes.key_by("street", name="k").window(hour()).aggregate("n", out=Counted, n=count())
+        passes.key_by("street", name="k").window(hour()).aggregate("n", out=Counted, n=agg.count())
     ),
     "a running aggregate that gives its key on": lambda passes, other: passes.key_by(
         "street", name="k"
-    ).aggregate("n", out=Counted, n=count()),
+    ).aggregate("n", out=Counted, n=agg.count()),
 }
 LOST: dict[str, Callable[[Any, Any], Any]] = {
     "a source without": lambda passes, other: other(None),
@@ -102,7 +102,7 @@ def made(build: Callable[[Any, Any], Any]) -> tuple[Flow, Any]:
         return flow.source("other", TestingSource[Pass](), out=Pass, partitioned_by=domain)
 
     stream = build(passes, other)
-    stream.key_by("street", name="last").window(hour()).aggregate("last_n", out=Counted, n=count()).sink(
+    stream.key_by("street", name="last").window(hour()).aggregate("last_n", out=Counted, n=agg.count()).sink(
         "out", Table("out")
     )
     return flow, stream
@@ -157,7 +157,7 @@ def test_a_key_that_was_worked_out_is_local_to_no_device() -> None:
     flow = Flow("roads")
     passes = flow.source("passes", TestingSource[Pass](), out=Pass, partitioned_by="street")
     keyed = passes.key_by(lambda p: p.street, name="by")
-    keyed.window(global_()).aggregate("n", out=Number, n=count()).sink("o", Table("o"))
+    keyed.window(global_window()).aggregate("n", out=Number, n=agg.count()).sink("o", Table("o"))
     assert "n_partial" in choose_cut(flow.graph()).edge
 
 
@@ -167,6 +167,6 @@ def test_below_what_comes_down_nothing_is_split() -> None:
     worked = passes.key_by("street", name="by").reduce("latest", lambda old, new: new)
     back = worked.key_by("street", name="again").map(faster, name="there").at("edge", device=by_key)
     keyed = back.key_by("street", name="once_more").window(hour())
-    keyed.aggregate("n", out=Counted, n=count()).sink("o", JsonLinesFile("counts"))
+    keyed.aggregate("n", out=Counted, n=agg.count()).sink("o", JsonLinesFile("counts"))
     with pytest.raises(PlacementError, match="step 'n' cannot be on the edge"):
         make_plan(flow.graph())

@@ -13,7 +13,7 @@ from geartrain.errors import FlowError, PlacementError
 from geartrain.event_time import END_OF_TIME
 from geartrain.placement import choose_cut, legal_cuts
 from geartrain.testing import ABORT, RunAbortedError, Saved, TestingSink, TestingSource, run_flow
-from geartrain.windows import global_, session, sliding, tumbling
+from geartrain.windows import global_window, session, sliding, tumbling
 
 ALL_SIZES = pytest.mark.parametrize("rows_max", [1, 2, 256])
 
@@ -60,7 +60,7 @@ def test_an_interval_join_pairs_what_is_near_in_time(rows_max: int) -> None:
         [(10, NUTS), (20, BOLTS), (30, NUTS)],
         [(8, Price("nut", 1)), (15, Price("nut", 2)), (16, Price("nut", 3)), (22, Price("bolt", 4))],
     )
-    bills = orders.join("bills", prices, bill, between=(us(-2), us(5)))
+    bills = orders.join("bills", prices, bill, lower=us(-2), upper=us(5))
     bills.sink("out", out := TestingSink("out"))
     saved = Saved()
     run_flow(flow, saved, rows_max=rows_max)
@@ -70,13 +70,13 @@ def test_an_interval_join_pairs_what_is_near_in_time(rows_max: int) -> None:
 
 @ALL_SIZES
 @pytest.mark.parametrize(
-    ("between", "leaves"), [((-2, 5), 15), ((-9, -4), 10), ((0, END_OF_TIME), END_OF_TIME - 1)]
+    ("bounds", "leaves"), [((-2, 5), 15), ((-9, -4), 10), ((0, END_OF_TIME), END_OF_TIME - 1)]
 )
 def test_a_left_record_that_met_nobody_leaves_when_nobody_can_come(
-    rows_max: int, between: tuple[int, int], leaves: int
+    rows_max: int, bounds: tuple[int, int], leaves: int
 ) -> None:
     flow, orders, prices = shop([(10, NUTS), (40, BOLTS)], [(7, Price("nail", 1)), (99, Price("nail", 1))])
-    asked = orders.join("asked", prices, ask, between=(us(between[0]), us(between[1])), how="left")
+    asked = orders.join("asked", prices, ask, lower=us(bounds[0]), upper=us(bounds[1]), how="left")
     asked.filter(lambda text: "nut" in text, name="nuts").sink("out", out := TestingSink("out"))
     run_flow(flow, rows_max=rows_max)
     assert out.records == [(leaves, "7 nut: no price")]
@@ -125,7 +125,7 @@ def test_a_record_between_two_windows_meets_nobody() -> None:
 
 def test_the_global_window_pairs_all_of_a_key() -> None:
     flow, orders, prices = shop([(1, NUTS), (700, NUTS)], [(5, Price("nut", 1)), (9, Price("bolt", 2))])
-    orders.join("bills", prices, bill, within=global_()).sink("out", out := TestingSink("out"))
+    orders.join("bills", prices, bill, within=global_window()).sink("out", out := TestingSink("out"))
     run_flow(flow)
     assert sorted(out.records) == [(5, "7 nut at 1"), (700, "7 nut at 1")]
 
@@ -135,7 +135,7 @@ def test_a_function_that_raises_makes_a_dead_letter_of_the_pair() -> None:
         return order.count / price.cents
 
     flow, orders, prices = shop([(1, NUTS)], [(2, Price("nut", 0)), (3, Price("nut", 2))])
-    orders.join("share", prices, share, between=(us(0), us(5))).sink("out", out := TestingSink("out"))
+    orders.join("share", prices, share, lower=us(0), upper=us(5)).sink("out", out := TestingSink("out"))
     (letter,) = run_flow(flow).dead_letters
     assert out.records == [(3, 3.5)]
     assert (letter.step, letter.reason) == ("share", "ZeroDivisionError: division by zero")
@@ -147,7 +147,7 @@ def test_a_join_goes_on_after_a_crash(rows_max: int) -> None:
     orders = [(10, NUTS), ABORT, (20, BOLTS), (30, NUTS)]
     prices = [(12, Price("nut", 1)), ABORT, (13, Price("nut", 2)), ABORT, (31, Price("bolt", 3))]
     flow, left, right = shop(orders, prices)
-    left.join("asked", right, ask, between=(us(0), us(5)), how="left").sink("out", TestingSink("out"))
+    left.join("asked", right, ask, lower=us(0), upper=us(5), how="left").sink("out", TestingSink("out"))
     saved = Saved()
     for _ in range(3):
         with pytest.raises(RunAbortedError):
@@ -165,13 +165,15 @@ def test_a_join_goes_on_after_a_crash(rows_max: int) -> None:
     [
         ({}, "say when two records meet: within=tumbling"),
         (
-            {"within": tumbling(us(1)), "between": (us(0), us(1))},
+            {"within": tumbling(us(1)), "lower": us(0), "upper": us(1)},
             "say when two records meet: within=tumbling",
         ),
-        ({"between": (us(2), us(1))}, "between=.* is empty: write the earlier end first"),
-        ({"between": (1, 2)}, "between=1 must be a datetime.timedelta"),
+        ({"lower": us(2), "upper": us(1)}, "lower=.* is after upper=.*: exchange them"),
+        ({"lower": us(0)}, "say when two records meet"),
+        ({"within": tumbling(us(1)), "upper": us(0)}, "say when two records meet"),
+        ({"lower": 1, "upper": 2}, "lower=1 must be a datetime.timedelta"),
         ({"within": session(us(1))}, "within=Session.* must be a tumbling, sliding or global window"),
-        ({"within": global_(), "how": "left"}, "how='left' needs a tumbling window or between="),
+        ({"within": global_window(), "how": "left"}, "how='left' needs a tumbling window or lower="),
         ({"within": tumbling(us(1)), "how": "right"}, "how='right' must be 'inner' or 'left'"),
     ],
 )
@@ -183,7 +185,7 @@ def test_a_wrong_join_is_one_sentence(options: dict[str, Any], sentence: str) ->
 
 def test_a_join_of_streams_of_one_domain_may_stand_on_the_device() -> None:
     flow, orders, prices = shop([], [])
-    orders.join("bills", prices, bill, between=(us(0), us(1))).sink("out", TestingSink("out"))
+    orders.join("bills", prices, bill, lower=us(0), upper=us(1)).sink("out", TestingSink("out"))
     assert "bills" in choose_cut(flow.graph(), "auto").edge
 
 

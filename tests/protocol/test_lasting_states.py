@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from geartrain import Context, Flow, Record, State, Table, Task, mean, sliding, tumbling
+from geartrain import Context, Flow, Record, State, Table, Task, agg, sliding, tumbling
 from geartrain.batch import Batch
 from geartrain.graph import Graph
 from geartrain.runtime.fragment import Fragment
@@ -49,7 +49,7 @@ def _us(count: int) -> timedelta:
 def _windowed(window: Any) -> Graph:
     flow = Flow("lasting")
     readings = flow.source("readings", TestingSource(items=[]), out=Reading)
-    means = readings.key_by("sensor").window(window).aggregate("means", out=Mean, level=mean("level"))
+    means = readings.key_by("sensor").window(window).aggregate("means", out=Mean, level=agg.mean("level"))
     means.sink("out", Table("means"))
     return flow.graph()
 
@@ -62,7 +62,7 @@ def _joined() -> Graph:
     flow = Flow("lasting")
     readings = flow.source("readings", TestingSource(items=[]), out=Reading)
     left, right = readings.key_by("sensor", name="left"), readings.key_by("sensor", name="right")
-    left.join("pairs", right, pair, between=(_us(1), _us(25))).sink("out", Table("pairs"))
+    left.join("pairs", right, pair, lower=_us(1), upper=_us(25)).sink("out", Table("pairs"))
     return flow.graph()
 
 

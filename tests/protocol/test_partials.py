@@ -11,21 +11,15 @@ import pytest
 
 from geartrain import (
     Flow,
-    Mergeable,
     Record,
     Stream,
     Table,
-    count,
-    distinct,
+    agg,
     every_records,
-    global_,
-    last,
-    mean,
+    global_window,
     session,
     sliding,
-    total,
     tumbling,
-    variance,
 )
 from geartrain.batch import Batch
 from geartrain.errors import PlacementError, StepError
@@ -76,7 +70,7 @@ def passes(*, by: str | None = None) -> tuple[Flow, Stream[Pass]]:
 def minutes(by: Any = "street", window: Any = None, **more: Any) -> Flow:
     flow, stream = passes()
     keyed = stream.key_by(by, name="by")
-    fields = {"n": count(), "avg": mean("speed")} | more
+    fields = {"n": agg.count(), "avg": agg.mean("speed")} | more
     made = keyed.window(tumbling(us(60)) if window is None else window).aggregate(
         "minute", out=Minute, **fields
     )
@@ -134,15 +128,19 @@ def test_what_is_split_and_what_is_not() -> None:
     assert not split_of(minutes(window=session(us(60))))
     assert not split_of(minutes(early=every_records(2)))
     flow, stream = passes()
-    stream.key_by("street").window(global_()).aggregate("all", out=Whole, n=count()).sink("o", Table("o"))
+    stream.key_by("street").window(global_window()).aggregate("all", out=Whole, n=agg.count()).sink(
+        "o", Table("o")
+    )
     assert split_of(flow)
     flow.pin("all", "cloud")
     assert not split_of(flow)
     flow, stream = passes()
-    stream.key_by("street").aggregate("so_far", out=Whole, n=count()).sink("o", Table("o"))
+    stream.key_by("street").aggregate("so_far", out=Whole, n=agg.count()).sink("o", Table("o"))
     assert not split_of(flow)
     flow, stream = passes(by="street")
-    stream.key_by("street").window(global_()).aggregate("all", out=Whole, n=count()).sink("o", Table("o"))
+    stream.key_by("street").window(global_window()).aggregate("all", out=Whole, n=agg.count()).sink(
+        "o", Table("o")
+    )
     assert not split_of(flow)  # its keys are local: it stands on the device whole
     assert "all" in make_plan(flow.graph()).edge
 
@@ -191,7 +189,7 @@ def test_the_partials_name_is_one_that_is_free() -> None:
     flow.source("minute_partial", TestingSource[Pass](), out=Pass).sink("o", Table("o"))
     assert "minute_partial2" in make_plan(flow.graph()).edge
     flow, stream = passes()
-    made = stream.key_by("street").window(global_()).aggregate("x" * 63, out=Whole, n=count())
+    made = stream.key_by("street").window(global_window()).aggregate("x" * 63, out=Whole, n=agg.count())
     made.sink("o", Table("o"))
     assert make_plan(flow.graph()).edge[-1] == "x" * 52 + "_partial"
 
@@ -225,7 +223,9 @@ class Named(Record):
 def test_an_aggregate_may_be_called_as_a_column_of_ours() -> None:
     flow, stream = passes()
     windows = stream.key_by("street").window(tumbling(us(60)))
-    windows.aggregate("named", out=Named, key=last("street"), start=last("maybe")).sink("o", Table("o"))
+    windows.aggregate("named", out=Named, key=agg.last("street"), start=agg.last("maybe")).sink(
+        "o", Table("o")
+    )
     fields = make_plan(flow.graph()).channels[0].schema.fields
     assert [f.name for f in fields] == ["key_", "start_", "key", "start"]
     same_everywhere(flow.graph(), TWO)
@@ -270,7 +270,7 @@ def unlucky(value: Pass) -> int:
     return value.lane
 
 
-class Picky(Mergeable[float, float, float]):
+class Picky(agg.Aggregate[float, float, float]):
     """Refuses a value when it is added."""
 
     accumulator = float
@@ -293,7 +293,7 @@ class Picky(Mergeable[float, float, float]):
 def test_what_a_partial_refuses_is_a_dead_letter_of_the_aggregate() -> None:
     flow, stream = passes()
     windows = stream.key_by("street").window(tumbling(us(60)))
-    made = windows.aggregate("minute", out=Minute, n=total(unlucky), avg=Picky().of("speed"))
+    made = windows.aggregate("minute", out=Minute, n=agg.sum(unlucky), avg=Picky().of("speed"))
     made.sink("minutes", Table("minutes"))
     met = world(
         north=[(1, Pass("a", 13)), (2, Pass("a", 1, 13.0)), (3, Pass("a", 2))], south=[(1, Pass("a", 5))]
@@ -313,7 +313,7 @@ class Brittle(Picky):
 def test_partials_that_do_not_merge_are_one_dead_letter_of_the_result() -> None:
     flow, stream = passes()
     windows = stream.key_by("street").window(tumbling(us(60)))
-    made = windows.aggregate("minute", out=Minute, n=count(), avg=Brittle().of("speed"))
+    made = windows.aggregate("minute", out=Minute, n=agg.count(), avg=Brittle().of("speed"))
     made.sink("minutes", Table("minutes"))
     split = legal_cuts(flow.graph())[-1]
     found = run_cut(flow.graph(), split, TWO, random.Random(4))
@@ -331,7 +331,7 @@ def test_a_partial_that_no_batch_could_take_stops_the_run_and_names_the_step() -
     flow = Flow("words")
     words = flow.source("words", TestingSource[Text](), out=Text)
     windows = words.key_by(lambda word: 1, name="one").window(tumbling(us(60)))
-    windows.aggregate("vocabulary", out=Whole, n=distinct("text")).sink("o", Table("o"))
+    windows.aggregate("vocabulary", out=Whole, n=agg.count_distinct("text")).sink("o", Table("o"))
     plan = make_plan(flow.graph())
     fragment = Fragment(plan.graph, plan.edge)
     values = [Text(f"{number:05d}" + "x" * 95) for number in range(3_000)]
@@ -351,7 +351,12 @@ class Level(Record):
 
 def test_a_row_is_small_however_many_records_it_was_made_of() -> None:
     flow, stream = passes()
-    fields = {"n": count(), "sum_x": total("speed"), "avg": mean("speed"), "spread": variance("speed")}
+    fields = {
+        "n": agg.count(),
+        "sum_x": agg.sum("speed"),
+        "avg": agg.mean("speed"),
+        "spread": agg.variance("speed"),
+    }
     windows: Any = stream.key_by("street").window(tumbling(us(10_000)))
     windows.aggregate("levels", out=Level, **fields).sink("o", Table("o"))
     plan, rng = make_plan(flow.graph()), random.Random(1)
@@ -377,8 +382,8 @@ def test_the_smallest_form_of_an_exact_sum_is_the_same_sum(seed: int) -> None:
         if high == 3
         else rng.sample([float("inf"), float("-inf"), float("nan"), 5e-324, 1.7e308, -1.7e308, 0.0, -0.0], 3)
     )
-    for spec in (total("x"), mean("x"), variance("x")):
-        kind: Any = spec.mergeable
+    for spec in (agg.sum("x"), agg.mean("x"), agg.variance("x")):
+        kind: Any = spec.aggregate
         whole = kind.add_all(kind.create(), values, (), ())
         halves = [
             kind.compact(kind.add_all(kind.create(), part, (), ())) for part in (values[::2], values[1::2])

@@ -39,7 +39,7 @@ def test_random_aggregates_that_are_split_give_what_the_reference_gives() -> Non
         for step in merging:
             operator: Any = step.operator
             drawn[type(operator.whole.window).__name__] += 1
-            drawn.update(type(spec.mergeable).__name__ for spec in operator.whole.fields.values())
+            drawn.update(type(spec.aggregate).__name__ for spec in operator.whole.fields.values())
             drawn.update(_met(case, want, step.id))
 
     for part in range(PARTS):

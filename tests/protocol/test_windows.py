@@ -13,24 +13,15 @@ import pytest
 from geartrain import (
     Flow,
     KeyedStream,
-    Mergeable,
     Record,
     State,
     Stream,
-    count,
-    distinct,
+    agg,
     every_records,
     every_time,
-    first,
-    global_,
-    last,
-    maximum,
-    mean,
-    minimum,
+    global_window,
     session,
     sliding,
-    top_n,
-    total,
     tumbling,
 )
 from geartrain.batch import Origin, child_path
@@ -89,13 +80,13 @@ def ended(flow: Flow, stream: Stream[Any]) -> list[tuple[int, Any]]:
 
 def traffic(flow: Flow, cars: KeyedStream[Any, Car], window: Any) -> list[tuple[int, ...]]:
     """(event time, window start, window end, count) of each window of traffic on the left lane."""
-    out = cars.window(window).aggregate("traffic", out=Traffic, n=count(), fastest=maximum("speed"))
+    out = cars.window(window).aggregate("traffic", out=Traffic, n=agg.count(), fastest=agg.max("speed"))
     return [(t, x.window_start, x.window_end, x.n) for t, x in ended(flow, out) if x.lane == "left"]
 
 
 def test_a_tumbling_window_gives_one_result_a_key_at_its_last_microsecond() -> None:
     flow, cars = road(at(1, speed=3.0), at(5, "right", 9.0), at(9, speed=7.0), at(10, speed=2.0))
-    out = cars.window(TEN).aggregate("traffic", out=Traffic, n=count(), fastest=maximum("speed"))
+    out = cars.window(TEN).aggregate("traffic", out=Traffic, n=agg.count(), fastest=agg.max("speed"))
     assert sorted(ended(flow, out), key=lambda row: (row[0], row[1].lane)) == [
         (9, Traffic("left", 0, 10, 2, 7.0)),
         (9, Traffic("right", 0, 10, 1, 9.0)),
@@ -129,7 +120,7 @@ def test_a_session_ends_where_the_next_record_is_a_whole_gap_away() -> None:
 def test_a_record_that_comes_later_joins_two_sessions() -> None:
     flow, cars = road(at(0, speed=9.0), at(8), at(4), at(20), bound=10)
     windows = cars.window(session(5 * US))
-    out = windows.aggregate("traffic", out=Traffic, n=count(), fastest=maximum("speed"))
+    out = windows.aggregate("traffic", out=Traffic, n=agg.count(), fastest=agg.max("speed"))
     out.sink("out", TestingSink("out"))
     both = [(12, Traffic("left", 0, 13, 3, 9.0)), (24, Traffic("left", 20, 25, 1, 1.0))]
     for rows_max in (1, 256):
@@ -138,7 +129,7 @@ def test_a_record_that_comes_later_joins_two_sessions() -> None:
 
 def test_the_global_window_ends_with_time() -> None:
     flow, cars = road(at(1), at(2, "right"), at(10**15))
-    out = cars.window(global_()).aggregate("all", out=Numbered, n=count())
+    out = cars.window(global_window()).aggregate("all", out=Numbered, n=agg.count())
     assert ended(flow, out) == [
         (END_OF_TIME - 1, Numbered("left", 2, 0)),
         (END_OF_TIME - 1, Numbered("right", 1, 0)),
@@ -153,7 +144,7 @@ def test_a_window_that_reaches_beyond_the_end_of_time_fires_then() -> None:
 
 def test_a_result_has_the_key_and_the_window_in_its_origin() -> None:
     flow, cars = road(at(3))
-    out = cars.window(TEN).aggregate("traffic", out=Traffic, n=count(), fastest=maximum("speed"))
+    out = cars.window(TEN).aggregate("traffic", out=Traffic, n=agg.count(), fastest=agg.max("speed"))
     out.sink("out", TestingSink("out"))
     run = LocalRun(flow.graph())
     run.fragment.feed("cars", batch := _batch([at(3)]))
@@ -194,15 +185,15 @@ def test_several_aggregates_at_once_skip_none() -> None:
     out = windows.aggregate(
         "moments",
         out=Moments,
-        n=count(),
-        known=count("speed"),
-        plates=distinct("plate"),
-        mean=mean("speed"),
-        low=minimum("speed"),
-        sum=total("speed"),
-        first=first("plate"),
-        last=last("plate"),
-        best=top_n("speed", 2, give="plate"),
+        n=agg.count(),
+        known=agg.count("speed"),
+        plates=agg.count_distinct("plate"),
+        mean=agg.mean("speed"),
+        low=agg.min("speed"),
+        sum=agg.sum("speed"),
+        first=agg.first("plate"),
+        last=agg.last("plate"),
+        best=agg.top_n("speed", 2, give="plate"),
     )
     begin = datetime(1970, 1, 1, tzinfo=UTC)
     middle, added = 0.15000000000000002, 0.30000000000000004
@@ -222,8 +213,8 @@ def test_nothing_but_none_is_none_and_a_dead_letter_where_that_does_not_fit() ->
 
     flow, cars = road(at(1, speed=None))
     windows = cars.window(TEN)
-    windows.aggregate("fast", out=Fast, speed=maximum("speed")).sink("fast_out", TestingSink("fast"))
-    windows.aggregate("sure", out=Sure, speed=maximum("speed")).sink("sure_out", TestingSink("sure"))
+    windows.aggregate("fast", out=Fast, speed=agg.max("speed")).sink("fast_out", TestingSink("fast"))
+    windows.aggregate("sure", out=Sure, speed=agg.max("speed")).sink("sure_out", TestingSink("sure"))
     results = run_flow(flow)
     assert results.tables == {"fast_out": [(9, Fast("left", None))], "sure_out": []}
     assert [(x.step, x.reason, x.raw) for x in results.dead_letters] == [
@@ -234,7 +225,9 @@ def test_nothing_but_none_is_none_and_a_dead_letter_where_that_does_not_fit() ->
 def test_early_results_come_with_every_n_records_and_are_numbered() -> None:
     flow, cars = road(*[at(t) for t in (1, 2, 3, 4, 5)], at(11))
     windows = cars.window(TEN)
-    out = windows.aggregate("seen", out=Numbered, early=every_records(2), n=count(), key=first("lane"))
+    out = windows.aggregate(
+        "seen", out=Numbered, early=every_records(2), n=agg.count(), key=agg.first("lane")
+    )
     assert ended(flow, out) == [
         (2, Numbered("left", 2, 0)),
         (4, Numbered("left", 4, 1)),
@@ -246,7 +239,7 @@ def test_early_results_come_with_every_n_records_and_are_numbered() -> None:
 def test_early_results_come_as_event_time_passes_only_where_something_changed() -> None:
     flow, cars = road(at(1), at(2), at(3), at(8), at(30, "right"))
     windows = cars.window(tumbling(20 * US))
-    out = windows.aggregate("seen", out=Numbered, early=every_time(3 * US), n=count())
+    out = windows.aggregate("seen", out=Numbered, early=every_time(3 * US), n=agg.count())
     assert [(t, x) for t, x in ended(flow, out) if x.key == "left"] == [
         (2, Numbered("left", 2, 0)),
         (5, Numbered("left", 3, 1)),
@@ -259,7 +252,7 @@ def test_the_end_of_a_window_gives_its_last_result_and_no_early_one() -> None:
     for window in (TEN, session(8 * US)):
         flow, cars = road(at(0), at(7), at(30))
         windows = cars.window(window)
-        out = windows.aggregate("seen", out=Numbered, early=every_time(5 * US), n=count())
+        out = windows.aggregate("seen", out=Numbered, early=every_time(5 * US), n=agg.count())
         assert [(x.n, x.revision) for _, x in ended(flow, out)][:2] == [(1, 0), (2, 1)]
 
 
@@ -268,7 +261,7 @@ def test_early_results_of_out_of_order_records_are_those_of_the_ordered_ones() -
     for times, bound in (((1, 2, 3, 8, 12), 0), ((8, 3, 12, 1, 2), 12)):
         flow, cars = road(*[at(t) for t in times], bound=bound)
         windows = cars.window(session(5 * US))
-        out = windows.aggregate("seen", out=Numbered, early=every_time(2 * US), n=count())
+        out = windows.aggregate("seen", out=Numbered, early=every_time(2 * US), n=agg.count())
         rows.append(sorted(ended(flow, out)))
     assert rows[0] == rows[1]
     assert [x.n for _, x in rows[0]] == [2, 3, 3, 1, 2, 2]
@@ -326,7 +319,7 @@ def test_aggregate_reduce_and_fold_without_a_window_give_one_result_a_record() -
     cars.reduce("slowest", slower).sink("reduced", TestingSink("reduced"))
     cars.fold("plates", Plates, noted, result=listed).sink("folded", TestingSink("folded"))
     cars.fold("states", Plates, noted).sink("states_out", TestingSink("states"))
-    cars.aggregate("means", out=MeanSpeed, mean=mean("speed")).sink("means_out", TestingSink("means"))
+    cars.aggregate("means", out=MeanSpeed, mean=agg.mean("speed")).sink("means_out", TestingSink("means"))
     results = run_flow(flow)
     assert results.tables["reduced"] == [(1, Car("left", 3.0, "a")), (3, Car("left", 2.0, "b"))]
     assert results.tables["folded"] == [(1, "a"), (3, "a b")]
@@ -344,7 +337,7 @@ class Worst(State):
     speed: float = 0.0
 
 
-class Speeding(Mergeable[float, Worst, float]):
+class Speeding(agg.Aggregate[float, Worst, float]):
     """The worst speed; refuses negative ones."""
 
     accumulator: ClassVar[Any] = Worst
@@ -400,7 +393,7 @@ def test_a_function_is_called_once_a_record_and_its_failure_is_a_dead_letter() -
 
     flow, cars = road(at(1, speed=5.0, plate="a"), at(2, speed=0.0, plate="b"), at(3, speed=2.0, plate="c"))
     windows = cars.window(sliding(10 * US, 5 * US))
-    out = windows.aggregate("tenths", out=Inverse, inverse=total(tenth))
+    out = windows.aggregate("tenths", out=Inverse, inverse=agg.sum(tenth))
     out.sink("out", TestingSink("out"))
     results = run_flow(flow)
     assert [x.inverse for _, x in results.tables["out"]] == [7.0, 7.0]
@@ -416,7 +409,7 @@ def test_a_sum_that_does_not_fit_is_a_dead_letter_with_the_results_origin() -> N
     flow = Flow("sums")
     numbers = flow.source("numbers", TestingSource(items=[(1, 2**63 - 1), (2, 1)]), out=int)
     windows = numbers.key_by(lambda n: 0, name="all").window(TEN)
-    windows.aggregate("sums_", out=Sum, sum=total()).sink("out", TestingSink("out"))
+    windows.aggregate("sums_", out=Sum, sum=agg.sum()).sink("out", TestingSink("out"))
     results = run_flow(flow)
     assert results.tables["out"] == []
     assert [x.reason for x in results.dead_letters] == [
@@ -451,7 +444,7 @@ def test_a_crash_or_a_stop_does_not_show_in_any_window(early: Any) -> None:
     def build(items: list[object]) -> Flow:
         flow, cars = road(*items)
         windows = cars.window(sliding(10 * US, 5 * US))
-        windows.aggregate("traffic", out=Traffic, early=early, n=count(), fastest=maximum("speed")).sink(
+        windows.aggregate("traffic", out=Traffic, early=early, n=agg.count(), fastest=agg.max("speed")).sink(
             "out", TestingSink("out")
         )
         cars.window(session(5 * US)).fold("plates", Plates, noted).sink("folded", TestingSink("folded"))

@@ -14,26 +14,15 @@ from hypothesis import strategies as st
 
 from geartrain import (
     Flow,
-    Mergeable,
     Record,
     State,
-    count,
-    distinct,
+    agg,
     every_records,
     every_time,
-    first,
-    global_,
-    last,
-    maximum,
-    mean,
-    minimum,
-    quantile,
+    global_window,
     session,
     sliding,
-    top_n,
-    total,
     tumbling,
-    variance,
 )
 from geartrain.batch import Batch, Origin
 from geartrain.event_time import END_OF_TIME
@@ -72,21 +61,21 @@ class Everything(Record):
 
 
 EVERYTHING: dict[str, Any] = {
-    "n": count(),
-    "known": count("speed"),
-    "sum": total("speed"),
-    "plates_sum": total("plate"),
-    "mean": mean("speed"),
-    "variance": variance("speed"),
-    "low": minimum("speed"),
-    "high": maximum("speed"),
-    "first": first("speed"),
-    "last": last("plate"),
-    "best": top_n("speed", 2),
-    "best_plates": top_n("speed", 2, give="plate"),
-    "exact": distinct("speed"),
-    "about": distinct("plate", exact=False),
-    "median": quantile("speed"),
+    "n": agg.count(),
+    "known": agg.count("speed"),
+    "sum": agg.sum("speed"),
+    "plates_sum": agg.sum("plate"),
+    "mean": agg.mean("speed"),
+    "variance": agg.variance("speed"),
+    "low": agg.min("speed"),
+    "high": agg.max("speed"),
+    "first": agg.first("speed"),
+    "last": agg.last("plate"),
+    "best": agg.top_n("speed", 2),
+    "best_plates": agg.top_n("speed", 2, give="plate"),
+    "exact": agg.count_distinct("speed"),
+    "about": agg.count_distinct("plate", exact=False),
+    "median": agg.quantile("speed"),
 }
 
 
@@ -112,12 +101,12 @@ WINDOWS: list[tuple[str, Any, Any]] = [
     ("sliding", sliding(10 * US, 4 * US, offset=US), None),
     ("gaps", sliding(3 * US, 10 * US), None),
     ("session", session(5 * US), None),
-    ("global", global_(), None),
+    ("global", global_window(), None),
     ("early_tumbling", tumbling(10 * US), every_records(2)),
     ("early_sliding", sliding(10 * US, 4 * US), every_time(3 * US)),
     ("early_session", session(5 * US), every_time(2 * US)),
     ("early_session_count", session(5 * US), every_records(3)),
-    ("early_global", global_(), every_time(7 * US)),
+    ("early_global", global_window(), every_time(7 * US)),
 ]
 
 
@@ -222,7 +211,7 @@ class Tally(State):
     weight: float = 0
 
 
-class Careless(Mergeable[int, Tally, float]):
+class Careless(agg.Aggregate[int, Tally, float]):
     """Puts ints where its state says float."""
 
     accumulator: ClassVar[Any] = Tally
@@ -254,7 +243,7 @@ def test_an_int_in_the_place_of_a_float_is_a_float_at_once(size: int) -> None:
     numbers = flow.source("numbers", TestingSource[int](), out=int).key_by(lambda n: 0, name="all")
     numbers.aggregate("a", out=Weight, weight=Careless().of()).sink("a_out", TestingSink("a"))
     numbers.fold("b", float, heavier).sink("b_out", TestingSink("b"))
-    numbers.window(global_()).fold("c", float, heavier).sink("c_out", TestingSink("c"))
+    numbers.window(global_window()).fold("c", float, heavier).sink("c_out", TestingSink("c"))
     windows = numbers.window(tumbling(10 * US))
     windows.aggregate("d", out=Weight, weight=Careless().of()).sink("d_out", TestingSink("d"))
     graph = flow.graph()

@@ -12,14 +12,12 @@ from geartrain import (
     Flow,
     KeyedStream,
     Record,
-    count,
+    agg,
     every_records,
     every_time,
-    first,
-    global_,
+    global_window,
     session,
     sliding,
-    total,
     tumbling,
 )
 from geartrain.errors import FlowError
@@ -54,16 +52,20 @@ def test_mistakes_are_told_in_a_sentence() -> None:
     wrong: Any = 10
     mistake("must be given tumbling", lambda cars: cars.window(wrong))
     mistake("'n' must be an|n=10 must be an agg", lambda c: c.window(TEN).aggregate("a", out=Plain, n=wrong))
-    mistake("nobody fills field 'n'", lambda c: c.window(TEN).aggregate("a", out=Plain, lane=first("lane")))
-    mistake("has no field 'm'", lambda c: c.aggregate("a", out=Plain, n=count(), m=count()))
+    mistake(
+        "nobody fills field 'n'", lambda c: c.window(TEN).aggregate("a", out=Plain, lane=agg.first("lane"))
+    )
+    mistake("has no field 'm'", lambda c: c.aggregate("a", out=Plain, n=agg.count(), m=agg.count()))
     mistake("name at least one", lambda c: c.aggregate("a", out=Plain))
-    mistake("no field 'spede'", lambda c: c.aggregate("a", out=Plain, n=total("spede")))
-    mistake("total takes bool, int", lambda c: c.aggregate("a", out=Plain, n=total("lane")))
-    mistake("must be a Record", lambda c: c.aggregate("a", out=int, n=count()))
-    mistake("must be a datetime", lambda c: c.window(TEN).aggregate("a", out=Ends, n=count()))
-    mistake("a global window has no", lambda c: c.window(global_()).aggregate("a", out=Ends, n=count()))
-    mistake("nobody fills field 'window_end'", lambda c: c.aggregate("a", out=Ends, n=count()))
-    mistake("early=10 must", lambda c: c.window(TEN).aggregate("a", out=Plain, early=wrong, n=count()))
+    mistake("no field 'spede'", lambda c: c.aggregate("a", out=Plain, n=agg.sum("spede")))
+    mistake("agg.sum takes bool, int", lambda c: c.aggregate("a", out=Plain, n=agg.sum("lane")))
+    mistake("must be a Record", lambda c: c.aggregate("a", out=int, n=agg.count()))
+    mistake("must be a datetime", lambda c: c.window(TEN).aggregate("a", out=Ends, n=agg.count()))
+    mistake(
+        "a global window has no", lambda c: c.window(global_window()).aggregate("a", out=Ends, n=agg.count())
+    )
+    mistake("nobody fills field 'window_end'", lambda c: c.aggregate("a", out=Ends, n=agg.count()))
+    mistake("early=10 must", lambda c: c.window(TEN).aggregate("a", out=Plain, early=wrong, n=agg.count()))
     mistake("what type is the state", lambda c: c.fold("a", lambda: 0, lambda n, _: n))
     mistake("what type comes out", lambda c: c.fold("a", int, lambda n, _: n, result=lambda n: n))
     mistake("cannot be a record", lambda c: c.fold("a", lambda: 0, lambda n, _: n, state=object))

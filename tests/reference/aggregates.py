@@ -26,20 +26,20 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def result(spec: Any, values: Values) -> Any:
     """What the aggregate `spec` gives; raises what a user's own aggregate raises."""
-    if not spec.mergeable.built_in:
-        return _own(spec.mergeable, values)
-    return _RESULTS[type(spec.mergeable).__name__](spec, values)
+    if not spec.aggregate.built_in:
+        return _own(spec.aggregate, values)
+    return _RESULTS[type(spec.aggregate).__name__](spec, values)
 
 
 def takes(spec: Any, value: Any, row: Row, *, added: bool) -> Any:
     """`value`, or an exception where the aggregate does not take it; added: whether the record is in any
     window, so that a user's own aggregate is asked.
     """
-    name = type(spec.mergeable).__name__
+    name = type(spec.aggregate).__name__
     if name in _NUMERIC and type(value) not in (bool, int, float, Decimal):
         raise TypeError(f"{name} takes numbers")
-    if added and not spec.mergeable.built_in and value is not None:
-        spec.mergeable.add(spec.mergeable.create(), value, row.time, _origin(row))
+    if added and not spec.aggregate.built_in and value is not None:
+        spec.aggregate.add(spec.aggregate.create(), value, row.time, _origin(row))
     return value
 
 
@@ -94,7 +94,7 @@ def _mean(spec: Any, values: list[Any]) -> float:
 
 
 def _variance(spec: Any, values: list[Any]) -> float:
-    count, ddof = len(values), spec.mergeable.ddof
+    count, ddof = len(values), spec.aggregate.ddof
     if count <= ddof or _beyond(values) is not None:
         return math.nan
     exact = list(map(Fraction, values))
@@ -124,7 +124,7 @@ def _top(spec: Any, values: Values) -> list[Any] | None:
     numbers = [pair for pair in values if pair[0] == pair[0]]
     ranked = sorted(numbers, key=lambda pair: rank(pair[0]), reverse=True)  # stable: ties stay in order
     ranked += [pair for pair in values if pair[0] != pair[0]]
-    chosen = ranked[: spec.mergeable.n]
+    chosen = ranked[: spec.aggregate.n]
     if not values:
         return None
     return [value if spec.give is None else select(spec.give, row) for value, row in chosen]
@@ -158,7 +158,7 @@ def form(value: Any) -> bytes:
 
 def _distinct(spec: Any, values: Values) -> int:
     found = len({form(value) for value, _ in values})
-    if found > spec.mergeable.limit:
+    if found > spec.aggregate.limit:
         raise ValueError("too many")
     return found
 
@@ -207,11 +207,11 @@ def _quantile(spec: Any, values: list[Any]) -> float:
     numbers = sorted(float(v) for v in values if v == v)
     if not numbers:
         return math.nan
-    found = numbers[int(spec.mergeable.q * (len(numbers) - 1))]
+    found = numbers[int(spec.aggregate.q * (len(numbers) - 1))]
     if found == 0 or math.isinf(found):
         return found or 0.0
     m = 1
-    while 1 / (2 * m + 1) > spec.mergeable.error:
+    while 1 / (2 * m + 1) > spec.aggregate.error:
         m *= 2
     fraction, exponent = math.frexp(abs(found))
     j = int((2 * fraction - 1) * m)
@@ -219,20 +219,20 @@ def _quantile(spec: Any, values: list[Any]) -> float:
     return math.copysign(math.ldexp(2 * a * b / (a + b), exponent - 1), found)
 
 
-_NUMERIC = ("Total", "Mean", "Variance", "Quantile")
+_NUMERIC = ("Sum", "Mean", "Variance", "Quantile")
 _RESULTS: dict[str, Callable[[Any, Values], Any]] = {
     "Count": lambda spec, values: len(values),
     "CountAll": lambda spec, values: len(values),
-    "Total": _unless_none(_total),
+    "Sum": _unless_none(_total),
     "Mean": _unless_none(_mean),
     "Variance": _unless_none(_variance),
-    "Minimum": _unless_none(_extreme(min)),
-    "Maximum": _unless_none(_extreme(max)),
+    "Min": _unless_none(_extreme(min)),
+    "Max": _unless_none(_extreme(max)),
     "First": _unless_none(lambda spec, values: values[0]),
     "Last": _unless_none(lambda spec, values: values[-1]),
     "TopN": _top,
     "TopGiven": _top,
-    "Distinct": _distinct,
-    "DistinctEstimate": _estimate,
+    "CountDistinct": _distinct,
+    "CountDistinctEstimate": _estimate,
     "Quantile": _unless_none(_quantile),
 }

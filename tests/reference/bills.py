@@ -10,20 +10,7 @@ from typing import Annotated, Any, ClassVar
 
 from hypothesis import strategies as st
 
-from geartrain import Context, Digits, Record, State, Task
-from geartrain.aggregates import (
-    count,
-    distinct,
-    first,
-    last,
-    maximum,
-    mean,
-    minimum,
-    quantile,
-    top_n,
-    total,
-    variance,
-)
+from geartrain import Context, Digits, Record, State, Task, agg
 from geartrain.windows import Global, Sliding, Tumbling
 from tests.reference.steps import KEYS, DrawStep, Known, Made, keyed
 
@@ -55,7 +42,7 @@ class Bill(Record):
     shares: list[float]
 
 
-class Sum(Record):
+class Balance(Record):
     """What bills come to."""
 
     key: str
@@ -106,20 +93,32 @@ class Paying(Task[Bill, Bill]):
 
 
 _PRICES: list[Any] = [
-    total("price"),
-    total("fee"),
-    minimum("price"),
-    maximum("fee"),
-    first("price"),
-    last("fee"),
+    agg.sum("price"),
+    agg.sum("fee"),
+    agg.min("price"),
+    agg.max("fee"),
+    agg.first("price"),
+    agg.last("fee"),
 ]
 _NUMBERS: list[Any] = [
-    *[count("fee"), count("other"), distinct("price"), distinct("mode"), distinct("other", limit=1)],
-    *[distinct("price", exact=False), distinct("mode", exact=False)],
+    *[
+        agg.count("fee"),
+        agg.count("other"),
+        agg.count_distinct("price"),
+        agg.count_distinct("mode"),
+        agg.count_distinct("other", limit=1),
+    ],
+    *[agg.count_distinct("price", exact=False), agg.count_distinct("mode", exact=False)],
 ]
-_SIZES: list[Any] = [mean("price"), variance("price"), quantile("price", 0.5), mean("fee"), variance("fee")]
-_MODES: list[Any] = [first("mode"), last("other"), last("mode")]
-_TOPS: list[Any] = [top_n("price", 2), top_n("price", 3, give="fee"), top_n("fee", 1)]
+_SIZES: list[Any] = [
+    agg.mean("price"),
+    agg.variance("price"),
+    agg.quantile("price", 0.5),
+    agg.mean("fee"),
+    agg.variance("fee"),
+]
+_MODES: list[Any] = [agg.first("mode"), agg.last("other"), agg.last("mode")]
+_TOPS: list[Any] = [agg.top_n("price", 2), agg.top_n("price", 3, give="fee"), agg.top_n("fee", 1)]
 _yes = st.booleans()
 _WINDOWS: list[Any] = [None, Tumbling(10), Tumbling(7, 3), Sliding(10, 5), Global()]
 
@@ -152,10 +151,10 @@ def _add_up(draw: st.DrawFn, known: Known) -> None:
         by = known.call(by, "window", window)
     chosen = {"n": _NUMBERS, "x": _SIZES, "price": _PRICES, "mode": _MODES, "top": _TOPS}
     fields = {name: draw(st.sampled_from(specs)) for name, specs in chosen.items()}
-    fields["note"] = last("note")
+    fields["note"] = agg.last("note")
     if key != "key":
-        fields["key"] = first("key")
-    made = known.call(by, "aggregate", known.name("bills"), out=Sum, **fields)
+        fields["key"] = agg.first("key")
+    made = known.call(by, "aggregate", known.name("bills"), out=Balance, **fields)
     known.add(made, above, joined=isinstance(window, Sliding))
 
 

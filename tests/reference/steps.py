@@ -9,8 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from geartrain import Flow
-from geartrain.aggregates import AggregateSpec
+from geartrain import Flow, agg
 from geartrain.windows import Global, Sliding, Tumbling
 from tests.reference import records
 
@@ -81,10 +80,10 @@ def _text(value: Any) -> str:
         return value.variable
     if callable(value) and hasattr(value, "__name__"):
         return str(value.__name__)
-    if isinstance(value, AggregateSpec):
+    if isinstance(value, agg.AggregateSpec):
         chosen = [s.field or _text(s.function) for s in (value.selector, value.give) if s is not None]
-        options = ", ".join(f"{n}={v!r}" for n, v in vars(value.mergeable).items() if n[0] != "_")
-        return f"{type(value.mergeable).__name__}({options}).of({', '.join(chosen)})"
+        options = ", ".join(f"{n}={v!r}" for n, v in vars(value.aggregate).items() if n[0] != "_")
+        return f"{type(value.aggregate).__name__}({options}).of({', '.join(chosen)})"
     return repr(value)
 
 
@@ -217,7 +216,7 @@ KEYS = st.sampled_from(["key", "key", "key", records.pair_key, records.int_key, 
 RARELY = st.sampled_from([False, False, False, True])
 _meetings: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
     [
-        {"between": (us(after), us(before)), "how": how}
+        {"lower": us(after), "upper": us(before), "how": how}
         for after, before in [(0, 0), (-5, 5), (0, 10), (-10, -3), (3, 3), (2, 20), (-(10**6), 10**6)]
         for how in ("inner", "left")
     ]

@@ -7,21 +7,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from geartrain import Record, State
-from geartrain.aggregates import (
-    Mergeable,
-    count,
-    distinct,
-    first,
-    last,
-    maximum,
-    mean,
-    minimum,
-    quantile,
-    top_n,
-    total,
-    variance,
-)
+from geartrain import Record, State, agg
 from tests.reference.records import Reading
 
 
@@ -77,7 +63,7 @@ class Extent(State):
     values: list[float] = msgspec.field(default_factory=list)
 
 
-class Spread(Mergeable[float, Extent, float]):
+class Spread(agg.Aggregate[float, Extent, float]):
     """The difference of the outermost values; refuses what is huge, and fails for three equal ones."""
 
     accumulator: ClassVar[Any] = Extent
@@ -118,53 +104,53 @@ def sample(r: Any) -> float | None:
 
 
 NUMBERS: list[Any] = [
-    count(),
-    count(),
-    count("note"),
-    count(half),
-    total("n"),
-    minimum("n"),
-    maximum("n"),
-    first("n"),
-    last("n"),
-    distinct("x"),
-    distinct(anything),
-    distinct("x", limit=2),
-    distinct(anything, limit=3),
-    distinct("x", exact=False),
-    distinct("note", exact=False),
+    agg.count(),
+    agg.count(),
+    agg.count("note"),
+    agg.count(half),
+    agg.sum("n"),
+    agg.min("n"),
+    agg.max("n"),
+    agg.first("n"),
+    agg.last("n"),
+    agg.count_distinct("x"),
+    agg.count_distinct(anything),
+    agg.count_distinct("x", limit=2),
+    agg.count_distinct(anything, limit=3),
+    agg.count_distinct("x", exact=False),
+    agg.count_distinct("note", exact=False),
 ]
 SIZES: list[Any] = [
-    total("x"),
-    total("x"),
-    total(half),
-    mean("x"),
-    mean("n"),
-    mean(half),
-    variance("x"),
-    variance("n"),
-    variance("x", ddof=1),
-    minimum("x"),
-    maximum("x"),
-    maximum(half),
-    first("x"),
-    last(half),
-    quantile("x", 0.5),
-    quantile("n", 0.9, error=0.1),
-    quantile(half, 0.0, error=0.001),
+    agg.sum("x"),
+    agg.sum("x"),
+    agg.sum(half),
+    agg.mean("x"),
+    agg.mean("n"),
+    agg.mean(half),
+    agg.variance("x"),
+    agg.variance("n"),
+    agg.variance("x", ddof=1),
+    agg.min("x"),
+    agg.max("x"),
+    agg.max(half),
+    agg.first("x"),
+    agg.last(half),
+    agg.quantile("x", 0.5),
+    agg.quantile("n", 0.9, error=0.1),
+    agg.quantile(half, 0.0, error=0.001),
     Spread().of(sample),
 ]
-NOTES: list[Any] = [first("note"), last("note"), minimum("note"), maximum("note")]
+NOTES: list[Any] = [agg.first("note"), agg.last("note"), agg.min("note"), agg.max("note")]
 TOPS: list[Any] = [
-    top_n("x", 3),
-    top_n("x", 2, give="n"),
-    top_n(half, 2),
-    top_n("n", 3, give=half),
-    last(half),
+    agg.top_n("x", 3),
+    agg.top_n("x", 2, give="n"),
+    agg.top_n(half, 2),
+    agg.top_n("n", 3, give=half),
+    agg.last(half),
 ]
-KEY = first("key")
-WHOLE: list[Any] = [count(), count("note"), count("x"), total("n"), minimum("n"), maximum("n")]
-WHOLE_NOTES: list[Any] = [minimum("note"), maximum("note"), maximum("key")]
+KEY = agg.first("key")
+WHOLE: list[Any] = [agg.count(), agg.count("note"), agg.count("x"), agg.sum("n"), agg.min("n"), agg.max("n")]
+WHOLE_NOTES: list[Any] = [agg.min("note"), agg.max("note"), agg.max("key")]
 
 
 def newest(state: Any, value: Any) -> Any:

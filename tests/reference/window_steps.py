@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from geartrain.aggregates import minimum
+from geartrain import agg
 from geartrain.windows import EveryRecords, EveryTime, Global, Session, Sliding, Tumbling
 from tests.reference import records, summaries
 from tests.reference.steps import KEYS, RARELY, DrawStep, Known, Made, keyed
@@ -62,7 +62,7 @@ def draw_whole(draw: st.DrawFn, known: Known) -> None:
         "x": draw(st.sampled_from(summaries.WHOLE)),
         "note": draw(st.sampled_from(summaries.WHOLE_NOTES)),
     }
-    fields |= {"n": draw(st.sampled_from(summaries.WHOLE))} if key == "key" else {"key": minimum("key")}
+    fields |= {"n": draw(st.sampled_from(summaries.WHOLE))} if key == "key" else {"key": agg.min("key")}
     known.add(known.call(made, "aggregate", known.name("whole"), out=summaries.Whole, **fields), above)
 
 

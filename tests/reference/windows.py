@@ -118,7 +118,7 @@ def _built(step: Step, rows: list[tuple[Row, dict[str, Any]]], span: Span | None
     operator: Any = step.operator
     given: dict[str, Any] = {}
     for name, spec in operator.fields.items():
-        everything = type(spec.mergeable).__name__ == "CountAll"
+        everything = type(spec.aggregate).__name__ == "CountAll"
         values = [(values[name], row) for row, values in rows]
         given[name] = aggregates.result(spec, [v for v in values if everything or v[0] is not None])
     key = rows[0][0].key

@@ -16,14 +16,10 @@ from geartrain import (
     State,
     Table,
     Task,
-    count,
-    global_,
-    maximum,
-    mean,
+    agg,
+    global_window,
     session,
     sliding,
-    top_n,
-    total,
     tumbling,
 )
 from geartrain.event_time import END_OF_TIME
@@ -127,20 +123,20 @@ def families_flow() -> Flow:
     silences = keyed.process("silence", Silence())
     silences.sink("silences", Table("silences"))
     hours = keyed.window(tumbling(us(60))).aggregate(
-        "hour", out=Summary, n=count(), avg=mean("x"), most=maximum("x")
+        "hour", out=Summary, n=agg.count(), avg=agg.mean("x"), most=agg.max("x")
     )
     hours.sink("hours", Table("hours"))
     best = keyed.window(sliding(us(90), us(30))).aggregate(
-        "best", out=Sums, sum_x=total("x"), best=top_n("x", 2)
+        "best", out=Sums, sum_x=agg.sum("x"), best=agg.top_n("x", 2)
     )
     best.sink("bests", Table("bests"))
     keyed.window(session(us(25))).reduce("visit", longer).sink("visits", Table("visits"))
-    keyed.window(global_()).reduce("whole", longer).sink("wholes", Table("wholes"))
+    keyed.window(global_window()).reduce("whole", longer).sink("wholes", Table("wholes"))
     again = silences.key_by("key", name="again")
     again.window(tumbling(us(100))).aggregate(
-        "quiet_hour", out=Summary, n=count(), avg=mean("x"), most=maximum("x")
+        "quiet_hour", out=Summary, n=agg.count(), avg=agg.mean("x"), most=agg.max("x")
     ).sink("quiet_hours", Table("quiet_hours"))
-    again.join("near", keyed, paired, between=(us(-30), us(30)), how="left").sink("nears", Table("nears"))
+    again.join("near", keyed, paired, lower=us(-30), upper=us(30), how="left").sink("nears", Table("nears"))
     keyed.join("same", keyed, paired, within=tumbling(us(20)), out=Pair).sink("sames", Table("sames"))
     rated_samples = samples.broadcast("rated", rates, rated, key="key")
     rated_samples.merge("all", silences).sink("alls", Table("alls"))

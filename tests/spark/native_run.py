@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from geartrain.aggregates.maximum import Maximum
-from geartrain.aggregates.minimum import Minimum
+from geartrain.aggregates.maximum import Max
+from geartrain.aggregates.minimum import Min
 from geartrain.schema import ColumnBatch
 from geartrain_cloud.spark.compile import Query
 from geartrain_cloud.spark.native import window_results, window_rows
@@ -27,7 +27,7 @@ class NativeRun:
     def __init__(self, query: Query) -> None:
         self.query = query
         operator: Any = query.graph[query.native].operator
-        self._kinds = [type(spec.mergeable) for spec in operator.fields.values()]
+        self._kinds = [type(spec.aggregate) for spec in operator.fields.values()]
         self._groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
         self._late_us = self._watermark_us = 0
 
@@ -67,7 +67,7 @@ class NativeRun:
 def _add(kind: type, known: list[Any]) -> Any:
     if not known:
         return None
-    if kind in (Minimum, Maximum):
-        extreme: Callable[[list[Any]], Any] = min if kind is Minimum else max
+    if kind in (Min, Max):
+        extreme: Callable[[list[Any]], Any] = min if kind is Min else max
         return extreme(known)
     return sum(known)

@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from geartrain import Flow, Record, Table, count, maximum, minimum, sliding, total, tumbling
+from geartrain import Flow, Record, Table, agg, sliding, tumbling
 from geartrain.placement import make_plan
 from geartrain.testing import TestingSource
 from geartrain_cloud.spark.compile import compile_queries
@@ -92,15 +92,15 @@ def windows_flow(source: TestingSource[Any]) -> Flow:
     flow = Flow("windows")
     samples = flow.source("samples", source, out=Sample)
     sums = {
-        "records": count(),
-        "known": count("perhaps"),
-        "sum_n": total("n"),
-        "flags": total("flag"),
-        "least": minimum("n"),
-        "most": maximum("n"),
-        "first_name": minimum("name"),
-        "any_flag": maximum("flag"),
-        "low": minimum("perhaps"),
+        "records": agg.count(),
+        "known": agg.count("perhaps"),
+        "sum_n": agg.sum("n"),
+        "flags": agg.sum("flag"),
+        "least": agg.min("n"),
+        "most": agg.max("n"),
+        "first_name": agg.min("name"),
+        "any_flag": agg.max("flag"),
+        "low": agg.min("perhaps"),
     }
     by_name = samples.key_by("name", name="by_name").window(tumbling(ms(20)))
     held: Any = sums
@@ -110,9 +110,11 @@ def windows_flow(source: TestingSource[Any]) -> Flow:
         "some", Table("some")
     )
     groups = samples.key_by("group", name="by_group").window(sliding(ms(30), ms(10), offset=ms(7)))
-    groups.aggregate("groups", out=Sums, sum_perhaps=total("perhaps")).sink("sums", Table("sums"))
+    groups.aggregate("groups", out=Sums, sum_perhaps=agg.sum("perhaps")).sink("sums", Table("sums"))
     flags = samples.key_by("flag", name="by_flag").window(sliding(ms(4), ms(25)))
-    flags.aggregate("flags", out=Flags, names=count("name"), last=maximum("name")).sink("flag", Table("flag"))
+    flags.aggregate("flags", out=Flags, names=agg.count("name"), last=agg.max("name")).sink(
+        "flag", Table("flag")
+    )
     return flow
 
 

@@ -15,15 +15,11 @@ from geartrain import (
     KeyedStream,
     Record,
     Table,
-    count,
+    agg,
     every_records,
-    global_,
-    last,
-    maximum,
-    mean,
+    global_window,
     session,
     sliding,
-    total,
     tumbling,
 )
 from geartrain.event_time import END_OF_TIME
@@ -88,13 +84,13 @@ def engine_of(flow: Flow) -> str:
 
 
 def sums(keyed: KeyedStream[Any, Any]) -> Any:
-    return keyed.window(tumbling(SECOND)).aggregate("held", out=Held, v=total("n"))
+    return keyed.window(tumbling(SECOND)).aggregate("held", out=Held, v=agg.sum("n"))
 
 
 def test_windows_of_whole_numbers_are_native() -> None:
     assert engine_of(flow_of(sums)) == "native"
     counted = flow_of(
-        lambda k: k.window(sliding(SECOND, SECOND / 4)).aggregate("held", out=Held, v=count("x"))
+        lambda k: k.window(sliding(SECOND, SECOND / 4)).aggregate("held", out=Held, v=agg.count("x"))
     )
     assert engine_of(counted) == "native"
     assert [query.name for query in compile_queries(make_plan(counted.graph(), "cloud"))] == [
@@ -118,15 +114,15 @@ def test_what_spark_would_not_give_to_the_bit_is_embedded() -> None:
     window = tumbling(SECOND)
     later = flow_of(lambda keyed: sums(keyed).key_by("key", name="again").reduce("most", max))
     embedded = {
-        "a sum of floats": of(window, Real, v=total("x")),
-        "a mean": of(window, Real, v=mean("n")),
-        "a floating extreme": of(window, Real, v=maximum("x")),
-        "a place in order": of(window, v=last("n")),
-        "a function": of(window, v=total(lambda sample: sample.n)),
-        "early results": of(window, v=total("n"), early=every_records(2)),
-        "a session": of(session(SECOND), v=total("n")),
-        "the global window": of(global_(), v=total("n")),
-        "too many windows": of(sliding(SECOND, SECOND / 65), v=total("n")),
+        "a sum of floats": of(window, Real, v=agg.sum("x")),
+        "a mean": of(window, Real, v=agg.mean("n")),
+        "a floating extreme": of(window, Real, v=agg.max("x")),
+        "a place in order": of(window, v=agg.last("n")),
+        "a function": of(window, v=agg.sum(lambda sample: sample.n)),
+        "early results": of(window, v=agg.sum("n"), early=every_records(2)),
+        "a session": of(session(SECOND), v=agg.sum("n")),
+        "the global window": of(global_window(), v=agg.sum("n")),
+        "too many windows": of(sliding(SECOND, SECOND / 65), v=agg.sum("n")),
         "a key that may be missing": flow_of(sums, key="perhaps", kind=Sample),
         "a function of the key": flow_of(sums, key=lambda sample: sample.key),
         "a field that may not be readable": flow_of(sums, kind=Dated),

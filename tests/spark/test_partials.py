@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
-from geartrain import Flow, Table, count, distinct, first, global_, mean, quantile, sliding, top_n, variance
+from geartrain import Flow, Table, agg, global_window, sliding
 from geartrain.placement import make_plan
 from geartrain.testing import TestingSource
 from tests.reference.comparison import check_equal
@@ -36,15 +36,15 @@ def flow_of_samples() -> Flow:
     source: TestingSource[Sample] = TestingSource()
     by_key = flow.source("samples", source, out=Sample).key_by("key")
     parts: dict[str, Any] = {
-        "n": count(),
-        "spread": variance("x"),
-        "opening": first("x"),
-        "best": top_n("x", 2),
+        "n": agg.count(),
+        "spread": agg.variance("x"),
+        "opening": agg.first("x"),
+        "best": agg.top_n("x", 2),
     }
-    parts |= {"middle": quantile("x"), "levels": distinct("x"), "x": mean("x")}
+    parts |= {"middle": agg.quantile("x"), "levels": agg.count_distinct("x"), "x": agg.mean("x")}
     windows = by_key.window(sliding(us(90), us(30)))
     windows.aggregate("wide", out=Wide, **parts).sink("wides", Table("wides"))
-    by_key.window(global_()).aggregate("whole", out=Wide, **parts).sink("wholes", Table("wholes"))
+    by_key.window(global_window()).aggregate("whole", out=Wide, **parts).sink("wholes", Table("wholes"))
     return flow
 
 

@@ -8,14 +8,7 @@ from typing import Any, ClassVar
 import pytest
 from pyspark.sql import SparkSession
 
-from geartrain import (
-    Context,
-    Record,
-    SourceStream,
-    Stream,
-    Task,
-    count,
-)
+from geartrain import Context, Record, SourceStream, Stream, Task, agg
 from tests.spark import window_stories
 from tests.spark.stories import Book, Story, Told
 from tests.spark.story_data import TWO, WORDS, Reading, reading, us
@@ -202,7 +195,7 @@ class Seen(Record):
     gives=[(1, Seen("hot", 1)), (2, Seen("cold", 1)), (3, Seen("hot", 2))],
 )
 def aggregate_without_a_window_says_how_it_stands(words: Stream[str]) -> Stream[Seen]:
-    return words.key_by(str, name="same").aggregate("seen", out=Seen, n=count())
+    return words.key_by(str, name="same").aggregate("seen", out=Seen, n=agg.count())
 
 
 @story(

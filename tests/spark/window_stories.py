@@ -5,28 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from geartrain import (
-    AggregateSpec,
-    Mergeable,
     Record,
     State,
     Stream,
-    count,
-    distinct,
+    agg,
     every_records,
     every_time,
-    first,
-    global_,
-    last,
-    maximum,
-    mean,
-    minimum,
-    quantile,
+    global_window,
     session,
     sliding,
-    top_n,
-    total,
     tumbling,
-    variance,
 )
 from tests.spark.stories import Book
 from tests.spark.story_data import TWO, WORDS, Reading, reading, us
@@ -48,7 +36,7 @@ class Window(Record):
     revision: int = 0
 
 
-HELD: dict[str, Any] = {"n": count(), "x": total("value")}
+HELD: dict[str, Any] = {"n": agg.count(), "x": agg.sum("value")}
 """What is computed of each window."""
 
 
@@ -105,7 +93,7 @@ END = 7_258_118_400_000_000 - 1
 
 @story(readings=TWO, gives=[(END, reading("a", -1)), (END, reading("b", 11))])
 def the_global_window_ends_with_the_sources(readings: Stream[Reading]) -> Stream[Reading]:
-    windows = readings.key_by("sensor").window(global_())
+    windows = readings.key_by("sensor").window(global_window())
     return windows.reduce("sum", lambda left, right: reading(left.sensor, left.value + right.value))
 
 
@@ -173,7 +161,7 @@ class Extent(State):
     high: int = -(2**62)
 
 
-class Spread(Mergeable[int, Extent, int]):
+class Spread(agg.Aggregate[int, Extent, int]):
     """The distance of the largest value from the smallest."""
 
     accumulator = Extent
@@ -191,7 +179,7 @@ class Spread(Mergeable[int, Extent, int]):
         return acc.high - acc.low
 
 
-def of_each(name: str, spec: AggregateSpec, *gives: float) -> None:
+def of_each(name: str, spec: agg.AggregateSpec, *gives: float) -> None:
     """A story of one aggregate, in two windows: of 3, 1, 8, 4 and 4, and of 6 alone."""
 
     def build(numbers: Stream[int]) -> Stream[Got]:
@@ -203,28 +191,28 @@ def of_each(name: str, spec: AggregateSpec, *gives: float) -> None:
     story(numbers=numbers, gives=list(zip((9, 19), map(Got, gives), strict=True)))(build)
 
 
-of_each("count", count(), 5, 1)
-of_each("total", total(), 20, 6)
-of_each("mean", mean(), 4.0, 6.0)
-of_each("variance", variance(), 5.2, 0.0)
-of_each("minimum", minimum(), 1, 6)
-of_each("maximum", maximum(), 8, 6)
-of_each("first", first(), 3, 6)
-of_each("last", last(), 4, 6)
-of_each("distinct", distinct(), 4, 1)
+of_each("count", agg.count(), 5, 1)
+of_each("total", agg.sum(), 20, 6)
+of_each("mean", agg.mean(), 4.0, 6.0)
+of_each("variance", agg.variance(), 5.2, 0.0)
+of_each("minimum", agg.min(), 1, 6)
+of_each("maximum", agg.max(), 8, 6)
+of_each("first", agg.first(), 3, 6)
+of_each("last", agg.last(), 4, 6)
+of_each("distinct", agg.count_distinct(), 4, 1)
 of_each("spread", Spread().of(), 7, 0)
 
 
 @story(numbers=[(1, 3), (2, 1), (3, 8), (4, 4)], gives=[(9, GotList([8, 4]))])
 def top_n_lists_the_largest(numbers: Stream[int]) -> Stream[GotList]:
     windows = numbers.key_by(lambda number: 0, name="all").window(tumbling(us(10)))
-    return windows.aggregate("top", out=GotList, x=top_n(lambda number: number, 2))
+    return windows.aggregate("top", out=GotList, x=agg.top_n(lambda number: number, 2))
 
 
 @story(numbers=[(1, 10), (2, 500), (3, 9)], gives=[(9, 10)])
 def a_quantile_is_exact_to_a_hundredth(numbers: Stream[int]) -> Stream[int]:
     windows = numbers.key_by(lambda number: 0, name="all").window(tumbling(us(10)))
-    middle = windows.aggregate("middle", out=Got, x=quantile(None, 0.5))
+    middle = windows.aggregate("middle", out=Got, x=agg.quantile(None, 0.5))
     return middle.map(lambda got: round(got.x), name="rounded", out=int)
 
 
@@ -252,10 +240,10 @@ def a_left_windowed_join_keeps_who_is_alone(opened: Stream[str], closed: Stream[
 @story(opened=OPENED, closed=CLOSED, gives=[(15, "aa"), (90, "bb")])
 def an_interval_join_pairs_what_is_near(opened: Stream[str], closed: Stream[str]) -> Stream[str]:
     left, right = opened.key_by(str, name="door"), closed.key_by(str, name="same")
-    return left.join("pair", right, pair, between=(us(0), us(40)))
+    return left.join("pair", right, pair, lower=us(0), upper=us(40))
 
 
 @story(opened=OPENED, closed=CLOSED, gives=[(15, "aa"), (70, "b?")])
 def a_left_interval_join_waits_for_what_may_come(opened: Stream[str], closed: Stream[str]) -> Stream[str]:
     left, right = opened.key_by(str, name="door"), closed.key_by(str, name="same")
-    return left.join("pair", right, pair, between=(us(0), us(20)), how="left")
+    return left.join("pair", right, pair, lower=us(0), upper=us(20), how="left")

@@ -24,10 +24,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
 from geartrain.aggregates.count import Count, CountAll
-from geartrain.aggregates.maximum import Maximum
+from geartrain.aggregates.maximum import Max
 from geartrain.aggregates.mergeable import AggregateSpec
-from geartrain.aggregates.minimum import Minimum
-from geartrain.aggregates.total import Total
+from geartrain.aggregates.minimum import Min
+from geartrain.aggregates.total import Sum
 from geartrain.batch import Batch
 from geartrain.event_time import END_OF_TIME
 from geartrain.graph import Step
@@ -73,7 +73,7 @@ def window_layout(query: Query) -> str:
     return ", ".join([ours, *columns])
 
 
-_ADDED: Mapping[type, str] = {Total: "sum", Count: "count", Minimum: "min", Maximum: "max"}
+_ADDED: Mapping[type, str] = {Sum: "sum", Count: "count", Min: "min", Max: "max"}
 
 
 class _Windows:
@@ -92,15 +92,15 @@ class _Windows:
         self.columns: dict[str, str] = {}
         """By name, the Spark type of what Arrow makes of each aggregate for some thousands of records."""
         for number, spec in enumerate(self.fields.values()):
-            kind, field = type(spec.mergeable), spec.selector.field
+            kind, field = type(spec.aggregate), spec.selector.field
             counts = kind in (CountAll, Count)
             plain = "long" if counts or field is None else _TYPES[types[field]]
-            self.columns[f"v{number}"] = "decimal(28,0)" if kind is Total else plain
+            self.columns[f"v{number}"] = "decimal(28,0)" if kind is Sum else plain
 
     def added(self) -> list[Column]:
         """One column for each aggregate, in their order."""
-        by_kind: Mapping[type, Callable[[str], Column]] = {Minimum: F.min, Maximum: F.max}
-        kinds = [type(spec.mergeable) for spec in self.fields.values()]
+        by_kind: Mapping[type, Callable[[str], Column]] = {Min: F.min, Max: F.max}
+        kinds = [type(spec.aggregate) for spec in self.fields.values()]
         return [by_kind.get(kind, F.sum)(f"v{n}").alias(f"a{n}") for n, kind in enumerate(kinds)]
 
     def parts(self, table: pa.Table, start: Any, taken: Any) -> pa.Table:
@@ -108,12 +108,12 @@ class _Windows:
         given: dict[str, Any] = {"start": start, "key": table.column(self.key).take(taken)}
         added: list[Any] = []
         for name, spec in zip(self.columns, self.fields.values(), strict=True):
-            kind, field = type(spec.mergeable), spec.selector.field
+            kind, field = type(spec.aggregate), spec.selector.field
             if field is None:
                 added.append(([], "count_all"))
                 continue
             column = table.column(field)
-            if kind is Total:
+            if kind is Sum:
                 column = column.cast(pa.int64()).cast(_WIDE)
             given[name] = column.take(taken)
             added.append((name, _ADDED[kind]))
@@ -285,10 +285,10 @@ class _Results:
 
 def _accumulators(spec: AggregateSpec, column: Any) -> list[Any]:
     """What windows hold, of what Spark has added up; None where it is of nothing."""
-    mergeable = spec.mergeable
-    if isinstance(mergeable, Count):
+    aggregate = spec.aggregate
+    if isinstance(aggregate, Count):
         return column.to_pylist()  # type: ignore[no-any-return]
-    create, add = mergeable.create, mergeable.add_all
+    create, add = aggregate.create, aggregate.add_all
     return [None if value is None else add(create(), [value], (), ()) for value in _whole(column)]
 
 

@@ -10,10 +10,10 @@ import typing
 from collections.abc import Iterable
 
 from geartrain.aggregates.count import Count, CountAll
-from geartrain.aggregates.maximum import Maximum
+from geartrain.aggregates.maximum import Max
 from geartrain.aggregates.mergeable import AggregateSpec
-from geartrain.aggregates.minimum import Minimum
-from geartrain.aggregates.total import Total
+from geartrain.aggregates.minimum import Min
+from geartrain.aggregates.total import Sum
 from geartrain.graph import Step
 from geartrain.operators.key_by import KeyBy
 from geartrain.operators.source import SourceOperator
@@ -30,9 +30,9 @@ _RANKED = _WHOLE | {FieldType.STR}
 _TAKES: dict[type, set[FieldType]] = {
     CountAll: _PLAIN,
     Count: _PLAIN,
-    Total: _WHOLE,
-    Minimum: _RANKED,
-    Maximum: _RANKED,
+    Sum: _WHOLE,
+    Min: _RANKED,
+    Max: _RANKED,
 }
 """By aggregate, the fields of which Spark's own gives the same: never a float, whose sums must be exact."""
 
@@ -74,12 +74,12 @@ def _plain_fields(kind: object) -> dict[str, Field]:
 
 
 def _takes(spec: AggregateSpec, fields: typing.Mapping[str, Field]) -> bool:
-    types = _TAKES.get(type(spec.mergeable))
+    types = _TAKES.get(type(spec.aggregate))
     selector = spec.selector
     if types is None or selector.function is not None or spec.give is not None:
         return False
     if selector.field is None:
-        return type(spec.mergeable) is CountAll
+        return type(spec.aggregate) is CountAll
     return fields[selector.field].type in types
 
 

@@ -8,7 +8,7 @@ import math
 from datetime import datetime, timedelta
 from random import Random
 
-from geartrain import Flow, JsonLinesFile, Record, Table, mean, tumbling
+from geartrain import Flow, JsonLinesFile, Record, Table, agg, tumbling
 from geartrain_devices.simulated import SimulatedSensor
 
 LIMIT_M = 6.0
@@ -59,7 +59,7 @@ def command(minute: Minute) -> Command:
 flow = Flow("control_loop")
 levels = flow.source("levels", Tank(records=1_200), out=Level)
 minutes = levels.key_by("tank").window(tumbling(timedelta(minutes=1)))
-means = minutes.aggregate("means", out=Minute, early=None, level_m=mean("level_m")).at("cloud")
+means = minutes.aggregate("means", out=Minute, early=None, level_m=agg.mean("level_m")).at("cloud")
 means.sink("minutes", Table("minutes", key=("tank", "window_start")))
 commands = means.filter(is_too_high).map(command).at("edge", device="tank")
 commands.sink("valve", JsonLinesFile("valve"))

@@ -73,5 +73,5 @@ def closed_auctions(flow: Flow) -> Stream[Sold]:
     """The auctions that somebody bid for, each when it is over."""
     auctions = auctions_of(flow).key_by("id")
     bids = bids_of(flow).key_by("auction")
-    offers = auctions.join("offered", bids, offered, between=(timedelta(), AUCTION_LONGEST))
+    offers = auctions.join("offered", bids, offered, lower=timedelta(), upper=AUCTION_LONGEST)
     return offers.filter(in_time).key_by("auction", name="by_auction").process("closing", Closing())

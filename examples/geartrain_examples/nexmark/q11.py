@@ -5,7 +5,7 @@ A session ends 10 seconds after the last bid in it.
 
 from datetime import timedelta
 
-from geartrain import Flow, Record, Table, count, session
+from geartrain import Flow, Record, Table, agg, session
 from geartrain_examples.nexmark.sources import bids_of
 
 GAP = timedelta(seconds=10)
@@ -22,6 +22,6 @@ class Activity(Record):
 
 flow = Flow("nexmark_q11")
 sessions = (
-    bids_of(flow).key_by("bidder").window(session(GAP)).aggregate("activity", out=Activity, bids=count())
+    bids_of(flow).key_by("bidder").window(session(GAP)).aggregate("activity", out=Activity, bids=agg.count())
 )
 sessions.sink("sessions", Table("q11", key=("bidder", "window_start")))

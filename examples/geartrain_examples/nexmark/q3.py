@@ -43,5 +43,5 @@ def suggestion(auction: Auction, seller: Person) -> Suggestion:
 flow = Flow("nexmark_q3")
 for_sale = auctions_of(flow).filter(in_category).key_by("seller")
 sellers = persons_of(flow).filter(is_near).key_by("id", name="sellers")
-suggestions = for_sale.join("suggestions", sellers, suggestion, between=(-APART, APART))
+suggestions = for_sale.join("suggestions", sellers, suggestion, lower=-APART, upper=APART)
 suggestions.sink("items", Table("q3", key=("auction",)))

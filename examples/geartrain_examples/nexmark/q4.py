@@ -4,7 +4,7 @@ With each auction that closes, its category has a new average over all that clos
 the last one.
 """
 
-from geartrain import Flow, Record, Table, mean
+from geartrain import Flow, Record, Table, agg
 from geartrain_examples.nexmark.closing import closed_auctions
 
 
@@ -17,6 +17,6 @@ class Average(Record):
 
 flow = Flow("nexmark_q4")
 by_category = closed_auctions(flow).key_by("category")
-by_category.aggregate("average", out=Average, price=mean("price")).sink(
+by_category.aggregate("average", out=Average, price=agg.mean("price")).sink(
     "averages", Table("q4", key=("category",))
 )

@@ -7,7 +7,7 @@ puts them into one tumbling window of 2 seconds.
 
 from datetime import timedelta
 
-from geartrain import Flow, Record, Table, count, maximum, sliding, tumbling
+from geartrain import Flow, Record, Table, agg, sliding, tumbling
 from geartrain_examples.nexmark.sources import bids_of
 
 SIZE, EVERY = timedelta(seconds=10), timedelta(seconds=2)
@@ -39,9 +39,12 @@ def hottest(bids: Bids, most: Most) -> Bids:
 
 flow = Flow("nexmark_q5")
 counts = (
-    bids_of(flow).key_by("auction").window(sliding(SIZE, EVERY)).aggregate("counts", out=Bids, bids=count())
+    bids_of(flow)
+    .key_by("auction")
+    .window(sliding(SIZE, EVERY))
+    .aggregate("counts", out=Bids, bids=agg.count())
 )
-most = counts.key_by(whole_house).window(tumbling(EVERY)).aggregate("most", out=Most, bids=maximum("bids"))
+most = counts.key_by(whole_house).window(tumbling(EVERY)).aggregate("most", out=Most, bids=agg.max("bids"))
 hot = counts.key_by("bids", name="equal").join(
     "hot", most.key_by("bids", name="to_most"), hottest, within=tumbling(EVERY)
 )

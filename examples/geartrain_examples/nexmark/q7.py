@@ -6,7 +6,7 @@ that equal ones are all there.
 
 from datetime import timedelta
 
-from geartrain import Flow, Record, Table, maximum, tumbling
+from geartrain import Flow, Record, Table, agg, tumbling
 from geartrain_examples.nexmark.records import Bid
 from geartrain_examples.nexmark.sources import bids_of
 
@@ -43,6 +43,6 @@ def highest_bid(bid: Bid, highest: Highest) -> HighestBid:
 flow = Flow("nexmark_q7")
 bids = bids_of(flow)
 periods = bids.key_by(whole_house).window(tumbling(PERIOD))
-highest = periods.aggregate("highest", out=Highest, price=maximum("price")).key_by("price", name="to_highest")
+highest = periods.aggregate("highest", out=Highest, price=agg.max("price")).key_by("price", name="to_highest")
 best = bids.key_by("price", name="equal").join("best", highest, highest_bid, within=tumbling(PERIOD))
 best.sink("highest_bids", Table("q7", key=("window_end", "auction", "bidder", "at_us")))

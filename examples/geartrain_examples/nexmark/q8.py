@@ -7,7 +7,7 @@ there were.
 
 from datetime import timedelta
 
-from geartrain import Flow, Record, Table, count, tumbling
+from geartrain import Flow, Record, Table, agg, tumbling
 from geartrain_examples.nexmark.records import Person
 from geartrain_examples.nexmark.sources import auctions_of, persons_of
 
@@ -37,7 +37,7 @@ def new_seller(person: Person, seller: Seller) -> NewSeller:
 
 flow = Flow("nexmark_q8")
 selling = auctions_of(flow).key_by("seller").window(tumbling(PERIOD))
-sellers = selling.aggregate("sellers", out=Seller, auctions=count()).key_by("seller", name="seller")
+sellers = selling.aggregate("sellers", out=Seller, auctions=agg.count()).key_by("seller", name="seller")
 registered = persons_of(flow).key_by("id")
 new_sellers = registered.join("new_sellers", sellers, new_seller, within=tumbling(PERIOD))
 new_sellers.sink("users", Table("q8", key=("id", "window_start")))

@@ -6,8 +6,7 @@ gear run geartrain_examples.sensors.flow:flow --output build/sensors
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from geartrain import Context, Flow, Record, State, Table, Task
-from geartrain.aggregates import count, maximum, mean, minimum
+from geartrain import Context, Flow, Record, State, Table, Task, agg
 from geartrain.windows import tumbling
 from geartrain_devices.csv_replay import CsvReplay
 
@@ -72,7 +71,7 @@ flow = Flow("sensors")
 source = CsvReplay[Sample](path=str(SAMPLE), time_column="time", partition_column="series", since_1970=True)
 samples = flow.source("samples", source, out=Sample, partitioned_by="series")
 by_hour = samples.key_by("series").window(tumbling(timedelta(hours=1)))
-value = {"mean": mean("value"), "low": minimum("value"), "high": maximum("value")}
-hours = by_hour.aggregate("hourly", out=Hour, early=None, samples=count(), **value)
+value = {"mean": agg.mean("value"), "low": agg.min("value"), "high": agg.max("value")}
+hours = by_hour.aggregate("hourly", out=Hour, early=None, samples=agg.count(), **value)
 hours.sink("hours", Table("hours", key=("series", "window_start")))
 hours.key_by("series", name="by_series").process("watch", Watch()).sink("odd", Table("anomalies"))

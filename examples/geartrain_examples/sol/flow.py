@@ -7,7 +7,7 @@ GEARTRAIN_SOL_STAGES=8 gear run geartrain_examples.sol.flow:flow
 import os
 import random
 
-from geartrain import Flow, Record, Stream, Table, count, last
+from geartrain import Flow, Record, Stream, Table, agg
 from geartrain_devices.simulated import SimulatedSensor
 
 STAGES = int(os.environ.get("GEARTRAIN_SOL_STAGES", "3"))
@@ -56,5 +56,5 @@ stage: Stream[Payload] = light
 for number in range(STAGES):
     stage = stage.map(same, name=f"stage{number + 1}")
 one = stage.key_by(everything)
-arrived = one.aggregate("arrived", out=Arrived, records=count(), newest=last("number"))
+arrived = one.aggregate("arrived", out=Arrived, records=agg.count(), newest=agg.last("number"))
 arrived.sink("table", Table("arrived", key=("key",)))

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from geartrain import Flow, Source, Table, count, mean, tumbling
+from geartrain import Flow, Source, Table, agg, tumbling
 from geartrain_examples.traffic.files import CheckpointFile, LoopFile, PassFile
 from geartrain_examples.traffic.records import (
     Checkpoint,
@@ -43,7 +43,9 @@ def traffic(passes_from: Source[Pass], loops_from: Source[Reading]) -> Flow:
     streets = on_streets.key_by("edge", name="all_by_street").process("streets", Streets())
 
     minutes = passes.key_by(whole_city).window(tumbling(timedelta(minutes=1)))
-    city = minutes.aggregate("city", out=WindowedCity, passes=count(), mean_speed_mps=mean("speed_mps"))
+    city = minutes.aggregate(
+        "city", out=WindowedCity, passes=agg.count(), mean_speed_mps=agg.mean("speed_mps")
+    )
 
     by_vehicle = passes.key_by("vehicle", name="by_vehicle")
     traces = by_vehicle.process("traces", Traces(), out=Trace)

@@ -6,7 +6,7 @@ gear run geartrain_examples.wordcount.flow:flow --set lines.records=1000 --outpu
 import random
 from collections.abc import Iterator
 
-from geartrain import Flow, Record, Table, count
+from geartrain import Flow, Record, Table, agg
 from geartrain_devices.simulated import SimulatedSensor
 
 WORDS = ["gear", "train", "wheel", "edge", "cloud", "spark", "sensor", "record", "spool", "clock"]
@@ -48,5 +48,5 @@ def words(line: Line) -> Iterator[Word]:
 flow = Flow("wordcount")
 
 lines = flow.source("lines", Lines(records=10_000), out=Line)
-counts = lines.flat_map(words).key_by("word").aggregate("counts", out=WordCount, seen=count())
+counts = lines.flat_map(words).key_by("word").aggregate("counts", out=WordCount, seen=agg.count())
 counts.sink("table", Table("words", key=("word",)))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from operator import add
 from typing import Any, ClassVar
 
-from geartrain.aggregates.mergeable import Accept, AggregateSpec, BuiltIn
+from geartrain.aggregates.mergeable import Accept, BuiltIn
 from geartrain.batch import Origin
 
 
@@ -48,13 +48,5 @@ class Count(BuiltIn[Any, int, int]):
 class CountAll(Count):
     """How many records, whatever they hold."""
 
+    name: ClassVar[str] = "agg.count"
     skips_none: ClassVar[bool] = False
-
-
-def count(of: str | Callable[[Any], Any] | None = None) -> AggregateSpec:
-    """How many records there are; with a field or function: how many have a value there that is not None.
-
-    >>> count("price").selector.field
-    'price'
-    """
-    return (CountAll() if of is None else Count()).of(of)

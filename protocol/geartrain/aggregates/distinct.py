@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import Enum
 from typing import Any, ClassVar
 
 from geartrain.aggregates.hyperloglog import Registers, estimate
-from geartrain.aggregates.mergeable import SCALARS, Accept, AggregateSpec, BuiltIn
+from geartrain.aggregates.mergeable import SCALARS, Accept, BuiltIn
 from geartrain.aggregates.values import identity
 from geartrain.batch import Origin
 from geartrain.errors import FlowError, SchemaError
@@ -19,7 +19,7 @@ _MORE = {b""}
 """What is left of more values than the limit: no value has this identity."""
 
 
-class Distinct(BuiltIn[Any, Any, int]):
+class CountDistinct(BuiltIn[Any, Any, int]):
     """Keeps every value that it has seen, up to a limit; of more, only that they were more."""
 
     accumulator: ClassVar[Any] = set[bytes]
@@ -29,7 +29,7 @@ class Distinct(BuiltIn[Any, Any, int]):
     def __init__(self, limit: int = LIMIT) -> None:
         """Raises `FlowError` for a limit that is none."""
         if type(limit) is not int or limit < 1:
-            raise FlowError(f"distinct with limit={limit!r}: it must be a whole number from 1 on")
+            raise FlowError(f"agg.count_distinct with limit={limit!r}: it must be a whole number from 1 on")
         self.limit = limit
 
     def accept(self, kind: Any) -> Accept | None:
@@ -61,15 +61,16 @@ class Distinct(BuiltIn[Any, Any, int]):
         """How many; raises `SchemaError` for more than the limit."""
         if not _MORE.isdisjoint(acc):
             raise SchemaError(
-                f"there are more than {self.limit:,} different values: give distinct a higher limit, or "
-                "exact=False"
+                f"there are more than {self.limit:,} different values: give agg.count_distinct a higher "
+                "limit, or exact=False"
             )
         return len(acc)
 
 
-class DistinctEstimate(Distinct):
+class CountDistinctEstimate(CountDistinct):
     """Keeps HyperLogLog registers."""
 
+    name: ClassVar[str] = "agg.count_distinct"
     accumulator: ClassVar[Any] = Registers
 
     def __init__(self) -> None:
@@ -94,21 +95,3 @@ class DistinctEstimate(Distinct):
     def result(self, acc: Any) -> int:
         """The estimate."""
         return round(estimate(acc.ranks()))
-
-
-def distinct(
-    of: str | Callable[[Any], Any] | None = None, *, exact: bool = True, limit: int = LIMIT
-) -> AggregateSpec:
-    """How many different values there are; None is no value, -0.0 is 0.0 and NaN is one value.
-
-    exact: keeps all values in the state of each key and window, which is for thousands of them, not millions;
-    else HyperLogLog with 4,096 registers estimates the number with a standard error of 1.6 %, the same under
-    any cut. limit: how many values an exact count keeps. With more, the result of a window is a dead letter,
-    and its state is let go; without a window, each record that would be one value too many is. Raises
-    `FlowError` for a limit below 1.
-
-    >>> symbols = distinct("symbol")
-    >>> symbols.mergeable.result({b"sGT", b"sHAL"})
-    2
-    """
-    return (Distinct(limit) if exact else DistinctEstimate()).of(of)

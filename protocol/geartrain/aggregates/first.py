@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
-from geartrain.aggregates.mergeable import AggregateSpec
 from geartrain.aggregates.placed import Outermost
 
 
 class First(Outermost):
     """The first."""
 
+    name: ClassVar[str] = "agg.first"
+
     def merge(self, left: Any, right: Any) -> Any:
         """The earlier of both."""
         return left if right is None or (left is not None and left.place() <= right.place()) else right
-
-
-def first(of: str | Callable[[Any], Any] | None = None) -> AggregateSpec:
-    """The value of the first record by event time and origin whose value is not None; of the record itself
-    where nothing is named.
-
-    >>> from geartrain.batch import Origin
-    >>> ends = first("price").mergeable
-    >>> acc = ends.add(ends.create(), "later", 20, Origin("split", 0))
-    >>> ends.result(ends.add(acc, "earlier", 10, Origin("split", 1)))
-    'earlier'
-    """
-    return First().of(of)

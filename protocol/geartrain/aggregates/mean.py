@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any, ClassVar
 
 import msgspec
 
 from geartrain.aggregates.exact import ExactSum, add_groups, number, rounded
-from geartrain.aggregates.mergeable import Accept, AggregateSpec, BuiltIn
+from geartrain.aggregates.mergeable import Accept, BuiltIn
 from geartrain.aggregates.total import NUMBERS
 from geartrain.batch import Origin
 
@@ -24,6 +24,7 @@ class Summed(msgspec.Struct, array_like=True):
 class Mean(BuiltIn[Any, Summed, float]):
     """The mean."""
 
+    name: ClassVar[str] = "agg.mean"
     accumulator: ClassVar[Any] = Summed
     kinds: ClassVar[tuple[type, ...]] = NUMBERS
 
@@ -72,13 +73,3 @@ class Mean(BuiltIn[Any, Summed, float]):
             return special
         numerator, denominator = acc.sum.ratio()
         return rounded(numerator, denominator * acc.count)
-
-
-def mean(of: str | Callable[[Any], Any] | None = None) -> AggregateSpec:
-    """The float nearest to the exact mean, in any order and under any cut.
-
-    >>> means = mean("price").mergeable
-    >>> means.result(means.add_all(means.create(), [0.1, 0.2, 0.3], [], []))
-    0.2
-    """
-    return Mean().of(of)

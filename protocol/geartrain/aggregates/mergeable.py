@@ -44,23 +44,23 @@ class Selector(msgspec.Struct, frozen=True):
 class AggregateSpec(msgspec.Struct, frozen=True):
     """One aggregate of a step: what is computed, of which value; `give` selects what `top_n` lists."""
 
-    mergeable: Mergeable[Any, Any, Any]
+    aggregate: Aggregate[Any, Any, Any]
     selector: Selector = Selector()
     give: Selector | None = None
 
 
-class Mergeable(Generic[V, A, R]):
+class Aggregate(Generic[V, A, R]):
     """Base of an aggregate of values `V` with accumulators `A` and results `R`.
 
     accumulator: the type of the accumulator, typed and with a msgpack form: a `State`, a scalar or a list of
     them; empty: the result where every value was None, which is never added. An accumulator may be changed in
     place by `add` and `merge`, which return it.
 
-    >>> from geartrain import Mergeable, State
+    >>> from geartrain import State, agg
     >>> class Range(State):
     ...     low: float = float("inf")
     ...     high: float = float("-inf")
-    >>> class Spread(Mergeable[float, Range, float]):
+    >>> class Spread(agg.Aggregate[float, Range, float]):
     ...     accumulator = Range
     ...     def create(self) -> Range:
     ...         return Range()
@@ -121,9 +121,10 @@ class Mergeable(Generic[V, A, R]):
         return acc
 
 
-class BuiltIn(Mergeable[V, A, R]):
+class BuiltIn(Aggregate[V, A, R]):
     """Base of the aggregates that come with Geartrain: they check values before they add any."""
 
+    name: ClassVar[str] = ""
     placed: ClassVar[bool] = False
     built_in: ClassVar[bool] = True
     kinds: ClassVar[tuple[type, ...]] = ()
@@ -154,12 +155,12 @@ class BuiltIn(Mergeable[V, A, R]):
         if kind is not None:
             names = ", ".join(k.__name__ for k in self.kinds)
             name = getattr(kind, "__name__", kind)
-            raise FlowError(f"{type(self).__name__.lower()} takes {names}, not {name}")
+            raise FlowError(f"{self.name} takes {names}, not {name}")
         return self._known
 
     def _known(self, value: Any) -> Any:
         if type(value) not in self.kinds:
-            raise SchemaError(f"{type(self).__name__.lower()} does not take {type(value).__name__}")
+            raise SchemaError(f"{self.name} does not take {type(value).__name__}")
         return value
 
 

@@ -8,14 +8,14 @@ logarithm, so every machine finds the same bucket, and merging adds counts, so o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any, ClassVar
 
 import msgspec
 
 from geartrain.aggregates.exact import number
-from geartrain.aggregates.mergeable import Accept, AggregateSpec, BuiltIn
+from geartrain.aggregates.mergeable import Accept, BuiltIn
 from geartrain.aggregates.total import NUMBERS
 from geartrain.batch import Origin
 from geartrain.errors import FlowError
@@ -47,6 +47,7 @@ class Sketch(msgspec.Struct, array_like=True):
 class Quantile(BuiltIn[Any, Sketch, float]):
     """The quantile `q` with a relative error of at most `error`."""
 
+    name: ClassVar[str] = "agg.quantile"
     accumulator: ClassVar[Any] = Sketch
     kinds: ClassVar[tuple[type, ...]] = NUMBERS
 
@@ -118,16 +119,3 @@ class Quantile(BuiltIn[Any, Sketch, float]):
             acc.plus += 1
         else:
             acc.minus += 1
-
-
-def quantile(
-    of: str | Callable[[Any], Any] | None = None, q: float = 0.5, *, error: float = 0.01
-) -> AggregateSpec:
-    """The `q`-quantile (0.5: the median) as a float, within `error` of it, relative to its value; the same
-    bits in any order and under any cut. NaN is skipped, unless there is nothing else.
-
-    >>> medians = quantile("price").mergeable
-    >>> 1.98 < medians.result(medians.add_all(medians.create(), [1.0, 2.0, 3.0], [], [])) < 2.02
-    True
-    """
-    return Quantile(q, error).of(of)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
-from geartrain.aggregates.mergeable import SCALARS, Accept, AggregateSpec, BuiltIn, Selector
+from geartrain.aggregates.mergeable import SCALARS, Accept, BuiltIn
 from geartrain.aggregates.ranking import comparable, rank
 from geartrain.batch import Origin
 from geartrain.errors import FlowError
@@ -98,27 +98,8 @@ class TopN(BuiltIn[Any, Any, list[Any]]):
 class TopGiven(TopN):
     """What else the records of the largest values hold."""
 
+    name: ClassVar[str] = "agg.top_n"
+
     def result(self, acc: Any) -> list[Any]:
         """The list."""
         return [held.given for held in acc]
-
-
-def top_n(
-    of: str | Callable[[Any], Any],
-    n: int,
-    *,
-    give: str | Callable[[Any], Any] | None = None,
-) -> AggregateSpec:
-    """A list of the `n` largest values, the largest first, equal ones in canonical order of their records.
-
-    give: another field or function; the list then holds its values for the same records.
-
-    >>> from geartrain.batch import Origin
-    >>> tops = top_n("price", 2).mergeable
-    >>> places = [Origin("split", i) for i in range(3)]
-    >>> tops.result(tops.add_all(tops.create(), [3, 9, 5], [10, 20, 30], places))
-    [9, 5]
-    """
-    if give is None:
-        return TopN(n).of(of)
-    return AggregateSpec(TopGiven(n), Selector.of(of), Selector.of(give))

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any, ClassVar
 
 from geartrain.aggregates.exact import ExactSum, add_groups, number
-from geartrain.aggregates.mergeable import Accept, AggregateSpec, BuiltIn
+from geartrain.aggregates.mergeable import Accept, BuiltIn
 from geartrain.batch import Origin
 
 NUMBERS: tuple[type, ...] = (bool, int, float, Decimal)
 
 
-class Total(BuiltIn[Any, ExactSum, Any]):
+class Sum(BuiltIn[Any, ExactSum, Any]):
     """The exact sum."""
 
+    name: ClassVar[str] = "agg.sum"
     accumulator: ClassVar[Any] = ExactSum
     kinds: ClassVar[tuple[type, ...]] = NUMBERS
 
@@ -54,15 +55,3 @@ class Total(BuiltIn[Any, ExactSum, Any]):
     def result(self, acc: ExactSum) -> Any:
         """The sum."""
         return acc.result()
-
-
-def total(of: str | Callable[[Any], Any] | None = None) -> AggregateSpec:
-    """The sum: of ints an int, of Decimals a Decimal, of floats the float nearest to the exact sum, in any
-    order and under any cut. NaN or infinite as one value is; infinite beyond the largest float.
-
-    >>> spec = total("price")
-    >>> sums = spec.mergeable
-    >>> sums.result(sums.add_all(sums.create(), [1e100, 1.0, -1e100], [], []))
-    1.0
-    """
-    return Total().of(of)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any, ClassVar
 
 import msgspec
 
 from geartrain.aggregates.exact import DIGITS_MAX, ExactSum, number, packed, rounded, tens_of, unpacked
-from geartrain.aggregates.mergeable import Accept, AggregateSpec, BuiltIn
+from geartrain.aggregates.mergeable import Accept, BuiltIn
 from geartrain.aggregates.total import NUMBERS
 from geartrain.batch import Origin
 from geartrain.errors import FlowError
@@ -98,6 +98,7 @@ class Moments(msgspec.Struct, array_like=True):
 class Variance(BuiltIn[Any, Moments, float]):
     """The variance with `ddof` degrees of freedom taken off."""
 
+    name: ClassVar[str] = "agg.variance"
     accumulator: ClassVar[Any] = Moments
     kinds: ClassVar[tuple[type, ...]] = NUMBERS
 
@@ -140,16 +141,3 @@ class Variance(BuiltIn[Any, Moments, float]):
         top, bottom = acc.ratio()
         whole = sum_bottom * sum_bottom
         return rounded(count * top * whole - sum_top * sum_top * bottom, bottom * whole * count * free)
-
-
-def variance(of: str | Callable[[Any], Any] | None = None, *, ddof: int = 0) -> AggregateSpec:
-    """The float nearest to the exact variance, in any order and under any cut.
-
-    ddof: 0 for the variance of all there is, 1 for that of a sample. NaN when a value is NaN or infinite, or
-    there are no more than `ddof` values.
-
-    >>> variances = variance("price").mergeable
-    >>> variances.result(variances.add_all(variances.create(), [1e9 + 1, 1e9 + 2, 1e9 + 3], [], []))
-    0.6666666666666666
-    """
-    return Variance(ddof).of(of)

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from geartrain.aggregates.mergeable import AggregateSpec, BuiltIn, Mergeable
+from geartrain.aggregates.mergeable import Aggregate, AggregateSpec, BuiltIn
 from geartrain.aggregates.top_n import TopN
 from geartrain.batch import Batch, Origin
 from geartrain.errors import FlowError
@@ -40,7 +40,7 @@ class Parts:
         parts = [_Part(name, spec, record, settler) for name, spec in specs.items()]
         self._parts = parts
         self._nothing = (None,) * len(parts)
-        self.trusted = all(part.mergeable.built_in for part in parts)
+        self.trusted = all(part.aggregate.built_in for part in parts)
         optional = tuple(typing.Optional[part.kind] for part in parts)  # noqa: UP045
         self.kind: Any = tuple[optional]  # type: ignore[valid-type]
 
@@ -98,24 +98,24 @@ class _Part:
         self, name: str, spec: AggregateSpec, record: Any, settler: Callable[[Any], Settle | None]
     ) -> None:
         self.name = name
-        self.mergeable: Mergeable[Any, Any, Any] = spec.mergeable
+        self.aggregate: Aggregate[Any, Any, Any] = spec.aggregate
         try:
             self._column = Column(spec.selector, record)
             self._given = None if spec.give is None else Column(spec.give, record)
             if self._given is not None:
                 self._given.accept_plain()
-            self._column.accept_by(self.mergeable.accept(_value_type(self._column.kind)))
+            self._column.accept_by(self.aggregate.accept(_value_type(self._column.kind)))
         except FlowError as error:
             raise FlowError(f"aggregate {name!r}: {error}") from None
         kind = _value_type(self._column.kind)
-        if self._given is not None and isinstance(self.mergeable, TopN):
-            self.kind = self.mergeable.list_of(kind, _value_type(self._given.kind))
+        if self._given is not None and isinstance(self.aggregate, TopN):
+            self.kind = self.aggregate.list_of(kind, _value_type(self._given.kind))
         else:
-            self.kind = self.mergeable.accumulator_of(kind)
-        self._settle = None if self.mergeable.built_in else settler(self.kind)
-        self._plain = self.mergeable.built_in and self.kind is int
-        grouped = isinstance(self.mergeable, BuiltIn) and not self.mergeable.placed
-        self._grouped: BuiltIn[Any, Any, Any] | None = self.mergeable if grouped else None  # type: ignore[assignment]
+            self.kind = self.aggregate.accumulator_of(kind)
+        self._settle = None if self.aggregate.built_in else settler(self.kind)
+        self._plain = self.aggregate.built_in and self.kind is int
+        grouped = isinstance(self.aggregate, BuiltIn) and not self.aggregate.placed
+        self._grouped: BuiltIn[Any, Any, Any] | None = self.aggregate if grouped else None  # type: ignore[assignment]
         self._decoder: msgspec.msgpack.Decoder[Any] | None = None
 
     def read(self, values: Sequence[Any], refused: dict[int, str]) -> list[Any]:
@@ -126,27 +126,27 @@ class _Part:
         return [None if v is None else (v, g) for v, g in zip(column, given, strict=True)]
 
     def add(self, acc: Any, batch: Batch, column: list[Any], rows: Sequence[int]) -> Any:
-        mergeable = self.mergeable
+        aggregate = self.aggregate
         values = [column[row] for row in rows]
-        if mergeable.skips_none and None in values:
+        if aggregate.skips_none and None in values:
             rows = [row for row in rows if column[row] is not None]
             values = [column[row] for row in rows]
         if not values:
             return acc
         if acc is None:
-            acc = mergeable.create()
-        if not mergeable.placed:
-            return mergeable.add_all(acc, values, (), ())
+            acc = aggregate.create()
+        if not aggregate.placed:
+            return aggregate.add_all(acc, values, (), ())
         times = [batch.times[row] for row in rows]
         origins = [batch.origin(row) for row in rows]
         if self._settle is None:
-            return mergeable.add_all(acc, values, times, origins)
+            return aggregate.add_all(acc, values, times, origins)
         return self._add_settled(acc, values, times, origins)
 
     def add_groups(
         self, accs: Sequence[Any], batch: Batch, column: list[Any], groups: Sequence[list[int]]
     ) -> Sequence[Any]:
-        if self._grouped is None or (self.mergeable.skips_none and None in column):
+        if self._grouped is None or (self.aggregate.skips_none and None in column):
             return [self.add(acc, batch, column, rows) for acc, rows in zip(accs, groups, strict=True)]
         made = [self._grouped.create() if acc is None else acc for acc in accs]
         return self._grouped.add_groups(made, column, groups)
@@ -155,24 +155,24 @@ class _Part:
         """One by one, each time as it would come back from a saved state, however records are batched."""
         settle = self._settle
         for value, time, origin in zip(values, times, origins, strict=True):
-            acc = self.mergeable.add(acc, value, time, origin)
+            acc = self.aggregate.add(acc, value, time, origin)
             acc = acc if settle is None else settle(acc)
         return acc
 
     def merge(self, left: Any, right: Any) -> Any:
         if left is None or right is None:
             return right if left is None else left
-        merged = self.mergeable.merge(left, right)
+        merged = self.aggregate.merge(left, right)
         return merged if self._settle is None else self._settle(merged)
 
     @property
     def column(self) -> str:
-        return ("int" if self._plain else "bytes") + ("?" if self.mergeable.skips_none else "")
+        return ("int" if self._plain else "bytes") + ("?" if self.aggregate.skips_none else "")
 
     def pack(self, acc: Any) -> Any:
         if self._plain or acc is None:
             return acc
-        return _ENCODE(self.mergeable.compact(acc) if isinstance(self.mergeable, BuiltIn) else acc)
+        return _ENCODE(self.aggregate.compact(acc) if isinstance(self.aggregate, BuiltIn) else acc)
 
     def unpack(self, raw: Any) -> Any:
         if self._plain or raw is None:
@@ -187,7 +187,7 @@ class _Part:
         return self._grouped.results(accs)
 
     def result(self, acc: Any) -> Any:
-        return self.mergeable.empty if acc is None else self.mergeable.result(acc)
+        return self.aggregate.empty if acc is None else self.aggregate.result(acc)
 
 
 def _value_type(kind: Any) -> Any:
