@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+import warnings
 from typing import Any
 
 import pytest
@@ -17,6 +18,10 @@ IMPORT_NAMES = {"protobuf": "google", "grpcio-tools": "grpc_tools", "types-proto
 
 # Written so that this file does not hold what it looks for.
 MACHINE_PATH = re.compile(r"(?<![\w.:~<>{}\"'-])/(?:work|root|home/[a-z]\w*|Users/\w+)/")
+
+
+class LongModuleWarning(UserWarning):
+    """What pytest prints at the end of a run, and does not fail on."""
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +65,13 @@ def declared_imports() -> dict[str, frozenset[str]]:
 @pytest.mark.parametrize("rule", rules.RULES, ids=lambda rule: rule.__name__)
 def test_tree_keeps(rule: Rule, tree: list[Source]) -> None:
     assert [offence for source in tree for offence in rule(source)] == []
+
+
+def test_long_modules_are_said(tree: list[Source]) -> None:
+    for source in tree:
+        for warning in rules.long_module(source):
+            warnings.warn(warning, LongModuleWarning, stacklevel=1)
+    assert rules.long_module not in rules.RULES
 
 
 def test_every_import_is_declared(tree: list[Source]) -> None:
