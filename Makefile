@@ -11,7 +11,7 @@ STATES ?= 32000
 INPUTS ?= 1000000
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-traffic test proofs proofs-long faults recovery seeds states fuzz bench check clean distclean
+.PHONY: help demo demo-traffic test lint proofs proofs-long faults recovery seeds states fuzz bench check clean distclean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,8 +22,11 @@ demo: $(STAMP) ## Run the stock-drawdown demo on real prices (options: make demo
 demo-traffic: $(STAMP) ## Run the traffic demo on a simulated city (options: make demo-traffic ARGS="--city 5")
 	@$(BIN)/gear demo traffic $(ARGS)
 
-test: $(STAMP) ## Run all tests, with lint and types among them (options: make test ARGS="-k wire")
+test: $(STAMP) ## Run all tests but the long ones (options: make test ARGS="-k wire")
 	@$(PYTEST) $(SIDE_BY_SIDE) tests --ignore=tests/proofs --ignore=tests/bench --durations=15 $(ARGS)
+
+lint: $(STAMP) ## Check format, lint and types of all code
+	@PYTHON=$(BIN)/python scripts/lint
 
 proofs: $(STAMP) ## Run the long tests, and the benchmarks at 1 % for their results only
 	@$(PYTEST) $(SIDE_BY_SIDE) tests/proofs --durations=15 $(ARGS)
