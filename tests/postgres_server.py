@@ -15,6 +15,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from tests.programs import find_initdb
+
 
 @dataclass
 class Postgres:
@@ -55,14 +57,6 @@ class Postgres:
         self._call("pg_ctl", "-D", f"{self.folder}/data", "-w", "-m", mode, "stop")
 
 
-def find_postgres() -> Path | None:
-    """The folder of PostgreSQL's programs, if the machine has them (Debian puts them off PATH)."""
-    on_path = shutil.which("initdb")
-    if on_path is not None:
-        return Path(on_path).resolve().parent
-    return max((p.parent for p in Path("/usr/lib/postgresql").glob("*/bin/initdb")), default=None)
-
-
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
     with running_postgres() as server:
@@ -72,14 +66,14 @@ def postgres() -> Iterator[Postgres]:
 @contextmanager
 def running_postgres() -> Iterator[Postgres]:
     """One that is started with the block and removed with it."""
-    programs = find_postgres()
-    assert programs is not None, "PostgreSQL was not found: install it (apt-get install postgresql)"
+    initdb = find_initdb()
+    assert initdb is not None, "PostgreSQL is not installed: apt-get install postgresql"
     folder = Path(tempfile.mkdtemp(prefix="geartrain-pg-"))  # short, because a socket's name must be
     user = None
     if os.geteuid() == 0:  # PostgreSQL refuses to run as root
         user = "postgres" if any(p.pw_name == "postgres" for p in pwd.getpwall()) else "nobody"
         shutil.chown(folder, user)
-    server = Postgres(programs, folder, user)
+    server = Postgres(Path(initdb).parent, folder, user)
     server.create()
     server.start()
     try:

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -64,8 +64,8 @@ class Ingests:
 
 
 @pytest.fixture
-def ingests(tmp_path: Path) -> Iterator[Ingests]:
-    broker = choose_broker("mosquitto", tmp_path / "broker")
+def ingests(tmp_path: Path, broker_kind: Literal["mosquitto", "amqtt"]) -> Iterator[Ingests]:
+    broker = choose_broker(broker_kind, tmp_path / "broker")
     process = subprocess.Popen(broker.command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     found = Ingests(tmp_path, broker.port, [named(0, 3), named(1, 3), named(1, 3, 1)])
     try:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -33,7 +33,6 @@ from geartrain_cloud.supervisor.deployment import (
 )
 from geartrain_cloud.supervisor.supervise import Supervisor
 from geartrain_examples.control_loop.flow import Minute, command
-from tests.conftest import find_mosquitto
 
 pytestmark = pytest.mark.slow
 
@@ -79,8 +78,9 @@ class Playing:
         self._next += 1
 
 
-def test_each_command_is_in_the_devices_file_once_though_all_are_killed(tmp_path: Path) -> None:
-    assert find_mosquitto(), "mosquitto is not installed"
+def test_each_command_is_in_the_devices_file_once_though_all_are_killed(
+    tmp_path: Path, broker_kind: Literal["mosquitto", "amqtt"]
+) -> None:
     agent = {"uplink": {"resend_ms": 500, "backoff_ms_max": 500}}
     deployment = Deployment(
         "geartrain_examples.control_loop.flow:flow",
@@ -90,7 +90,7 @@ def test_each_command_is_in_the_devices_file_once_though_all_are_killed(tmp_path
         agent=agent,
     )
     places, killed = Places(tmp_path), list[str]()
-    broker = choose_broker("mosquitto", tmp_path / "broker")
+    broker = choose_broker(broker_kind, tmp_path / "broker")
     with Supervisor(tmp_path) as supervisor:
         supervisor.start(broker_spec(broker, places))
         wait_until_ready(broker.host, broker.port, timeout_s=30, gone=lambda: None)

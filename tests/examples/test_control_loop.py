@@ -9,7 +9,7 @@ import signal
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -23,7 +23,6 @@ from geartrain_cloud.supervisor.progress import Hops
 from geartrain_cloud.supervisor.supervise import StopSignal
 from geartrain_cloud.supervisor.whole_run import run_to_the_end
 from geartrain_examples.control_loop.flow import LIMIT_M, Tank
-from tests.conftest import find_mosquitto
 
 FLOW = "geartrain_examples.control_loop.flow:flow"
 DEVICES = ("tank-1", "tank-22", "tank-333")
@@ -74,8 +73,9 @@ def test_the_plan_says_what_goes_down() -> None:
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_every_command_arrives_once_while_broker_sender_and_agents_are_killed(tmp_path: Path) -> None:
-    assert find_mosquitto(), "mosquitto is not installed"
+def test_every_command_arrives_once_while_broker_sender_and_agents_are_killed(
+    tmp_path: Path, broker_kind: Literal["mosquitto", "amqtt"]
+) -> None:
     records = 3_000
     deployment = Deployment(
         FLOW,
@@ -87,7 +87,7 @@ def test_every_command_arrives_once_while_broker_sender_and_agents_are_killed(tm
     )
     places, killer = Places(tmp_path), _Killer(tmp_path)
     with StopSignal() as stop:
-        run_to_the_end(deployment, places, "mosquitto", stop, killer)
+        run_to_the_end(deployment, places, broker_kind, stop, killer)
     assert killer.killed == ["broker", "down", "agent tank-1", "broker", "agent tank-22", "down"]
     for device in DEVICES:
         lines = [json.loads(line) for line in (places.agent(device) / "valve.jsonl").read_text().splitlines()]

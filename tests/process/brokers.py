@@ -12,7 +12,7 @@ import subprocess
 from pathlib import Path
 
 from geartrain_cloud.broker import free_port, is_ready
-from tests.conftest import find_mosquitto
+from tests.programs import mosquitto
 
 HOST = "127.0.0.1"
 _READY_S = 60.0
@@ -47,9 +47,7 @@ class Mosquitto:
 
     async def start(self) -> None:
         """Start it and wait until it answers."""
-        program = find_mosquitto()
-        assert program, "mosquitto is not installed, which the fault suite needs"
-        self._spawn(program)
+        self._spawn(mosquitto())
         deadline_s = asyncio.get_running_loop().time() + _READY_S
         while not await asyncio.to_thread(is_ready, HOST, self.port):
             assert self._process is not None

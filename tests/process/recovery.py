@@ -20,7 +20,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from tests.conftest import find_mosquitto
+from geartrain_cloud.broker import find_mosquitto
 from tests.process import repairs, returns, sparks
 from tests.process.oracle import Account
 from tests.process.registry import HELD

@@ -61,6 +61,7 @@ async def heard(ear: aiomqtt.Client, count: int) -> list[bytes]:
     return found
 
 
+@pytest.mark.mosquitto
 @pytest.mark.parametrize("version", [aiomqtt.ProtocolVersion.V311, aiomqtt.ProtocolVersion.V5])
 def test_both_versions_pass_unchanged(version: aiomqtt.ProtocolVersion, tmp_path: Path) -> None:
     async def body(proxy: FaultProxy) -> None:
@@ -77,6 +78,7 @@ def test_both_versions_pass_unchanged(version: aiomqtt.ProtocolVersion, tmp_path
     assert {step.kind for step in proxy.trace} >= {Kind.CONNECT, Kind.CONNACK, Kind.PUBREC, Kind.PUBCOMP}
 
 
+@pytest.mark.mosquitto
 def test_drop_and_duplicate_by_topic(tmp_path: Path) -> None:
     async def body(proxy: FaultProxy) -> None:
         publish = frozenset({Kind.PUBLISH})
@@ -94,6 +96,7 @@ def test_drop_and_duplicate_by_topic(tmp_path: Path) -> None:
     assert proxy.counts[Action.DUPLICATE] == 1
 
 
+@pytest.mark.mosquitto
 def test_a_lost_puback_is_the_clients_to_wait_for(tmp_path: Path) -> None:
     async def body(proxy: FaultProxy) -> None:
         proxy.rules = [Rule(Action.DROP, 1, frozenset({Kind.PUBACK}), Direction.DOWN, times=1)]
@@ -106,6 +109,7 @@ def test_a_lost_puback_is_the_clients_to_wait_for(tmp_path: Path) -> None:
     assert run(tmp_path, body).counts[Action.DROP] == 1
 
 
+@pytest.mark.mosquitto
 def test_reorder_swaps_neighbours(tmp_path: Path) -> None:
     async def body(proxy: FaultProxy) -> None:
         proxy.rules = [Rule(Action.REORDER, 1, frozenset({Kind.PUBLISH}), Direction.UP, "first", 1)]
@@ -121,6 +125,7 @@ def test_reorder_swaps_neighbours(tmp_path: Path) -> None:
     run(tmp_path, body)
 
 
+@pytest.mark.mosquitto
 def test_delay_lets_others_pass(tmp_path: Path) -> None:
     async def body(proxy: FaultProxy) -> None:
         proxy.rules = [Rule(Action.DELAY, 1, topic="slow", delay_s=3.0)]
@@ -135,6 +140,7 @@ def test_delay_lets_others_pass(tmp_path: Path) -> None:
     assert run(tmp_path, body).counts[Action.DELAY] == 5
 
 
+@pytest.mark.mosquitto
 def test_silence_swallows_one_way_only(tmp_path: Path) -> None:
     async def body(proxy: FaultProxy) -> None:
         async with listening(proxy) as ear, client(proxy, "mouth") as mouth:
@@ -153,6 +159,7 @@ def test_silence_swallows_one_way_only(tmp_path: Path) -> None:
     assert run(tmp_path, body).counts[Action.SILENCE] >= 2
 
 
+@pytest.mark.mosquitto
 def test_stall_keeps_and_releases_in_order(tmp_path: Path) -> None:
     async def body(proxy: FaultProxy) -> None:
         async with listening(proxy) as ear, client(proxy, "mouth") as mouth:
@@ -168,6 +175,7 @@ def test_stall_keeps_and_releases_in_order(tmp_path: Path) -> None:
     run(tmp_path, body)
 
 
+@pytest.mark.mosquitto
 def test_throttle_takes_the_time_that_the_bytes_need(tmp_path: Path) -> None:
     async def body(proxy: FaultProxy) -> None:
         async with listening(proxy) as ear, client(proxy, "mouth") as mouth:
@@ -180,6 +188,7 @@ def test_throttle_takes_the_time_that_the_bytes_need(tmp_path: Path) -> None:
     run(tmp_path, body)
 
 
+@pytest.mark.mosquitto
 def test_cut_and_refuse_break_connections_and_heal(tmp_path: Path) -> None:
     async def body(proxy: FaultProxy) -> None:
         async with listening(proxy) as ear:
@@ -199,6 +208,7 @@ def test_cut_and_refuse_break_connections_and_heal(tmp_path: Path) -> None:
     assert run(tmp_path, body).counts[Action.CUT] >= 1
 
 
+@pytest.mark.mosquitto
 def test_the_same_seed_chooses_the_same_packets(tmp_path: Path) -> None:
     async def body(proxy: FaultProxy) -> None:
         proxy.rules = [Rule(Action.DROP, 0.5, frozenset({Kind.PUBLISH}), Direction.UP)]
@@ -216,6 +226,7 @@ def test_the_same_seed_chooses_the_same_packets(tmp_path: Path) -> None:
     assert {Action.DROP, Action.PASS} == set(chosen)
 
 
+@pytest.mark.mosquitto
 def test_what_is_held_is_bounded_and_comes_whole(tmp_path: Path) -> None:
     size, count = 1 << 20, 32
 

@@ -65,6 +65,7 @@ async def without_pubacks(folder: Path) -> AsyncIterator[tuple[Mosquitto, FaultP
 
 
 @pytest.mark.slow
+@pytest.mark.mosquitto
 def test_ingest_goes_on_where_pubacks_are_lost(tmp_path: Path) -> None:
     """A connection takes 20 publishes without puback: these are more, and each is answered."""
     device = TestDevice()
@@ -88,6 +89,7 @@ def test_ingest_goes_on_where_pubacks_are_lost(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.mosquitto
 def test_the_sender_goes_on_where_pubacks_are_lost(tmp_path: Path) -> None:
     """More devices than a connection takes publishes without puback: each is asked where it stands."""
     devices = {f"tank-{number:02}" for number in range(BATCHES)}

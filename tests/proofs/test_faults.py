@@ -15,6 +15,7 @@ SMALL = [name for name, one in SCENARIOS.items() if one.small]
 
 
 @pytest.mark.slow
+@pytest.mark.mosquitto
 @pytest.mark.parametrize("name", SMALL)
 def test_what_is_promised_holds(name: str, tmp_path: Path) -> None:
     outcome = play(SCENARIOS[name], tmp_path / "world", seed=1, small=True)
@@ -24,6 +25,7 @@ def test_what_is_promised_holds(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.mosquitto
 @pytest.mark.parametrize("name", [name for name, one in RECOVERIES.items() if not one.spark])
 def test_nothing_is_lost_or_doubled_by_a_recovery(name: str, tmp_path: Path) -> None:
     """Its time is printed, and not judged."""

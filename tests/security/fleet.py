@@ -15,7 +15,7 @@ from geartrain.adapters.tls import BrokerTable, broker_of
 from geartrain_cloud.broker import free_port
 from geartrain_cloud.broker.fleet_config import BrokerHost, write_broker
 from geartrain_cloud.certs import CLOUD, DEVICE, SERVER, Fleet
-from tests.conftest import find_mosquitto
+from tests.programs import mosquitto
 
 SERVER_NAME = "localhost"
 
@@ -67,8 +67,7 @@ def write(fleet: Fleet, folder: Path, port: int) -> None:
 
 def start(folder: Path, port: int) -> subprocess.Popen[bytes]:
     """Start mosquitto and wait until it listens."""
-    program = find_mosquitto()
-    assert program, "mosquitto is not installed: access lists cannot be tested without it"
+    program = mosquitto()
     with (folder / "log").open("ab") as log:
         process = subprocess.Popen([program, "-c", str(folder / "mosquitto.conf")], stdout=log, stderr=log)
     deadline_s = time.monotonic() + 30

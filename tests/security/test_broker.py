@@ -19,7 +19,7 @@ from geartrain_cloud.certs import CLOUD, DEVICE
 from geartrain_cloud.cli import main
 from tests.security.fleet import Secured, net_of, secured
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
 
 FLOW = "stocks"
 

@@ -30,6 +30,7 @@ def deployed(*devices: str) -> Deployment:
     return Deployment("geartrain_examples.stocks.flow:flow", "cloud", {}, {device: {} for device in devices})
 
 
+@pytest.mark.mosquitto
 def test_each_process_is_told_of_its_own_certificate(broker: Secured, tmp_path: Path) -> None:
     choice, places = choose_broker(broker.address, tmp_path, broker.fleet.folder), Places(tmp_path)
     write_deployment(deployed("d1", "d2"), choice, places)
@@ -44,6 +45,7 @@ def test_each_process_is_told_of_its_own_certificate(broker: Secured, tmp_path: 
         assert refusal("localhost", broker.port, context=context) is None
 
 
+@pytest.mark.mosquitto
 def test_a_broker_that_asks_for_certificates_is_not_ready_without(broker: Secured) -> None:
     assert refusal("localhost", broker.port) is not None
     stranger = broker.table("device", "d1", broker.strangers)
@@ -51,6 +53,7 @@ def test_a_broker_that_asks_for_certificates_is_not_ready_without(broker: Secure
     assert refusal("localhost", broker.port, context=context) is not None
 
 
+@pytest.mark.mosquitto
 def test_a_device_without_a_certificate_is_one_sentence(broker: Secured, tmp_path: Path) -> None:
     choice = choose_broker(broker.address, tmp_path, broker.fleet.folder)
     with pytest.raises(CertificateError, match=r"run gear certs issue device d9 --certs ") as caught:

@@ -27,7 +27,7 @@ from geartrain_examples.control_loop.flow import command
 from tests.down.test_processes import Playing, minute
 from tests.security.fleet import Secured, secured
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
 
 DEVICES = ("tank-1", "tank-22")
 MINUTES = 8

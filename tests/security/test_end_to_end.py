@@ -19,7 +19,7 @@ from geartrain_cloud.supervisor.toml_text import to_toml
 from tests.cloud.fleet import TestDevice, prices
 from tests.security.fleet import Secured, secured
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
 
 ROWS = 500
 

@@ -23,7 +23,7 @@ from geartrain_cloud.sinks.mqtt import MqttTopics
 from geartrain_devices.mqtt_topic import MqttTopic
 from tests.security.fleet import SERVER_NAME, Secured, secured
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
 
 TOPICS = """
 user d1

@@ -7,8 +7,6 @@ fleet's certificates are given.
 
 from __future__ import annotations
 
-import os
-import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +18,9 @@ from geartrain.wire.limits import LIMITS
 from geartrain_cloud.broker.ready import LOOPBACK, free_port
 from geartrain_cloud.errors import BrokerError, CertificateError
 from geartrain_cloud.files import write_private
+from geartrain_cloud.programs import SBIN, find_program
 
 BROKERS = ("auto", "amqtt", "mosquitto")
-_SBIN = ("/usr/local/sbin", "/usr/sbin", "/opt/homebrew/sbin")
 QUEUED_BATCHES_MAX = 100_000
 QUEUED_BYTES_MAX = 256 << 20
 PACKET_OVERHEAD_BYTES = 1 << 16
@@ -71,7 +69,7 @@ class BrokerChoice:
 
 def find_mosquitto() -> str | None:
     """The mosquitto program on PATH, or where Debian and Homebrew put it off a user's PATH."""
-    return shutil.which("mosquitto") or shutil.which("mosquitto", path=os.pathsep.join(_SBIN))
+    return find_program("mosquitto", SBIN)
 
 
 def choose_broker(wanted: str, folder: Path, certs: Path | None = None) -> BrokerChoice:

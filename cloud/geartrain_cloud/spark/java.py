@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from geartrain.errors import GeartrainError
+from geartrain_cloud.programs import find_program, is_hidden
 
 JAVA_VERSION_MIN = 17
 """The oldest Java that Spark 4 starts on. There is no upper bound: it was seen to run on 25."""
@@ -139,10 +140,12 @@ def bundled_java_home() -> Path:
 
 def _installed() -> Iterator[tuple[str, Path]]:
     """The `java` programs that the environment names, best first."""
+    if is_hidden("java"):
+        return
     named = os.environ.get("JAVA_HOME")
     if named:
         yield "JAVA_HOME", Path(named) / "bin" / "java"
-    found = shutil.which("java")
+    found = find_program("java")
     if found:
         yield "PATH", Path(found)
 

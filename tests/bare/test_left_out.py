@@ -1,0 +1,132 @@
+"""Nothing is left out in silence: the shared conftest, run on small suites as a developer and as CI."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from geartrain_cloud.programs import WITHOUT
+from tests.tidy.source import ROOT
+
+MARKERS = ("chromium", "postgres", "mosquitto", "spark")
+ALL = {"chromium", "postgresql", "mosquitto"}
+CONFIG = "[pytest]\nmarkers =\n" + "".join(f"    {marker}: x\n" for marker in MARKERS)
+PASSES = "def test_passes():\n    assert True\n"
+SKIPS = PASSES + "import pytest\ndef test_skips():\n    pytest.skip('no')\n"
+SKIPS_WHOLE = "import pytest\npytest.skip('no', allow_module_level=True)\n"
+EXPECTS_FAILURE = PASSES + "import pytest\n@pytest.mark.xfail\ndef test_fails():\n    assert False\n"
+DRIVES_A_BROWSER = PASSES + "def test_page(chromium_path):\n    assert chromium_path\n"
+DRIVES_ALL = """
+import pytest
+from tests.programs import mosquitto
+@pytest.mark.mosquitto
+def test_broker():
+    assert mosquitto()
+def test_page(chromium_path):
+    assert chromium_path
+@pytest.mark.postgres
+def test_table():
+    assert True
+"""
+FORGOT_ITS_MARKER = """
+from tests.programs import mosquitto
+def test_broker():
+    assert mosquitto()
+"""
+ASKS_FOR_A_BROKER = "def test_any(broker_kind):\n    assert broker_kind in ('mosquitto', 'amqtt')\n"
+
+
+ALONE, SIDE_BY_SIDE = (), ("-n", "2", "--dist", "loadfile")
+both_ways = pytest.mark.parametrize("how", [ALONE, SIDE_BY_SIDE], ids=["alone", "side_by_side"])
+
+
+def run(
+    folder: Path, suite: str, ci: bool, programs: tuple[str, ...] = (), how: tuple[str, ...] = ALONE
+) -> tuple[int, str]:
+    """Exit code and output of pytest on a suite, on a machine that has only these programs."""
+    shutil.copy(ROOT / "tests" / "conftest.py", folder)
+    (folder / "pytest.ini").write_text(CONFIG)
+    (folder / "test_suite.py").write_text(suite)
+    path = folder / "programs"
+    path.mkdir()
+    for name in programs:
+        (path / name).write_text("#!/bin/sh\n")
+        (path / name).chmod(0o755)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:asyncio", "-p", "no:cacheprovider", "-q", *how],
+        cwd=folder,
+        env={"PATH": str(path), "PYTHONPATH": str(ROOT), WITHOUT: ",".join(ALL - set(programs))}
+        | ({"CI": "true"} if ci else {}),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+@both_ways
+@pytest.mark.parametrize(
+    "suite", [SKIPS, SKIPS_WHOLE + PASSES, EXPECTS_FAILURE], ids=["test", "module", "xfail"]
+)
+def test_skip_fails_the_run_in_ci(suite: str, how: tuple[str, ...], tmp_path: Path) -> None:
+    code, said = run(tmp_path, suite, ci=True, how=how)
+    assert code != 0
+    assert "skipped, which CI does not allow: test_suite.py" in said
+
+
+def test_skip_is_let_through_elsewhere(tmp_path: Path) -> None:
+    code, said = run(tmp_path, SKIPS, ci=False)
+    assert (code, "1 passed, 1 skipped" in said) == (0, True), said
+
+
+def test_run_without_skips_passes_in_ci(tmp_path: Path) -> None:
+    code, said = run(tmp_path, DRIVES_A_BROWSER, ci=True, programs=("chromium",))
+    assert (code, "2 passed" in said, "note:" in said) == (0, True, False), said
+
+
+@both_ways
+def test_one_line_says_what_was_left_out_and_what_installs_it(how: tuple[str, ...], tmp_path: Path) -> None:
+    code, said = run(tmp_path, PASSES + DRIVES_ALL + ASKS_FOR_A_BROKER, ci=False, how=how)
+    assert (code, "2 passed" in said) == (0, True), said
+    (line,) = [line for line in said.splitlines() if line.startswith("note:")]
+    assert line == (
+        "note: left out: 3 tests (1 for mosquitto, 1 for postgres, 1 for chromium); "
+        "1 test on amqtt in the place of mosquitto; to install: apt-get install mosquitto postgresql chromium"
+    )
+
+
+@both_ways
+def test_what_takes_any_broker_runs_on_amqtt_and_the_line_says_so(
+    how: tuple[str, ...], tmp_path: Path
+) -> None:
+    code, said = run(tmp_path, ASKS_FOR_A_BROKER + DRIVES_A_BROWSER, ci=False, how=how)
+    assert (code, "2 passed" in said) == (0, True), said
+    (line,) = [line for line in said.splitlines() if line.startswith("note:")]
+    assert line == (
+        "note: left out: 1 test (1 for chromium); 1 test on amqtt in the place of mosquitto; "
+        "to install: apt-get install mosquitto chromium"
+    )
+
+
+@both_ways
+def test_missing_program_fails_its_tests_in_ci(how: tuple[str, ...], tmp_path: Path) -> None:
+    code, said = run(tmp_path, DRIVES_ALL + PASSES, ci=True, how=how)
+    assert (code, "1 passed, 3 errors" in said, "note:" in said) == (1, True, False), said
+    assert "mosquitto is not installed: apt-get install mosquitto" in said
+
+
+@pytest.mark.parametrize("ci", [False, True])
+def test_programs_that_are_there_are_driven(ci: bool, tmp_path: Path) -> None:
+    suite, programs = DRIVES_ALL + ASKS_FOR_A_BROKER, ("mosquitto", "chromium", "initdb", "postgresql")
+    code, said = run(tmp_path, suite, ci=ci, programs=programs)
+    assert (code, "4 passed" in said, "note:" in said) == (0, True, False), said
+
+
+def test_forgotten_marker_is_found_where_the_program_is(tmp_path: Path) -> None:
+    code, said = run(tmp_path, FORGOT_ITS_MARKER, ci=False, programs=("mosquitto",))
+    assert (code, "mark this test: @pytest.mark.mosquitto" in said) == (1, True), said
