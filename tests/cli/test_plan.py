@@ -111,9 +111,14 @@ def test_a_cut_that_is_asked_for_is_kept_and_compared(capsys: Capture, prices: s
     assert found["measured"]["bytes"] > found["measured"]["cloud_bytes"]
     assert "cuts" not in found
     assert {step["reason"] for step in found["steps"]} == {
-        "rule 1: a source bound to devices",
+        "rule 1: a source stands on its devices",
         "rule 2: legal on the edge",
         "rule 1: a table is a store of the cloud",
+    }
+    assert {step["rule"] for step in found["steps"]} == {
+        "source_on_devices",
+        "legal_on_edge",
+        "store_in_cloud",
     }
     _, out, _ = gear(["plan", STOCKS, "--set", prices, "--cut", "drawdown,whole", "--measure", "30"], capsys)
     assert "93.2 % more than with only sources on the devices" in out
@@ -291,20 +296,20 @@ def test_measuring_writes_no_table(module: Path, capsys: Capture) -> None:
         ),
         (
             "keyed",
-            """step 'largest' cannot be on the edge (rule 2: its input 'largest_order' is in the cloud): the
-            keys of 'rows_by_name' are not local to a device, so declare partitioned_by="name" on 'rows', if
-            each name lives on one device, or let 'largest' run in the cloud""",
+            """step 'largest' cannot be on the edge (rule 2: the keys of 'rows_by_name' are not local to
+            a device): declare partitioned_by="name" on 'rows', if each name lives on one
+            device, or let 'largest' run in the cloud""",
         ),
         (
             "lost",
-            """step 'largest' cannot be on the edge (rule 2: its input 'largest_order' is in the cloud): the
-            keys of 'same_by_name' are not local to a device, so say keeps=("name",) at 'same', where
+            """step 'largest' cannot be on the edge (rule 2: the keys of 'same_by_name' are not local to
+            a device): say keeps=("name",) at 'same', where
             partitioned_by="name" is lost, if it keeps it, or let 'largest' run in the cloud""",
         ),
         (
             "computed",
-            """step 'largest' cannot be on the edge (rule 2: its input 'largest_order' is in the cloud): the
-            keys of 'first_letter' are not local to a device, so key its input by the field that its
+            """step 'largest' cannot be on the edge (rule 2: the keys of 'first_letter' are not local to
+            a device): key its input by the field that its
             source is partitioned_by, by name, or let 'largest' run in the cloud""",
         ),
         (

@@ -18,8 +18,9 @@ from geartrain.graph import DEAD_LETTERS, LATE, Graph
 from geartrain.loading import load_flow
 from geartrain.placement import Cut, choose_cut, legal_cuts, make_plan
 from geartrain.placement.cost import Costs, CutCost, StepCost, StreamCost, rate
+from geartrain.placement.cuts import Rule
 from geartrain.placement.measure import Measurement
-from geartrain.placement.reasons import cut_name, reasons, warnings
+from geartrain.placement.reasons import CostReason, cut_name, reasons, told, warnings
 from geartrain.placement.splitting import with_partials
 from geartrain.source import Poll
 from geartrain.task import Context
@@ -176,9 +177,13 @@ def test_partial_aggregates_weigh_what_a_run_of_them_sends_and_are_chosen() -> N
     assert plan.edge == ("raw", "by_level", "levels_partial")
     assert tried[plan.cut] * 5 < max(tried.values())
     why = reasons(plan, costs, costs.compare(split, legal_cuts(split)))
-    assert why["levels_partial"].startswith("cost: edge ")
-    assert " of partial aggregates in place of " in why["levels_partial"]
-    assert why["levels"] == "rule 2: it merges the partial aggregates of all devices"
+    own = why["levels_partial"]
+    assert isinstance(own, CostReason)
+    assert own.here < own.there
+    assert own.saved is not None
+    assert told(own).startswith("cost: edge ")
+    assert " of partial aggregates in place of " in told(own)
+    assert why["levels"].rule is Rule.MERGES
 
 
 def test_an_aggregate_that_is_not_split_has_the_work_of_both_its_parts() -> None:
@@ -199,8 +204,8 @@ def test_an_aggregate_that_is_not_split_has_the_work_of_both_its_parts() -> None
     assert costs.whole_again(split, split) == costs
     cheap = replace(whole, capacity=1e9)
     why = reasons(plan, cheap, cheap.compare(split, legal_cuts(split)))
-    assert why["levels"].startswith("cost: cloud ")
-    assert ", edge (its partial aggregates) at least " in why["levels"]
+    assert told(why["levels"]).startswith("cost: cloud ")
+    assert ", edge (its partial aggregates) at least " in told(why["levels"])
 
 
 # The choice
@@ -277,15 +282,17 @@ def test_each_step_says_what_the_other_tier_would_have_cost() -> None:
     graph = graph_of_three()
     costs = costs_of({"a": 1_000, "b": 500, "c": 100}, {"a": 1, "b": 4, "c": 60})
     plan = make_plan(graph, "auto", costs)
-    assert reasons(plan, costs, costs.compare(graph, legal_cuts(graph))) == {
-        "a": "rule 1: a source bound to devices",
+    why = reasons(plan, costs, costs.compare(graph, legal_cuts(graph)))
+    assert [why[step].rule for step in "abcs"] == [Rule.SOURCE, Rule.COST, Rule.CAPACITY, Rule.STORE]
+    assert {step: told(reason) for step, reason in why.items()} == {
+        "a": "rule 1: a source stands on its devices",
         "b": "cost: edge 5 B/s, cloud at least 10 B/s",
         "c": "cost: edge would take 0.65 of a core or more, above the capacity of 0.5",
         "s": "rule 1: a table is a store of the cloud",
     }
     even = costs_of({"a": 100, "b": 104, "c": 104}, {})
     why = reasons(make_plan(graph, "auto", even), even, even.compare(graph, legal_cuts(graph)))
-    assert why["c"].endswith("within 5 %, so as many steps as possible on the edge")
+    assert told(why["c"]).endswith("within 5 %, so as many steps as possible on the edge")
 
 
 def test_a_cut_has_the_name_that_asks_for_it() -> None:

@@ -11,6 +11,7 @@ import pytest
 from geartrain import Flow, JsonLinesFile, Record, Table, agg, by_key, global_window, tumbling
 from geartrain.errors import PlacementError
 from geartrain.placement import choose_cut, make_plan
+from geartrain.placement.cuts import Rule
 from geartrain.placement.properties import derive_properties
 from geartrain.testing import TestingSource
 
@@ -114,7 +115,7 @@ def test_a_domain_is_kept_and_the_keyed_step_below_stands_on_the_device_whole(na
     assert derive_properties(flow.graph())[stream.step].domain == "street"
     plan = make_plan(flow.graph())
     assert "last_n" in plan.edge
-    assert plan.reason(plan.graph["last_n"]) == "rule 2: legal on the edge"
+    assert plan.reason(plan.graph["last_n"]).rule is Rule.LEGAL
 
 
 @pytest.mark.parametrize("name", LOST)

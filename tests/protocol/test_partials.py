@@ -29,6 +29,7 @@ from geartrain.keys import encode_key
 from geartrain.operators import partial_types
 from geartrain.operators.operator import Services
 from geartrain.placement import legal_cuts, make_plan
+from geartrain.placement.cuts import Rule
 from geartrain.placement.splitting import put_back, with_partials
 from geartrain.runtime.fragment import Fragment
 from geartrain.testing import TestingSource
@@ -159,8 +160,8 @@ def test_cuts_reasons_and_channels_of_a_split_aggregate() -> None:
         ("n", "int64", False),
         ("avg", "bytes", True),
     ]
-    assert plan.reason(plan.graph["minute_partial"]) == "rule 2: partial aggregate, merged in the cloud"
-    assert plan.reason(plan.graph["minute"]) == "rule 2: it merges the partial aggregates of all devices"
+    assert plan.reason(plan.graph["minute_partial"]).rule is Rule.PARTIAL
+    assert plan.reason(plan.graph["minute"]).rule is Rule.MERGES
     assert make_plan(graph, "minute_partial").cut == make_plan(graph, "edge").cut == plan.cut
     with pytest.raises(PlacementError, match=r"'minute' cannot be on the edge .*: .* is 'minute_partial'"):
         make_plan(graph, "minute")
@@ -172,7 +173,7 @@ def test_an_aggregate_whose_parts_would_both_be_in_the_cloud_is_one_step_again()
     assert make_plan(graph, "cloud").graph == graph
     assert with_partials(with_partials(graph)) == with_partials(graph)
     plan = make_plan(graph, "by")
-    assert plan.reason(plan.graph["minute"]) == "the cut asked for keeps it in the cloud"
+    assert plan.reason(plan.graph["minute"]).rule is Rule.ASKED
 
 
 def test_a_pin_to_the_edge_holds_for_the_part_that_can_be_there() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 import pytest
@@ -10,6 +11,8 @@ from geartrain import Context, Flow, Record, State, Table, Task
 from geartrain.errors import ConfigError, PlacementError
 from geartrain.graph import DEAD_LETTERS, LATE
 from geartrain.placement import choose_cut, legal_cuts, make_plan
+from geartrain.placement.cuts import Reason, Rule
+from geartrain.placement.refusals import sentence
 from geartrain.testing import TestingSource
 
 
@@ -114,8 +117,11 @@ def test_a_pin_to_the_cloud_holds_under_every_cut() -> None:
     flow.pin("double", "cloud")
     assert [sorted(c.edge) for c in legal_cuts(flow.graph())] == [["readings"]]
     assert choose_cut(graph, "auto") != choose_cut(flow.graph(), "auto")
-    with pytest.raises(PlacementError, match="step 'double' cannot be on the edge"):
-        choose_cut(flow.graph(), "edge")
+    assert choose_cut(flow.graph(), "edge").edge == {"readings"}, "edge is as much as is legal"
+    with pytest.raises(
+        PlacementError, match="step 'double' cannot be on the edge \\(it is pinned to the cloud"
+    ):
+        choose_cut(flow.graph(), "double")
 
 
 @pytest.mark.parametrize("wanted", ["cloud", "readings", "double"])
@@ -128,12 +134,67 @@ def test_a_pin_to_the_edge_holds_under_every_cut_with_all_above_it(wanted: str) 
 def test_what_is_asked_for_in_vain_is_named_itself_with_what_stands_in_its_way() -> None:
     graph = sensors(keeps=()).graph()
     match = (
-        r"step 'counter' cannot be on the edge \(.*'counter_order' is in the cloud\): the keys of 'double_by_"
+        r"step 'counter' cannot be on the edge \(rule 2: the keys of 'double_by_sensor' are not local to a "
     )
     with pytest.raises(PlacementError, match=match):
         choose_cut(graph, ["double", "counter"])
     with pytest.raises(PlacementError, match="step 'counter_order' cannot be on the edge"):
-        choose_cut(graph, "edge")
+        choose_cut(graph, "counter_order")
+    assert choose_cut(graph, "edge").edge == {"readings", "double", "double_by_sensor"}
+
+
+def placed() -> Flow:
+    """Readings with a small table beside them, of which the user pinned nothing."""
+    flow = Flow("placed")
+    readings = flow.source("readings", TestingSource[Reading](), out=Reading, partitioned_by="sensor")
+    places = flow.source("places", TestingSource[Reading](), out=Reading)
+    near = readings.filter(lambda r: r.value > 0, name="near")
+    found = near.broadcast("found", places, with_place, key="sensor")
+    found.map(double).sink("t", Table("t"))
+    return flow
+
+
+def with_place(reading: Reading, places: Mapping[str, Reading]) -> Reading:
+    return places.get(reading.sensor, reading)
+
+
+def test_edge_holds_all_that_may_be_there_and_leaves_a_broadcast_in_the_cloud() -> None:
+    plan = make_plan(placed().graph(), "edge")
+    assert {"readings", "near", "places"} <= set(plan.edge)
+    assert {"found", "double", "t"} <= set(plan.cloud)
+    why = {step.id: plan.reason(step) for step in plan.graph.steps}
+    assert why["found"] == Reason("found", Rule.ONLY_TIER, "cloud", "broadcast")
+    assert why["double"] == Reason("double", Rule.INPUT_IN_CLOUD, "cloud", "found")
+    assert why["near"].rule is Rule.LEGAL
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        (
+            "found",
+            """step 'found' cannot be on the edge (a broadcast step always stands in the cloud): name a step
+            above 'found', or let 'found' run in the cloud""",
+        ),
+        (
+            "double",
+            """step 'double' cannot be on the edge (rule 2: its input 'found' is in the cloud): 'found' above
+            it is a broadcast step, which always stands in the cloud, so name a step above 'found', or let
+            'double' run in the cloud""",
+        ),
+    ],
+)
+def test_a_broadcast_that_is_asked_for_on_the_edge_is_named_with_what_to_write(
+    wanted: str, said: str
+) -> None:
+    with pytest.raises(PlacementError) as refused:
+        choose_cut(placed().graph(), wanted)
+    assert str(refused.value) == " ".join(said.split())
+
+
+def test_every_rule_has_its_sentence() -> None:
+    for rule in set(Rule) - {Rule.COST, Rule.CAPACITY}:  # which have figures, and sentences of their own
+        assert sentence(Reason("a", rule, other="b"))
 
 
 def test_options_are_set_by_step_and_checked() -> None:

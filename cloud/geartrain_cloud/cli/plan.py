@@ -20,9 +20,10 @@ from geartrain.graph import Graph, Step
 from geartrain.loading import load_flow
 from geartrain.placement import Channel, Plan, legal_cuts, make_plan
 from geartrain.placement.cost import CAPACITY, Costs, CutCost, StreamCost
+from geartrain.placement.cuts import Reason
 from geartrain.placement.drawing import draw
 from geartrain.placement.measure import Measurement
-from geartrain.placement.reasons import cut_name, reasons, warnings
+from geartrain.placement.reasons import cut_name, reasons, told, warnings
 from geartrain.placement.splitting import with_partials
 from geartrain.schema import Schema, derive
 from geartrain_cloud.cli.plan_text import print_plan
@@ -141,7 +142,7 @@ def describe_plan(
     }
 
 
-def _step(plan: Plan, step: Step, stage: int | None, why: str, costs: Costs | None) -> dict[str, Any]:
+def _step(plan: Plan, step: Step, stage: int | None, why: Reason, costs: Costs | None) -> dict[str, Any]:
     on_edge, operator = step.id in plan.cut.edge, step.operator
     schema = None if step.out is None else derive(step.out)
     described: dict[str, Any] = {
@@ -153,7 +154,8 @@ def _step(plan: Plan, step: Step, stage: int | None, why: str, costs: Costs | No
         "tier": "edge" if on_edge else "cloud",
         "stage": None if on_edge else stage,
         "engine": None if on_edge else engine(plan, step),
-        "reason": why,
+        "rule": why.rule.value,
+        "reason": told(why),
     }
     if costs is not None and step.id in costs.steps:
         cost = costs.steps[step.id]

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from geartrain.event_time import format_time, parse_time
 from geartrain.placement import Plan
 from geartrain.placement.drawing import draw
+from geartrain.placement.refusals import sentence
 from geartrain_examples.traffic.street_map import lay_out
 
 ROWS_MAX = 5_000
@@ -107,7 +108,7 @@ class TrafficPage:
         if self.plan is None:
             return 404, {"error": "nobody said how the flow is cut: start the page with gear demo traffic"}
         steps = {"edge": list(self.plan.edge), "cloud": list(self.plan.cloud)}
-        reasons = {step.id: self.plan.reason(step) for step in self.plan.graph.steps}
+        reasons = {step.id: sentence(self.plan.reason(step)) for step in self.plan.graph.steps}
         shapes = _LOOKS.sub("", draw(self.plan))
         return 200, steps | {"flow": self.plan.graph.name, "reasons": reasons, "svg": shapes}
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
+from enum import Enum
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from geartrain.errors import PlacementError
-from geartrain.graph import Graph, Step
+from geartrain.graph import Graph, Step, Tier
 from geartrain.operators.operator import StreamProperties
 from geartrain.operators.sink import SinkOperator
 from geartrain.placement.dealt import below_deals, edge_ancestors
@@ -35,36 +36,68 @@ class Cut(msgspec.Struct, frozen=True):
     edge: frozenset[str]
 
 
-def obstacle(step: Step, edge: AbstractSet[str], properties: dict[str, StreamProperties]) -> str | None:
-    """Why `step` cannot be on the edge when the steps `edge` are, None when it can."""
+class Rule(Enum):
+    """What decides where a step stands. The value is the name that `gear plan --json` shows."""
+
+    SOURCE = "source_on_devices"
+    STORE = "store_in_cloud"
+    ONLY_TIER = "only_tier"
+    PINNED = "pinned"
+    INPUT_IN_CLOUD = "input_in_cloud"
+    MERGES = "merges_partials"
+    KEYS_NOT_LOCAL = "keys_not_local"
+    DOMAINS_DIFFER = "domains_differ"
+    DEALS = "deals_to_devices"
+    PARTIAL = "partial_aggregate"
+    LEGAL = "legal_on_edge"
+    ASKED = "cut_asked_for"
+    COST = "cost"
+    CAPACITY = "capacity"
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """Why a step stands where it stands, or what keeps it off the edge.
+
+    step: its id; rule: what decides; tier: where the rule puts it; other: what the rule names beside the
+    step: the id of an input, or of the stream whose keys are not local, or the kind of an operator.
+    """
+
+    step: str
+    rule: Rule
+    tier: Tier = "cloud"
+    other: str = ""
+
+
+def obstacle(step: Step, edge: AbstractSet[str], properties: dict[str, StreamProperties]) -> Reason | None:
+    """What keeps `step` off the edge when the steps `edge` are there, None when nothing does."""
+    if step.operator.only_tier == "cloud":
+        return Reason(step.id, Rule.ONLY_TIER, other=step.operator.kind)
     if not step.inputs:
-        return _pinned_away(step)
+        return _kept_away(step)
     if isinstance(step.operator, SinkOperator) and step.operator.only_tier != "edge":
-        return "rule 1: a table is a store of the cloud"
+        return Reason(step.id, Rule.STORE)
     above = [i.step for i in step.inputs if i.step not in edge and not properties[i.step].from_cloud]
     if above:
-        return f"rule 2: its input {above[0]!r} is in the cloud"
+        return Reason(step.id, Rule.INPUT_IN_CLOUD, other=above[0])
     if step.operator.kind == MERGE:
-        return "rule 2: it merges the partial aggregates of all devices"
+        return Reason(step.id, Rule.MERGES, other=step.inputs[0].step)
     if step.operator.kind == PARTIAL:
-        return _pinned_away(step)
-    return _not_local(step, properties) if step.operator.stateful else _pinned_away(step)
+        return _kept_away(step)
+    return _not_local(step, properties) if step.operator.stateful else _kept_away(step)
 
 
-def _not_local(step: Step, properties: dict[str, StreamProperties]) -> str | None:
+def _not_local(step: Step, properties: dict[str, StreamProperties]) -> Reason | None:
     """Why a step with state cannot find all records of a key on one device."""
     for source in step.inputs:
         if not properties[source.step].key_local:
-            return f"rule 2: the keys of {source.step!r} are not local to a device"
+            return Reason(step.id, Rule.KEYS_NOT_LOCAL, other=source.step)
     if len({properties[i.step].domain for i in step.inputs}) > 1:
-        return "rule 2: its inputs are partitioned by different fields"
-    return _pinned_away(step)
+        return Reason(step.id, Rule.DOMAINS_DIFFER)
+    return _kept_away(step)
 
 
-def _pinned_away(step: Step) -> str | None:
-    if step.tier == "cloud":
-        return "it is pinned to the cloud"
-    return None
+def _kept_away(step: Step) -> Reason | None:
+    return Reason(step.id, Rule.PINNED) if step.tier == "cloud" else None
 
 
 def legal_cuts(graph: Graph) -> list[Cut]:
@@ -95,8 +128,8 @@ def legal_cuts(graph: Graph) -> list[Cut]:
 
 def choose_cut(graph: Graph, wanted: str | Sequence[str] = "auto", costs: Costs | None = None) -> Cut:
     """The cut for `auto` (as much on the edge as is legal; where it was measured, the cheapest by `costs`),
-    `edge` (as much as is legal, refused if a step but the sinks cannot), `cloud` (only the sources on the
-    edge), or for the named steps and all above them.
+    `edge` (as much as is legal), `cloud` (only the sources on the edge), or for the named steps and all above
+    them.
 
     Raises `PlacementError` naming the step, the rule and the fix.
     """
@@ -108,7 +141,7 @@ def choose_cut(graph: Graph, wanted: str | Sequence[str] = "auto", costs: Costs 
     for step in graph.steps:
         if obstacle(step, possible, properties) is None:
             possible.add(step.id)
-        elif step.tier == "edge" or not step.inputs or (wanted == "edge" and _may_move(step)):
+        elif step.tier == "edge" or not step.inputs:
             raise _refusal(graph, step, possible, properties)
     if wanted in ("auto", "edge"):
         return Cut(frozenset(possible))
@@ -121,13 +154,6 @@ def choose_cut(graph: Graph, wanted: str | Sequence[str] = "auto", costs: Costs 
         step = next((s for s in beyond if s.id in asked), beyond[0])
         raise _refusal(graph, step, possible, properties)
     return Cut(edge)
-
-
-def _may_move(step: Step) -> bool:
-    """Whether a step could stand on either tier: tables, what deals to devices and what merges what they
-    give are the cloud's.
-    """
-    return step.out is not None and step.operator.kind not in ("deal", MERGE)
 
 
 def _refusal(

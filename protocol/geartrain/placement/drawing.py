@@ -16,6 +16,7 @@ from geartrain.graph import Graph, Step
 from geartrain.placement.cost import Costs, rate
 from geartrain.placement.layout import Arrow, Box, place
 from geartrain.placement.plan import Plan
+from geartrain.placement.refusals import sentence
 from geartrain.schema import derive
 
 Kind = Literal["edge", "cloud", "channel"]
@@ -157,7 +158,7 @@ def _step(step: Step, plan: Plan, row: int, costs: Costs | None, reasons: Mappin
     if costs is not None and step.id in costs.steps and step.out is not None:
         lines.append(f"{costs.steps[step.id].cpu_us_per_record:.2f} µs a record")
     careful = not step.operator.replayable
-    why = reasons.get(step.id) or plan.reason(step)
+    why = reasons.get(step.id) or sentence(plan.reason(step))
     title = f"{step.id}: {why}" + ("; not replayable" if careful else "")
     on_edge = step.id in plan.cut.edge
     return _Node(step.id, "edge" if on_edge else "cloud", row, tuple(lines), title, careful)

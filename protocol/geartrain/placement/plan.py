@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from geartrain.graph import DEAD_LETTERS, LATE, Graph, Step
+from geartrain.graph import DEAD_LETTERS, LATE, Graph, Step, Tier
 from geartrain.letters import Letter
 from geartrain.operators.operator import StreamProperties
-from geartrain.placement.cuts import Cut, choose_cut, obstacle
+from geartrain.operators.sink import SinkOperator
+from geartrain.placement.cuts import Cut, Reason, Rule, choose_cut, obstacle
 from geartrain.placement.properties import derive_properties
 from geartrain.placement.splitting import PARTIAL, may_split, put_back, with_partials
 from geartrain.schema import Schema, derive
@@ -75,20 +76,25 @@ class Plan(msgspec.Struct, frozen=True, dict=True):
     def _properties(self) -> dict[str, StreamProperties]:
         return derive_properties(self.graph)
 
-    def reason(self, step: Step) -> str:
-        """Why a step stands where it stands, for people."""
-        properties = self._properties
-        why_not = obstacle(step, self.cut.edge, properties)
-        if step.operator.kind == "deal":
-            return "deals its records to devices"
-        if step.tier is not None:
-            return f"pinned to the {step.tier}"
-        if step.operator.kind == PARTIAL:
-            return "rule 2: partial aggregate, merged in the cloud"
-        if step.id in self.cut.edge:
-            return "rule 1: a source bound to devices" if not step.inputs else "rule 2: legal on the edge"
-        if why_not is None or ("not local" in why_not and may_split(self.graph, step, properties)):
-            return "the cut asked for keeps it in the cloud"
+    def reason(self, step: Step) -> Reason:
+        """Why a step stands where it stands."""
+        kind, tier = step.operator.kind, step.tier
+        on_edge: Tier = "edge" if step.id in self.cut.edge else "cloud"
+        if kind == "deal":
+            return Reason(step.id, Rule.DEALS)
+        if step.operator.only_tier is not None and not isinstance(step.operator, SinkOperator):
+            return Reason(step.id, Rule.ONLY_TIER, on_edge, kind)
+        if tier is not None:
+            return Reason(step.id, Rule.PINNED, tier)
+        if kind == PARTIAL:
+            return Reason(step.id, Rule.PARTIAL, on_edge)
+        if on_edge == "edge":
+            return Reason(step.id, Rule.LEGAL if step.inputs else Rule.SOURCE, on_edge)
+        why_not = obstacle(step, self.cut.edge, self._properties)
+        if why_not is None or (
+            why_not.rule is Rule.KEYS_NOT_LOCAL and may_split(self.graph, step, self._properties)
+        ):
+            return Reason(step.id, Rule.ASKED)
         return why_not
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from geartrain.graph import Graph, Step
+from geartrain.graph import Graph, Step, Tier
 from geartrain.placement.cost import NEAR_LEAST, Costs, CutCost, rate
-from geartrain.placement.cuts import Cut
+from geartrain.placement.cuts import Cut, Reason, Rule
 from geartrain.placement.plan import Plan
+from geartrain.placement.refusals import sentence
 from geartrain.placement.splitting import MERGE, PARTIAL, with_partials
 from geartrain.schema import Field, derive
 
@@ -24,7 +25,30 @@ def is_untyped(field: Field) -> bool:
     return field.logical.startswith("nested(") and _UNTYPED.search(field.logical) is not None
 
 
-def reasons(plan: Plan, costs: Costs, compared: Sequence[CutCost]) -> dict[str, str]:
+class CostReason(Reason, frozen=True, kw_only=True):
+    """The step stands where the cheapest cut has it (`Rule.COST`); rates are bytes a second over the link.
+
+    here, there: of this cut, and of the best one with the step on the other tier; span: what people are told
+    rates in; partial: it is the step's partial aggregate that could move; saved: of (partial aggregates, the
+    records that they stand for), where the step is one of these.
+    """
+
+    here: float
+    there: float
+    span: str
+    partial: bool = False
+    saved: tuple[float, float] | None = None
+
+
+class CapacityReason(Reason, frozen=True, kw_only=True):
+    """The other tier would take more of a device than its capacity (`Rule.CAPACITY`), shares of a core."""
+
+    needed: float
+    capacity: float
+    partial: bool = False
+
+
+def reasons(plan: Plan, costs: Costs, compared: Sequence[CutCost]) -> dict[str, Reason]:
     """Why each step stands where it stands in a plan that was chosen by cost; `compared`: all legal cuts."""
     split = with_partials(plan.graph)
     chosen = costs.of_cut(split, plan.cut)
@@ -33,30 +57,54 @@ def reasons(plan: Plan, costs: Costs, compared: Sequence[CutCost]) -> dict[str, 
 
 def _reason(
     plan: Plan, split: Graph, step: Step, chosen: CutCost, compared: Sequence[CutCost], costs: Costs
-) -> str:
+) -> Reason:
     moved = _movable(plan.graph, split, step)
     on_edge = moved in plan.cut.edge
     others = [one for one in compared if (moved in one.cut.edge) is not on_edge]
     if step.tier is not None or not others:
         return plan.reason(step)
-    capacity, span = costs.capacity, costs.span(plan.graph)
-    here, there = ("edge", "cloud") if on_edge else ("cloud", "edge")
-    part = "" if moved == step.id else " (its partial aggregates)"
-    able = [one for one in others if one.cpu_share <= capacity]
+    tier: Tier = "edge" if on_edge else "cloud"
+    partial = moved != step.id
+    able = [one for one in others if one.cpu_share <= costs.capacity]
     if not able:
         least = min(one.cpu_share for one in others)
-        needed = f"{least:.2g} of a core or more, above the capacity of {capacity:g}"
-        return f"cost: {there}{part} would take {needed}"
-    best = min(able, key=lambda one: one.bytes)
-    size, other = rate(chosen.bytes_per_s, "B", span), rate(best.bytes_per_s, "B", span)
-    sizes = f"{here} {size}, {there}{part} at least {other}"
+        return CapacityReason(
+            step.id, Rule.CAPACITY, tier, needed=least, capacity=costs.capacity, partial=partial
+        )
+    saved = None
     if on_edge and step.operator.kind == PARTIAL:
-        own = (costs.streams[step.id], costs.streams[step.inputs[0].step])
-        saved, whole = (rate(costs.per_s(stream.bytes), "B", span) for stream in own)
-        sizes += f"; {saved} of partial aggregates in place of {whole} of records"
-    if best.bytes <= chosen.bytes * (1 + NEAR_LEAST) and chosen.bytes <= best.bytes * (1 + NEAR_LEAST):
-        return f"cost: {sizes}: within 5 %, so as many steps as possible on the edge"
-    return f"cost: {sizes}"
+        rows, records = (costs.streams[one].bytes for one in (step.id, step.inputs[0].step))
+        saved = costs.per_s(rows), costs.per_s(records)
+    best = min(one.bytes for one in able)
+    return CostReason(
+        step.id,
+        Rule.COST,
+        tier,
+        here=chosen.bytes_per_s,
+        there=costs.per_s(best),
+        span=costs.span(plan.graph),
+        partial=partial,
+        saved=saved,
+    )
+
+
+def told(reason: Reason) -> str:
+    """A reason as a sentence for people, that of a cost too."""
+    here, there = ("edge", "cloud") if reason.tier == "edge" else ("cloud", "edge")
+    if isinstance(reason, CapacityReason):
+        part = " (its partial aggregates)" if reason.partial else ""
+        needed = f"{reason.needed:.2g} of a core or more, above the capacity of {reason.capacity:g}"
+        return f"cost: {there}{part} would take {needed}"
+    if not isinstance(reason, CostReason):
+        return sentence(reason)
+    part = " (its partial aggregates)" if reason.partial else ""
+    size, other = (rate(per_s, "B", reason.span) for per_s in (reason.here, reason.there))
+    said = f"cost: {here} {size}, {there}{part} at least {other}"
+    if reason.saved is not None:
+        rows, records = (rate(per_s, "B", reason.span) for per_s in reason.saved)
+        said += f"; {rows} of partial aggregates in place of {records} of records"
+    near = max(reason.here, reason.there) <= min(reason.here, reason.there) * (1 + NEAR_LEAST)
+    return f"{said}: within 5 %, so as many steps as possible on the edge" if near else said
 
 
 def _movable(graph: Graph, split: Graph, step: Step) -> str:
