@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from geartrain.errors import SourceError
-from geartrain.source import Poll, Reject, Source, Split
+from geartrain.source import Batch, Reject, Source, Split
 from geartrain_devices.csv_replay import csv_reader
 from geartrain_devices.file_replay import RecordedRow, RowReader
 from geartrain_devices.json_fields import JsonFields
@@ -97,7 +97,7 @@ class _DirectorySplit:
         self._open: RowReader | None = None
         self._at = -1
 
-    async def read(self, position: int, limit: int) -> Poll:
+    async def read(self, position: int, limit: int) -> Batch:
         """Up to `limit` rows from `position` on; raises `SourceError` where the names go back."""
         if position != self._at:
             self._rows = None
@@ -124,7 +124,7 @@ class _DirectorySplit:
                 numbers.append(number)
             row += 1
         self._at = rank * ROWS_MAX + row
-        return Poll(values, times, numbers, self._at, rejects, ended=ended and rank == len(self._files))
+        return Batch(values, times, numbers, self._at, rejects, ended=ended and rank == len(self._files))
 
     def _list(self, rank: int) -> bool:
         """Look what files there are; whether no more will come."""

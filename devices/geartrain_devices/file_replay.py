@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 import msgspec
 
 from geartrain.errors import SourceError
-from geartrain.source import Poll, Reject, Source
+from geartrain.source import Batch, Reject, Source
 from geartrain_devices.external_sort import Entry, SortedRows
 
 T = TypeVar("T")
@@ -125,7 +125,7 @@ class ReplaySplit:
         self._at = -1
         self._anchor: tuple[int, float] | None = None
 
-    async def read(self, position: int, limit: int) -> Poll:
+    async def read(self, position: int, limit: int) -> Batch:
         """Up to `limit` rows from rank `position` on, fewer where they are large or not yet due."""
         if self._sorted is None:
             self._sorted = await self._sort()
@@ -149,7 +149,7 @@ class ReplaySplit:
             self._next = next(self._waiting, None)
             if size_bytes >= _POLL_BYTES_MAX:
                 break
-        return Poll(values, times, numbers, self._at, rejects, ended=self._next is None)
+        return Batch(values, times, numbers, self._at, rejects, ended=self._next is None)
 
     async def close(self) -> None:
         """Drop the sorted rows."""

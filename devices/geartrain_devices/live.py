@@ -17,7 +17,7 @@ import msgspec
 
 from geartrain.errors import USER_ERRORS
 from geartrain.operators.conform import describe
-from geartrain.source import Poll, Reject
+from geartrain.source import Batch, Reject
 
 BUFFER_MAX = 10_000
 """Records that wait to be read, at the most."""
@@ -71,7 +71,7 @@ class LiveBufferSplit:
             self._waiting.append(_Waiting(None, None, f"{self.name}: {problem}", raw))
         self._bytes += len(raw)
 
-    async def read(self, position: int, limit: int) -> Poll:
+    async def read(self, position: int, limit: int) -> Batch:
         """What has come since the last read, up to `limit`; raises what stopped the driver."""
         if self._task is None:
             self._task = asyncio.ensure_future(self._drive(self))
@@ -96,7 +96,7 @@ class LiveBufferSplit:
             reason = f"{self.name}: {self._dropped} records were dropped here, because {BUFFER_MAX} waited"
             rejects.append(Reject(at, reason, b""))
             at, self._dropped = at + 1, 0
-        return Poll(values, times, numbers, at, rejects)
+        return Batch(values, times, numbers, at, rejects)
 
     async def close(self) -> None:
         """Stop the driver."""

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, TypeVar
 from geartrain.errors import USER_ERRORS, SourceError
 from geartrain.event_time import parse_time
 from geartrain.operators.conform import describe
-from geartrain.source import Poll, Reject, Source, Split
+from geartrain.source import Batch, Reject, Source, Split
 
 T = TypeVar("T")
 
@@ -92,7 +92,7 @@ class _SimulatedSplit:
         self._start_us, self._speed = start_us, speed
         self._began: tuple[int, float] | None = None
 
-    async def read(self, position: int, limit: int) -> Poll:
+    async def read(self, position: int, limit: int) -> Batch:
         """Up to `limit` records from number `position` on that are due."""
         end = min(position + limit, self._due(position))
         if self._source.records:
@@ -112,7 +112,7 @@ class _SimulatedSplit:
                 rejects.append(Reject(number, describe(error), str(number).encode(), time_us))
         end = max(position, end)
         ended = bool(self._source.records) and end >= self._source.records
-        return Poll(values, times, numbers, end, rejects, ended=ended)
+        return Batch(values, times, numbers, end, rejects, ended=ended)
 
     def _due(self, position: int) -> int:
         """The number of the first record that is not due yet."""

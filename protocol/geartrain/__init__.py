@@ -4,17 +4,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from geartrain.flow import Flow
-from geartrain.graph import Graph, Step
+from geartrain.graph import Graph
 from geartrain.record import Record, State
 from geartrain.schema import Digits
-from geartrain.sink import Sink, Table
+from geartrain.sink import Table
 from geartrain.source import Source
 from geartrain.stream import SourceStream, Stream
 
 if TYPE_CHECKING:
     from geartrain import agg
-    from geartrain.cloud_sink import ConsoleSink, MqttSink, ParquetTable, PostgresTable
-    from geartrain.device_sink import Actuator, Delivery, JsonLinesFile
     from geartrain.keyed import KeyedStream
     from geartrain.operators.deal import by_key
     from geartrain.task import Context, Task
@@ -24,24 +22,15 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "Actuator",
-    "ConsoleSink",
     "Context",
-    "Delivery",
     "Digits",
     "Flow",
     "Graph",
-    "JsonLinesFile",
     "KeyedStream",
-    "MqttSink",
-    "ParquetTable",
-    "PostgresTable",
     "Record",
-    "Sink",
     "Source",
     "SourceStream",
     "State",
-    "Step",
     "Stream",
     "Table",
     "Task",
@@ -57,8 +46,6 @@ __all__ = [
 ]
 
 _MODULES = {
-    "geartrain.cloud_sink": ("ConsoleSink", "MqttSink", "ParquetTable", "PostgresTable"),
-    "geartrain.device_sink": ("Actuator", "Delivery", "JsonLinesFile"),
     "geartrain.keyed": ("KeyedStream",),
     "geartrain.operators.deal": ("by_key",),
     "geartrain.task": ("Context", "Task"),

@@ -1,8 +1,8 @@
 """Sinks as declared in a flow: where the records of a stream come to rest.
 
 Last on a record's path. The cloud writes them (`geartrain_cloud.sinks`); `gear run` keeps the records of
-every sink in a table of its name. What else a flow may end in is in `geartrain.cloud_sink` and
-`geartrain.device_sink`, so that only flows that do load it.
+every sink in a table of its name. What else a flow may end in is in `geartrain.sinks`, so that only
+flows that end there load it.
 """
 
 from __future__ import annotations
@@ -58,4 +58,4 @@ class Table(Sink):
 
 
 class DeviceSink(Sink):
-    """Base of the sinks on a device (`geartrain.device_sink`). In `gear run` it is a table."""
+    """Base of the sinks on a device. In `gear run` it is a table."""

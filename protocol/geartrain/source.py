@@ -13,7 +13,10 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import msgspec
 
+from geartrain.errors import SourceError
 from geartrain.options import Options
+
+__all__ = ["Batch", "LiveSplit", "Reject", "Source", "SourceError", "Split"]
 
 T = TypeVar("T")
 
@@ -29,7 +32,7 @@ class Reject(msgspec.Struct, frozen=True):
     event_time: int | None = None
 
 
-class Poll(msgspec.Struct, frozen=True):
+class Batch(msgspec.Struct, frozen=True):
     """What one read of a split gave.
 
     values, times (microseconds), numbers: one each a record, in reading order; rejects: rows that are dead
@@ -57,7 +60,7 @@ class Split(Protocol):
         """Bound: how far a record's event time may lie below the highest before it and not be late."""
         ...
 
-    async def read(self, position: int, limit: int) -> Poll:
+    async def read(self, position: int, limit: int) -> Batch:
         """Up to `limit` rows from `position` on; none where nothing is there yet. Raises `SourceError`."""
         ...
 

@@ -13,10 +13,11 @@ from typing import ClassVar
 
 import msgspec
 
-from geartrain import Context, Flow, JsonLinesFile, Record, Source, State, Task, by_key
+from geartrain import Context, Flow, Record, Source, State, Task, by_key
 from geartrain.errors import SpoolError
 from geartrain.event_time import END_OF_TIME
 from geartrain.placement import Plan, make_plan
+from geartrain.sinks import JsonLinesFile
 from geartrain.source import Split
 from geartrain_simulation.world import Process
 

@@ -21,7 +21,8 @@ from geartrain.placement import Plan
 from geartrain.runtime.fragment import Fragment
 from geartrain.runtime.splits import SplitTracker
 from geartrain.schema import RowCodec
-from geartrain.source import Poll, Reject, Split
+from geartrain.source import Batch as Read
+from geartrain.source import Reject, Split
 from geartrain_simulation.segments import Row
 from geartrain_simulation.world import current_node
 
@@ -95,13 +96,13 @@ def _rows(seed: int, device: str, records: int) -> list[tuple[int, Reading | Non
     return rows
 
 
-def _poll(rows: list[tuple[int, Reading | None]], start: int, end: int) -> Poll:
+def _poll(rows: list[tuple[int, Reading | None]], start: int, end: int) -> Read:
     """What a read of the rows in [start, end) gives."""
     part = list(enumerate(rows[start:end], start))
     good = [(reading, time, number) for number, (time, reading) in part if reading is not None]
     bad = [Reject(n, f"row {n} is broken", b"\xff", time) for n, (time, reading) in part if reading is None]
     values, times, numbers = map(list, zip(*good, strict=True)) if good else ([], [], [])
-    return Poll(values, times, numbers, start + len(part), bad, ended=start + len(part) == len(rows))
+    return Read(values, times, numbers, start + len(part), bad, ended=start + len(part) == len(rows))
 
 
 class _Recorded:
@@ -111,7 +112,7 @@ class _Recorded:
         self.name, self._rows, self._pause_s_max = name, rows, pause_s_max
         self._random = Random(f"{name}/pauses")
 
-    async def read(self, position: int, limit: int) -> Poll:
+    async def read(self, position: int, limit: int) -> Read:
         """Some of the rows from `position` on, at times none."""
         await asyncio.sleep(self._random.uniform(0, self._pause_s_max))
         return _poll(self._rows, position, position + self._random.randint(0, min(limit, 8)))
@@ -162,7 +163,7 @@ class _Live:
     def __init__(self, name: str, sensor: Sensor, pause_s_max: float) -> None:
         self.name, self._sensor, self._pause_s_max = name, sensor, pause_s_max
 
-    async def read(self, position: int, limit: int) -> Poll:
+    async def read(self, position: int, limit: int) -> Read:
         """What the sensor says now, often nothing; its number is the time, so that none comes twice."""
         sensor, node = self._sensor, current_node()
         await asyncio.sleep(sensor.random.uniform(0, self._pause_s_max))
@@ -174,7 +175,7 @@ class _Live:
             times.append(node.offset.wall_us(now_s) + off_us)
             position = max(position, round(now_s * 1e6)) + 1
             numbers.append(position)
-        return Poll(values, times, numbers, position)
+        return Read(values, times, numbers, position)
 
     async def close(self) -> None:
         """Nothing to release."""

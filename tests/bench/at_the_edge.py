@@ -21,7 +21,8 @@ from geartrain.placement import Plan
 from geartrain.ports import Incoming, SpoolCommit
 from geartrain.runtime.fragment import Fragment
 from geartrain.schema import RowCodec
-from geartrain.source import Poll, Source, Split
+from geartrain.source import Batch as Read
+from geartrain.source import Source, Split
 from geartrain.testing import SeededRandomness
 from geartrain.wire.body import decode_rows
 from geartrain.wire.codec import decode_envelope, decode_header, encode_control
@@ -57,11 +58,11 @@ class _GivenSplit:
     make: Callable[[Sequence[Any]], tuple[list[int], list[Any]]]
     out_of_orderness_us: int = 0
 
-    async def read(self, position: int, limit: int) -> Poll:
+    async def read(self, position: int, limit: int) -> Read:
         """The next rows, made into records."""
         end = min(position + limit, len(self.rows))
         times, values = self.make(self.rows[position:end])
-        return Poll(values, times, range(position, end), end, ended=end == len(self.rows))
+        return Read(values, times, range(position, end), end, ended=end == len(self.rows))
 
     async def close(self) -> None:
         """Nothing to release."""

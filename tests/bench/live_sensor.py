@@ -22,7 +22,7 @@ from geartrain.adapters.mqtt import AiomqttNet
 from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.placement import Plan
 from geartrain.ports import Connection, Incoming, SpoolCommit
-from geartrain.source import Poll, Split
+from geartrain.source import Batch, Split
 from geartrain.wire.codec import decode_control
 from geartrain.wire.envelope import Ack
 from geartrain_cloud.broker import choose_broker, wait_until_ready
@@ -52,7 +52,7 @@ class Ticks:
     out_of_orderness_us: int = 0
     began: float = 0.0
 
-    async def read(self, position: int, limit: int) -> Poll:
+    async def read(self, position: int, limit: int) -> Batch:
         """Those that are born."""
         if not self.began and position and self.go.is_set():
             self.began = time.time() - position / self.rate
@@ -61,7 +61,7 @@ class Ticks:
         numbers = range(position, end)
         values = [Reading(f"sensor-{n % 1_000:03d}", n % 80 / 4) for n in numbers]
         times = [1_700_000_000_000_000 + n * 1_000_000 // self.rate for n in numbers]
-        return Poll(values, times, numbers, end, ended=end == self.total)
+        return Batch(values, times, numbers, end, ended=end == self.total)
 
     async def close(self) -> None:
         """Nothing to release."""

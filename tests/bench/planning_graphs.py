@@ -14,8 +14,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import ClassVar
 
-from geartrain import Context, Flow, Graph, Record, Step, Table, Task, agg, tumbling
-from geartrain.graph import Grouping, Input
+from geartrain import Context, Flow, Graph, Record, Table, Task, agg, tumbling
+from geartrain.graph import Grouping, Input, Step
 from geartrain.operators.filter import Filter
 from geartrain.operators.key_by import KeyBy
 from geartrain.operators.map import Map

@@ -15,9 +15,10 @@ from typing import Any
 
 import msgspec
 
-from geartrain import Flow, JsonLinesFile, Record
+from geartrain import Flow, Record
 from geartrain.adapters.system import SystemClock
 from geartrain.placement import Plan, make_plan
+from geartrain.sinks import JsonLinesFile
 from geartrain.testing import SeededRandomness
 from geartrain_devices.json_fields import JsonFields
 from geartrain_edge.agent import Agent

@@ -22,7 +22,7 @@ from geartrain import Context, Flow, Record, State, Stream, Table, Task
 from geartrain.placement import Plan, make_plan
 from geartrain.runtime.fragment import Fragment
 from geartrain.runtime.splits import SplitTracker
-from geartrain.source import Poll, Source
+from geartrain.source import Batch, Source
 from geartrain_cloud.log.reader import LogReader
 from tests.bench.harness import ROOT, ROUNDS, SIZE, Contender, Work, scaled
 from tests.bench.plot import Point, draw
@@ -79,7 +79,7 @@ class Driven:
             values = [Item(key, 0) for key in keys[first : first + COMMIT]]
             numbers = range(self._number, self._number + len(values))
             self._number += len(values)
-            batch, _, _ = self._tracker.observe(Poll(values, numbers, numbers, self._number))
+            batch, _, _ = self._tracker.observe(Batch(values, numbers, numbers, self._number))
             self._fragment.feed("items", batch)
             self._fragment.advance("items", self._tracker.watermark)
             for one in self._fragment.take().batches.get(self._channel, ()):

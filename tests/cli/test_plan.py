@@ -166,7 +166,8 @@ tenth.map(mend).sink("mended", Table("mended"))
 
 PINS = """
 from datetime import timedelta
-from geartrain import Flow, JsonLinesFile, Record, Table, agg
+from geartrain import Flow, Record, Table, agg
+from geartrain.sinks import JsonLinesFile
 from geartrain.testing import TestingSource
 from geartrain.windows import global_window, session, tumbling
 

@@ -13,7 +13,7 @@ import pytest
 from geartrain.errors import ConfigError
 from geartrain.loading import load_flow
 from geartrain.placement import choose_cut
-from geartrain.source import Poll, Split
+from geartrain.source import Batch, Split
 from geartrain_cloud.demos import deal, device_options
 from geartrain_cloud.files import write_private
 from geartrain_examples.traffic import simulate
@@ -28,7 +28,7 @@ def line(time_us: int, edge: str, vehicle: str = "x") -> bytes:
     return msgspec.json.encode((time_us, Pass(f"cam_{edge}_0", edge, 0, vehicle, 9.5))) + b"\n"
 
 
-def read(split: Split, position: int, limit: int = 100) -> Poll:
+def read(split: Split, position: int, limit: int = 100) -> Batch:
     return asyncio.run(split.read(position, limit))
 
 
@@ -36,7 +36,7 @@ def test_lines_are_read_once_they_are_whole_and_from_any_position(tmp_path: Path
     path = tmp_path / "passes.jsonl"
     (split,) = FollowedPasses(path=str(path), select=["A", "Ö"]).open("device-1", "passes", Pass)
     assert split.name == "device-1/passes"
-    assert read(split, 0) == Poll([], [], [], 0, [])
+    assert read(split, 0) == Batch([], [], [], 0, [])
     lines = [line(10, "A"), line(20, "B"), line(20, "Ö", "y"), b"[30, 7]\n", line(40, "A")]
     path.write_bytes(b"".join(lines)[:-3])
     places = [sum(map(len, lines[:n])) for n in range(6)]
@@ -51,7 +51,7 @@ def test_lines_are_read_once_they_are_whole_and_from_any_position(tmp_path: Path
     path.write_bytes(b"".join(lines))
     assert read(split, places[4]).times == [40]
     assert read(split, places[1], 1).position == places[3]  # what is another device's takes no room
-    assert read(split, places[5]) == Poll([], [], [], places[5], [])
+    assert read(split, places[5]) == Batch([], [], [], places[5], [])
 
 
 def test_a_reading_comes_when_its_minute_is_over(tmp_path: Path) -> None:

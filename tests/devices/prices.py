@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from geartrain import Record
-from geartrain.source import Poll, Reject, Split
+from geartrain.source import Batch, Reject, Split
 from geartrain_devices.csv_replay import CsvReplay
 
 
@@ -63,7 +63,7 @@ def open_split(source: CsvReplay[Any], kind: type[Any] = Price, device: str = "d
 class Replayed:
     """All that a split gave."""
 
-    def __init__(self, polls: Sequence[Poll]) -> None:
+    def __init__(self, polls: Sequence[Batch]) -> None:
         self.polls = polls
         self.values: list[Any] = [value for poll in polls for value in poll.values]
         self.times = [time for poll in polls for time in poll.times]
@@ -79,7 +79,7 @@ def replay(split: Split, start: int = 0, limit: int = 7, reads_max: int = 100_00
     """Read a split from a position to its end."""
 
     async def read_all() -> Replayed:
-        polls: list[Poll] = []
+        polls: list[Batch] = []
         position = start
         while len(polls) < reads_max:
             poll = await split.read(position, limit)

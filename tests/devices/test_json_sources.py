@@ -16,7 +16,7 @@ import pytest
 from geartrain import Digits, Flow, Record, Source, Table
 from geartrain.errors import ConfigError, SourceError
 from geartrain.event_time import parse_time
-from geartrain.source import Poll, Split
+from geartrain.source import Batch, Split
 from geartrain.testing import run_flow
 from geartrain_devices.csv_replay import CsvReplay
 from geartrain_devices.directory import CsvDirectory, JsonLinesDirectory
@@ -137,7 +137,7 @@ def test_as_recorded_keeps_the_order_of_the_file_and_its_late_rows(tmp_path: Pat
         flow.graph().with_options({"rows": {"as_recorded": "false"}})
 
 
-async def read_all(split: Split, position: int = 0, limit: int = 3) -> tuple[list[Any], Poll]:
+async def read_all(split: Split, position: int = 0, limit: int = 3) -> tuple[list[Any], Batch]:
     values: list[Any] = []
     while True:
         poll = await split.read(position, limit)

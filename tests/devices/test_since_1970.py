@@ -14,7 +14,7 @@ from geartrain.errors import ConfigError
 from geartrain.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.placement import make_plan
 from geartrain.runtime.splits import SplitTracker
-from geartrain.source import Poll
+from geartrain.source import Batch
 from geartrain.testing import TestingSource, run_flow
 from geartrain_devices.csv_replay import CsvReplay
 from geartrain_devices.directory import CsvDirectory
@@ -42,7 +42,7 @@ class Modern(TestingSource[Plain]):
 def test_a_record_before_1970_moves_nothing_where_the_source_says_that_there_is_none() -> None:
     tracker = SplitTracker("rows", "d1/rows", 5, None, since_1970=True)
     times = [-1, 0, -(10**15), END_OF_TIME, 9, 3]
-    batch, late, rejected = tracker.observe(Poll([Plain(n) for n in range(6)], times, range(6), 6))
+    batch, late, rejected = tracker.observe(Batch([Plain(n) for n in range(6)], times, range(6), 6))
     assert (batch.times, [letter.event_time for letter in late]) == ([0, 9], [3])
     assert [(letter.event_time, letter.origin.number) for letter in rejected] == [
         (-1, 0),
@@ -54,7 +54,7 @@ def test_a_record_before_1970_moves_nothing_where_the_source_says_that_there_is_
     )
     assert (tracker.before_1970, tracker.quarantined, tracker.watermark) == (2, 0, 4)
     alone = SplitTracker("rows", "d1/rows", 5, None, since_1970=True)
-    alone.observe(Poll([Plain(1)], [-1], [0], 1))
+    alone.observe(Batch([Plain(1)], [-1], [0], 1))
     assert alone.watermark == START_OF_TIME
 
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from geartrain import Flow, JsonLinesFile
+from geartrain import Flow
 from geartrain.placement import Plan, make_plan
+from geartrain.sinks import JsonLinesFile
 from geartrain.testing import TestingSource
 from geartrain_edge.spool import SqliteSpool
 from tests.down.broker import MemoryBroker

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from geartrain import Actuator, Context, Delivery, Flow, JsonLinesFile, Record, State, Table, Task, by_key
+from geartrain import Context, Flow, Record, State, Table, Task, by_key
 from geartrain.adapters.system import SystemClock
 from geartrain.event_time import END_OF_TIME
 from geartrain.operators.deal import Deal
@@ -16,6 +16,7 @@ from geartrain.placement import Plan, make_plan
 from geartrain.placement.dealt import waits_for_time
 from geartrain.ports import Net, SpoolStore
 from geartrain.schema import ColumnBatch, RowCodec
+from geartrain.sinks import Actuator, Delivery, JsonLinesFile
 from geartrain.testing import SeededRandomness, TestingSource
 from geartrain_cloud.down.outbox import SqliteOutbox
 from geartrain_cloud.down.sender import Sender

@@ -15,7 +15,7 @@ from geartrain.errors import ConfigError, SourceError, SpoolError, StepError
 from geartrain.event_time import END_OF_TIME, SECOND_US
 from geartrain.placement import make_plan
 from geartrain.ports import SpoolCommit
-from geartrain.source import Poll, Reject, Source, Split
+from geartrain.source import Batch, Reject, Source, Split
 from geartrain.testing import TestingSource
 from geartrain.wire.limits import Limits
 from geartrain_edge.spool import SqliteSpool
@@ -177,14 +177,14 @@ class Scripted(Source[Reading]):
     bounded: ClassVar[bool] = False
     in_order: ClassVar[bool] = True
 
-    def __init__(self, *polls: Poll | Exception, names: Sequence[str] = ("x",), slow: bool = False) -> None:
+    def __init__(self, *polls: Batch | Exception, names: Sequence[str] = ("x",), slow: bool = False) -> None:
         self._polls, self._names, self.slow, self.closed = list(polls), names, slow, 0
 
     def open(self, device: str, step: str, out: type[Reading]) -> Sequence[Split]:
         return [_ScriptedSplit(self, name) for name in self._names]
 
-    def next(self, position: int) -> Poll:
-        found = self._polls.pop(0) if self._polls else Poll([], [], [], position)
+    def next(self, position: int) -> Batch:
+        found = self._polls.pop(0) if self._polls else Batch([], [], [], position)
         if isinstance(found, Exception):
             raise found
         return found
@@ -196,7 +196,7 @@ class _ScriptedSplit:
     def __init__(self, source: Scripted, name: str) -> None:
         self._source, self.name = source, name
 
-    async def read(self, position: int, limit: int) -> Poll:
+    async def read(self, position: int, limit: int) -> Batch:
         if self._source.slow:
             await asyncio.sleep(3_600)
         return self._source.next(position)
@@ -206,7 +206,7 @@ class _ScriptedSplit:
 
 
 def test_a_live_source_commits_at_once_when_idle_and_runs_until_stopped(tmp_path: Path) -> None:
-    polls = [Poll([Reading("s1", 1.0)], [SECOND_US * n], [n], n + 1) for n in range(3)]
+    polls = [Batch([Reading("s1", 1.0)], [SECOND_US * n], [n], n + 1) for n in range(3)]
     source = Scripted(*polls)
     plan = plan_of([], source=source)
     ingest = NaiveIngest(plan)
@@ -245,7 +245,7 @@ def test_stop_does_not_wait_long_for_a_source_that_is_long_at_a_read(tmp_path: P
 
 @pytest.mark.parametrize("error", [SourceError("the sensor is gone"), ZeroDivisionError("a defect")])
 def test_an_error_of_a_source_stops_the_agent_and_closes_all(tmp_path: Path, error: Exception) -> None:
-    source = Scripted(Poll([Reading("s1", 1.0)], [SECOND_US], [0], 1), error)
+    source = Scripted(Batch([Reading("s1", 1.0)], [SECOND_US], [0], 1), error)
     plan = plan_of([], source=source)
     agent = agent_of(plan, tmp_path / "spool.sqlite", MemoryNet(NaiveIngest(plan)))
     with pytest.raises(type(error), match=str(error)):

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from geartrain import Flow, Source, Table
 from geartrain.event_time import SECOND_US
 from geartrain.placement import Plan, make_plan
-from geartrain.source import Poll, Split
+from geartrain.source import Batch, Split
 from geartrain_edge.settings import AgentSettings
 from geartrain_edge.spool import SqliteSpool
 from tests.edge.agents import QUICK, agent_of, run
@@ -33,12 +33,12 @@ class _Few:
     name: str = "d1/readings"
     out_of_orderness_us: int = 0
 
-    async def read(self, position: int, limit: int) -> Poll:
+    async def read(self, position: int, limit: int) -> Batch:
         self.reads += 1
         born = int((time.monotonic() - self.began_s) * 1_000) if self.by_the_clock else position + 1
         numbers = range(position, max(position, min(born, position + limit, RECORDS)))
         readings = [Reading("s", float(n)) for n in numbers]
-        return Poll(
+        return Batch(
             readings, [SECOND_US + n for n in numbers], numbers, numbers.stop, ended=numbers.stop == RECORDS
         )
 

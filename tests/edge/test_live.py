@@ -15,7 +15,7 @@ from geartrain.event_time import END_OF_TIME, SECOND_US, START_OF_TIME
 from geartrain.placement import make_plan
 from geartrain.ports import SplitProgress
 from geartrain.runtime.splits import FUTURE_US_MAX, SplitTracker
-from geartrain.source import Poll, Reject, Source, Split
+from geartrain.source import Batch, Reject, Source, Split
 from tests.edge.agents import agent_of, run, until
 from tests.edge.flows import Reading
 from tests.edge.network import MemoryNet, NaiveIngest
@@ -27,8 +27,8 @@ def tracker_of(bound_us: int = 0) -> SplitTracker:
     return SplitTracker("readings", "d1/door", bound_us, None)
 
 
-def poll(*times: int) -> Poll:
-    return Poll([Reading("s", 1.0)] * len(times), times, range(len(times)), len(times))
+def poll(*times: int) -> Batch:
+    return Batch([Reading("s", 1.0)] * len(times), times, range(len(times)), len(times))
 
 
 def test_an_idle_split_follows_the_clock_in_steps_and_never_back() -> None:
@@ -83,14 +83,14 @@ class _Live:
     def __init__(self, name: str, speaks: bool) -> None:
         self.name, self._speaks = name, speaks
 
-    async def read(self, position: int, limit: int) -> Poll:
+    async def read(self, position: int, limit: int) -> Batch:
         if not self._speaks:
-            return Poll([], [], [], position)
+            return Batch([], [], [], position)
         await asyncio.sleep(0.005)
         now_us = time.time_ns() // 1_000
         if position % 10 == 3:
             now_us += 3_600 * SECOND_US
-        return Poll([Reading(self.name, 1.0)], [now_us], [position], position + 1)
+        return Batch([Reading(self.name, 1.0)], [now_us], [position], position + 1)
 
     async def close(self) -> None:
         """Nothing to release."""

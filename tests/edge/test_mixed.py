@@ -16,7 +16,7 @@ from geartrain import Flow, Table
 from geartrain.event_time import END_OF_TIME, SECOND_US
 from geartrain.placement import Plan, make_plan
 from geartrain.ports import SpoolCommit
-from geartrain.source import Poll, Reject, Source, Split
+from geartrain.source import Batch, Reject, Source, Split
 from geartrain.testing import TestingSource
 from geartrain.wire.envelope import Control
 from geartrain_edge.settings import Policy
@@ -52,13 +52,13 @@ class _Knocking:
     def __init__(self, name: str, bound_us: int) -> None:
         self.name, self.out_of_orderness_us = name, bound_us
 
-    async def read(self, position: int, limit: int) -> Poll:
+    async def read(self, position: int, limit: int) -> Batch:
         await asyncio.sleep(0)
         knock = next(Door.serial)
         if knock % 7 == 5:
-            return Poll([], [], [], position + 1, [Reject(position, "a bad knock", b"%d" % knock)])
+            return Batch([], [], [], position + 1, [Reject(position, "a bad knock", b"%d" % knock)])
         time = (knock if knock % 7 != 3 else knock - 2) * SECOND_US
-        return Poll([Reading("door", knock)], [time], [position], position + 1, ended=knock >= Door.last)
+        return Batch([Reading("door", knock)], [time], [position], position + 1, ended=knock >= Door.last)
 
     async def close(self) -> None:
         """Nothing to release."""

@@ -15,7 +15,7 @@ from geartrain.adapters.system import SystemClock
 from geartrain.placement import make_plan
 from geartrain.ports import SpooledBatch
 from geartrain.runtime.fragment import Fragment
-from geartrain.source import Poll, Source, Split
+from geartrain.source import Batch, Source, Split
 from geartrain_edge.backlog import Counters
 from geartrain_edge.intake import Intake
 from geartrain_edge.pace import COMMIT_BYTES_MAX, Pace
@@ -61,9 +61,9 @@ class _Endless:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    async def read(self, position: int, limit: int) -> Poll:
+    async def read(self, position: int, limit: int) -> Batch:
         numbers = range(position, position + limit)
-        return Poll(list(numbers), list(numbers), numbers, position + limit)
+        return Batch(list(numbers), list(numbers), numbers, position + limit)
 
     async def close(self) -> None:
         """Nothing to release."""
@@ -103,7 +103,7 @@ class _Noted(_Endless):
         super().__init__(name)
         self._turns, self._seen = turns, seen
 
-    async def read(self, position: int, limit: int) -> Poll:
+    async def read(self, position: int, limit: int) -> Batch:
         self._seen.append(self._turns[0])
         return replace(await super().read(position, limit), ended=len(self._seen) >= READS)
 

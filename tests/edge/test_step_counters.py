@@ -14,7 +14,7 @@ from geartrain.event_time import END_OF_TIME
 from geartrain.placement import Plan, make_plan
 from geartrain.runtime.fragment import Fragment
 from geartrain.runtime.splits import SplitTracker
-from geartrain.source import Poll
+from geartrain.source import Batch
 from geartrain.testing import TestingSource
 from geartrain.windows import sliding
 from tests.edge.agents import agent_of, run, until
@@ -59,7 +59,7 @@ def test_a_join_counts_what_it_holds_and_lets_go() -> None:
     fragment = Fragment(plan.graph, plan.edge)
     left, right = SplitTracker("left", "d1/left", 0, None), SplitTracker("right", "d1/right", 0, None)
     for tracker, times in ((left, [1, 4, 9, 30]), (right, [2, 4, 12])):
-        poll = Poll([Seen("k", time) for time in times], times, range(len(times)), len(times))
+        poll = Batch([Seen("k", time) for time in times], times, range(len(times)), len(times))
         fragment.feed(tracker.step, tracker.observe(poll)[0])
     assert fragment.counters == {"odd.odd": 2, "near.held": 7}
     fragment.advance("left", left.watermark)
@@ -76,7 +76,7 @@ def test_a_row_in_no_window_is_counted_too() -> None:
     plan = joined(within=sliding(us(2), us(10)))  # [0, 2), [10, 12), ..., [30, 32)
     fragment = Fragment(plan.graph, plan.edge)
     for side, times in (("left", [1, 4, 9, 30]), ("right", [2, 4, 12])):
-        poll = Poll([Seen("k", time) for time in times], times, range(len(times)), len(times))
+        poll = Batch([Seen("k", time) for time in times], times, range(len(times)), len(times))
         fragment.feed(side, SplitTracker(side, f"d1/{side}", 0, None).observe(poll)[0])
     assert fragment.counters == {"odd.odd": 2, "near.held": 2, "near.unreachable": 5}
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from geartrain import Flow, Record, Table
 from geartrain.event_time import SECOND_US
-from geartrain.source import Poll, Source, Split
+from geartrain.source import Batch, Source, Split
 from geartrain.testing import TestingSource
 
 BULK_ROWS = 2_000
@@ -23,11 +23,11 @@ class _Bell:
 
     name, out_of_orderness_us = "bell", 0
 
-    async def read(self, position: int, limit: int) -> Poll:
+    async def read(self, position: int, limit: int) -> Batch:
         rung = range(position, Bells.rung)
         values = [Sample(number) for number in rung]
         times = [number * SECOND_US for number in rung]
-        return Poll(values, times, list(rung), Bells.rung, ended=Bells.rung >= RINGS)
+        return Batch(values, times, list(rung), Bells.rung, ended=Bells.rung >= RINGS)
 
     async def close(self) -> None:
         """Nothing to release."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from geartrain import Context, Flow, Record, State, Table, Task
-from geartrain.source import Poll, Reject, Source, Split
+from geartrain.source import Batch, Reject, Source, Split
 
 LANES = 3
 POISON_EVERY = 97
@@ -123,7 +123,7 @@ class _NumberSplit:
         self._source, self._device = source, device
         self._began: tuple[int, float] | None = None
 
-    async def read(self, position: int, limit: int) -> Poll:
+    async def read(self, position: int, limit: int) -> Batch:
         source = self._source
         end = min(position + limit, source.records, _gate(source.gate))
         if source.per_second:
@@ -139,7 +139,7 @@ class _NumberSplit:
             times.append(self._time(number))
             numbers.append(number)
         end = max(end, position)
-        return Poll(values, times, numbers, end, rejects, ended=end >= source.records)
+        return Batch(values, times, numbers, end, rejects, ended=end >= source.records)
 
     def _time(self, number: int) -> int:
         source = self._source
@@ -174,7 +174,7 @@ class _PulseSplit:
         self._source = source
         self._next_s = 0.0
 
-    async def read(self, position: int, limit: int) -> Poll:
+    async def read(self, position: int, limit: int) -> Batch:
         source, now_s = self._source, time.monotonic()
         end = min(position + 1, source.records, _gate(source.gate)) if now_s >= self._next_s else position
         end = max(end, position)
@@ -183,7 +183,7 @@ class _PulseSplit:
             self._next_s = now_s + source.every_ms / 1_000
         now_us = time.time_ns() // 1_000
         values = [Pulse(number, now_us) for number in numbers]
-        return Poll(values, [now_us] * len(values), numbers, end, ended=end >= source.records)
+        return Batch(values, [now_us] * len(values), numbers, end, ended=end >= source.records)
 
     async def close(self) -> None:
         """Nothing to release."""

@@ -22,7 +22,7 @@ from geartrain.placement.cuts import Rule
 from geartrain.placement.measure import Measurement
 from geartrain.placement.reasons import CostReason, cut_name, reasons, told, warnings
 from geartrain.placement.splitting import with_partials
-from geartrain.source import Poll
+from geartrain.source import Batch
 from geartrain.task import Context
 from geartrain.testing import TestingSource
 from geartrain.windows import tumbling
@@ -330,11 +330,11 @@ class _EndlessSplit:
     def __init__(self, clock: VirtualClock) -> None:
         self._clock, self._began_s = clock, clock.s
 
-    async def read(self, position: int, limit: int) -> Poll:
+    async def read(self, position: int, limit: int) -> Batch:
         due = min(position + limit, int((self._clock.s - self._began_s) * 10))
         numbers = range(position, due)
         times = [int((self._began_s + n / 10) * 1e6) for n in numbers]
-        return Poll([Reading("s", n) for n in numbers], times, list(numbers), max(position, due))
+        return Batch([Reading("s", n) for n in numbers], times, list(numbers), max(position, due))
 
     async def close(self) -> None:
         """Nothing to release."""
@@ -355,9 +355,9 @@ def test_a_live_source_is_measured_for_its_time_at_its_own_pace() -> None:
 class Silent(_EndlessSplit):
     """Gives one record, and then nothing for ever."""
 
-    async def read(self, position: int, limit: int) -> Poll:
+    async def read(self, position: int, limit: int) -> Batch:
         poll = await super().read(position, 1)
-        return poll if not position else Poll([], [], [], position)
+        return poll if not position else Batch([], [], [], position)
 
 
 class Seldom(Endless):
@@ -400,7 +400,7 @@ class Slow(TestingSource[Reading]):
         (split,) = super().open(device, step, out)
         read, clock = split.read, self.clock
 
-        async def slowly(position: int, limit: int) -> Poll:
+        async def slowly(position: int, limit: int) -> Batch:
             clock.s += 1.0
             return await read(position, 10)
 

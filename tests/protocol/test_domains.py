@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from geartrain import Flow, JsonLinesFile, Record, Table, agg, by_key, global_window, tumbling
+from geartrain import Flow, Record, Table, agg, by_key, global_window, tumbling
 from geartrain.errors import PlacementError
 from geartrain.placement import choose_cut, make_plan
 from geartrain.placement.cuts import Rule
 from geartrain.placement.properties import derive_properties
+from geartrain.sinks import JsonLinesFile
 from geartrain.testing import TestingSource
 
 

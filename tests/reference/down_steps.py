@@ -7,8 +7,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from geartrain import JsonLinesFile, by_key
+from geartrain import by_key
 from geartrain.graph import Step
+from geartrain.sinks import JsonLinesFile
 from tests.reference import records
 from tests.reference.rows import Answer, Row
 from tests.reference.steps import Known, Made

@@ -20,7 +20,7 @@ from geartrain.placement import Cut, make_plan
 from geartrain.runtime.fragment import Fragment
 from geartrain.runtime.splits import SplitTracker
 from geartrain.schema import ColumnBatch, RowCodec
-from geartrain.source import Poll
+from geartrain.source import Batch as Read
 from geartrain.wire.body import encode_rows
 from geartrain_examples.stocks.data import write_sample
 
@@ -58,7 +58,7 @@ class Reads:
             if isinstance(step.operator, SourceOperator)
             for split in step.operator.source.open("local", step.id, step.out)
         ]
-        self._polls: dict[tuple[int, int], Poll] = {}
+        self._polls: dict[tuple[int, int], Read] = {}
 
     def trackers(self) -> list[SplitTracker]:
         """One for each split, at its beginning."""
@@ -66,7 +66,7 @@ class Reads:
             SplitTracker(step, split.name, split.out_of_orderness_us, None) for step, split in self._splits
         ]
 
-    async def read(self, number: int, position: int) -> Poll:
+    async def read(self, number: int, position: int) -> Read:
         """What the split of this number gives at a position."""
         poll = self._polls.get((number, position))
         if poll is None:

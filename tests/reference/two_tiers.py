@@ -27,7 +27,8 @@ from geartrain.runtime.fragment import Fragment
 from geartrain.runtime.splits import SplitTracker
 from geartrain.runtime.state import DictBackend, KeyedState
 from geartrain.schema import ColumnBatch, RowCodec
-from geartrain.source import Poll, Reject
+from geartrain.source import Batch as Read
+from geartrain.source import Reject
 from geartrain.wire.body import decode_rows, encode_rows
 from geartrain.wire.envelope import BatchKind, Header
 from tests.reference.rows import Answer, Row, in_order
@@ -143,7 +144,7 @@ class Device:
         taken = items[at : at + self._rng.choice(self._sizes)]
         timed = [(at + i, *x) for i, x in enumerate(taken) if not isinstance(x, Reject)]
         end = at + len(taken)
-        poll = Poll(
+        poll = Read(
             [value for _, _, value in timed],
             [time for _, time, _ in timed],
             [number for number, _, _ in timed],

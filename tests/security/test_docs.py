@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from geartrain import MqttSink
 from geartrain.errors import SourceError
+from geartrain.sinks import MqttSink
 from geartrain_devices.mqtt_topic import MqttTopic
 from geartrain_edge.config import read_config
 

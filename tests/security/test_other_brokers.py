@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from geartrain import MqttSink, Record
+from geartrain import Record
 from geartrain.adapters.mqtt import AiomqttNet
 from geartrain.errors import SourceError
 from geartrain.schema import ColumnBatch, RowCodec
+from geartrain.sinks import MqttSink
 from geartrain_cloud.certs import CLOUD, DEVICE
 from geartrain_cloud.sinks import mqtt
 from geartrain_cloud.sinks.layout import TableError

@@ -9,8 +9,9 @@ import psycopg
 import pyarrow.dataset as ds
 import pytest
 
-from geartrain import Flow, ParquetTable, PostgresTable, Record, Table
+from geartrain import Flow, Record, Table
 from geartrain.schema import ColumnBatch
+from geartrain.sinks import ParquetTable, PostgresTable
 from geartrain.testing import TestingSource
 from geartrain_cloud.sinks.opening import open_tables
 from geartrain_cloud.sinks.sqlite import SqliteTables

@@ -19,11 +19,12 @@ import psycopg
 import pyarrow.dataset as ds
 import pytest
 
-from geartrain import ConsoleSink, Digits, Flow, MqttSink, ParquetTable, PostgresTable, Record, Sink, Table
+from geartrain import Digits, Flow, Record, Table
 from geartrain.adapters.mqtt import AiomqttNet
 from geartrain.errors import ConfigError, NetError
 from geartrain.graph import DEAD_LETTERS
 from geartrain.schema import ColumnBatch, RowCodec, derive
+from geartrain.sinks import ConsoleSink, MqttSink, ParquetTable, PostgresTable, Sink
 from geartrain.testing import TestingSource
 from geartrain_cloud.broker.choice import choose_broker
 from geartrain_cloud.sinks.layout import TableError

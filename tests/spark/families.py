@@ -26,7 +26,7 @@ from geartrain.event_time import END_OF_TIME
 from geartrain.placement import Plan, make_plan
 from geartrain.runtime.splits import SplitTracker
 from geartrain.schema import RowCodec
-from geartrain.source import Poll
+from geartrain.source import Batch
 from geartrain.testing import TestingSource
 from tests.reference.two_tiers import World
 from tests.spark.case_log import Logged, columns_of
@@ -200,7 +200,7 @@ def families_log(world: World) -> list[Logged]:
             taken = items[first : first + 8]
             times, values = [time for time, _ in taken], [value for _, value in taken]
             numbers = list(range(first, first + len(taken)))
-            batch, late, _ = tracker.observe(Poll(values, times, numbers, first + len(taken)))
+            batch, late, _ = tracker.observe(Batch(values, times, numbers, first + len(taken)))
             assert not late
             if len(batch):
                 rows = columns_of(codecs[tracker.step], batch)

@@ -11,8 +11,9 @@ import psycopg
 import pyarrow.dataset as ds
 from pyspark.sql import SparkSession
 
-from geartrain import Flow, ParquetTable, PostgresTable, Table
+from geartrain import Flow, Table
 from geartrain.event_time import END_OF_TIME
+from geartrain.sinks import ParquetTable, PostgresTable
 from geartrain.testing import TestingSource
 from geartrain_cloud.spark.compile import KEYED, STATELESS
 from tests.postgres_server import Postgres

@@ -8,7 +8,8 @@ import math
 from datetime import datetime, timedelta
 from random import Random
 
-from geartrain import Flow, JsonLinesFile, Record, Table, agg, tumbling
+from geartrain import Flow, Record, Table, agg, tumbling
+from geartrain.sinks import JsonLinesFile
 from geartrain_devices.simulated import SimulatedSensor
 
 LIMIT_M = 6.0

@@ -15,9 +15,8 @@ from datetime import timedelta
 from typing import ClassVar, TypeVar
 
 from geartrain import Flow, Source, SourceStream
-from geartrain.errors import SourceError
 from geartrain.event_time import parse_time
-from geartrain.source import Poll, Split
+from geartrain.source import Batch, SourceError, Split
 from geartrain_examples.nexmark.records import Auction, Bid, Event, Person
 
 T = TypeVar("T", bound=Event)
@@ -169,7 +168,7 @@ class _Split:
         turn, place = divmod(position, len(self._source.places))
         return (turn * self._source.shares + self._source.share) * ROUND + self._source.places[place]
 
-    async def read(self, position: int, limit: int) -> Poll:
+    async def read(self, position: int, limit: int) -> Batch:
         """Up to `limit` events from `position` on."""
         found = [
             event(self._source.seed, number, self._source.period_us)
@@ -178,7 +177,7 @@ class _Split:
         ]
         end = position + len(found)
         times, values = [time for time, _ in found], [value for _, value in found]
-        return Poll(values, times, range(position, end), end, ended=self._number(end) >= self._source.events)
+        return Batch(values, times, range(position, end), end, ended=self._number(end) >= self._source.events)
 
     async def close(self) -> None:
         """Nothing to release."""

@@ -15,8 +15,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import msgspec
 
 from geartrain import Source
-from geartrain.errors import SourceError
-from geartrain.source import Poll, Reject, Split
+from geartrain.source import Batch, Reject, SourceError, Split
 from geartrain_examples.traffic.flow import traffic
 from geartrain_examples.traffic.records import Pass, Reading
 
@@ -58,7 +57,7 @@ class _FollowedSplit(Generic[T]):
         kind: Any = tuple[int, out]  # type: ignore[valid-type]
         self._decoder = msgspec.json.Decoder[tuple[int, T]](kind)
 
-    async def read(self, position: int, limit: int) -> Poll:
+    async def read(self, position: int, limit: int) -> Batch:
         """Up to `limit` whole lines from the byte `position` on; none where the file is not there yet."""
         values: list[T] = []
         times: list[int] = []
@@ -78,7 +77,7 @@ class _FollowedSplit(Generic[T]):
                     times.append(time_us)
                     numbers.append(at)
             at += len(line)
-        return Poll(values, times, numbers, at, rejects)
+        return Batch(values, times, numbers, at, rejects)
 
     def _lines(self, position: int) -> list[bytes]:
         try:

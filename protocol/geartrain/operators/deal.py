@@ -5,7 +5,8 @@ The planner puts it, in the cloud, before a step that is pinned to devices by `.
 output is a down channel. It changes nothing of a record, so that a run in one process, where there is only
 one place, gives the same.
 
->>> from geartrain import Flow, JsonLinesFile, Record, by_key
+>>> from geartrain import Flow, Record, by_key
+>>> from geartrain.sinks import JsonLinesFile
 >>> from geartrain.testing import TestingSource, run_flow
 >>> class Level(Record):
 ...     tank: str

@@ -37,7 +37,7 @@ class Filling:
         if not fields:
             raise FlowError("out=... must be a Record with a field for each aggregate")
         if not names:
-            raise FlowError("name at least one aggregate, such as n=count()")
+            raise FlowError("name at least one aggregate, such as n=agg.count()")
         self._out = out
         self._names = list(names)
         self._keys = dict(key_fields)

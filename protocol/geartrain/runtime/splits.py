@@ -13,7 +13,7 @@ from geartrain.batch import Batch, DeadLetter
 from geartrain.event_time import END_OF_TIME, SECOND_US, START_OF_TIME, format_time
 from geartrain.operators.conform import raw_form
 from geartrain.ports.spool import SplitProgress
-from geartrain.source import Poll
+from geartrain.source import Batch as Read
 
 FUTURE_US_MAX = 300 * SECOND_US
 """How far a record may lie in the future of its device's clock."""
@@ -57,7 +57,7 @@ class SplitTracker:
             self.progress = replace(self.progress, max_time=top)
 
     def observe(
-        self, poll: Poll, now_us: int | None = None
+        self, poll: Read, now_us: int | None = None
     ) -> tuple[Batch, list[DeadLetter], list[DeadLetter]]:
         """Take what a read gave and move on: (records on time, late records, dead letters of the source).
 

@@ -11,7 +11,7 @@ from dataclasses import field
 from typing import Any, ClassVar, Final, TypeVar
 
 from geartrain.errors import GeartrainError
-from geartrain.source import Poll, Reject, Source, Split
+from geartrain.source import Batch, Reject, Source, Split
 
 T = TypeVar("T")
 
@@ -68,7 +68,7 @@ class _TestingSplit:
         self._items, self._aborted = items, aborted
         self._opened_at: int | None = None
 
-    async def read(self, position: int, limit: int) -> Poll:
+    async def read(self, position: int, limit: int) -> Batch:
         """Items from `position` on, up to a sentinel."""
         values: list[Any] = []
         times: list[int] = []
@@ -93,7 +93,7 @@ class _TestingSplit:
                 values.append(item[1])
                 numbers.append(at)
             at += 1
-        return Poll(values, times, numbers, at, rejects, ended=at == len(self._items))
+        return Batch(values, times, numbers, at, rejects, ended=at == len(self._items))
 
     async def close(self) -> None:
         """Nothing to release."""

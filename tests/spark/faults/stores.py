@@ -17,7 +17,8 @@ from typing import Any
 import psycopg
 from pyspark.sql import SparkSession
 
-from geartrain import Flow, PostgresTable, Table
+from geartrain import Flow, Table
+from geartrain.sinks import PostgresTable
 from geartrain.testing import TestingSource
 from geartrain_cloud.sinks.layout import TableError
 from geartrain_cloud.sinks.postgres import PostgresTables

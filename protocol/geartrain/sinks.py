@@ -1,0 +1,20 @@
+"""The sinks of a flow: tables, files and topics in the data centre; files and actuators on a device.
+
+What each promises is in docs/sinks.md. `Table` is in `geartrain` itself, too: most flows need no other.
+"""
+
+from geartrain.cloud_sink import ConsoleSink, MqttSink, ParquetTable, PostgresTable
+from geartrain.device_sink import Actuator, Delivery, JsonLinesFile
+from geartrain.sink import Sink, Table
+
+__all__ = [
+    "Actuator",
+    "ConsoleSink",
+    "Delivery",
+    "JsonLinesFile",
+    "MqttSink",
+    "ParquetTable",
+    "PostgresTable",
+    "Sink",
+    "Table",
+]
