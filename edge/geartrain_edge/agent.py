@@ -13,6 +13,7 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING
 
+from geartrain.concurrency.groups import first_of
 from geartrain.operators.conform import describe
 from geartrain.placement import Plan
 from geartrain.ports import Clock, Net, Randomness, SpoolCommit, SpooledBatch, SpoolStore
@@ -22,11 +23,11 @@ from geartrain_edge.epochs import greet, renew
 from geartrain_edge.errors import AlarmError
 from geartrain_edge.intake import Intake
 from geartrain_edge.life import FRESH, HELLO, RENEWED, Life, Opening, begin
-from geartrain_edge.link import Effects, Hooks
 from geartrain_edge.precedence import Precedence
 from geartrain_edge.sealing import Positions
 from geartrain_edge.settings import AgentSettings, Policy
 from geartrain_edge.status import AgentStatus, status_of
+from geartrain_edge.uplink import Effects, Hooks
 
 if TYPE_CHECKING:
     from geartrain_edge.delivering import LineFiles
@@ -79,7 +80,7 @@ class Agent:
             finally:
                 await intake.close()
         except BaseException as error:  # noqa: BLE001 - raised again, without the groups around it
-            cause = _first(error)
+            cause = first_of(error, AlarmError)
             cancelled = isinstance(cause, asyncio.CancelledError)
             self._state, self._reason = ("stopped", "") if cancelled else ("failed", describe(cause))
             raise cause from None
@@ -100,7 +101,6 @@ class Agent:
             life = self._life = begin(
                 self._settings, self._plan, self._effects, self._turn, self._files, intake, image
             )
-            life.uplink.asks = life.greeting != b""
             hooks = Hooks(
                 partial(renew, life, self._effects, self._settings),
                 life.sealer.schemas,
@@ -264,7 +264,7 @@ class Agent:
                 life.uplink.come_first()
             if admitted.gaps:
                 life.backlog.replaced(admitted.freed_bytes)
-                await life.uplink.forget()
+                await life.uplink.replaced(admitted.gaps)
         return True
 
     async def _flush(self, life: Life) -> None:
@@ -283,11 +283,3 @@ class Agent:
         return status_of(
             self._life, self._settings.device, self._plan.graph.name, self._state, self._reason, now_us
         )
-
-
-def _first(error: BaseException) -> BaseException:
-    """The error behind a group of them: an alarm before all others."""
-    if not isinstance(error, BaseExceptionGroup):
-        return error
-    causes = [_first(one) for one in error.exceptions]
-    return next((cause for cause in causes if isinstance(cause, AlarmError)), causes[0])

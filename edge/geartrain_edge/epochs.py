@@ -18,10 +18,10 @@ from geartrain.ports import SpoolCommit
 from geartrain.wire.envelope import EPOCH_BYTES
 from geartrain_edge.errors import ChangedFlowError
 from geartrain_edge.life import FRESH, HELLO, RENEWED, Life
-from geartrain_edge.link import Effects
 from geartrain_edge.renewal import FLIP, Flip, Rewriter
 from geartrain_edge.sealing import Progress
 from geartrain_edge.settings import AgentSettings
+from geartrain_edge.uplink import Effects
 
 _LOG = logging.getLogger("geartrain.agent")
 
@@ -65,7 +65,7 @@ async def renew(life: Life, effects: Effects, settings: AgentSettings, why: str)
         # With rows to come that were read long ago, nothing may be said yet of where the device stands.
         nowhere = Progress(dict.fromkeys(life.progress.watermarks, START_OF_TIME), {})
         first = life.sealer.announce(nowhere if unacked else life.progress)
-        rewriter = Rewriter(who, first, acked_seq, backlog.acked_digest)
+        rewriter = Rewriter(who, first, acked_seq, life.uplink.acked_digest)
         life.uplink_counters.add("epochs_minted")
         greeting = life.greeting or RENEWED
         state = {FLIP: msgspec.json.encode(now_us), HELLO: greeting}

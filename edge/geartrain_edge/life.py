@@ -20,14 +20,13 @@ from geartrain.wire.envelope import Welcome
 from geartrain_edge.admission import DECLARED, Admission
 from geartrain_edge.backlog import Backlog, Counters, Identity
 from geartrain_edge.intake import Intake
-from geartrain_edge.link import Effects
 from geartrain_edge.pace import Pace
 from geartrain_edge.precedence import Turn
 from geartrain_edge.renewal import FLIP, Flip
 from geartrain_edge.sealing import Positions, Progress, Sealer
 from geartrain_edge.settings import AgentSettings
 from geartrain_edge.shedding import Shedder
-from geartrain_edge.uplink import Uplink
+from geartrain_edge.uplink import Effects, Uplink
 
 if TYPE_CHECKING:
     from geartrain_edge.delivering import LineFiles
@@ -100,7 +99,7 @@ def begin(
     # Apart, because those of the intake are true only with the commit that they belong to.
     counters, uplink_counters = Counters(image.counters), Counters(image.counters)
     who = Identity(settings.device, plan.graph.name, image.epoch)
-    uplink = Uplink(settings.uplink, who, effects, backlog, uplink_counters, turn)
+    uplink = Uplink(settings.uplink, who, effects, backlog, uplink_counters, turn, is_open=not greeting)
     shedder = Shedder(who, effects.store, backlog, counters, lambda: uplink.acked_seq)
     down = _down(settings, plan, image, fragment, counters, effects.clock, files)
     uplink.beside = down

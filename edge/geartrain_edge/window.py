@@ -1,7 +1,8 @@
-"""The batches that are sent and not acked, or about to be: a bounded piece of the spool in memory.
+"""The window: the unacked batches that were read from the spool, in memory.
 
-Under the uplink. Guarantees: strictly in seq order and nothing left out from the oldest unacked batch; at
-most `window` batches and, but for a single larger one, `window_bytes`, beside the gaps that follow on them.
+Under the uplink. Guarantees: batches stand in seq order from the oldest unacked one on, and none is left out.
+At most `window` batches and `window_bytes` are held, but for one larger batch and the gaps that follow. A
+batch whose stored bytes are not those that were committed is never given out.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _READ_MAX = 8
 
 
 class Window:
-    """A view on the spool from `acked` on, and how far it has been sent."""
+    """A view on the spool from `acked` on."""
 
     def __init__(self, store: SpoolStore, backlog: Backlog, batches_max: int, bytes_max: int) -> None:
         self._store, self._backlog = store, backlog
@@ -33,26 +34,21 @@ class Window:
         self._bytes = 0
         self._lock = asyncio.Lock()  # between an ack and the loading of more, which both await the store
         self.acked = backlog.acked_seq
-        self.sent = backlog.acked_seq
         self.damaged_seq = 0
         """A batch whose stored bytes are not those that were committed, 0 while there is none."""
 
-    @property
-    def waiting(self) -> bool:
-        """Whether something was sent that is not acked."""
-        return self.sent > self.acked
+    async def after(self, seq: int, *, gap_only: bool = False) -> SpooledBatch | None:
+        """The batch that follows on `seq`, or the gap that it lies in; None while there is none or no room.
 
-    async def next(self) -> SpooledBatch | None:
-        """The next batch to send, None while there is none or no room for one."""
+        gap_only: None also where it is no gap.
+        """
         async with self._lock:
             # More than once, where what was read had to be forgotten: it is less than what was sent.
-            while not self._batches or self._batches[-1].seq <= self.sent:
+            while not self._batches or self._batches[-1].seq <= seq:
                 if not await self._load():
                     break
-            for batch in self._batches:  # a NACK may have set `sent` back meanwhile
-                if batch.seq > self.sent:
-                    return batch
-            return None
+            found = next((batch for batch in self._batches if batch.seq > seq), None)
+            return None if found is None or (gap_only and not found.first_seq) else found
 
     async def _load(self) -> bool:
         """Read a few more from the spool; False where there is no more, or no room."""
@@ -89,7 +85,7 @@ class Window:
         async with self._lock:
             done = await change()
             self._clear()
-            self.acked = self.sent = 0
+            self.acked = 0
             return done
 
     def _clear(self) -> None:
@@ -98,14 +94,6 @@ class Window:
 
     def _full(self) -> bool:
         return bool(self._batches) and self._bytes >= self._bytes_max
-
-    def rewind(self, seq: int) -> bool:
-        """Send again from `seq` on, or from the oldest unacked; False where that has not been sent yet."""
-        target = max(seq - 1, self.acked)
-        if target >= self.sent:
-            return False
-        self.sent = target
-        return True
 
     async def held(self, seq: int) -> SpooledBatch | None:
         """The unacked batch `seq`, or the gap that stands for it; None where the spool holds neither."""
@@ -133,5 +121,4 @@ class Window:
                 self._bytes -= size
                 freed += size
             self.acked, self._backlog.acked_digest = seq, digest
-            self.sent = max(self.sent, seq)
             return freed

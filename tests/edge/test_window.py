@@ -20,12 +20,18 @@ def batches(first: int, last: int) -> list[SpooledBatch]:
     return made[first - 1 :]
 
 
-async def next_seq(window: Window) -> int | None:
-    """The seq of the next batch, which is then sent."""
-    batch = await window.next()
-    if batch is not None:
-        window.sent = batch.seq
-    return None if batch is None else batch.seq
+class Reader:
+    """Reads a window as the uplink does: what follows on what was sent."""
+
+    def __init__(self, window: Window) -> None:
+        self._window, self.sent = window, 0
+
+    async def next_seq(self) -> int | None:
+        """The seq of the next batch, which is then sent."""
+        batch = await self._window.after(self.sent)
+        if batch is not None:
+            self.sent = batch.seq
+        return None if batch is None else batch.seq
 
 
 async def opened(tmp_path: Path, count: int) -> tuple[SqliteSpool, Backlog]:
@@ -39,11 +45,12 @@ def test_a_batch_is_not_sent_before_its_commit_was_noted(tmp_path: Path) -> None
     async def story() -> list[int | None]:
         spool, backlog = await opened(tmp_path, 4)
         window = Window(spool, backlog, 10, 1_000_000)
-        found = [await next_seq(window)]
+        reader = Reader(window)
+        found = [await reader.next_seq()]
         backlog.committed(batches(1, 2))
-        found += [await next_seq(window) for _ in range(3)]
+        found += [await reader.next_seq() for _ in range(3)]
         backlog.committed(batches(3, 4))
-        found += [await next_seq(window) for _ in range(3)]
+        found += [await reader.next_seq() for _ in range(3)]
         await spool.close()
         return found
 
@@ -55,21 +62,20 @@ def test_acks_and_rewinds_move_it(tmp_path: Path) -> None:
         spool, backlog = await opened(tmp_path, 30)
         backlog.committed(batches(1, 30))
         window = Window(spool, backlog, 4, 1_000_000)
-        assert [await next_seq(window) for _ in range(5)] == [1, 2, 3, 4, None]
-        assert window.rewind(3)
-        assert not window.rewind(4)
-        assert [await next_seq(window) for _ in range(3)] == [3, 4, None]
+        reader = Reader(window)
+        assert [await reader.next_seq() for _ in range(5)] == [1, 2, 3, 4, None]
+        reader.sent = 2
+        assert [await reader.next_seq() for _ in range(3)] == [3, 4, None]
         for seq in (2, 20):
             held = await window.held(seq)
             assert held is not None
             assert held.digest == batches(seq, seq)[0].digest
         assert await window.held(31) is None
         assert await window.ack(3) == 300
-        assert window.rewind(1)  # what is acked is not sent again
-        assert [await next_seq(window) for _ in range(5)] == [4, 5, 6, 7, None]
+        reader.sent = 0  # what is acked is not sent again
+        assert [await reader.next_seq() for _ in range(5)] == [4, 5, 6, 7, None]
         assert await window.ack(21) == 1_800  # most of them were sent in a former life
-        assert not window.waiting
-        assert [await next_seq(window) for _ in range(2)] == [22, 23]
+        assert [await reader.next_seq() for _ in range(2)] == [22, 23]
         await spool.close()
 
     run(story())
@@ -81,10 +87,11 @@ def test_what_was_forgotten_does_not_delay_what_comes_next(tmp_path: Path) -> No
         spool, backlog = await opened(tmp_path, 30)
         backlog.committed(batches(1, 30))
         window = Window(spool, backlog, 40, 1_000_000)
+        reader = Reader(window)
         for _ in range(20):
-            await next_seq(window)
+            await reader.next_seq()
         await window.forget()
-        found = [await next_seq(window) for _ in range(11)]
+        found = [await reader.next_seq() for _ in range(11)]
         await spool.close()
         return found
 
@@ -96,9 +103,10 @@ def test_bytes_bound_it_but_for_one_batch(tmp_path: Path) -> None:
         spool, backlog = await opened(tmp_path, 9)
         backlog.committed(batches(1, 9))
         window = Window(spool, backlog, 100, 250)
-        found = [await next_seq(window) for _ in range(4)]
+        reader = Reader(window)
+        found = [await reader.next_seq() for _ in range(4)]
         await window.ack(2)
-        found += [await next_seq(window) for _ in range(3)]
+        found += [await reader.next_seq() for _ in range(3)]
         await spool.close()
         return found
 

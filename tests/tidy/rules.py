@@ -30,8 +30,9 @@ EFFECTS = frozenset(
 )
 """Modules of effects: in `geartrain` only its adapters import them; all else asks a port."""
 
-OUTSIDE = ("geartrain.adapters", "geartrain.testing.clock")
-"""What stands outside the ports: their production forms, and the forms that a test moves by hand."""
+OUTSIDE = ("geartrain.adapters", "geartrain.concurrency", "geartrain.testing.clock")
+"""What stands outside the ports: their production forms, the forms that a test moves by hand, and the shared
+rules of asyncio."""
 
 EXECUTABLE = frozenset({"pickle", "cloudpickle", "dill", "marshal", "shelve"})
 VAGUE = frozenset({"util", "utils", "helper", "helpers", "common", "manager", "managers", "misc"})

@@ -14,7 +14,7 @@ from geartrain.event_time import START_OF_TIME
 from geartrain.ports import SpoolCommit, SpooledBatch
 from geartrain.wire.codec import decode_envelope, decode_header, encode_envelope, encode_header
 from geartrain.wire.digest import next_digest
-from geartrain.wire.envelope import Envelope
+from geartrain.wire.envelope import Ack, Envelope
 from geartrain_edge.agent import Agent
 from geartrain_edge.intake import Intake
 from geartrain_edge.sealing import Sealer
@@ -85,9 +85,11 @@ def _on_commit(patches: Patches, commit: Callable[[Agent, Any, SpoolCommit], Any
 def _trim_on_puback(patches: Patches) -> None:
     async def publish(uplink: Uplink, connection: Any, topic: str, payload: bytes) -> None:
         await connection.publish(topic, payload)
-        seq = decode_header(decode_envelope(payload).header).seq
-        if seq > uplink._window.acked:
-            uplink._trimming.acked(await uplink._window.ack(seq))
+        seq, sender = decode_header(decode_envelope(payload).header).seq, uplink._sender
+        if seq > sender.acked_seq:
+            ack = Ack(uplink._who.flow, sender.epoch, seq, sender.digest_at(seq), 0)
+            sender._take_ack(ack, uplink._effects.clock.monotonic_s())
+            await uplink._let_go()
 
     _on_publish(patches, publish)
 
@@ -156,7 +158,7 @@ def _resend_with_a_new_seq(patches: Patches) -> None:
         header = decode_header(envelope.header)
         if 0 < header.seq <= sent.get(uplink, 0):
             data = encode_header(replace(header, seq=sent[uplink] + 1))
-            digest = next_digest(uplink._backlog.acked_digest, data, envelope.body)
+            digest = next_digest(uplink.acked_digest, data, envelope.body)
             payload = encode_envelope(Envelope(data, envelope.body, digest, envelope.oldest_seq))
             header = decode_header(data)
         sent[uplink] = max(sent.get(uplink, 0), header.seq)

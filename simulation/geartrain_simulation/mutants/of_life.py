@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from geartrain.delivery.sender import Sender
 from geartrain.event_time import START_OF_TIME
 from geartrain.ports import AckCursor
 from geartrain_cloud.ingest import upkeep
@@ -20,7 +21,6 @@ from geartrain_cloud.ingest.content import Content
 from geartrain_cloud.ingest.membership import Membership
 from geartrain_cloud.ingest.sequence import Sequencer
 from geartrain_cloud.ingest.upkeep import Upkeep
-from geartrain_edge.answers import Answers
 from geartrain_edge.intake import Intake
 from geartrain_edge.shedding import Shedder
 from geartrain_simulation.devices import Device
@@ -55,20 +55,23 @@ def _dedup_per_seq_only(patches: Patches) -> None:
 
 
 def _stale_epochs_ack_accepted(patches: Patches) -> None:
-    patches.replace(
-        Answers, "_is_ours", lambda right: lambda answers, control: control.flow == answers._who.flow
-    )
+    def make(right: Any) -> Any:
+        def receive_control(sender: Sender, control: Any, now_s: float) -> bool:
+            return bool(right(sender, msgspec.structs.replace(control, epoch=sender.epoch), now_s))
+
+        return receive_control
+
+    patches.replace(Sender, "receive_control", make)
 
 
 def _digest_ignored_in_ack(patches: Patches) -> None:
     def make(right: Any) -> Any:
-        async def _on_ack(answers: Answers, ack: Any) -> None:
-            held = await answers._window.held(ack.seq)
-            await right(answers, ack if held is None else msgspec.structs.replace(ack, digest=held.digest))
+        def compared(sender: Sender, ack: Any, seq: int, digest: bytes, now_s: float) -> None:
+            right(sender, msgspec.structs.replace(ack, digest=digest), seq, digest, now_s)
 
-        return _on_ack
+        return compared
 
-    patches.replace(Answers, "_on_ack", make)
+    patches.replace(Sender, "compared", make)
 
 
 def _fresh_epoch_from_position_0(patches: Patches) -> None:

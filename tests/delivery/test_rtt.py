@@ -6,26 +6,26 @@ import random
 
 import pytest
 
-from geartrain_edge.flights import DEVIATIONS_MAX, MARGIN_S_MIN, PROBES_MAX, Flights
+from geartrain.delivery.rtt import DEVIATIONS_MAX, MARGIN_S_MIN, PROBES_MAX, RoundTrips
 
 
-def measured(*seconds: float, timeout_ms_min: int = 1) -> Flights:
+def measured(*seconds: float, timeout_ms_min: int = 1) -> RoundTrips:
     """Acks took so long."""
-    flights = Flights(timeout_ms_min, 2_000)
+    flights = RoundTrips(timeout_ms_min / 1_000, 2.0)
     for seq, took_s in enumerate(seconds, 1):
         flights.sent(seq, 10.0, again=False)
         flights.acked(seq, 10.0 + took_s)
     return flights
 
 
-def timeout_s(flights: Flights) -> float | None:
+def timeout_s(flights: RoundTrips) -> float | None:
     """Of a batch that is sent now."""
     flights.sent(1_000, 20.0, again=True)
     return None if flights.due_s is None else flights.due_s - 20.0
 
 
 def test_nothing_is_overdue_before_something_was_measured() -> None:
-    assert timeout_s(Flights(50, 2_000)) is None
+    assert timeout_s(RoundTrips(50 / 1_000, 2.0)) is None
     assert measured(0.1).due_s is None  # and nothing is on its way
 
 
@@ -51,7 +51,7 @@ def test_a_batch_that_was_sent_twice_measures_nothing() -> None:
 
 
 def test_an_ack_of_several_measures_the_one_that_has_waited_for_the_longest() -> None:
-    flights = Flights(1, 2_000)
+    flights = RoundTrips(1 / 1_000, 2.0)
     for seq, at_s in enumerate((10.0, 10.08, 10.09), 1):
         flights.sent(seq, at_s, again=False)
     flights.acked(3, 10.1)
@@ -139,7 +139,7 @@ def test_a_batch_that_was_sent_on_another_connection_measures_nothing() -> None:
 
 @pytest.mark.parametrize("spread", [0.2, 1.0, 5.0])
 def test_few_batches_are_sent_twice_however_much_acks_vary(spread: float) -> None:
-    chance, flights, needless, at_s = random.Random(1), Flights(1, 1_000_000), 0, 0.0
+    chance, flights, needless, at_s = random.Random(1), RoundTrips(0.001, 1_000.0), 0, 0.0
     for seq in range(1, 3_001):
         took_s = 0.05 + chance.expovariate(1 / (0.05 * spread))
         flights.sent(seq, at_s, again=False)

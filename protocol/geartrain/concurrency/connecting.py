@@ -1,0 +1,77 @@
+"""Staying connected: a session, again after each break, with growing pauses between.
+
+Used by the agent's uplink, ingest and the outbox's sender. Guarantees: the pause is drawn at random from the
+whole range (full jitter), so that a fleet does not come back at once; the range doubles with each failure up
+to a bound. A cancellation always ends the loop, even where the session hides it behind a `NetError`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import msgspec
+
+from geartrain.concurrency.groups import first_of
+from geartrain.errors import NetError
+from geartrain.ports import Clock, Randomness
+
+STEADY_S = 5.0
+"""A connection that held for so many seconds was a good one."""
+_DOUBLINGS_MAX = 20
+
+
+class Backoff(msgspec.Struct, frozen=True):
+    """The pauses before a new connection, in seconds.
+
+    first_s: the longest pause after a good connection, doubled by each failure; longest_s: the bound;
+    refused_s: the bound where a connection was refused at once, which costs nobody much.
+    """
+
+    first_s: float
+    longest_s: float
+    refused_s: float = float("inf")
+
+
+class Connector:
+    """Keeps one session up. `is_connected` is set by the session once the connection can be used."""
+
+    def __init__(self, clock: Clock, randomness: Randomness, backoff: Backoff) -> None:
+        self._clock, self._randomness, self._backoff = clock, randomness, backoff
+        self.is_connected = False
+        self._is_good, self._failures = False, 0
+
+    def succeeded(self) -> None:
+        """The other side has answered: the next pause is a short one."""
+        self._is_good = True
+
+    async def stay(
+        self, session: Callable[[], Coroutine[Any, Any, None]], lost: Callable[[NetError], None]
+    ) -> None:
+        """Run the session, forever; `lost` hears why each one ended. Raises what is no `NetError`."""
+        while True:
+            self._is_good, began_s = False, self._clock.monotonic_s()
+            # In its own task: its task groups leave `cancelling()` raised, and ours must tell of our end.
+            running = asyncio.create_task(session())
+            was_refused = True
+            try:
+                await running
+            except* NetError as group:
+                error = first_of(group)
+                lost(error if isinstance(error, NetError) else NetError(str(error)))
+            finally:
+                was_refused, self.is_connected = not self.is_connected, False
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():  # the session may have put a NetError in its place
+                raise asyncio.CancelledError
+            took_s = self._clock.monotonic_s() - began_s
+            self._is_good = self._is_good or (not was_refused and took_s >= STEADY_S)
+            await self._clock.sleep(self._pause_s(is_quick_refusal=was_refused and took_s < STEADY_S))
+
+    def _pause_s(self, *, is_quick_refusal: bool) -> float:
+        self._failures = 0 if self._is_good else min(self._failures + 1, _DOUBLINGS_MAX)
+        bound_s = self._backoff.longest_s
+        if is_quick_refusal:
+            bound_s = min(bound_s, self._backoff.refused_s)
+        return self._randomness.uniform(0, min(self._backoff.first_s * 2**self._failures, bound_s))
