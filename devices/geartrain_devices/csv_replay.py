@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from geartrain.errors import USER_ERRORS, SourceError
-from geartrain.event_time import END_OF_TIME, format_time
-from geartrain.operators.conform import describe
+from geartrain.graph.conform import describe
+from geartrain.records.event_time import END_OF_TIME, format_time
 from geartrain.schema import Field, Logical, Schema, derive, logicals
 from geartrain.source import Split
 from geartrain_devices.csv_rows import Row, column_index, field_at, read_header, read_rows

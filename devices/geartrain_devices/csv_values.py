@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from geartrain.event_time import parse_time, to_datetime
+from geartrain.records.event_time import parse_time, to_datetime
 from geartrain.schema import Field, FieldType, Logical
 
 _INT = re.compile(r"[+-]?[0-9]+")

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from geartrain.errors import SourceError
-from geartrain.event_time import END_OF_TIME, format_time, parse_time
+from geartrain.records.event_time import END_OF_TIME, format_time, parse_time
 from geartrain.schema import RowCodec
 from geartrain.schema.derive import field_names, is_record_type
 from geartrain.schema.storable import INT64

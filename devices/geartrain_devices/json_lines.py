@@ -16,7 +16,7 @@ from typing import BinaryIO, TypeVar, cast
 import msgspec
 
 from geartrain.errors import USER_ERRORS, SourceError
-from geartrain.operators.conform import describe
+from geartrain.graph.conform import describe
 from geartrain.source import Split
 from geartrain_devices.file_replay import FileReplay, RecordedRow
 from geartrain_devices.json_fields import DOCUMENT_BYTES_MAX, JsonFields

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from geartrain.event_time import END_OF_TIME
+from geartrain.records.event_time import END_OF_TIME
 from geartrain.schema import Field, FieldType, RowCodec, Schema
 from geartrain.schema.storable import INT64
 

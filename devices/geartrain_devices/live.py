@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import msgspec
 
 from geartrain.errors import USER_ERRORS
-from geartrain.operators.conform import describe
+from geartrain.graph.conform import describe
 from geartrain.source import Batch, Reject
 
 BUFFER_MAX = 10_000

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, TypeVar
 
 from geartrain.errors import USER_ERRORS, SourceError
-from geartrain.event_time import parse_time
-from geartrain.operators.conform import describe
+from geartrain.graph.conform import describe
+from geartrain.records.event_time import parse_time
 from geartrain.source import Batch, Reject, Source, Split
 
 T = TypeVar("T")

@@ -2,7 +2,7 @@
 
 import gc
 
-from geartrain_edge.later import load_later
+from geartrain_edge.lazy_import import load_later
 
 # Python looks for garbage after each 700 new objects: fifty times while all this is imported, and several
 # times a batch of thousands of records, in vain, since neither makes much of it.

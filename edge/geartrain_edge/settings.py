@@ -1,6 +1,6 @@
 """The settings of an agent that its classes read: sizes and times with their defaults, as frozen data.
 
-Made by `geartrain_edge.config` from a file, or by hand in tests and in the simulator. Every loop, queue
+Made by `geartrain_edge.agent.config` from a file, or by hand in tests and in the simulator. Every loop, queue
 and retry of the agent is bounded by one of these.
 """
 

@@ -3,21 +3,28 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from geartrain.flow import Flow
-from geartrain.graph import Graph
-from geartrain.record import Record, State
+from geartrain.declarations.sink import Table
+from geartrain.declarations.source import Source
+from geartrain.flow.flow import Flow
+from geartrain.flow.stream import SourceStream, Stream
+from geartrain.graph.graph import Graph
+from geartrain.records.record import Record, State
 from geartrain.schema import Digits
-from geartrain.sink import Table
-from geartrain.source import Source
-from geartrain.stream import SourceStream, Stream
 
 if TYPE_CHECKING:
     from geartrain import agg
-    from geartrain.keyed import KeyedStream
+    from geartrain.declarations.task import Context, Task
+    from geartrain.flow.keyed import KeyedStream
+    from geartrain.flow.windowed import WindowedStream
     from geartrain.operators.deal import by_key
-    from geartrain.task import Context, Task
-    from geartrain.windowed import WindowedStream
-    from geartrain.windows import every_records, every_time, global_window, session, sliding, tumbling
+    from geartrain.windowing.windows import (
+        every_records,
+        every_time,
+        global_window,
+        session,
+        sliding,
+        tumbling,
+    )
 
 __version__ = "0.1.0"
 
@@ -46,11 +53,18 @@ __all__ = [
 ]
 
 _MODULES = {
-    "geartrain.keyed": ("KeyedStream",),
+    "geartrain.flow.keyed": ("KeyedStream",),
     "geartrain.operators.deal": ("by_key",),
-    "geartrain.task": ("Context", "Task"),
-    "geartrain.windowed": ("WindowedStream",),
-    "geartrain.windows": ("every_records", "every_time", "global_window", "session", "sliding", "tumbling"),
+    "geartrain.declarations.task": ("Context", "Task"),
+    "geartrain.flow.windowed": ("WindowedStream",),
+    "geartrain.windowing.windows": (
+        "every_records",
+        "every_time",
+        "global_window",
+        "session",
+        "sliding",
+        "tumbling",
+    ),
 }
 _LATER = {name: module for module, names in _MODULES.items() for name in names}
 """Where the names are that only some flows need, so that no other pays for them on a device."""

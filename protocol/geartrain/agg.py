@@ -177,7 +177,7 @@ def first(of: str | Callable[[Any], Any] | None = None) -> AggregateSpec:
         An aggregate whose result has the values' type, None without values.
 
     >>> from geartrain import agg
-    >>> from geartrain.batch import Origin
+    >>> from geartrain.records.batch import Origin
     >>> ends = agg.first("price").aggregate
     >>> acc = ends.add(ends.create(), "later", 20, Origin("split", 0))
     >>> ends.result(ends.add(acc, "earlier", 10, Origin("split", 1)))
@@ -197,7 +197,7 @@ def last(of: str | Callable[[Any], Any] | None = None) -> AggregateSpec:
         An aggregate whose result has the values' type, None without values.
 
     >>> from geartrain import agg
-    >>> from geartrain.batch import Origin
+    >>> from geartrain.records.batch import Origin
     >>> ends = agg.last("price").aggregate
     >>> acc = ends.add(ends.create(), "later", 20, Origin("split", 0))
     >>> ends.result(ends.add(acc, "earlier", 10, Origin("split", 1)))
@@ -223,7 +223,7 @@ def top_n(
         FlowError: for an `n` out of range, and for a field whose values have no order.
 
     >>> from geartrain import agg
-    >>> from geartrain.batch import Origin
+    >>> from geartrain.records.batch import Origin
     >>> tops = agg.top_n("price", 2).aggregate
     >>> places = [Origin("split", i) for i in range(3)]
     >>> tops.result(tops.add_all(tops.create(), [3, 9, 5], [10, 20, 30], places))

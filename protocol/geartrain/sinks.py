@@ -3,9 +3,9 @@
 What each promises is in docs/sinks.md. `Table` is in `geartrain` itself, too: most flows need no other.
 """
 
-from geartrain.cloud_sink import ConsoleSink, MqttSink, ParquetTable, PostgresTable
-from geartrain.device_sink import Actuator, Delivery, JsonLinesFile
-from geartrain.sink import Sink, Table
+from geartrain.declarations.cloud_sink import ConsoleSink, MqttSink, ParquetTable, PostgresTable
+from geartrain.declarations.device_sink import Actuator, Delivery, JsonLinesFile
+from geartrain.declarations.sink import Sink, Table
 
 __all__ = [
     "Actuator",

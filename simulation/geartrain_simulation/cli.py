@@ -17,11 +17,11 @@ from pathlib import Path
 
 import msgspec
 
-from geartrain_simulation.campaign import Report, run_seeds
+from geartrain_simulation.campaign.campaign import Report, run_seeds
+from geartrain_simulation.campaign.regressions import Case, drawn, keep, load, shrunk
+from geartrain_simulation.campaign.runs import Key, Result, current_key
+from geartrain_simulation.machine.trace import LINES_KEPT
 from geartrain_simulation.mutants import MUTANTS, Kill, first_kill
-from geartrain_simulation.regressions import Case, drawn, keep, load, shrunk
-from geartrain_simulation.runs import Key, Result, current_key
-from geartrain_simulation.trace import LINES_KEPT
 
 GOOD, BROKEN, WRONG = 0, 1, 2
 SEED_MAX = 2**63 - 1

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from geartrain.adapters.system import SystemClock
-from geartrain.batch import Batch
-from geartrain.placement import Plan
+from geartrain.planning import Plan
 from geartrain.ports import Incoming, SpoolCommit
+from geartrain.records.batch import Batch
 from geartrain.runtime.fragment import Fragment
 from geartrain.schema import RowCodec
 from geartrain.source import Batch as Read
@@ -28,11 +28,11 @@ from geartrain.wire.body import decode_rows
 from geartrain.wire.codec import decode_envelope, decode_header, encode_control
 from geartrain.wire.envelope import Ack, BatchKind, Control, Welcome
 from geartrain.wire.topics import ack_topic, parse_up
-from geartrain_edge.agent import Agent
-from geartrain_edge.backlog import Counters
-from geartrain_edge.intake import Intake
+from geartrain_edge.agent.agent import Agent
 from geartrain_edge.settings import AgentSettings
-from geartrain_edge.spool import SqliteSpool
+from geartrain_edge.sources.intake import Intake
+from geartrain_edge.spool.backlog import Counters
+from geartrain_edge.spool.spool import SqliteSpool
 
 SETTINGS = AgentSettings("bench")
 

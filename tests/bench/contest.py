@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from geartrain.placement import Plan
+from geartrain.planning import Plan
 from tests.bench.at_the_edge import run_agent, run_runtime, spooled
 from tests.bench.harness import Absent, Contender, Work, fsync_us, peer, rate
 

@@ -20,14 +20,14 @@ from typing import Any, ClassVar
 from geartrain import Record, Source
 from geartrain.adapters.mqtt import AiomqttNet
 from geartrain.adapters.system import SystemClock, SystemRandomness
-from geartrain.placement import Plan
+from geartrain.planning import Plan
 from geartrain.ports import Connection, Incoming, SpoolCommit
 from geartrain.source import Batch, Split
 from geartrain.wire.codec import decode_control
 from geartrain.wire.envelope import Ack
 from geartrain_cloud.broker import choose_broker, wait_until_ready
-from geartrain_edge.agent import Agent
-from geartrain_edge.spool import SqliteSpool
+from geartrain_edge.agent.agent import Agent
+from geartrain_edge.spool.spool import SqliteSpool
 from tests.bench.at_the_edge import SETTINGS
 from tests.bench.harness import ROOT
 

@@ -18,9 +18,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.window import Window
 
-from geartrain.event_time import END_OF_TIME
-from geartrain.graph import Graph
-from geartrain.placement import make_plan
+from geartrain.graph.graph import Graph
+from geartrain.planning import make_plan
+from geartrain.records.event_time import END_OF_TIME
 from geartrain.schema import RowCodec
 from tests.examples.nexmark_reference import Rows
 from tests.examples.nexmark_world import KINDS, rows_of

@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from geartrain import Flow
-from geartrain.placement import make_plan
+from geartrain.planning import make_plan
 from geartrain.schema import ColumnBatch
 from geartrain_cloud.spark.checkpoint import open_checkpoint
 from geartrain_cloud.spark.columns import COLUMNS_NAME

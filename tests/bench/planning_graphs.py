@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from geartrain import Context, Flow, Graph, Record, Table, Task, agg, tumbling
-from geartrain.graph import Grouping, Input, Step
+from geartrain.graph.graph import Grouping, Input, Step
 from geartrain.operators.filter import Filter
 from geartrain.operators.key_by import KeyBy
 from geartrain.operators.map import Map
@@ -23,8 +23,8 @@ from geartrain.operators.merge import Merge
 from geartrain.operators.process import Process
 from geartrain.operators.sink import sink_operator
 from geartrain.operators.source import SourceOperator
-from geartrain.placement import Plan, make_plan
-from geartrain.placement.properties import with_order
+from geartrain.planning import Plan, make_plan
+from geartrain.planning.properties import with_order
 from geartrain.source import Source
 
 KEEPS = frozenset({"sensor"})

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from geartrain.event_time import SECOND_US
+from geartrain.records.event_time import SECOND_US
 from tests.bench.at_the_edge import run_agent
 from tests.bench.test_bench_a_windows import KEYS, START_US, parsed, plan_over
 

@@ -17,8 +17,8 @@ from typing import Any
 import msgspec
 
 from geartrain import Flow, Record, Table, agg, tumbling
-from geartrain.event_time import SECOND_US
-from geartrain.placement import Plan, make_plan
+from geartrain.planning import Plan, make_plan
+from geartrain.records.event_time import SECOND_US
 from tests.bench import peers
 from tests.bench.at_the_edge import Given
 from tests.bench.contest import AGENT, RUNTIME, Contest

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from geartrain import Flow, Table
-from geartrain.placement import Plan, make_plan
+from geartrain.planning import Plan, make_plan
 from tests.bench import peers
 from tests.bench.at_the_edge import Given
 from tests.bench.contest import RUNTIME, Contest

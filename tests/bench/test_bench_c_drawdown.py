@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from geartrain import Flow, Table
-from geartrain.event_time import SECOND_US, parse_time, to_datetime
-from geartrain.placement import Plan, make_plan
+from geartrain.planning import Plan, make_plan
+from geartrain.records.event_time import SECOND_US, parse_time, to_datetime
 from geartrain_examples.stocks.drawdown import Drawdown, Quote, Report
 from tests.bench import peers
 from tests.bench.at_the_edge import Given

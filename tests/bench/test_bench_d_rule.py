@@ -17,13 +17,13 @@ import msgspec
 
 from geartrain import Flow, Record
 from geartrain.adapters.system import SystemClock
-from geartrain.placement import Plan, make_plan
+from geartrain.planning import Plan, make_plan
 from geartrain.sinks import JsonLinesFile
 from geartrain.testing import SeededRandomness
 from geartrain_devices.json_fields import JsonFields
-from geartrain_edge.agent import Agent
-from geartrain_edge.line_files import FolderFiles
-from geartrain_edge.spool import SqliteSpool
+from geartrain_edge.agent.agent import Agent
+from geartrain_edge.sinks.line_files import FolderFiles
+from geartrain_edge.spool.spool import SqliteSpool
 from tests.bench import peers
 from tests.bench.at_the_edge import SETTINGS, Answering, Given, run_runtime
 from tests.bench.harness import Absent, Contender, Work, fsync_us, peer, rate, scaled

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from geartrain import Flow, Record, Table
-from geartrain.event_time import SECOND_US
-from geartrain.placement import Plan, make_plan
+from geartrain.planning import Plan, make_plan
+from geartrain.records.event_time import SECOND_US
 from tests.bench import peers
 from tests.bench.at_the_edge import Given
 from tests.bench.contest import Contest

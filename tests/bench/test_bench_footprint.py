@@ -69,8 +69,8 @@ def test_cpu_of_an_import(tmp_path: Path) -> None:
         "imports, beyond Python's own (less is better)",
         "CPU ms",
         {
-            "agent": importing("geartrain_edge.main"),
-            "agent and its MQTT client": importing("geartrain_edge.main, geartrain.adapters.mqtt"),
+            "agent": importing("geartrain_edge.agent.main"),
+            "agent and its MQTT client": importing("geartrain_edge.agent.main, geartrain.adapters.mqtt"),
             "bytewax": peer("bytewax", lambda: importing("bytewax.run, bytewax.operators.windowing")),
             "streamz": peer("streamz", lambda: importing("streamz")),
             "reactivex": peer("reactivex", lambda: importing("reactivex, reactivex.operators")),

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from geartrain import Context, Flow, Record, State, Stream, Table, Task
-from geartrain.placement import Plan, make_plan
+from geartrain.planning import Plan, make_plan
 from geartrain.runtime.fragment import Fragment
 from geartrain.runtime.splits import SplitTracker
 from geartrain.source import Batch, Source

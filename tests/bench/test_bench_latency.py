@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from typing import Any
 
-from geartrain.batch import Batch
+from geartrain.records.batch import Batch
 from geartrain.runtime.fragment import Fragment
 from tests.bench.harness import Absent, Contender, Work, peer, scaled
 from tests.bench.test_bench_b_maps import STAGES, plan_of, plus_one

@@ -24,8 +24,8 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 import geartrain_examples
 from geartrain import Record
-from geartrain.event_time import SECOND_US, parse_time
 from geartrain.ports import SplitProgress
+from geartrain.records.event_time import SECOND_US, parse_time
 from geartrain.schema import ColumnBatch, FieldType, RowCodec, Schema
 from geartrain.wire.body import decode_rows, encode_rows
 from geartrain.wire.codec import encode_envelope, encode_header

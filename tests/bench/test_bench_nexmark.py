@@ -17,7 +17,7 @@ import pytest
 from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
-from geartrain.graph import Graph
+from geartrain.graph.graph import Graph
 from geartrain.operators.source import SourceOperator
 from geartrain.runtime.local import LocalRun
 from tests.bench.at_the_edge import Given

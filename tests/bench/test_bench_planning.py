@@ -14,9 +14,9 @@ from functools import partial
 
 import pytest
 
-from geartrain.graph import DEAD_LETTERS, LATE, Graph
-from geartrain.placement import Plan, make_plan
-from geartrain.placement.properties import derive_properties
+from geartrain.graph.graph import DEAD_LETTERS, LATE, Graph
+from geartrain.planning import Plan, make_plan
+from geartrain.planning.properties import derive_properties
 from tests.bench.harness import ROOT, Contender, Work, scaled
 from tests.bench.planning_graphs import graph_of, tasks_of
 

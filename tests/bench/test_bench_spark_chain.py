@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from geartrain import Flow, Record, Table
-from geartrain.event_time import END_OF_TIME
+from geartrain.records.event_time import END_OF_TIME
 from geartrain.schema import ColumnBatch
 from geartrain.testing import TestingSource
 from geartrain_cloud.spark.compile import STATELESS

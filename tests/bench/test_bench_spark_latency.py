@@ -26,8 +26,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from geartrain import Flow, Source, Table
-from geartrain.event_time import END_OF_TIME
-from geartrain.placement import make_plan
+from geartrain.planning import make_plan
+from geartrain.records.event_time import END_OF_TIME
 from geartrain.schema import ColumnBatch
 from geartrain.testing import TestingSource
 from geartrain_cloud.log.reader import LogReader

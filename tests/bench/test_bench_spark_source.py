@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
 from geartrain import Record
-from geartrain.event_time import END_OF_TIME
+from geartrain.records.event_time import END_OF_TIME
 from geartrain.schema import ColumnBatch
 from geartrain_cloud.spark.columns import COLUMNS_NAME
 from tests.bench.harness import Work, scaled

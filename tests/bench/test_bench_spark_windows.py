@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
 from geartrain import Flow, Record, Table, agg, tumbling
-from geartrain.event_time import END_OF_TIME, SECOND_US
+from geartrain.records.event_time import END_OF_TIME, SECOND_US
 from geartrain.schema import ColumnBatch
 from geartrain.testing import TestingSource
 from geartrain_cloud.spark.compile import KEYED

@@ -22,10 +22,10 @@ from msgspec.structs import replace
 from geartrain import Flow, Source, Table
 from geartrain.adapters.mqtt import AiomqttNet
 from geartrain.adapters.system import SystemClock, SystemRandomness
-from geartrain.placement import Plan, make_plan
+from geartrain.planning import Plan, make_plan
 from geartrain_cloud.broker import BrokerChoice, choose_broker, wait_until_ready
-from geartrain_edge.agent import Agent
-from geartrain_edge.spool import SqliteSpool
+from geartrain_edge.agent.agent import Agent
+from geartrain_edge.spool.spool import SqliteSpool
 from tests.bench.at_the_edge import SETTINGS, Given, run_agent
 from tests.bench.harness import ROOT, Work, fsync_us, scaled
 from tests.bench.live_sensor import Reading as LiveReading

@@ -17,9 +17,9 @@ from msgspec.structs import replace
 
 from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.errors import NetError
-from geartrain.event_time import END_OF_TIME
-from geartrain.ports import Incoming, LedgerChange, SplitProgress
-from geartrain.record import Record
+from geartrain.ports import Incoming, SplitProgress
+from geartrain.records.event_time import END_OF_TIME
+from geartrain.records.record import Record
 from geartrain.schema import ColumnBatch, RowCodec, Schema
 from geartrain.wire.body import encode_rows
 from geartrain.wire.codec import (
@@ -40,6 +40,7 @@ from geartrain_cloud.log.disk import OsDisk
 from geartrain_cloud.log.ledger import SqliteLedger
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.log.segment import encode_segment, merge_segments
+from geartrain_cloud.ports import LedgerChange
 
 FLOW = "stocks"
 PATIENCE_S = 10.0

@@ -9,8 +9,7 @@ from tempfile import TemporaryDirectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from geartrain.event_time import START_OF_TIME
-from geartrain.ports import EntryKind
+from geartrain.records.event_time import START_OF_TIME
 from geartrain_cloud.ingest.clock import ChannelClock
 from geartrain_cloud.ingest.config import IngestConfig
 from geartrain_cloud.ingest.lineage import WaitingBudget
@@ -18,6 +17,7 @@ from geartrain_cloud.ingest.recovery import Recovered, recover
 from geartrain_cloud.log.disk import OsDisk
 from geartrain_cloud.log.ledger import SqliteLedger
 from geartrain_cloud.log.reader import LogReader
+from geartrain_cloud.ports import EntryKind
 from tests.cloud.fleet import TestDevice, make_config, running
 
 NAMES = ("device-1", "device-2", "device-3")

@@ -13,7 +13,7 @@ import pytest
 
 from geartrain.adapters.system import SystemClock
 from geartrain.errors import ConfigError
-from geartrain.record import Record
+from geartrain.records.record import Record
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain_cloud.cli import main
 from geartrain_cloud.cli.devices import describe_devices

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from geartrain.event_time import END_OF_TIME, START_OF_TIME
-from geartrain.ports import Entry, EntryKind
+from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.wire.envelope import Nack, NackReason
 from geartrain_cloud.ingest.counters import Counter
 from geartrain_cloud.log.reader import LogReader
+from geartrain_cloud.ports import Entry, EntryKind
 from tests.cloud.fleet import FLOW, LoopNet, Running, TestDevice, make_config, prices, running
 
 Scenario = Callable[[Running, TestDevice], Awaitable[None]]

@@ -15,18 +15,8 @@ from pathlib import Path
 import pytest
 
 from geartrain.errors import DiskError, LedgerError
-from geartrain.event_time import START_OF_TIME
-from geartrain.ports import (
-    AckCursor,
-    BatchDigest,
-    ClosedEpoch,
-    Entry,
-    EntryKind,
-    LedgerChange,
-    QuarantinedBatch,
-    SplitProgress,
-    StoredSchema,
-)
+from geartrain.ports import SplitProgress
+from geartrain.records.event_time import START_OF_TIME
 from geartrain.schema import ColumnBatch, Field, FieldType, Schema
 from geartrain_cloud.ingest.counters import Counter
 from geartrain_cloud.log.disk import OsDisk
@@ -34,6 +24,16 @@ from geartrain_cloud.log.ledger import SqliteLedger
 from geartrain_cloud.log.part import SegmentPart
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.log.segment import encode_segment
+from geartrain_cloud.ports import (
+    AckCursor,
+    BatchDigest,
+    ClosedEpoch,
+    Entry,
+    EntryKind,
+    LedgerChange,
+    QuarantinedBatch,
+    StoredSchema,
+)
 from tests.tidy.source import ROOT
 
 SCHEMA = Schema("int", (Field("value", FieldType.INT64),), scalar=True)

@@ -12,8 +12,7 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from geartrain.event_time import END_OF_TIME, START_OF_TIME
-from geartrain.ports import EntryKind
+from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain_cloud.cli.devices import describe_devices
 from geartrain_cloud.ingest.config import FlowConfig, IngestConfig
 from geartrain_cloud.ingest.counters import Counter
@@ -22,6 +21,7 @@ from geartrain_cloud.ingest.recovery import recover
 from geartrain_cloud.log.disk import OsDisk
 from geartrain_cloud.log.ledger import SqliteLedger
 from geartrain_cloud.log.reader import LogReader
+from geartrain_cloud.ports import EntryKind
 from tests.cloud.fleet import FLOW, LoopNet, Running, TestDevice, running
 
 NAMES = ("device-1", "device-2")

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from geartrain.errors import ConfigError, FencedError, LedgerError
-from geartrain.event_time import END_OF_TIME, START_OF_TIME
-from geartrain.ports import EntryKind, LedgerChange, StoredSchema
+from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.wire.topics import BUCKETS, bucket
 from geartrain_cloud.ingest.config import FlowConfig, IngestConfig, read_config
 from geartrain_cloud.ingest.counters import Counter
@@ -20,6 +19,7 @@ from geartrain_cloud.log.ledger import SqliteLedger
 from geartrain_cloud.log.part import buckets_of, partition_of
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.log.verify import verify_log
+from geartrain_cloud.ports import EntryKind, LedgerChange, StoredSchema
 from tests.cloud.fleet import FLOW, LoopNet, TestDevice, make_config, running
 
 NAMES = [f"device-{n}" for n in range(400)]

@@ -8,14 +8,15 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from geartrain.event_time import START_OF_TIME
-from geartrain.ports import AckCursor, ClosedEpoch, EntryKind, LedgerChange, SplitProgress
+from geartrain.ports import SplitProgress
+from geartrain.records.event_time import START_OF_TIME
 from geartrain.wire.codec import decode_header, encode_header
 from geartrain.wire.envelope import NackReason
 from geartrain_cloud.ingest.closed import CLOSED_KEPT, ClosedEpochs
 from geartrain_cloud.log import tables
 from geartrain_cloud.log.ledger import SqliteLedger
 from geartrain_cloud.log.reader import LogReader
+from geartrain_cloud.ports import AckCursor, ClosedEpoch, EntryKind, LedgerChange
 from tests.cloud.fleet import FLOW, PATIENCE_S, QUOTE, Running, TestDevice, make_config, prices, running
 
 Scenario = Callable[[Running, TestDevice], Awaitable[None]]

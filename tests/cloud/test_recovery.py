@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from geartrain.errors import ConfigError, DiskError, LedgerError
-from geartrain.event_time import END_OF_TIME, START_OF_TIME
-from geartrain.ports import LedgerChange
+from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain_cloud.ingest.config import FlowConfig, IngestConfig
 from geartrain_cloud.log.ledger import SqliteLedger
 from geartrain_cloud.log.reader import LogReader
+from geartrain_cloud.ports import LedgerChange
 from tests.cloud.fleet import FLOW, LoopNet, TestDevice, make_config, prices, running
 
 

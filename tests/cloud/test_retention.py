@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from geartrain.errors import LedgerError
-from geartrain.ports import QueryProgress, position_key
 from geartrain_cloud.cli import main
 from geartrain_cloud.log.queries import commit, register, registered, unregister
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.log.retention import Retained, Retention, retain
 from geartrain_cloud.log.verify import verify_log
+from geartrain_cloud.ports import QueryProgress, position_key
 from tests.cloud.fleet import FLOW, TestDevice, make_config, prices, running
 
 FAR_US = 2**60

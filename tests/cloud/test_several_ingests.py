@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import pytest
 
-from geartrain.event_time import END_OF_TIME
+from geartrain.records.event_time import END_OF_TIME
 from geartrain_cloud.broker import choose_broker, wait_until_ready
 from geartrain_cloud.cli import main
 from geartrain_cloud.log.reader import LogReader

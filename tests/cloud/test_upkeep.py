@@ -12,7 +12,6 @@ import pytest
 
 from geartrain.adapters.system import SystemClock
 from geartrain.errors import FencedError, LedgerError
-from geartrain.ports import HeldSegment, StoredSegment
 from geartrain_cloud.ingest import ingest as ingest_module
 from geartrain_cloud.ingest.alarm import Alarm
 from geartrain_cloud.ingest.counters import Counter, Counters
@@ -26,6 +25,7 @@ from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.log.retention import Retention, retain
 from geartrain_cloud.log.segment import merge_segments
 from geartrain_cloud.log.verify import verify_log
+from geartrain_cloud.ports import HeldSegment, StoredSegment
 from tests.cloud.fleet import FLOW, TestDevice, make_config, prices, running
 
 FAR_US = 2**60

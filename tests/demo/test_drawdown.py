@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from geartrain import Flow, Table
 from geartrain.errors import ConfigError
-from geartrain.event_time import format_time, from_datetime
+from geartrain.records.event_time import format_time, from_datetime
 from geartrain.testing import TestingSource, run_flow
 from geartrain_examples.stocks.drawdown import Drawdown, Quote, Report
 from tests.demo.reference import drawdown_rows, worst_by_index

@@ -15,8 +15,8 @@ from urllib.parse import quote
 import pandas as pd
 import pytest
 
-from geartrain.loading import load_flow
-from geartrain_cloud.inprocess import run_in_process
+from geartrain.flow.loading import load_flow
+from geartrain_cloud.cli.inprocess import run_in_process
 from geartrain_cloud.sinks.tables import json_bytes, rows
 from geartrain_cloud.supervisor.deployment import Places
 from geartrain_examples.stocks.demo import DEMO

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from geartrain.errors import ConfigError, SourceError
-from geartrain.loading import load_flow
+from geartrain.flow.loading import load_flow
+from geartrain_cloud.cli.demos import Demo, device_options, load_demo
 from geartrain_cloud.cli.screen import table_of
-from geartrain_cloud.demos import Demo, device_options, load_demo
 from geartrain_examples.stocks import flow
 from geartrain_examples.stocks.data import symbols_of, write_sample
 from geartrain_examples.stocks.demo import DEMO

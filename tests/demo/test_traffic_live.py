@@ -11,10 +11,10 @@ import msgspec
 import pytest
 
 from geartrain.errors import ConfigError
-from geartrain.loading import load_flow
-from geartrain.placement import choose_cut
+from geartrain.flow.loading import load_flow
+from geartrain.planning import choose_cut
 from geartrain.source import Batch, Split
-from geartrain_cloud.demos import deal, device_options
+from geartrain_cloud.cli.demos import deal, device_options
 from geartrain_cloud.files import write_private
 from geartrain_examples.traffic import simulate
 from geartrain_examples.traffic.demo import DEMO

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from geartrain.errors import ConfigError, SourceError
-from geartrain.loading import load_flow
-from geartrain.placement import choose_cut
-from geartrain_cloud.inprocess import run_in_process
+from geartrain.flow.loading import load_flow
+from geartrain.planning import choose_cut
+from geartrain_cloud.cli.inprocess import run_in_process
 from geartrain_examples.traffic.demo import DEMO
 from geartrain_examples.traffic.files import microseconds, street_of
 from tests.demo.traffic_reference import TABLES

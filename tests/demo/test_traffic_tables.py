@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from geartrain.placement import choose_cut, legal_cuts
-from geartrain_cloud.demos import cut_of
-from geartrain_cloud.inprocess import run_in_process
+from geartrain.planning import choose_cut, legal_cuts
+from geartrain_cloud.cli.demos import cut_of
+from geartrain_cloud.cli.inprocess import run_in_process
 from geartrain_examples.traffic.city import City, write_city
 from geartrain_examples.traffic.demo import DEMO
 from tests.demo.traffic_reference import TABLES

@@ -10,13 +10,13 @@ from typing import Any
 
 import pandas as pd
 
-from geartrain.graph import Graph
-from geartrain.loading import load_flow
+from geartrain.declarations.sink import Table
+from geartrain.flow.loading import load_flow
+from geartrain.graph.graph import Graph
 from geartrain.operators.source import SourceOperator
-from geartrain.placement import Cut
+from geartrain.planning import Cut
 from geartrain.schema import ColumnBatch, RowCodec
-from geartrain.sink import Table
-from geartrain_cloud.demos import deal, device_options
+from geartrain_cloud.cli.demos import deal, device_options
 from geartrain_cloud.sinks.sqlite import SqliteTables
 from geartrain_cloud.sinks.tables import json_bytes, rows
 from geartrain_examples.traffic.demo import DEMO, SAMPLE

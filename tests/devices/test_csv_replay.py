@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from geartrain.errors import SourceError
-from geartrain.event_time import parse_time
+from geartrain.records.event_time import parse_time
 from geartrain_devices.csv_replay import CsvReplay
 from tests.devices.prices import Anything, Everything, Price, Prices, open_split, replay, write
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from geartrain.errors import SourceError
-from geartrain.event_time import parse_time
+from geartrain.records.event_time import parse_time
 from geartrain_devices import file_replay
 from geartrain_devices.csv_rows import partition_values
 from geartrain_devices.external_sort import Entry, SortedRows

@@ -15,7 +15,7 @@ import pytest
 
 from geartrain import Digits, Flow, Record, Source, Table
 from geartrain.errors import ConfigError, SourceError
-from geartrain.event_time import parse_time
+from geartrain.records.event_time import parse_time
 from geartrain.source import Batch, Split
 from geartrain.testing import run_flow
 from geartrain_devices.csv_replay import CsvReplay

@@ -11,8 +11,8 @@ import pytest
 
 from geartrain import Flow, Record, Table
 from geartrain.errors import ConfigError
-from geartrain.event_time import END_OF_TIME, START_OF_TIME
-from geartrain.placement import make_plan
+from geartrain.planning import make_plan
+from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.runtime.splits import SplitTracker
 from geartrain.source import Batch
 from geartrain.testing import TestingSource, run_flow

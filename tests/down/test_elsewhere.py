@@ -15,12 +15,12 @@ import pytest
 from geartrain.ports import Incoming
 from geartrain.wire.codec import decode_envelope, encode_envelope
 from geartrain.wire.envelope import Envelope
-from geartrain_cloud.down.errors import OutboxError
-from geartrain_cloud.down.outbox import SqliteOutbox
-from geartrain_cloud.down.store import Lane
+from geartrain_cloud.downlink.errors import OutboxError
+from geartrain_cloud.downlink.outbox import SqliteOutbox
+from geartrain_cloud.downlink.store import Lane
 from geartrain_cloud.sinks.opening import open_tables
 from geartrain_cloud.sinks.tables import rows as stored
-from geartrain_edge.spool import SqliteSpool
+from geartrain_edge.spool.spool import SqliteSpool
 from tests.down.broker import MemoryBroker
 from tests.down.world import Valve, World, columns, letters, plan_of
 from tests.edge.agents import KilledError, run, until

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from geartrain import Flow
-from geartrain.placement import Plan, make_plan
+from geartrain.planning import Plan, make_plan
 from geartrain.sinks import JsonLinesFile
 from geartrain.testing import TestingSource
-from geartrain_edge.spool import SqliteSpool
+from geartrain_edge.spool.spool import SqliteSpool
 from tests.down.broker import MemoryBroker
 from tests.down.test_way_down import until_killed
 from tests.down.world import Reading, Valve, World, command

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from geartrain_cloud.down.main import main
+from geartrain_cloud.downlink.main import main
 
 
 def config(folder: Path, *lines: str) -> list[str]:

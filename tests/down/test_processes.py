@@ -18,11 +18,11 @@ from typing import Any, Literal
 import pytest
 
 from geartrain.adapters.system import SystemRandomness
-from geartrain.event_time import END_OF_TIME, from_datetime
 from geartrain.operators.deal import Deal
+from geartrain.records.event_time import END_OF_TIME, from_datetime
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain_cloud.broker import choose_broker, wait_until_ready
-from geartrain_cloud.down.writer import DownChannel, OutboxWriter
+from geartrain_cloud.downlink.writer import DownChannel, OutboxWriter
 from geartrain_cloud.supervisor.deployment import (
     DRIVER,
     Deployment,

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from geartrain_edge.agent import Agent
-from geartrain_edge.line_files import FolderFiles
-from geartrain_edge.spool import SqliteSpool
+from geartrain_edge.agent.agent import Agent
+from geartrain_edge.sinks.line_files import FolderFiles
+from geartrain_edge.spool.spool import SqliteSpool
 from tests.down.broker import MemoryBroker
 from tests.down.world import Valve, World, plan_of
 from tests.edge.agents import KilledError, MortalSpool, run

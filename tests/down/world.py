@@ -10,23 +10,23 @@ from typing import Any, ClassVar
 
 from geartrain import Context, Flow, Record, State, Table, Task, by_key
 from geartrain.adapters.system import SystemClock
-from geartrain.event_time import END_OF_TIME
 from geartrain.operators.deal import Deal
-from geartrain.placement import Plan, make_plan
-from geartrain.placement.dealt import waits_for_time
+from geartrain.planning import Plan, make_plan
+from geartrain.planning.dealt import waits_for_time
 from geartrain.ports import Net, SpoolStore
+from geartrain.records.event_time import END_OF_TIME
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain.sinks import Actuator, Delivery, JsonLinesFile
 from geartrain.testing import SeededRandomness, TestingSource
-from geartrain_cloud.down.outbox import SqliteOutbox
-from geartrain_cloud.down.sender import Sender
-from geartrain_cloud.down.store import OutboxStore
-from geartrain_cloud.down.ways import SenderSettings
-from geartrain_cloud.down.writer import DownChannel, OutboxWriter
-from geartrain_edge.agent import Agent
-from geartrain_edge.delivering import LineFiles
-from geartrain_edge.line_files import FolderFiles
+from geartrain_cloud.downlink.outbox import SqliteOutbox
+from geartrain_cloud.downlink.sender import Sender
+from geartrain_cloud.downlink.store import OutboxStore
+from geartrain_cloud.downlink.ways import SenderSettings
+from geartrain_cloud.downlink.writer import DownChannel, OutboxWriter
+from geartrain_edge.agent.agent import Agent
 from geartrain_edge.settings import AgentSettings, UplinkSettings
+from geartrain_edge.sinks.delivering import LineFiles
+from geartrain_edge.sinks.line_files import FolderFiles
 
 QUICK = UplinkSettings(window=8, resend_ms=40, resend_ms_max=160, backoff_ms=2, backoff_ms_max=20, trim_ms=1)
 SETTINGS = SenderSettings(window=4, resend_ms=40, resend_ms_max=160, poll_ms=2, backoff_ms_max=20)

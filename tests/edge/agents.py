@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from geartrain.adapters.system import SystemClock
-from geartrain.placement import Plan
+from geartrain.planning import Plan
 from geartrain.ports import Net, Rewrite, SpoolCommit, SpooledBatch, SpoolImage, SpoolStore, SpoolTip
 from geartrain.testing import SeededRandomness
-from geartrain_edge.agent import Agent
+from geartrain_edge.agent.agent import Agent
 from geartrain_edge.settings import AgentSettings, UplinkSettings
-from geartrain_edge.spool import SqliteSpool
+from geartrain_edge.spool.spool import SqliteSpool
 
 QUICK = UplinkSettings(window=8, resend_ms=40, resend_ms_max=160, backoff_ms=2, backoff_ms_max=20, trim_ms=1)
 SETTINGS = AgentSettings("d1", records_max=10, read_max=4, uplink=QUICK)

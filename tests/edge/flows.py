@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from geartrain import Context, Flow, Record, State, Table, Task
-from geartrain.event_time import SECOND_US
 from geartrain.operators.source import SourceOperator
-from geartrain.placement import Plan, make_plan
+from geartrain.planning import Plan, make_plan
+from geartrain.records.event_time import SECOND_US
 from geartrain.runtime.fragment import Fragment
 from geartrain.runtime.splits import SplitTracker
 from geartrain.source import Reject

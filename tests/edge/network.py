@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from geartrain.errors import NetError
-from geartrain.event_time import START_OF_TIME
-from geartrain.graph import DEAD_LETTERS, LATE
-from geartrain.placement import Plan
+from geartrain.graph.graph import DEAD_LETTERS, LATE
+from geartrain.planning import Plan
 from geartrain.ports import Incoming, SplitProgress
+from geartrain.records.event_time import START_OF_TIME
 from geartrain.schema import RowCodec, Schema
 from geartrain.wire.body import decode_rows
 from geartrain.wire.codec import (

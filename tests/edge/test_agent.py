@@ -12,13 +12,13 @@ from msgspec.structs import replace
 
 from geartrain import Context, Flow, Table
 from geartrain.errors import ConfigError, SourceError, SpoolError, StepError
-from geartrain.event_time import END_OF_TIME, SECOND_US
-from geartrain.placement import make_plan
+from geartrain.planning import make_plan
 from geartrain.ports import SpoolCommit
+from geartrain.records.event_time import END_OF_TIME, SECOND_US
 from geartrain.source import Batch, Reject, Source, Split
 from geartrain.testing import TestingSource
 from geartrain.wire.limits import Limits
-from geartrain_edge.spool import SqliteSpool
+from geartrain_edge.spool.spool import SqliteSpool
 from tests.edge.agents import SETTINGS, KilledError, MortalSpool, agent_of, run, until
 from tests.edge.flows import Reading, Running, expected, items, plan_of
 from tests.edge.network import MemoryNet, NaiveIngest, Troubles

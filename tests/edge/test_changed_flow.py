@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from geartrain.placement import make_plan
+from geartrain.planning import make_plan
 from geartrain_cloud.cli.demo import DemoOptions, check_resumed
-from geartrain_cloud.demos import deployment_of, layout_of, load_demo
+from geartrain_cloud.cli.demos import deployment_of, layout_of, load_demo
 from geartrain_cloud.errors import StateError
 from geartrain_cloud.supervisor.state_folder import InputFile, Manifest
 from geartrain_cloud.supervisor.supervise import CONFIGURATION_ERROR

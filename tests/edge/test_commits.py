@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 from msgspec.structs import replace
 
 from geartrain import Flow, Source, Table
-from geartrain.event_time import SECOND_US
-from geartrain.placement import Plan, make_plan
+from geartrain.planning import Plan, make_plan
+from geartrain.records.event_time import SECOND_US
 from geartrain.source import Batch, Split
 from geartrain_edge.settings import AgentSettings
-from geartrain_edge.spool import SqliteSpool
+from geartrain_edge.spool.spool import SqliteSpool
 from tests.edge.agents import QUICK, agent_of, run
 from tests.edge.flows import Reading
 from tests.edge.network import MemoryNet, NaiveIngest

@@ -9,7 +9,7 @@ import pytest
 from geartrain.errors import ConfigError
 from geartrain.operators.process import Process
 from geartrain.operators.source import SourceOperator
-from geartrain_edge.config import AgentConfig, read_config
+from geartrain_edge.agent.config import AgentConfig, read_config
 from geartrain_edge.settings import AgentSettings, UplinkSettings
 
 GOOD = """

@@ -16,8 +16,8 @@ from geartrain.wire.control import encode_control
 from geartrain.wire.envelope import Ack, Control, Offer, Welcome
 from geartrain.wire.topics import ack_topic
 from geartrain_edge.errors import AlarmError
-from geartrain_edge.spool import SqliteSpool
-from geartrain_edge.spool_format import image_of
+from geartrain_edge.spool.format import image_of
+from geartrain_edge.spool.spool import SqliteSpool
 from tests.edge.agents import QUICK, SETTINGS, KilledError, MortalSpool, agent_of, run, until
 from tests.edge.flows import Row, expected, items, plan_of
 from tests.edge.network import MemoryNet, NaiveIngest

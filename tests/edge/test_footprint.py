@@ -13,7 +13,7 @@ OURS = {"geartrain", "geartrain_devices", "geartrain_edge", "geartrain_examples"
 
 MEASURE = """
 import sys
-import geartrain_edge.main
+import geartrain_edge.agent.main
 import geartrain.adapters.mqtt
 import geartrain_examples.stocks.flow
 import json
@@ -38,7 +38,7 @@ def test_importing_the_agent_and_a_flow_brings_nothing_heavy(tmp_path: Path) -> 
 
 UNUSED = """
 import sys
-import geartrain_edge.main
+import geartrain_edge.agent.main
 import dataclasses, json
 ours = [module for name, module in sys.modules.items() if name.startswith("geartrain")]
 kinds = {kind for module in ours for kind in vars(module).values() if isinstance(kind, type)}
@@ -48,16 +48,16 @@ print(json.dumps([sorted(sys.modules), made]))
 LATER = {
     "argparse",
     "geartrain.aggregates",
-    "geartrain.cloud_sink",
-    "geartrain.device_sink",
-    "geartrain.keyed",
+    "geartrain.declarations.cloud_sink",
+    "geartrain.declarations.device_sink",
+    "geartrain.flow.keyed",
     "geartrain.operators.broadcast",
     "geartrain.operators.interval_join",
     "geartrain.operators.process",
-    "geartrain.ports.ledger",
-    "geartrain.task",
-    "geartrain.windows",
-    "geartrain_edge.delivering",
+    "geartrain_cloud.ports.ledger",
+    "geartrain.declarations.task",
+    "geartrain.windowing.windows",
+    "geartrain_edge.sinks.delivering",
     "google.protobuf.text_format",
     "hmac",
 }
@@ -68,7 +68,7 @@ def test_an_agent_imports_no_operator_of_other_flows_and_makes_few_dataclasses(t
     command = [sys.executable, "-c", UNUSED]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
     modules, dataclasses = json.loads(done.stdout)
-    assert "geartrain_edge.spool" in modules
+    assert "geartrain_edge.spool.spool" in modules
     assert not LATER & set(modules)
     assert dataclasses == ["Sink", "Source"]  # which users subclass; each costs as much as twenty Structs
 

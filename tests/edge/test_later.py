@@ -7,7 +7,7 @@ import sys
 
 ASK = """
 import sys, threading
-from geartrain_edge.later import load_later
+from geartrain_edge.lazy_import import load_later
 load_later("xml.dom.minidom")
 load_later("xml.dom.minidom")  # once more changes nothing
 load_later("xml.dom.no_such_module")
@@ -26,8 +26,8 @@ assert "xml.dom.no_such_module" not in sys.modules
 
 AGENT = """
 import sys
-import geartrain_edge.main
-assert "http.client" not in sys.modules and "geartrain.ports.ledger" not in sys.modules
+import geartrain_edge.agent.main
+assert "http.client" not in sys.modules and "geartrain_cloud.ports.ledger" not in sys.modules
 import geartrain.adapters.mqtt, geartrain.wire.codec
 assert "google.protobuf.text_format" not in sys.modules and "http.client" not in sys.modules
 from google.protobuf.text_format import MessageToString
@@ -36,7 +36,7 @@ assert MessageToString(geartrain.wire.codec.pb.Watermark(time=3)).strip() == "ti
 from geartrain_devices.http_poll import HttpPoll, urlopen
 assert urlopen.__module__ == "urllib.request" and "http.client" in sys.modules
 from geartrain.ports import LedgerStore
-assert LedgerStore.__module__ == "geartrain.ports.ledger"
+assert LedgerStore.__module__ == "geartrain_cloud.ports.ledger"
 """
 
 

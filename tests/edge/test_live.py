@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 from msgspec.structs import replace
 
 from geartrain import Flow, Table
-from geartrain.event_time import END_OF_TIME, SECOND_US, START_OF_TIME
-from geartrain.placement import make_plan
+from geartrain.planning import make_plan
 from geartrain.ports import SplitProgress
+from geartrain.records.event_time import END_OF_TIME, SECOND_US, START_OF_TIME
 from geartrain.runtime.splits import FUTURE_US_MAX, SplitTracker
 from geartrain.source import Batch, Reject, Source, Split
 from tests.edge.agents import agent_of, run, until

@@ -21,8 +21,8 @@ from msgspec.structs import replace
 
 from geartrain.adapters.plain_log import PlainFormatter
 from geartrain.wire.envelope import Ack, Control
-from geartrain_edge import main as agent_main
-from geartrain_edge.config import read_config
+from geartrain_edge.agent import main as agent_main
+from geartrain_edge.agent.config import read_config
 from tests.edge.agents import agent_of, run, until
 from tests.edge.flows import expected
 from tests.edge.network import MemoryNet, NaiveIngest
@@ -69,7 +69,7 @@ def greeted(config: Path) -> Path:
 
 
 def start(config: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "geartrain_edge.main", "--config", str(config)]
+    command = [sys.executable, "-m", "geartrain_edge.agent.main", "--config", str(config)]
     return subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
 
 

@@ -13,9 +13,9 @@ import pytest
 from msgspec.structs import replace
 
 from geartrain import Flow, Table
-from geartrain.event_time import END_OF_TIME, SECOND_US
-from geartrain.placement import Plan, make_plan
+from geartrain.planning import Plan, make_plan
 from geartrain.ports import SpoolCommit
+from geartrain.records.event_time import END_OF_TIME, SECOND_US
 from geartrain.source import Batch, Reject, Source, Split
 from geartrain.testing import TestingSource
 from geartrain.wire.envelope import Control

@@ -12,13 +12,13 @@ from msgspec.structs import replace
 
 from geartrain import Flow, Table
 from geartrain.adapters.system import SystemClock
-from geartrain.placement import make_plan
+from geartrain.planning import make_plan
 from geartrain.ports import SpooledBatch
 from geartrain.runtime.fragment import Fragment
 from geartrain.source import Batch, Source, Split
-from geartrain_edge.backlog import Counters
-from geartrain_edge.intake import Intake
-from geartrain_edge.pace import COMMIT_BYTES_MAX, Pace
+from geartrain_edge.agent.batch_size import COMMIT_BYTES_MAX, Pace
+from geartrain_edge.sources.intake import Intake
+from geartrain_edge.spool.backlog import Counters
 from tests.edge.agents import SETTINGS, agent_of, run
 from tests.edge.network import MemoryNet, NaiveIngest
 

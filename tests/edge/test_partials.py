@@ -12,10 +12,10 @@ import pytest
 from msgspec.structs import replace
 
 from geartrain import Flow, Record, Table, agg, sliding
-from geartrain.batch import Batch
-from geartrain.event_time import END_OF_TIME
-from geartrain.graph import DEAD_LETTERS, LATE
-from geartrain.placement import Plan, make_plan
+from geartrain.graph.graph import DEAD_LETTERS, LATE
+from geartrain.planning import Plan, make_plan
+from geartrain.records.batch import Batch
+from geartrain.records.event_time import END_OF_TIME
 from geartrain.runtime.fragment import Fragment
 from geartrain.source import Reject
 from geartrain.testing import TestingSource

@@ -13,11 +13,11 @@ import pytest
 from msgspec.structs import replace
 
 from geartrain.errors import ConfigError
-from geartrain.event_time import END_OF_TIME
+from geartrain.records.event_time import END_OF_TIME
 from geartrain.testing import TestingSource
 from geartrain.wire.envelope import BatchKind, Header
-from geartrain_edge.admission import check_policy
 from geartrain_edge.settings import AgentSettings, Policy
+from geartrain_edge.spool.admission import check_policy
 from tests.edge.agents import SETTINGS, KilledError, MortalSpool, agent_of, run, until
 from tests.edge.flows import Reading, Row, expected, items, plan_of
 from tests.edge.network import MemoryNet, NaiveIngest, Troubles

@@ -16,7 +16,7 @@ from geartrain.ports import Connection
 from geartrain.wire.codec import encode_control
 from geartrain.wire.topics import ack_topic, up_filter
 from geartrain_cloud.broker import choose_broker, wait_until_ready
-from geartrain_edge.config import read_config
+from geartrain_edge.agent.config import read_config
 from tests.edge.agents import run, until
 from tests.edge.flows import expected
 from tests.edge.network import NaiveIngest
@@ -40,7 +40,9 @@ def write_config(tmp_path: Path, address: str) -> Path:
 
 
 def start_agent(config: Path) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-m", "geartrain_edge.main", "--config", str(config)], cwd=ROOT)
+    return subprocess.Popen(
+        [sys.executable, "-m", "geartrain_edge.agent.main", "--config", str(config)], cwd=ROOT
+    )
 
 
 async def receive(connection: Connection, ingest: NaiveIngest) -> None:

@@ -8,11 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from geartrain import Record
-from geartrain.batch import Batch
-from geartrain.event_time import START_OF_TIME
-from geartrain.graph import DEAD_LETTERS
-from geartrain.placement import Plan
+from geartrain.graph.graph import DEAD_LETTERS
+from geartrain.planning import Plan
 from geartrain.ports import SplitProgress
+from geartrain.records.batch import Batch
+from geartrain.records.event_time import START_OF_TIME
 from geartrain.runtime.fragment import Output
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain.wire.body import decode_rows
@@ -20,8 +20,8 @@ from geartrain.wire.codec import decode_header, encode_envelope
 from geartrain.wire.digest import FIRST_DIGEST, next_digest
 from geartrain.wire.envelope import BatchKind, Envelope
 from geartrain.wire.limits import LIMITS, Limits
-from geartrain_edge.backlog import Counters, Identity
-from geartrain_edge.sealing import Progress, Sealer
+from geartrain_edge.spool.backlog import Counters, Identity
+from geartrain_edge.spool.sealing import Progress, Sealer
 from tests.edge.flows import plan_of
 
 WHO = Identity("d1", "fleet", b"epoch..8")

@@ -16,16 +16,16 @@ from msgspec.structs import replace
 
 from geartrain.adapters.system import SystemClock
 from geartrain.errors import ConfigError
-from geartrain.placement import Plan, make_plan
+from geartrain.planning import Plan, make_plan
 from geartrain.ports import SpoolCommit, SpoolStore
 from geartrain.testing import SeededRandomness
 from geartrain.wire.envelope import Ack, Control, Header
-from geartrain_edge import main as agent_main
-from geartrain_edge.agent import Agent
-from geartrain_edge.config import load
-from geartrain_edge.precedence import Precedence
+from geartrain_edge.agent import main as agent_main
+from geartrain_edge.agent.agent import Agent
+from geartrain_edge.agent.config import load
 from geartrain_edge.settings import AgentSettings
-from geartrain_edge.spool import SqliteSpool
+from geartrain_edge.spool.spool import SqliteSpool
+from geartrain_edge.uplink.priority import Precedence
 from tests.edge import two_flows
 from tests.edge.agents import SETTINGS, MortalSpool, agent_of, run, until
 from tests.edge.network import MemoryNet, NaiveIngest
@@ -161,7 +161,7 @@ def delays(tmp_path: Path, *, is_urgent: bool) -> list[int]:
 
 @pytest.fixture
 def _without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("geartrain_edge.spool.ThreadPoolExecutor", Inline)
+    monkeypatch.setattr("geartrain_edge.spool.spool.ThreadPoolExecutor", Inline)
 
 
 @pytest.mark.usefixtures("_without_threads")

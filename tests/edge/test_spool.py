@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from geartrain.errors import SpoolError
-from geartrain.event_time import START_OF_TIME
 from geartrain.ports import SplitProgress, SpoolCommit, SpooledBatch, SpoolImage
+from geartrain.records.event_time import START_OF_TIME
 from geartrain.wire.digest import FIRST_DIGEST, next_digest
-from geartrain_edge.spool import SqliteSpool
+from geartrain_edge.spool.spool import SqliteSpool
 from tests.edge.agents import run
 
 EPOCH = b"epoch..8"
@@ -294,7 +294,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 HOLD = """
 import asyncio, pathlib, sys
-from geartrain_edge.spool import SqliteSpool
+from geartrain_edge.spool.spool import SqliteSpool
 
 async def main():
     await SqliteSpool(pathlib.Path(sys.argv[1])).open("d1", "fleet", b"epoch..8")
@@ -308,7 +308,7 @@ COMMITS = """
 import asyncio, pathlib, sys
 from geartrain.ports import SplitProgress, SpoolCommit, SpooledBatch
 from geartrain.wire.digest import next_digest
-from geartrain_edge.spool import SqliteSpool
+from geartrain_edge.spool.spool import SqliteSpool
 
 async def main():
     spool = SqliteSpool(pathlib.Path(sys.argv[1]))

@@ -13,7 +13,7 @@ from geartrain.ports import Incoming, Rewrite, SpoolCommit, SpoolTip
 from geartrain.wire.control import encode_control
 from geartrain.wire.envelope import Ack
 from geartrain.wire.topics import ack_topic
-from geartrain_edge.unbroken import unbroken
+from geartrain_edge.uplink.shield import unbroken
 from tests.edge.agents import QUICK, SETTINGS, MortalSpool, agent_of, run
 from tests.edge.flows import expected
 from tests.edge.network import MemoryNet, NaiveIngest

@@ -17,10 +17,10 @@ from geartrain.testing import SeededRandomness
 from geartrain.wire.codec import decode_envelope, decode_header, encode_control
 from geartrain.wire.envelope import Ack, Control, Header, Nack, NackReason
 from geartrain.wire.topics import ack_topic
-from geartrain_edge.agent import Agent
+from geartrain_edge.agent.agent import Agent
 from geartrain_edge.errors import AlarmError
 from geartrain_edge.settings import UplinkSettings
-from geartrain_edge.spool import SqliteSpool
+from geartrain_edge.spool.spool import SqliteSpool
 from tests.edge.agents import QUICK, SETTINGS, agent_of, run, until
 from tests.edge.flows import expected, items, plan_of
 from tests.edge.network import MemoryConnection, MemoryNet, NaiveIngest

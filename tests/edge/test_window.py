@@ -6,9 +6,9 @@ from pathlib import Path
 
 from geartrain.ports import SpoolCommit, SpooledBatch
 from geartrain.wire.digest import FIRST_DIGEST, next_digest
-from geartrain_edge.backlog import Backlog
-from geartrain_edge.spool import SqliteSpool
-from geartrain_edge.window import Window
+from geartrain_edge.spool.backlog import Backlog
+from geartrain_edge.spool.spool import SqliteSpool
+from geartrain_edge.uplink.window import Window
 from tests.edge.agents import run
 
 

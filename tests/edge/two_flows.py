@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from geartrain import Flow, Record, Table
-from geartrain.event_time import SECOND_US
+from geartrain.records.event_time import SECOND_US
 from geartrain.source import Batch, Source, Split
 from geartrain.testing import TestingSource
 

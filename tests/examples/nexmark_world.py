@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from geartrain.graph import Graph
-from geartrain.sink import Table
+from geartrain.declarations.sink import Table
+from geartrain.graph.graph import Graph
 from geartrain_examples.nexmark.records import Auction, Bid, Event, Person
 from geartrain_examples.nexmark.sources import ROUND, event
 from tests.examples.nexmark_reference import Rows

@@ -14,10 +14,10 @@ from typing import Any, Literal
 import pytest
 
 import geartrain_examples
-from geartrain.loading import load_flow
-from geartrain.placement import make_plan
-from geartrain.placement.cuts import Rule
-from geartrain_cloud.inprocess import run_in_process
+from geartrain.flow.loading import load_flow
+from geartrain.planning import make_plan
+from geartrain.planning.cuts import Rule
+from geartrain_cloud.cli.inprocess import run_in_process
 from geartrain_cloud.sinks.tables import rows
 from geartrain_cloud.supervisor.deployment import Deployment, Places, read_status
 from geartrain_cloud.supervisor.progress import Hops

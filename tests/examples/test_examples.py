@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 
 import geartrain_examples
-from geartrain.loading import load_flow
-from geartrain_cloud.inprocess import run_in_process
+from geartrain.flow.loading import load_flow
+from geartrain_cloud.cli.inprocess import run_in_process
 from geartrain_examples.sensors.flow import SAMPLE
 from geartrain_examples.wordcount.flow import WORDS
 

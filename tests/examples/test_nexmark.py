@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from geartrain.placement import legal_cuts
+from geartrain.planning import legal_cuts
 from geartrain.testing import run_flow
-from geartrain_cloud.inprocess import run_in_process
+from geartrain_cloud.cli.inprocess import run_in_process
 from geartrain_examples.nexmark.records import Auction, Bid, Person
 from geartrain_examples.nexmark.sources import ROUND, Bids
 from tests.examples.nexmark_reference import QUERIES

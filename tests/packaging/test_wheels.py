@@ -30,7 +30,7 @@ flow.source("readings", CsvReplay(time_column="time"), out=Reading).sink("all", 
 """
 PROBE = """
 import json, sys
-import geartrain_edge.main, geartrain_edge.agent, geartrain_devices.csv_replay
+import geartrain_edge.agent.main, geartrain_edge.agent.agent, geartrain_devices.csv_replay
 status = open("/proc/self/status").read() if sys.platform == "linux" else "VmRSS: 0 kB"
 rss = int(status.split("VmRSS:")[1].split()[0])
 print(json.dumps({"rss_kb": rss, "modules": sorted(m for m in sys.modules if "." not in m)}))

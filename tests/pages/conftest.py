@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
 
-from geartrain.loading import load_flow
-from geartrain_cloud.inprocess import run_in_process
+from geartrain.flow.loading import load_flow
+from geartrain_cloud.cli.inprocess import run_in_process
 from geartrain_cloud.pages.page import Page
 from geartrain_cloud.pages.server import serve
 from geartrain_examples.stocks.data import write_sample

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from geartrain.loading import load_flow
-from geartrain.placement import make_plan
+from geartrain.flow.loading import load_flow
+from geartrain.planning import make_plan
 from geartrain_examples.traffic.page import TrafficPage
 from geartrain_examples.traffic.records import Overspeed, StreetMinute
 from tests.pages.conftest import HOSTILE, served

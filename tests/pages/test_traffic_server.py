@@ -11,9 +11,9 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
-from geartrain.loading import load_flow
-from geartrain.placement import make_plan
-from geartrain_cloud.inprocess import run_in_process
+from geartrain.flow.loading import load_flow
+from geartrain.planning import make_plan
+from geartrain_cloud.cli.inprocess import run_in_process
 from geartrain_cloud.pages.reader import TableReader
 from geartrain_cloud.sinks.layout import TableError
 from geartrain_cloud.sinks.tables import counts, rows, rows_after

@@ -10,9 +10,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from geartrain.event_time import from_datetime
+from geartrain.declarations.sink import Table
+from geartrain.records.event_time import from_datetime
 from geartrain.schema import ColumnBatch, RowCodec
-from geartrain.sink import Table
 from geartrain_cloud.sinks.sqlite import SqliteTables
 from geartrain_examples.traffic.records import (
     Checkpoint,

@@ -21,11 +21,11 @@ from msgspec.structs import replace
 
 from geartrain.adapters.mqtt import AiomqttNet
 from geartrain.adapters.system import SystemClock, SystemRandomness
-from geartrain.loading import load_flow
-from geartrain.placement import Plan, make_plan
-from geartrain_edge.agent import Agent
+from geartrain.flow.loading import load_flow
+from geartrain.planning import Plan, make_plan
+from geartrain_edge.agent.agent import Agent
 from geartrain_edge.settings import AgentSettings, UplinkSettings
-from geartrain_edge.spool import SqliteSpool
+from geartrain_edge.spool.spool import SqliteSpool
 
 CONNECTS_AT_ONCE = 64
 _REPORT_S = 0.25

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from geartrain.errors import WireError
-from geartrain.ports import EntryKind
 from geartrain.wire.codec import decode_envelope, decode_header
 from geartrain_cloud.log.reader import LogReader
+from geartrain_cloud.ports import EntryKind
 from tests.process.flows import check_of
 
 LETTERS, LATE = "_dead_letters", "_late"

@@ -18,12 +18,12 @@ import pytest
 
 from geartrain.adapters.mqtt import AiomqttNet
 from geartrain.adapters.system import SystemRandomness
-from geartrain.loading import load_flow
+from geartrain.flow.loading import load_flow
 from geartrain.operators.deal import Deal
-from geartrain.placement import make_plan
+from geartrain.planning import make_plan
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain.wire.topics import ROOT
-from geartrain_cloud.down.writer import DownChannel, OutboxWriter
+from geartrain_cloud.downlink.writer import DownChannel, OutboxWriter
 from geartrain_cloud.log.reader import LogReader
 from geartrain_examples.control_loop.flow import Minute
 from tests.cloud.fleet import TestDevice, prices

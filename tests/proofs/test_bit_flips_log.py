@@ -23,7 +23,6 @@ from typing import Any
 import pytest
 
 from geartrain.errors import LedgerError
-from geartrain.ports import Entry
 from geartrain_cloud.log.browse import all_cursors
 from geartrain_cloud.log.opening import ledger_of, writable_ledger
 from geartrain_cloud.log.queries import commit
@@ -44,6 +43,7 @@ from geartrain_cloud.log.rows import (
 )
 from geartrain_cloud.log.segment import open_segment
 from geartrain_cloud.log.verify import verify_log
+from geartrain_cloud.ports import Entry
 from tests.cloud.fleet import FLOW, TestDevice, make_config, running
 
 SEGMENT_BYTES = 64 << 10

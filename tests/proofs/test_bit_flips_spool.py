@@ -26,8 +26,8 @@ from geartrain.ports import SplitProgress, SpoolCommit, SpooledBatch, SpoolImage
 from geartrain.wire.codec import encode_header
 from geartrain.wire.digest import FIRST_DIGEST, next_digest
 from geartrain.wire.envelope import BatchKind, Header
-from geartrain_edge.gaps import is_intact
-from geartrain_edge.spool import SqliteSpool
+from geartrain_edge.spool.gaps import is_intact
+from geartrain_edge.spool.spool import SqliteSpool
 
 EPOCH = b"epoch..8"
 PAGE_BYTES = 4_096

@@ -6,9 +6,9 @@ import asyncio
 from pathlib import Path
 
 from geartrain.adapters.system import SystemClock, SystemRandomness
-from geartrain.placement import choose_cut, legal_cuts
-from geartrain.placement.measure import Measurement
-from geartrain.placement.splitting import with_partials
+from geartrain.planning import choose_cut, legal_cuts
+from geartrain.planning.measure import Measurement
+from geartrain.planning.splitting import with_partials
 from tests.reference.sent import Reads, example, sent_over
 
 

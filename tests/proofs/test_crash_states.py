@@ -20,7 +20,7 @@ from random import Random
 from typing import Any
 
 from geartrain.adapters.system import SystemClock, SystemRandomness
-from geartrain.ports import LedgerChange, SplitProgress, SpoolCommit, SpooledBatch, SpoolImage
+from geartrain.ports import SplitProgress, SpoolCommit, SpooledBatch, SpoolImage
 from geartrain_cloud.ingest.ingest import Ingest
 from geartrain_cloud.ingest.lineage import WaitingBudget
 from geartrain_cloud.ingest.recovery import recover
@@ -28,8 +28,9 @@ from geartrain_cloud.log.disk import OsDisk
 from geartrain_cloud.log.ledger import SqliteLedger
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.log.segment import encode_segment, merge_segments
-from geartrain_edge.spool import SqliteSpool
-from geartrain_simulation.platter import Platter
+from geartrain_cloud.ports import LedgerChange
+from geartrain_edge.spool.spool import SqliteSpool
+from geartrain_simulation.machine.platter import Platter
 from tests.cloud import fleet
 from tests.cloud.fleet import FLOW, LoopNet, TestDevice, make_config
 

@@ -13,9 +13,9 @@ from typing import Literal
 import pandas as pd
 import pytest
 
-from geartrain.loading import load_flow
-from geartrain.placement import legal_cuts
-from geartrain_cloud.demos import deal, device_options
+from geartrain.flow.loading import load_flow
+from geartrain.planning import legal_cuts
+from geartrain_cloud.cli.demos import deal, device_options
 from geartrain_cloud.sinks.tables import json_bytes, rows
 from geartrain_cloud.supervisor.deployment import Deployment, Places
 from geartrain_cloud.supervisor.supervise import StopSignal

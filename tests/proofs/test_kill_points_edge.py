@@ -27,7 +27,7 @@ from geartrain.ports import (
     SpoolTip,
 )
 from geartrain_edge.settings import AgentSettings, Policy
-from geartrain_edge.spool import SqliteSpool
+from geartrain_edge.spool.spool import SqliteSpool
 from tests.edge.agents import SETTINGS, KilledError, agent_of, run, until
 from tests.edge.flows import Row, expected, items, plan_of
 from tests.edge.network import MemoryNet, NaiveIngest

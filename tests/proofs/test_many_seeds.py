@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 
-from geartrain_simulation.campaign import run_seeds
+from geartrain_simulation.campaign.campaign import run_seeds
 
 SEEDS = 2_000
 CORES, SECONDS_MAX = 2, 300

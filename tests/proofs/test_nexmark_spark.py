@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from geartrain.placement import make_plan
+from geartrain.planning import make_plan
 from geartrain_cloud.spark.session import open_session
 from tests.examples.nexmark_reference import QUERIES
 from tests.examples.nexmark_world import dealt, events, graph_of, rows_of

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from geartrain import State, agg
 from geartrain.aggregates.exact import rounded
-from geartrain.batch import Origin
 from geartrain.errors import FlowError, SchemaError
+from geartrain.records.batch import Origin
 
 HUGE = [1.7976931348623157e308, -1.7976931348623157e308, 5e-324, 1e300, -1e300, 0.0, -0.0, 2.0**960]
 FLOATS = st.one_of(st.sampled_from(HUGE), st.floats(allow_nan=False, allow_infinity=False))

@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 
 from geartrain import Record, agg, global_window, sliding, tumbling
-from geartrain.batch import Batch, DeadLetter
-from geartrain.event_time import END_OF_TIME
-from geartrain.keys import encode_key
-from geartrain.operators import column_windows
-from geartrain.operators.aggregating import Aggregating
-from geartrain.operators.column_windows import ColumnWindows
-from geartrain.operators.operator import Running, Services
+from geartrain.graph.operator import Running, Services
 from geartrain.operators.window_aggregate import WindowAggregate
-from geartrain.operators.windowing import Windowing
-from geartrain.runtime.state import DictBackend, KeyedState, due_of
-from geartrain.windows import Window
+from geartrain.records.batch import Batch, DeadLetter
+from geartrain.records.event_time import END_OF_TIME
+from geartrain.records.keys import encode_key
+from geartrain.state.keyed import DictBackend, KeyedState, due_of
+from geartrain.windowing import column_windows
+from geartrain.windowing.aggregating import Aggregating
+from geartrain.windowing.column_windows import ColumnWindows
+from geartrain.windowing.windowing import Windowing
+from geartrain.windowing.windows import Window
 
 
 class Reading(Record):

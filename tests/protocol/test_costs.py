@@ -14,18 +14,18 @@ import pytest
 
 from geartrain import Flow, Record, Table, Task, agg
 from geartrain.adapters.system import SystemClock, SystemRandomness
-from geartrain.graph import DEAD_LETTERS, LATE, Graph
-from geartrain.loading import load_flow
-from geartrain.placement import Cut, choose_cut, legal_cuts, make_plan
-from geartrain.placement.cost import Costs, CutCost, StepCost, StreamCost, rate
-from geartrain.placement.cuts import Rule
-from geartrain.placement.measure import Measurement
-from geartrain.placement.reasons import CostReason, cut_name, reasons, told, warnings
-from geartrain.placement.splitting import with_partials
+from geartrain.declarations.task import Context
+from geartrain.flow.loading import load_flow
+from geartrain.graph.graph import DEAD_LETTERS, LATE, Graph
+from geartrain.planning import Cut, choose_cut, legal_cuts, make_plan
+from geartrain.planning.cost import Costs, CutCost, StepCost, StreamCost, rate
+from geartrain.planning.cuts import Rule
+from geartrain.planning.measure import Measurement
+from geartrain.planning.reasons import CostReason, cut_name, reasons, told, warnings
+from geartrain.planning.splitting import with_partials
 from geartrain.source import Batch
-from geartrain.task import Context
 from geartrain.testing import TestingSource
-from geartrain.windows import tumbling
+from geartrain.windowing.windows import tumbling
 from tests.reference.sent import EXAMPLES, Reads, example, sent_over
 
 SECOND_US = 1_000_000

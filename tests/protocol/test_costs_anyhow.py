@@ -15,12 +15,12 @@ from hypothesis import HealthCheck, given, settings
 from msgspec.structs import replace
 
 from geartrain.adapters.system import SystemClock, SystemRandomness
-from geartrain.graph import DEAD_LETTERS, LATE, Graph
+from geartrain.graph.graph import DEAD_LETTERS, LATE, Graph
 from geartrain.operators.source import SourceOperator
-from geartrain.placement import Cut, legal_cuts
-from geartrain.placement.cost import Costs
-from geartrain.placement.measure import Measurement
-from geartrain.placement.splitting import with_partials
+from geartrain.planning import Cut, legal_cuts
+from geartrain.planning.cost import Costs
+from geartrain.planning.measure import Measurement
+from geartrain.planning.splitting import with_partials
 from geartrain.source import Source, Split
 from geartrain.testing import TestingSource
 from tests.reference.flows import Case, cases, split_cases

@@ -10,9 +10,9 @@ import pytest
 
 from geartrain import Flow, Record, Table, agg, by_key, global_window, tumbling
 from geartrain.errors import PlacementError
-from geartrain.placement import choose_cut, make_plan
-from geartrain.placement.cuts import Rule
-from geartrain.placement.properties import derive_properties
+from geartrain.planning import choose_cut, make_plan
+from geartrain.planning.cuts import Rule
+from geartrain.planning.properties import derive_properties
 from geartrain.sinks import JsonLinesFile
 from geartrain.testing import TestingSource
 

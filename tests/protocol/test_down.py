@@ -10,8 +10,8 @@ import pytest
 from geartrain import Flow, Record, Stream, Table, Task, by_key
 from geartrain.errors import FlowError, PlacementError
 from geartrain.operators.deal import Deal
-from geartrain.placement import choose_cut, legal_cuts, make_plan
-from geartrain.placement.dealt import waits_for_time
+from geartrain.planning import choose_cut, legal_cuts, make_plan
+from geartrain.planning.dealt import waits_for_time
 from geartrain.sinks import JsonLinesFile
 from geartrain.testing import TestingSource, run_flow
 

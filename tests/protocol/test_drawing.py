@@ -10,11 +10,11 @@ from xml.etree import ElementTree
 import pytest
 
 from geartrain import Flow, Record, Table
-from geartrain.loading import load_flow
-from geartrain.placement import Plan, legal_cuts, make_plan
-from geartrain.placement.cost import Costs, StepCost, StreamCost
-from geartrain.placement.drawing import draw
-from geartrain.placement.layout import GAP, Box, place
+from geartrain.flow.loading import load_flow
+from geartrain.planning import Plan, legal_cuts, make_plan
+from geartrain.planning.cost import Costs, StepCost, StreamCost
+from geartrain.planning.drawing import draw
+from geartrain.planning.layout import GAP, Box, place
 from geartrain.testing import TestingSource
 
 EXAMPLES = ["stocks", "wordcount", "complexdag", "sol", "sensors", "traffic"]

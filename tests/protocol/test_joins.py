@@ -10,10 +10,10 @@ import pytest
 
 from geartrain import Flow, KeyedStream, Record, Stream
 from geartrain.errors import FlowError, PlacementError
-from geartrain.event_time import END_OF_TIME
-from geartrain.placement import choose_cut, legal_cuts
+from geartrain.planning import choose_cut, legal_cuts
+from geartrain.records.event_time import END_OF_TIME
 from geartrain.testing import ABORT, RunAbortedError, Saved, TestingSink, TestingSource, run_flow
-from geartrain.windows import global_window, session, sliding, tumbling
+from geartrain.windowing.windows import global_window, session, sliding, tumbling
 
 ALL_SIZES = pytest.mark.parametrize("rows_max", [1, 2, 256])
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from geartrain import Context, Flow, Record, State, Table, Task, agg, sliding, tumbling
-from geartrain.batch import Batch
-from geartrain.graph import Graph
+from geartrain.graph.graph import Graph
+from geartrain.records.batch import Batch
 from geartrain.runtime.fragment import Fragment
-from geartrain.runtime.state import NEVER, DictBackend, KeyedState, due_of
-from geartrain.runtime.state_type import StateType
+from geartrain.state.keyed import NEVER, DictBackend, KeyedState, due_of
+from geartrain.state.state_type import StateType
 from geartrain.testing import TestingSource, run_flow
 
 

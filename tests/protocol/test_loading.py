@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from geartrain.errors import ConfigError
-from geartrain.loading import load_flow
+from geartrain.flow.loading import load_flow
 
 GOOD = 'from geartrain import Flow\nflow = Flow("mine")\nnumber = 3\n'
 

@@ -9,7 +9,7 @@ import pytest
 
 from geartrain import Context, Flow, Record, State, Stream, Task
 from geartrain.errors import FlowError, SchemaError
-from geartrain.event_time import END_OF_TIME
+from geartrain.records.event_time import END_OF_TIME
 from geartrain.source import Reject
 from geartrain.testing import ABORT, EOF, RunAbortedError, Saved, TestingSink, TestingSource, run_flow
 

@@ -21,18 +21,18 @@ from geartrain import (
     sliding,
     tumbling,
 )
-from geartrain.batch import Batch
 from geartrain.errors import PlacementError, StepError
-from geartrain.event_time import END_OF_TIME
-from geartrain.graph import DEAD_LETTERS, Graph, Step, key_step
-from geartrain.keys import encode_key
-from geartrain.operators import partial_types
-from geartrain.operators.operator import Services
-from geartrain.placement import legal_cuts, make_plan
-from geartrain.placement.cuts import Rule
-from geartrain.placement.splitting import put_back, with_partials
+from geartrain.graph.graph import DEAD_LETTERS, Graph, Step, key_step
+from geartrain.graph.operator import Services
+from geartrain.planning import legal_cuts, make_plan
+from geartrain.planning.cuts import Rule
+from geartrain.planning.splitting import put_back, with_partials
+from geartrain.records.batch import Batch
+from geartrain.records.event_time import END_OF_TIME
+from geartrain.records.keys import encode_key
 from geartrain.runtime.fragment import Fragment
 from geartrain.testing import TestingSource
+from geartrain.windowing import partial_types
 from tests.reference.comparison import check_equal
 from tests.reference.interpreter import interpret
 from tests.reference.rows import Answer

@@ -9,10 +9,10 @@ import pytest
 
 from geartrain import Context, Flow, Record, State, Table, Task
 from geartrain.errors import ConfigError, PlacementError
-from geartrain.graph import DEAD_LETTERS, LATE
-from geartrain.placement import choose_cut, legal_cuts, make_plan
-from geartrain.placement.cuts import Reason, Rule
-from geartrain.placement.refusals import sentence
+from geartrain.graph.graph import DEAD_LETTERS, LATE
+from geartrain.planning import choose_cut, legal_cuts, make_plan
+from geartrain.planning.cuts import Reason, Rule
+from geartrain.planning.refusals import sentence
 from geartrain.testing import TestingSource
 
 

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geartrain import Record
-from geartrain.batch import child_path
 from geartrain.errors import SchemaError
-from geartrain.event_time import END_OF_TIME, format_time, from_datetime, parse_time, to_datetime
-from geartrain.keys import decode_key, encode_key
+from geartrain.records.batch import child_path
+from geartrain.records.event_time import END_OF_TIME, format_time, from_datetime, parse_time, to_datetime
+from geartrain.records.keys import decode_key, encode_key
 from geartrain.schema import RowCodec, Schema, derive
 from tests.reference.interpreter import same_bits
 

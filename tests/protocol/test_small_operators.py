@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import pytest
 
 from geartrain import Context, Flow, Record, SourceStream, Task
-from geartrain.batch import Origin
 from geartrain.errors import FlowError
-from geartrain.placement import choose_cut, legal_cuts, make_plan
+from geartrain.planning import choose_cut, legal_cuts, make_plan
+from geartrain.records.batch import Origin
 from geartrain.runtime.local import LocalRun
 from geartrain.testing import ABORT, RunAbortedError, Saved, TestingSink, TestingSource, run_flow
 

@@ -10,9 +10,9 @@ from typing import Any
 from hypothesis import HealthCheck, given, seed, settings
 
 from geartrain.aggregates.mergeable import BuiltIn
-from geartrain.event_time import END_OF_TIME
-from geartrain.placement import Cut
-from geartrain.placement.splitting import MERGE, with_partials
+from geartrain.planning import Cut
+from geartrain.planning.splitting import MERGE, with_partials
+from geartrain.records.event_time import END_OF_TIME
 from tests.reference.comparison import check_case
 from tests.reference.flows import Case, split_cases
 from tests.reference.rows import Answer

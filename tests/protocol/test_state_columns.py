@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from geartrain import Context, Flow, Record, State, Table, Task
-from geartrain.runtime.state_columns import StateColumns
-from geartrain.runtime.state_type import StateType
+from geartrain.state.state_columns import StateColumns
+from geartrain.state.state_type import StateType
 from geartrain.testing import TestingSource, run_flow
 
 

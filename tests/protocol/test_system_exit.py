@@ -12,7 +12,7 @@ import pytest
 from geartrain import Context, Flow, Record, Stream, Task
 from geartrain.errors import StepError
 from geartrain.testing import TestingSink, TestingSource, run_flow
-from geartrain.windows import tumbling
+from geartrain.windowing.windows import tumbling
 
 
 class Reading(Record):

@@ -9,14 +9,14 @@ from typing import Any, ClassVar, Literal
 import pytest
 
 from geartrain import Context, Flow, KeyedStream, Record, State, Task
-from geartrain.batch import child_path
 from geartrain.errors import FlowError, StepError
-from geartrain.event_time import END_OF_TIME
-from geartrain.graph import Graph
-from geartrain.keys import encode_key
-from geartrain.operators import timed_calls
+from geartrain.graph.graph import Graph
+from geartrain.records.batch import child_path
+from geartrain.records.event_time import END_OF_TIME
+from geartrain.records.keys import encode_key
 from geartrain.runtime.fragment import Fragment
 from geartrain.runtime.local import LocalRun
+from geartrain.tasks import timed_calls
 from geartrain.testing import (
     ABORT,
     FakeClock,

@@ -24,9 +24,9 @@ from geartrain import (
     sliding,
     tumbling,
 )
-from geartrain.batch import Origin, child_path
-from geartrain.event_time import END_OF_TIME
-from geartrain.keys import encode_key
+from geartrain.records.batch import Origin, child_path
+from geartrain.records.event_time import END_OF_TIME
+from geartrain.records.keys import encode_key
 from geartrain.runtime.local import LocalRun
 from geartrain.testing import (
     ABORT,
@@ -158,7 +158,7 @@ def test_a_result_has_the_key_and_the_window_in_its_origin() -> None:
 
 
 def _batch(items: list[tuple[int, Car]]) -> Any:
-    from geartrain.batch import Batch
+    from geartrain.records.batch import Batch
 
     numbers = list(range(len(items)))
     return Batch([car for _, car in items], [t for t, _ in items], ["cars"] * len(items), numbers)

@@ -24,11 +24,11 @@ from geartrain import (
     sliding,
     tumbling,
 )
-from geartrain.batch import Batch, Origin
-from geartrain.event_time import END_OF_TIME
-from geartrain.graph import Graph
+from geartrain.graph.graph import Graph
+from geartrain.records.batch import Batch, Origin
+from geartrain.records.event_time import END_OF_TIME
 from geartrain.runtime.fragment import Fragment
-from geartrain.runtime.state import DictBackend
+from geartrain.state.keyed import DictBackend
 from geartrain.testing import TestingSink, TestingSource
 
 US = timedelta(microseconds=1)

@@ -17,7 +17,7 @@ from fractions import Fraction
 from hashlib import blake2b
 from typing import Any
 
-from geartrain.batch import Origin
+from geartrain.records.batch import Origin
 from tests.reference.rows import Row
 
 Values = Sequence[tuple[Any, Row]]

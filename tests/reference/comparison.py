@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Callable
 
 from geartrain.errors import PlacementError
-from geartrain.graph import Graph
-from geartrain.placement import Cut, choose_cut, legal_cuts
+from geartrain.graph.graph import Graph
+from geartrain.planning import Cut, choose_cut, legal_cuts
 from tests.reference.flows import Case
 from tests.reference.interpreter import interpret
 from tests.reference.rows import Answer, Letter, same_bits

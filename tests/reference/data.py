@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from geartrain.event_time import END_OF_TIME
+from geartrain.records.event_time import END_OF_TIME
 from geartrain.source import Reject
 from tests.reference.records import Reading
 

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from geartrain import by_key
-from geartrain.graph import Step
+from geartrain.graph.graph import Step
 from geartrain.sinks import JsonLinesFile
 from tests.reference import records
 from tests.reference.rows import Answer, Row

@@ -17,7 +17,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from geartrain import Flow, Table
-from geartrain.graph import Graph
+from geartrain.graph.graph import Graph
 from geartrain.testing import TestingSource
 from tests.reference import bills, data, down_steps, processor_steps, steps, window_steps
 from tests.reference.records import Reading

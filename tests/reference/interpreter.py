@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from geartrain.event_time import END_OF_TIME
-from geartrain.graph import Graph, Step
-from geartrain.keys import encode_key
+from geartrain.graph.graph import Graph, Step
+from geartrain.records.event_time import END_OF_TIME
+from geartrain.records.keys import encode_key
 from geartrain.source import Reject
 from tests.reference import down_steps, joins, tasks, windows
 from tests.reference.rows import Answer, Row, conform, in_order, same_bits

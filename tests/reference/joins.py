@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from geartrain.event_time import END_OF_TIME
-from geartrain.graph import Step
-from geartrain.keys import encode_key
+from geartrain.graph.graph import Step
+from geartrain.records.event_time import END_OF_TIME
+from geartrain.records.keys import encode_key
 from tests.reference.rows import Answer, Row, by_key, conform, in_order
 from tests.reference.windows import windows_of
 

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from geartrain import Context, Stream, Task
-from geartrain.graph import Grouping, Input
+from geartrain.graph.graph import Grouping, Input
 from geartrain.operators.copies import Copies, KeyByCopy
 from geartrain.operators.process import Process
 from geartrain.operators.stateless import Stateless

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from geartrain import Context, Record, State, Task
-from geartrain.event_time import END_OF_TIME
+from geartrain.records.event_time import END_OF_TIME
 
 
 class Reading(Record):

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from geartrain import Digits
-from geartrain.keys import encode_key
+from geartrain.records.keys import encode_key
 
 Letter = tuple[str, int, str, int, bytes]
 """What identifies a dead letter: step, event time, and the origin's name, number and path."""

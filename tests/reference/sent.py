@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import geartrain_examples
-from geartrain.batch import Batch
-from geartrain.event_time import END_OF_TIME
-from geartrain.graph import Graph
-from geartrain.loading import load_flow
+from geartrain.flow.loading import load_flow
+from geartrain.graph.graph import Graph
 from geartrain.operators.source import SourceOperator
-from geartrain.placement import Cut, make_plan
+from geartrain.planning import Cut, make_plan
+from geartrain.records.batch import Batch
+from geartrain.records.event_time import END_OF_TIME
 from geartrain.runtime.fragment import Fragment
 from geartrain.runtime.splits import SplitTracker
 from geartrain.schema import ColumnBatch, RowCodec

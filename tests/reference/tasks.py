@@ -13,9 +13,9 @@ from functools import partial
 from typing import Any
 
 from geartrain import Task
-from geartrain.event_time import END_OF_TIME
-from geartrain.graph import Step
-from geartrain.keys import encode_key
+from geartrain.graph.graph import Step
+from geartrain.records.event_time import END_OF_TIME
+from geartrain.records.keys import encode_key
 from tests.reference.rows import Answer, Row, by_key, conform, normal, number
 
 STATE_INT_MAX = 2**64 - 1

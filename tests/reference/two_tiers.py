@@ -17,18 +17,18 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from geartrain.batch import Batch, DeadLetter
-from geartrain.event_time import END_OF_TIME, START_OF_TIME
-from geartrain.graph import DEAD_LETTERS, LATE, Graph, Step, key_step
+from geartrain.graph.graph import DEAD_LETTERS, LATE, Graph, Step, key_step
+from geartrain.graph.operator import Services, Transform
 from geartrain.operators.deal import Deal
-from geartrain.operators.operator import Services, Transform
-from geartrain.placement import Channel, Cut, Plan, make_plan
+from geartrain.planning import Channel, Cut, Plan, make_plan
+from geartrain.records.batch import Batch, DeadLetter
+from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.runtime.fragment import Fragment
 from geartrain.runtime.splits import SplitTracker
-from geartrain.runtime.state import DictBackend, KeyedState
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain.source import Batch as Read
 from geartrain.source import Reject
+from geartrain.state.keyed import DictBackend, KeyedState
 from geartrain.wire.body import decode_rows, encode_rows
 from geartrain.wire.envelope import BatchKind, Header
 from tests.reference.rows import Answer, Row, in_order

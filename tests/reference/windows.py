@@ -14,9 +14,9 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
-from geartrain.event_time import END_OF_TIME, START_OF_TIME
-from geartrain.graph import Step
-from geartrain.keys import encode_key
+from geartrain.graph.graph import Step
+from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
+from geartrain.records.keys import encode_key
 from tests.reference import aggregates
 from tests.reference.rows import Answer, Row, by_key, conform, normal, number
 from tests.reference.tasks import STATE_INT_MAX

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 
 from geartrain.errors import WireError
-from geartrain.record import Record
+from geartrain.records.record import Record
 from geartrain.wire.body import decode_rows
 from geartrain.wire.codec import decode_control, decode_envelope, decode_gap, decode_header, decode_schemas
 from geartrain_devices.json_fields import JsonFields

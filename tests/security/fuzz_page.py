@@ -14,8 +14,8 @@ from typing import Any
 
 from aiohttp import web
 
-from geartrain.loading import load_flow
-from geartrain.placement import make_plan
+from geartrain.flow.loading import load_flow
+from geartrain.planning import make_plan
 from geartrain_cloud.pages.questions import PageRunner
 from geartrain_cloud.pages.server import make_app
 from geartrain_examples.stocks.demo import DEMO

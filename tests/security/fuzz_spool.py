@@ -15,11 +15,11 @@ from random import Random
 
 from geartrain.errors import SpoolError, WireError
 from geartrain.ports import SplitProgress, SpoolCommit
-from geartrain_edge.backlog import Identity
-from geartrain_edge.gaps import is_intact, replacement
-from geartrain_edge.spool import SqliteSpool
-from geartrain_edge.spool_format import FORMAT
-from geartrain_edge.spool_seal import Seal, checksum
+from geartrain_edge.spool.backlog import Identity
+from geartrain_edge.spool.format import FORMAT
+from geartrain_edge.spool.gaps import is_intact, replacement
+from geartrain_edge.spool.seal import Seal, checksum
+from geartrain_edge.spool.spool import SqliteSpool
 from tests.proofs.test_bit_flips_spool import batches_of
 from tests.security.measured import Memory, Outcome, fast_folder, run_inline
 from tests.security.spoil import SEED, spoiled

@@ -15,7 +15,7 @@ import pytest
 from geartrain.errors import SourceError
 from geartrain.sinks import MqttSink
 from geartrain_devices.mqtt_topic import MqttTopic
-from geartrain_edge.config import read_config
+from geartrain_edge.agent.config import read_config
 
 PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)

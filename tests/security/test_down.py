@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from geartrain.event_time import END_OF_TIME, from_datetime
+from geartrain.records.event_time import END_OF_TIME, from_datetime
 from geartrain.wire.topics import flow_down_topic
 from geartrain_cloud.broker.choice import choose_broker
 from geartrain_cloud.certs import CLOUD, DEVICE

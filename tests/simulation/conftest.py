@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from geartrain_simulation.world import World
+from geartrain_simulation.machine.world import World
 
 
 @pytest.fixture

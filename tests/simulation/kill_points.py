@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from geartrain_simulation.fleet import Fleet, Outcome, Size
-from geartrain_simulation.world import Node
+from geartrain_simulation.fleet.fleet import Fleet, Outcome, Size
+from geartrain_simulation.machine.world import Node
 
 SMALL = Size(devices=1, records=8, limit_s=120.0)
 NODES = ("device-1", "ingest")

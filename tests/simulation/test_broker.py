@@ -10,10 +10,10 @@ import pytest
 
 from geartrain.errors import NetError
 from geartrain.ports import Connection
-from geartrain_simulation.broker import INBOX_MAX, SimBroker, matches
-from geartrain_simulation.faults import Faults
-from geartrain_simulation.net import SimNet
-from geartrain_simulation.world import Process, World
+from geartrain_simulation.machine.broker import INBOX_MAX, SimBroker, matches
+from geartrain_simulation.machine.faults import Faults
+from geartrain_simulation.machine.net import SimNet
+from geartrain_simulation.machine.world import Process, World
 
 PUBLISHES = 200
 

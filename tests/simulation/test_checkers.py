@@ -8,26 +8,19 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from geartrain.event_time import END_OF_TIME
-from geartrain.ports import (
-    ClosedEpoch,
-    Entry,
-    EntryKind,
-    LedgerChange,
-    QuarantinedBatch,
-    SpoolCommit,
-    SpooledBatch,
-)
+from geartrain.ports import SpoolCommit, SpooledBatch
+from geartrain.records.event_time import END_OF_TIME
 from geartrain.wire.codec import decode_header, encode_control, encode_envelope
 from geartrain.wire.envelope import Ack, Envelope
 from geartrain_cloud.ingest.counters import Counter
+from geartrain_cloud.ports import ClosedEpoch, Entry, EntryKind, LedgerChange, QuarantinedBatch
 from geartrain_edge.settings import AgentSettings, Policy
 from geartrain_simulation.checkers import ViolationError
 from geartrain_simulation.checkers.drain import Drain
-from geartrain_simulation.fleet import Fleet, Size
-from geartrain_simulation.segments import LoggedRow, decode_plain
-from geartrain_simulation.spark_model import SinkBook
-from geartrain_simulation.world import World
+from geartrain_simulation.fleet.fleet import Fleet, Size
+from geartrain_simulation.fleet.spark_model import SinkBook
+from geartrain_simulation.machine.world import World
+from geartrain_simulation.stores.segments import LoggedRow, decode_plain
 
 SMALL = Size(devices=2, records=12, limit_s=120.0)
 DEVICE, FLOW, CHANNEL = "device-1", "fleet", "readings"

@@ -9,15 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from geartrain_simulation import campaign, cli
-from geartrain_simulation.campaign import Report, digests_elsewhere, run_seeds
+from geartrain_simulation import cli
+from geartrain_simulation.campaign import campaign
+from geartrain_simulation.campaign.campaign import Report, digests_elsewhere, run_seeds
+from geartrain_simulation.campaign.regressions import Case, drawn, keep, load, shrunk
+from geartrain_simulation.campaign.runs import Key, Result, current_key, run_seed
+from geartrain_simulation.campaign.shrinking import Tries, shrink
 from geartrain_simulation.cli import main
-from geartrain_simulation.devices import Device
+from geartrain_simulation.fleet.devices import Device
+from geartrain_simulation.fleet.troubles import Fault
 from geartrain_simulation.mutants import MUTANTS, planted
-from geartrain_simulation.regressions import Case, drawn, keep, load, shrunk
-from geartrain_simulation.runs import Key, Result, current_key, run_seed
-from geartrain_simulation.shrinking import Tries, shrink
-from geartrain_simulation.troubles import Fault
 
 REGRESSIONS = Path(__file__).with_name("regressions.json")
 

@@ -8,10 +8,10 @@ from random import Random
 import pytest
 
 from geartrain.errors import DiskError
-from geartrain_simulation.disk import SimDisk
-from geartrain_simulation.faults import Faults
-from geartrain_simulation.platter import Platter
-from geartrain_simulation.world import Process, World
+from geartrain_simulation.machine.disk import SimDisk
+from geartrain_simulation.machine.faults import Faults
+from geartrain_simulation.machine.platter import Platter
+from geartrain_simulation.machine.world import Process, World
 
 
 def platters() -> list[Platter]:

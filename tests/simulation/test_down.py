@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from geartrain_simulation.down_fleet import DownFleet
+from geartrain_simulation.campaign.runs import quiet
+from geartrain_simulation.fleet.down_fleet import DownFleet
 from geartrain_simulation.mutants.of_down import MUTANTS
 from geartrain_simulation.mutants.planting import Mutant, first_kill
-from geartrain_simulation.runs import quiet
 
 SEEDS = 40
 RULES = {

@@ -14,13 +14,13 @@ import pytest
 
 import geartrain_cloud.ingest
 import geartrain_edge
-from geartrain.ports import EntryKind
 from geartrain.ports.buggify import buggify
+from geartrain_cloud.ports import EntryKind
 from geartrain_edge.settings import Policy
-from geartrain_simulation.devices import Device, draw_devices
-from geartrain_simulation.faults import Faults
-from geartrain_simulation.fleet import Fleet, Outcome
-from geartrain_simulation.troubles import KINDS, POINTS, Fault, draw_faults
+from geartrain_simulation.fleet.devices import Device, draw_devices
+from geartrain_simulation.fleet.fleet import Fleet, Outcome
+from geartrain_simulation.fleet.troubles import KINDS, POINTS, Fault, draw_faults
+from geartrain_simulation.machine.faults import Faults
 
 SEEDS = 50
 PIECES = 5
@@ -163,7 +163,7 @@ def test_batches_that_are_damaged_on_the_way_are_refused_and_come_again() -> Non
 
 RUN = """
 import json, logging, sys
-from geartrain_simulation.fleet import Fleet
+from geartrain_simulation.fleet.fleet import Fleet
 logging.disable(logging.CRITICAL)
 print(json.dumps([Fleet(int(seed)).run().digest for seed in sys.argv[1:]]))
 """

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from geartrain_simulation.devices import Device
-from geartrain_simulation.fleet import Fleet, Size
-from geartrain_simulation.troubles import Fault
+from geartrain_simulation.fleet.devices import Device
+from geartrain_simulation.fleet.fleet import Fleet, Size
+from geartrain_simulation.fleet.troubles import Fault
 
 
 @pytest.mark.parametrize("seed", range(2))

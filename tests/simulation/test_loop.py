@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from geartrain_simulation.loop import DeadlockError, LivelockError, VirtualLoop
+from geartrain_simulation.machine.loop import DeadlockError, LivelockError, VirtualLoop
 
 T = TypeVar("T")
 

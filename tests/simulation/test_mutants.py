@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from geartrain_simulation.fleet import Fleet
+from geartrain_simulation.fleet.fleet import Fleet
+from geartrain_simulation.machine.trace import Trace
 from geartrain_simulation.mutants import MUTANTS, Mutant, first_kill, planted
 from geartrain_simulation.mutants.planting import FOUND, Patches
-from geartrain_simulation.trace import Trace
 
 RULES = {
     "trim on puback": "trimmed <= acked",

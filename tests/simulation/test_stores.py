@@ -8,24 +8,22 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from geartrain.errors import LedgerError, SpoolError
-from geartrain.ports import (
+from geartrain.ports import SplitProgress, SpoolCommit, SpooledBatch
+from geartrain_cloud.ports import (
     AckCursor,
     BatchDigest,
     ClosedEpoch,
     Entry,
     EntryKind,
     LedgerChange,
-    SplitProgress,
-    SpoolCommit,
-    SpooledBatch,
     StoredSchema,
 )
-from geartrain_simulation.faults import Faults
-from geartrain_simulation.ledger_book import DIGESTS_KEPT, LedgerBook
-from geartrain_simulation.ledgers import SimLedgerStore
-from geartrain_simulation.platter import Platter
-from geartrain_simulation.spools import SimSpoolStore, SpoolBook
-from geartrain_simulation.world import Process, World
+from geartrain_simulation.machine.faults import Faults
+from geartrain_simulation.machine.platter import Platter
+from geartrain_simulation.machine.world import Process, World
+from geartrain_simulation.stores.ledger_book import DIGESTS_KEPT, LedgerBook
+from geartrain_simulation.stores.ledgers import SimLedgerStore
+from geartrain_simulation.stores.spools import SimSpoolStore, SpoolBook
 
 EPOCH = b"epoch..1"
 SPLIT = ("quotes", "a/quotes")

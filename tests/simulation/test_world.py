@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 import pytest
 
 from geartrain.errors import NetError
-from geartrain_simulation.clock import Offset, SimClock
-from geartrain_simulation.faults import Faults
-from geartrain_simulation.randomness import SimRandomness
-from geartrain_simulation.world import Killed, OutOfTimeError, Process, StoppedError, World
+from geartrain_simulation.machine.clock import Offset, SimClock
+from geartrain_simulation.machine.faults import Faults
+from geartrain_simulation.machine.randomness import SimRandomness
+from geartrain_simulation.machine.world import Killed, OutOfTimeError, Process, StoppedError, World
 
 
 def test_a_finished_program_ends_its_node(world: World) -> None:

@@ -18,8 +18,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from geartrain.declarations.sink import Table
 from geartrain.schema import ColumnBatch, Field, FieldType, Schema
-from geartrain.sink import Table
 from geartrain_cloud.sinks.layout import TableError
 from geartrain_cloud.sinks.sqlite import SqliteTables
 from geartrain_cloud.sinks.tables import rows, table_names

@@ -22,7 +22,7 @@ import pytest
 from geartrain import Digits, Flow, Record, Table
 from geartrain.adapters.mqtt import AiomqttNet
 from geartrain.errors import ConfigError, NetError
-from geartrain.graph import DEAD_LETTERS
+from geartrain.graph.graph import DEAD_LETTERS
 from geartrain.schema import ColumnBatch, RowCodec, derive
 from geartrain.sinks import ConsoleSink, MqttSink, ParquetTable, PostgresTable, Sink
 from geartrain.testing import TestingSource

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from geartrain.event_time import parse_time
+from geartrain.declarations.sink import Table
+from geartrain.records.event_time import parse_time
 from geartrain.schema import ColumnBatch, Field, FieldType, Schema
-from geartrain.sink import Table
 from geartrain_cloud.sinks.layout import TableError
 from geartrain_cloud.sinks.sqlite import SqliteTables
 from geartrain_cloud.sinks.tables import json_bytes, rows, table_names, write_json

@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from geartrain.batch import Batch
-from geartrain.event_time import START_OF_TIME
-from geartrain.graph import DEAD_LETTERS, LATE, Graph
-from geartrain.letters import Letter
-from geartrain.placement import Plan
+from geartrain.graph.graph import DEAD_LETTERS, LATE, Graph
+from geartrain.planning import Plan
+from geartrain.records.batch import Batch
+from geartrain.records.event_time import START_OF_TIME
+from geartrain.records.letters import Letter
 from geartrain.schema import ColumnBatch, RowCodec
 from tests.reference.rows import Answer, Row, in_order
 from tests.reference.two_tiers import Device, World

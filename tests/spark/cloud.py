@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from geartrain import Flow
-from geartrain.placement import make_plan
+from geartrain.planning import make_plan
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.sinks.opening import open_tables
 from geartrain_cloud.sinks.store import Tables

@@ -22,8 +22,8 @@ from geartrain import (
     sliding,
     tumbling,
 )
-from geartrain.event_time import END_OF_TIME
-from geartrain.placement import Plan, make_plan
+from geartrain.planning import Plan, make_plan
+from geartrain.records.event_time import END_OF_TIME
 from geartrain.runtime.splits import SplitTracker
 from geartrain.schema import RowCodec
 from geartrain.source import Batch

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from geartrain.event_time import END_OF_TIME
-from geartrain.ports import Entry, EntryKind, LedgerChange, StoredSchema, StoredSegment
+from geartrain.records.event_time import END_OF_TIME
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain_cloud.log.ledger import SqliteLedger
 from geartrain_cloud.log.part import SegmentPart, segment_digest
 from geartrain_cloud.log.segment import encode_segment
+from geartrain_cloud.ports import Entry, EntryKind, LedgerChange, StoredSchema, StoredSegment
 
 
 class LogWriter:

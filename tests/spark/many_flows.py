@@ -11,10 +11,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from geartrain.graph import Graph
+from geartrain.graph.graph import Graph
 from geartrain.operators.source import SourceOperator
-from geartrain.placement import Cut, Plan, legal_cuts, make_plan
-from geartrain.placement.splitting import with_partials
+from geartrain.planning import Cut, Plan, legal_cuts, make_plan
+from geartrain.planning.splitting import with_partials
 from geartrain_cloud.spark.compile import engine
 from tests.reference.flows import Case
 from tests.reference.interpreter import interpret

@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from geartrain.placement import Plan
+from geartrain.planning import Plan
 from geartrain.schema import ColumnBatch
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.spark.checkpoint import open_checkpoint

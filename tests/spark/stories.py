@@ -16,9 +16,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from geartrain import Flow, Stream, Table
-from geartrain.graph import DEAD_LETTERS, LATE, Graph
-from geartrain.letters import Letter
-from geartrain.placement import make_plan
+from geartrain.graph.graph import DEAD_LETTERS, LATE, Graph
+from geartrain.planning import make_plan
+from geartrain.records.letters import Letter
 from geartrain.schema import RowCodec
 from geartrain.testing import TestingSource, run_flow
 from tests.reference.two_tiers import World

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from zlib import crc32
 
-from geartrain.keys import encode_key
-from geartrain.runtime.state import NEVER
+from geartrain.records.keys import encode_key
+from geartrain.state.keyed import NEVER
 from geartrain_cloud.spark.buckets import BUCKETS, BucketState
 from tests.spark.stage_run import StateMap
 

@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import Row
 
 from geartrain.errors import LedgerError
-from geartrain.letters import Letter
-from geartrain.placement import make_plan
+from geartrain.planning import make_plan
+from geartrain.records.letters import Letter
 from geartrain_cloud.spark.chains import routed_rows
 from geartrain_cloud.spark.compile import Query, compile_queries
 from geartrain_cloud.spark.embedded import EmbeddedFragment

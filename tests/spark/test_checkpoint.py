@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from geartrain.errors import ConfigError
-from geartrain.keys import encode_key
-from geartrain.placement import make_plan
+from geartrain.planning import make_plan
+from geartrain.records.keys import encode_key
 from geartrain_cloud.spark.checkpoint import Checkpoint, open_checkpoint, remove_checkpoint
 from geartrain_cloud.spark.compile import Query, compile_queries
 from geartrain_cloud.spark.config import read_config

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from geartrain.errors import LedgerError
-from geartrain.event_time import END_OF_TIME
+from geartrain.records.event_time import END_OF_TIME
 from geartrain_cloud.log.part import SYSTEM_NAMES
 from geartrain_cloud.spark.columns import COLUMNS_NAME, ColumnsReader, LogColumns
 from tests.spark.flows import Reading

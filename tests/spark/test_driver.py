@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from geartrain.letters import Letter
+from geartrain.records.letters import Letter
 from geartrain.schema import ColumnBatch
 from geartrain_cloud.sinks.tables import rows
 from geartrain_cloud.spark.breaker import Breaker

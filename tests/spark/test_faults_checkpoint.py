@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from geartrain.ports import Entry
 from geartrain_cloud.log.reader import LogReader
+from geartrain_cloud.ports import Entry
 from geartrain_cloud.sinks.opening import open_tables
 from geartrain_cloud.sinks.store import Tables
 from geartrain_cloud.spark.checkpoint import open_checkpoint

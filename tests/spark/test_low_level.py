@@ -8,10 +8,10 @@ from typing import ClassVar
 import pytest
 
 from geartrain import Context, Record, State, Table, Task
-from geartrain.event_time import END_OF_TIME
-from geartrain.graph import Graph
-from geartrain.placement import make_plan
+from geartrain.graph.graph import Graph
+from geartrain.planning import make_plan
 from geartrain.processor import Deal, Input, Output, Processor, broadcast, custom, dataflow, global_, hash_by
+from geartrain.records.event_time import END_OF_TIME
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain.testing import TestingSink, TestingSource, run_flow
 from geartrain_cloud.spark.compile import compile_queries

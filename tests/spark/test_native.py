@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from geartrain import Flow, Record, Table, agg, sliding, tumbling
-from geartrain.placement import make_plan
+from geartrain.planning import make_plan
 from geartrain.testing import TestingSource
 from geartrain_cloud.spark.compile import compile_queries
 from tests.reference.comparison import check_equal

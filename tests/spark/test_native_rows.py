@@ -22,9 +22,9 @@ from geartrain import (
     sliding,
     tumbling,
 )
-from geartrain.event_time import END_OF_TIME
-from geartrain.graph import OVERTAKEN
-from geartrain.placement import make_plan
+from geartrain.graph.graph import OVERTAKEN
+from geartrain.planning import make_plan
+from geartrain.records.event_time import END_OF_TIME
 from geartrain.testing import TestingSource
 from geartrain_cloud.spark.compile import Query, compile_queries, engine
 from geartrain_cloud.spark.native import window_results, window_rows

@@ -12,7 +12,7 @@ import pyarrow.dataset as ds
 from pyspark.sql import SparkSession
 
 from geartrain import Flow, Table
-from geartrain.event_time import END_OF_TIME
+from geartrain.records.event_time import END_OF_TIME
 from geartrain.sinks import ParquetTable, PostgresTable
 from geartrain.testing import TestingSource
 from geartrain_cloud.spark.compile import KEYED, STATELESS

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from geartrain import Flow, Table, agg, global_window, sliding
-from geartrain.placement import make_plan
+from geartrain.planning import make_plan
 from geartrain.testing import TestingSource
 from tests.reference.comparison import check_equal
 from tests.reference.interpreter import interpret

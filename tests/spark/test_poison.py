@@ -6,10 +6,10 @@ import random
 from typing import Any
 
 from geartrain import Flow, Record, Table, Task
-from geartrain.letters import Letter
-from geartrain.placement import make_plan
+from geartrain.declarations.task import Context
+from geartrain.planning import make_plan
+from geartrain.records.letters import Letter
 from geartrain.schema import ColumnBatch, RowCodec
-from geartrain.task import Context
 from geartrain.testing import TestingSource
 from geartrain_cloud.spark.compile import compile_queries
 from tests.spark.stage_run import StageRun, columns_table, records_of

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from geartrain.event_time import END_OF_TIME
-from geartrain.letters import Letter
+from geartrain.records.event_time import END_OF_TIME
+from geartrain.records.letters import Letter
 from geartrain_cloud.sinks.layout import TableError
 from geartrain_cloud.sinks.sqlite import SqliteTables
 from geartrain_cloud.spark.breaker import LETTERS_MIN, resume

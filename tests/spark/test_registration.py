@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
 
-from geartrain.placement import make_plan
-from geartrain.ports import QueryProgress
+from geartrain.planning import make_plan
 from geartrain_cloud.log.queries import registered
 from geartrain_cloud.log.reader import LogReader
+from geartrain_cloud.ports import QueryProgress
 from geartrain_cloud.sinks.opening import open_tables
 from geartrain_cloud.spark.breaker import Breaker
 from geartrain_cloud.spark.checkpoint import Checkpoint, open_checkpoint

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pyspark.serializers import CloudPickleSerializer
 
-from geartrain.placement import make_plan
+from geartrain.planning import make_plan
 from geartrain_cloud.spark.compile import KEYED, compile_queries
 from geartrain_cloud.spark.embedded import EmbeddedFragment
 from geartrain_cloud.spark.keyed_stage import KeyedStage

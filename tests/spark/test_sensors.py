@@ -17,9 +17,9 @@ import pandas as pd
 from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
-from geartrain.graph import Graph
+from geartrain.graph.graph import Graph
 from geartrain.operators.source import SourceOperator
-from geartrain.placement import make_plan
+from geartrain.planning import make_plan
 from geartrain.schema import RowCodec
 from geartrain.source import Split
 from geartrain_devices.csv_replay import CsvReplay

@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles, ReadMaxRows
 
 from geartrain.errors import LedgerError
-from geartrain.event_time import END_OF_TIME, START_OF_TIME
-from geartrain.letters import Letter
+from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
+from geartrain.records.letters import Letter
 from geartrain_cloud.spark.pack import ipc_to_table
 from geartrain_cloud.spark.source import FLUSHED, PACK_ROWS, LogStreamReader, Span
 from tests.spark.flows import Reading

@@ -8,7 +8,7 @@ import random
 
 from hypothesis import HealthCheck, given, settings
 
-from geartrain.placement import Cut, legal_cuts, make_plan
+from geartrain.planning import Cut, legal_cuts, make_plan
 from geartrain.schema import ColumnBatch
 from geartrain_cloud.spark.compile import Query, compile_queries
 from tests.reference.comparison import check_equal

@@ -17,9 +17,9 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import expr
 
-from geartrain.event_time import END_OF_TIME
-from geartrain.letters import Letter
-from geartrain.placement import make_plan
+from geartrain.planning import make_plan
+from geartrain.records.event_time import END_OF_TIME
+from geartrain.records.letters import Letter
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.sinks.opening import open_tables
 from geartrain_cloud.sinks.store import Tables

@@ -10,13 +10,13 @@ import pytest
 
 from geartrain.errors import ConfigError, FlowError
 from geartrain_cloud.broker import BrokerChoice
-from geartrain_cloud.demos import deal, device_options
+from geartrain_cloud.cli.demos import deal, device_options
 from geartrain_cloud.ingest.config import read_config as read_ingest_config
 from geartrain_cloud.spark.config import read_config as read_driver_config
 from geartrain_cloud.supervisor.deployment import Deployment, Places, read_status, write_deployment
 from geartrain_cloud.supervisor.progress import Accounts, Hops, read_accounts, read_hops
 from geartrain_devices.csv_replay import CsvReplay
-from geartrain_edge.config import read_config as read_agent_config
+from geartrain_edge.agent.config import read_config as read_agent_config
 from geartrain_examples.stocks.demo import DEMO
 
 BROKER = BrokerChoice("external", "127.0.0.1", 18_830)

@@ -25,7 +25,7 @@ def function_of(lines: int) -> str:
 BAD: list[tuple[Rule, str, str]] = [
     (rules.import_direction, EDGE, "import geartrain_cloud.log"),
     (rules.import_direction, CLOUD, "from geartrain_devices import files"),
-    (rules.import_direction, CORE, "def f():\n    from geartrain_edge.spool import Spool"),
+    (rules.import_direction, CORE, "def f():\n    from geartrain_edge.spool.spool import Spool"),
     (rules.import_direction, "devices/geartrain_devices/x.py", "import geartrain_examples"),
     (rules.import_direction, "examples/geartrain_examples/x.py", "import geartrain_cloud"),
     (rules.import_direction, EDGE, "import tests.factories"),
@@ -62,7 +62,7 @@ BAD: list[tuple[Rule, str, str]] = [
 ]
 
 GOOD: list[tuple[Rule, str, str]] = [
-    (rules.import_direction, EDGE, "import geartrain.wire\nimport geartrain_edge.spool\nimport os"),
+    (rules.import_direction, EDGE, "import geartrain.wire\nimport geartrain_edge.spool.spool\nimport os"),
     (
         rules.import_direction,
         "simulation/geartrain_simulation/x.py",
@@ -72,7 +72,11 @@ GOOD: list[tuple[Rule, str, str]] = [
     (rules.import_direction, TEST, "import geartrain_edge, geartrain_cloud, tests.factories"),
     (rules.effects, "protocol/geartrain/adapters/net.py", "import asyncio, aiomqtt, os, time"),
     (rules.effects, EDGE, "import asyncio"),
-    (rules.effects, CORE, "import geartrain.event_time\nfrom geartrain.ports import disk\ndisk.open('a')"),
+    (
+        rules.effects,
+        CORE,
+        "import geartrain.records.event_time\nfrom geartrain.ports import disk\ndisk.open('a')",
+    ),
     (rules.lengths, CORE, "x = 1\n" * 501),
     (rules.lengths, CORE, function_of(60)),
     (rules.names, "cloud/geartrain_cloud/commonest.py", "class Managed: ..."),
@@ -121,6 +125,8 @@ def test_undeclared_package_is_found_and_a_declared_one_passes() -> None:
 
 
 def test_module_names_leave_out_the_folder_of_the_part() -> None:
-    assert Source(Path("edge/geartrain_edge/spool/__init__.py"), "").module == "geartrain_edge.spool"
+    assert (
+        Source(Path("edge/geartrain_edge/spool/spool/__init__.py"), "").module == "geartrain_edge.spool.spool"
+    )
     assert Source(Path("protocol/geartrain/wire/batch.py"), "").module == "geartrain.wire.batch"
     assert Source(Path(TEST), "").package == "tests"

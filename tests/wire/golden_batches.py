@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from geartrain.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.ports.spool import SplitProgress
+from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.schema import ColumnBatch, Field, FieldType, Schema
 from geartrain.wire.body import encode_rows
 from geartrain.wire.codec import encode_control, encode_envelope, encode_gap, encode_header, encode_schemas

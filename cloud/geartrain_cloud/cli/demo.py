@@ -22,8 +22,16 @@ from geartrain.errors import ConfigError
 from geartrain_cloud.broker.ready import LOOPBACK
 from geartrain_cloud.cli.demo_figures import figures
 from geartrain_cloud.cli.demo_page import free_port, page_spec, show_page
+from geartrain_cloud.cli.demos import (
+    Demo,
+    deal,
+    deployment_of,
+    device_options,
+    layout_of,
+    load_demo,
+    paths_of,
+)
 from geartrain_cloud.cli.screen import ProgressView, notices, results, table_of
-from geartrain_cloud.demos import Demo, deal, deployment_of, device_options, layout_of, load_demo, paths_of
 from geartrain_cloud.errors import StoppedError
 from geartrain_cloud.pages.reader import TableReader
 from geartrain_cloud.sinks.tables import rows, write_json

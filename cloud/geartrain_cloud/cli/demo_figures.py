@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from geartrain.loading import load_flow
-from geartrain.placement import make_plan
-from geartrain.placement.splitting import with_partials
+from geartrain.flow.loading import load_flow
+from geartrain.planning import make_plan
+from geartrain.planning.splitting import with_partials
 from geartrain_cloud.cli.plan import measure
 from geartrain_cloud.supervisor.deployment import Deployment, Places, read_status
 from geartrain_cloud.supervisor.progress import read_hops

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from geartrain_cloud.broker.ready import LOOPBACK
+from geartrain_cloud.cli.demos import deployment_of, load_demo
 from geartrain_cloud.cli.screen import results
-from geartrain_cloud.demos import deployment_of, load_demo
 from geartrain_cloud.errors import StateError
 from geartrain_cloud.pages.server import PORT_PREFERRED, serve
 from geartrain_cloud.supervisor.child import ChildSpec

@@ -13,8 +13,7 @@ from typing import Any
 
 from geartrain.adapters.system import SystemClock
 from geartrain.errors import ConfigError
-from geartrain.event_time import START_OF_TIME, format_time
-from geartrain.ports import Entry
+from geartrain.records.event_time import START_OF_TIME, format_time
 from geartrain_cloud.cli.screen import print_json, results, table_of
 from geartrain_cloud.cli.state_place import log_folder
 from geartrain_cloud.log.browse import places
@@ -22,6 +21,7 @@ from geartrain_cloud.log.queries import registered, unregister
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.log.retention import Retention, retain
 from geartrain_cloud.log.verify import Damage, verify_log
+from geartrain_cloud.ports import Entry
 from geartrain_cloud.supervisor.child import printable
 
 

@@ -16,15 +16,15 @@ from typing import Any
 
 from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.errors import ConfigError
-from geartrain.graph import Graph, Step
-from geartrain.loading import load_flow
-from geartrain.placement import Channel, Plan, legal_cuts, make_plan
-from geartrain.placement.cost import CAPACITY, Costs, CutCost, StreamCost
-from geartrain.placement.cuts import Reason
-from geartrain.placement.drawing import draw
-from geartrain.placement.measure import Measurement
-from geartrain.placement.reasons import cut_name, reasons, told, warnings
-from geartrain.placement.splitting import with_partials
+from geartrain.flow.loading import load_flow
+from geartrain.graph.graph import Graph, Step
+from geartrain.planning import Channel, Plan, legal_cuts, make_plan
+from geartrain.planning.cost import CAPACITY, Costs, CutCost, StreamCost
+from geartrain.planning.cuts import Reason
+from geartrain.planning.drawing import draw
+from geartrain.planning.measure import Measurement
+from geartrain.planning.reasons import cut_name, reasons, told, warnings
+from geartrain.planning.splitting import with_partials
 from geartrain.schema import Schema, derive
 from geartrain_cloud.cli.plan_text import print_plan
 from geartrain_cloud.cli.screen import notices, print_json

@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
-from geartrain.placement.cost import rate
+from geartrain.planning.cost import rate
 from geartrain_cloud.cli.screen import results, table_of
 from geartrain_cloud.supervisor.child import printable
 

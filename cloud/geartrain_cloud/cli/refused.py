@@ -17,8 +17,8 @@ from geartrain_cloud.cli.screen import print_json, results, table_of
 from geartrain_cloud.cli.state_place import log_folder
 from geartrain_cloud.cli.table_letters import TableLetter, letters_in_tables
 from geartrain_cloud.errors import StateError
+from geartrain_cloud.ingest.resubmit import Resubmitted, find_letter, resubmit_batch, resubmit_letter
 from geartrain_cloud.log.browse import HeldBatch, LoggedLetter, letters, quarantined
-from geartrain_cloud.log.resubmit import Resubmitted, find_letter, resubmit_batch, resubmit_letter
 from geartrain_cloud.spark.breaker import resume
 from geartrain_cloud.supervisor.child import printable
 

@@ -7,9 +7,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from geartrain.loading import load_flow
+from geartrain.flow.loading import load_flow
+from geartrain_cloud.cli.inprocess import RunResult, run_in_process
 from geartrain_cloud.cli.screen import notices, print_json, results, table_of
-from geartrain_cloud.inprocess import RunResult, run_in_process
 from geartrain_cloud.supervisor.child import printable
 
 

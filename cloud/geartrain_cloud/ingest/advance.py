@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from geartrain.event_time import END_OF_TIME
-from geartrain.ports import Clock, Entry, EntryKind, LedgerStore
+from geartrain.ports import Clock
+from geartrain.records.event_time import END_OF_TIME
 from geartrain_cloud.ingest.group import Group, Partition, Place
 from geartrain_cloud.log.part import partition_of
+from geartrain_cloud.ports import Entry, EntryKind, LedgerStore
 
 INTERVAL_S = 0.2
 """How often such a clock moves at most: each time is an entry of each of these partitions."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from heapq import heapify, heappush, heapreplace
 
-from geartrain.event_time import START_OF_TIME
+from geartrain.records.event_time import START_OF_TIME
 
 
 class ChannelClock:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from geartrain.ports import ClosedEpoch
+from geartrain_cloud.ports import ClosedEpoch
 
 CLOSED_KEPT = 1_000
 

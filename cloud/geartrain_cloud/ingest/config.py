@@ -16,7 +16,7 @@ from typing import Any
 from geartrain.adapters.configuration import read_toml
 from geartrain.adapters.tls import Broker, parse_broker
 from geartrain.errors import ConfigError, WireError
-from geartrain.graph import DEAD_LETTERS, LATE
+from geartrain.graph.graph import DEAD_LETTERS, LATE
 from geartrain.wire.topics import BUCKETS, check_name
 from geartrain_cloud.log.part import buckets_of
 from geartrain_cloud.log.retention import Retention

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 
 from geartrain.errors import WireError
-from geartrain.event_time import END_OF_TIME, START_OF_TIME
-from geartrain.graph import LATE
-from geartrain.ports import AckCursor, EntryKind, SplitProgress, StoredSchema
+from geartrain.graph.graph import LATE
+from geartrain.ports import SplitProgress
+from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.schema import ColumnBatch, Schema
 from geartrain.wire.body import decode_rows
 from geartrain.wire.codec import decode_gap, decode_schemas
@@ -27,6 +27,7 @@ from geartrain_cloud.ingest.lineage import Arrival
 from geartrain_cloud.ingest.quarantine import Quarantine
 from geartrain_cloud.ingest.streams import DeviceStream
 from geartrain_cloud.log.part import SegmentPart
+from geartrain_cloud.ports import AckCursor, EntryKind, StoredSchema
 
 Positions = Mapping[tuple[str, str], SplitProgress]
 

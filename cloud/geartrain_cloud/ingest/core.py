@@ -6,7 +6,7 @@ a device is told of nothing that is not durable.
 
 from __future__ import annotations
 
-from geartrain.ports import Clock, LedgerStore
+from geartrain.ports import Clock
 from geartrain.wire.envelope import NackReason
 from geartrain_cloud.ingest.advance import Advance
 from geartrain_cloud.ingest.alarm import Alarm
@@ -22,6 +22,7 @@ from geartrain_cloud.ingest.quarantine import Quarantine
 from geartrain_cloud.ingest.recovery import Recovered
 from geartrain_cloud.ingest.sequence import Sequencer
 from geartrain_cloud.ingest.status import Durable
+from geartrain_cloud.ports import LedgerStore
 
 
 class Core:

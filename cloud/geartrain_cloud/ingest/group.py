@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from geartrain.ports import (
+from geartrain.schema import Schema
+from geartrain_cloud.ingest.clock import ChannelClock
+from geartrain_cloud.log.part import SegmentPart
+from geartrain_cloud.ports import (
     AckCursor,
     BatchDigest,
     ClosedEpoch,
@@ -20,9 +23,6 @@ from geartrain.ports import (
     QuarantinedBatch,
     StoredSchema,
 )
-from geartrain.schema import Schema
-from geartrain_cloud.ingest.clock import ChannelClock
-from geartrain_cloud.log.part import SegmentPart
 
 SEGMENTS = "segments/"
 """Where segment files lie on the log's disk."""

@@ -13,7 +13,7 @@ from collections.abc import Coroutine, Iterator, Mapping
 from dataclasses import replace
 
 from geartrain.errors import DiskError, GeartrainError, LedgerError
-from geartrain.ports import Clock, Disk, Incoming, LedgerStore, Net, Randomness, StoredSegment
+from geartrain.ports import Clock, Disk, Incoming, Net, Randomness
 from geartrain.ports.buggify import buggify
 from geartrain_cloud.ingest.advance import INTERVAL_S
 from geartrain_cloud.ingest.config import IngestConfig
@@ -25,6 +25,7 @@ from geartrain_cloud.ingest.recovery import assign, recover
 from geartrain_cloud.ingest.status import STATUS_FILE, make_status, write_status
 from geartrain_cloud.ingest.upkeep import SegmentMerger, Upkeep
 from geartrain_cloud.log.part import SegmentEncoder, segment_digest
+from geartrain_cloud.ports import LedgerStore, StoredSegment
 
 _LOG = logging.getLogger("geartrain.ingest")
 

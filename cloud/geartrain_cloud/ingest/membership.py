@@ -10,13 +10,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from geartrain.event_time import END_OF_TIME, START_OF_TIME
-from geartrain.ports import Clock, EntryKind
+from geartrain.ports import Clock
+from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain_cloud.ingest.config import FlowConfig
 from geartrain_cloud.ingest.content import Content
 from geartrain_cloud.ingest.counters import Counter, Counters
 from geartrain_cloud.ingest.group import Partition, Place
 from geartrain_cloud.ingest.streams import DeviceStream
+from geartrain_cloud.ports import EntryKind
 
 _LOG = logging.getLogger("geartrain.ingest")
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 
 from geartrain.errors import WireError
-from geartrain.ports import AckCursor, Clock, ClosedEpoch, Connection
+from geartrain.ports import Clock, Connection
 from geartrain.ports.buggify import buggify
 from geartrain.wire.control import encode_control
 from geartrain.wire.envelope import Ack, Control, Nack, NackReason, Offer, Welcome
 from geartrain.wire.topics import ack_topic
 from geartrain_cloud.ingest.counters import Counter, Counters
+from geartrain_cloud.ports import AckCursor, ClosedEpoch
 
 
 class Outbox:

@@ -7,12 +7,12 @@ counted.
 
 from __future__ import annotations
 
-from geartrain.ports import QuarantinedBatch
 from geartrain_cloud.ingest.alarm import Alarm, plain
 from geartrain_cloud.ingest.config import IngestConfig
 from geartrain_cloud.ingest.counters import Counter, Counters
 from geartrain_cloud.ingest.group import Group
 from geartrain_cloud.ingest.lineage import Arrival
+from geartrain_cloud.ports import QuarantinedBatch
 
 
 class Quarantine:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from itertools import product
 
 from geartrain.errors import ConfigError, LedgerError
-from geartrain.event_time import START_OF_TIME
-from geartrain.ports import AckCursor, Disk, Entry, EntryKind, LedgerStore
+from geartrain.ports import Disk
+from geartrain.records.event_time import START_OF_TIME
 from geartrain.schema import Schema
 from geartrain_cloud.ingest.clock import ChannelClock
 from geartrain_cloud.ingest.closed import ClosedEpochs
@@ -25,6 +25,7 @@ from geartrain_cloud.ingest.group import SEGMENTS, Group, Partition, Place
 from geartrain_cloud.ingest.lineage import Lineage, WaitingBudget
 from geartrain_cloud.ingest.streams import DeviceStream
 from geartrain_cloud.log.part import partition_of
+from geartrain_cloud.ports import AckCursor, Entry, EntryKind, LedgerStore
 
 _LOG = logging.getLogger("geartrain.ingest")
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 
-from geartrain.ports import AckCursor, ClosedEpoch, EntryKind
 from geartrain.wire.digest import FIRST_DIGEST
 from geartrain.wire.envelope import BatchKind, NackReason
 from geartrain_cloud.ingest.alarm import Alarm
@@ -22,6 +21,7 @@ from geartrain_cloud.ingest.lineage import Arrival, Lineage, Place, WaitingBudge
 from geartrain_cloud.ingest.outbox import Outbox
 from geartrain_cloud.ingest.quarantine import Quarantine
 from geartrain_cloud.ingest.streams import DeviceStream
+from geartrain_cloud.ports import AckCursor, ClosedEpoch, EntryKind
 
 _LOG = logging.getLogger("geartrain.ingest")
 

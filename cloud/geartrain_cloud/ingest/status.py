@@ -11,12 +11,13 @@ from typing import Any
 
 import msgspec
 
-from geartrain.event_time import START_OF_TIME, format_time
-from geartrain.ports import Disk, Entry, position_key
+from geartrain.ports import Disk
+from geartrain.records.event_time import START_OF_TIME, format_time
 from geartrain_cloud.ingest.counters import ROWS_PREFIX, Counters
 from geartrain_cloud.ingest.domains import Domains
 from geartrain_cloud.ingest.group import Partition, Place, SealedGroup
 from geartrain_cloud.ingest.streams import DeviceStream
+from geartrain_cloud.ports import Entry, position_key
 
 STATUS_FILE = "status.json"
 

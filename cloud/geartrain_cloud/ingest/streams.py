@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from geartrain.ports import AckCursor
 from geartrain_cloud.ingest.lineage import Lineage
+from geartrain_cloud.ports import AckCursor
 
 
 @dataclass(slots=True)

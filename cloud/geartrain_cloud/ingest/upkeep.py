@@ -14,12 +14,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 from geartrain.errors import DiskError, LedgerError
-from geartrain.ports import Clock, Disk, HeldSegment, LedgerStore, ReplacedFile, StoredSegment, position_key
+from geartrain.ports import Clock, Disk
 from geartrain.ports.buggify import buggify
 from geartrain_cloud.ingest.alarm import Alarm
 from geartrain_cloud.ingest.counters import Counter, Counters
 from geartrain_cloud.log.part import segment_digest
 from geartrain_cloud.log.retention import Retention, done_with, find_due
+from geartrain_cloud.ports import HeldSegment, LedgerStore, ReplacedFile, StoredSegment, position_key
 
 T = TypeVar("T")
 

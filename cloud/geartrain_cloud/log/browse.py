@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from geartrain.errors import LedgerError, SchemaError
-from geartrain.graph import DEAD_LETTERS
-from geartrain.letters import Letter
-from geartrain.ports import AckCursor, Entry, QuarantinedBatch
+from geartrain.graph.graph import DEAD_LETTERS
+from geartrain.records.letters import Letter
 from geartrain.schema import RowCodec
 from geartrain_cloud.log.arrow import from_table
 from geartrain_cloud.log.opening import ledger_of
@@ -26,6 +25,7 @@ from geartrain_cloud.log.tables import (
     read_cursor,
     read_entry,
 )
+from geartrain_cloud.ports import AckCursor, Entry, QuarantinedBatch
 
 _LETTERS = RowCodec(Letter)
 

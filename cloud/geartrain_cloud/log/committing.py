@@ -9,7 +9,6 @@ from __future__ import annotations
 import sqlite3
 
 from geartrain.errors import LedgerError
-from geartrain.ports import Entry, HeldSegment, LedgerChange, StoredSchema
 from geartrain_cloud.log.rows import (
     put_closed_epochs,
     put_digests,
@@ -28,6 +27,7 @@ from geartrain_cloud.log.tables import (
     entry_row,
     segment_row,
 )
+from geartrain_cloud.ports import Entry, HeldSegment, LedgerChange, StoredSchema
 
 
 def write_change(connection: sqlite3.Connection, change: LedgerChange) -> None:

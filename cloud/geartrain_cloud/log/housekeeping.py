@@ -11,7 +11,6 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import replace
 
-from geartrain.ports import EntryKind, HeldSegment, StoredSegment
 from geartrain_cloud.log.rows import put
 from geartrain_cloud.log.tables import (
     INSERT_SEGMENT,
@@ -23,6 +22,7 @@ from geartrain_cloud.log.tables import (
     read_segment,
     segment_row,
 )
+from geartrain_cloud.ports import EntryKind, HeldSegment, StoredSegment
 
 # The second condition lets SQLite use the index of the entries that have a segment.
 _IN_SEGMENT = SELECT_ENTRIES + "WHERE segment = ? AND segment <> '' ORDER BY number"

@@ -16,17 +16,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from geartrain.errors import LedgerError
-from geartrain.ports import (
-    AckCursor,
-    ClosedEpoch,
-    Entry,
-    HeldSegment,
-    LedgerChange,
-    QueryProgress,
-    ReplacedFile,
-    StoredSchema,
-    StoredSegment,
-)
 from geartrain_cloud.log.committing import write_change
 from geartrain_cloud.log.fencing import check_term, open_to_write, partitions_of, transaction
 from geartrain_cloud.log.housekeeping import forget_rows, merge_rows
@@ -52,6 +41,17 @@ from geartrain_cloud.log.tables import (
     entry_at,
     read_cursor,
     read_segment,
+)
+from geartrain_cloud.ports import (
+    AckCursor,
+    ClosedEpoch,
+    Entry,
+    HeldSegment,
+    LedgerChange,
+    QueryProgress,
+    ReplacedFile,
+    StoredSchema,
+    StoredSegment,
 )
 
 T = TypeVar("T")

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from geartrain.errors import LedgerError
-from geartrain.ports import QueryProgress
 from geartrain_cloud.log.opening import ledger_of, writable_ledger
 from geartrain_cloud.log.rows import put, read_queries
+from geartrain_cloud.ports import QueryProgress
 
 _LOG = logging.getLogger("geartrain.queries")
 

@@ -18,8 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from geartrain.errors import LedgerError
-from geartrain.event_time import START_OF_TIME
-from geartrain.ports import AckCursor, Entry, position_key, split_key
+from geartrain.records.event_time import START_OF_TIME
 from geartrain.schema import Schema
 from geartrain_cloud.log.opening import has_tables, ledger_of
 from geartrain_cloud.log.rows import read_schema, read_terms, read_totals
@@ -34,6 +33,7 @@ from geartrain_cloud.log.tables import (
     read_cursor,
     read_segment,
 )
+from geartrain_cloud.ports import AckCursor, Entry, position_key, split_key
 
 _SEGMENTS_HELD = 8
 

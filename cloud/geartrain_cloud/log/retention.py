@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from geartrain.errors import LedgerError
-from geartrain.ports import HeldSegment, QueryProgress, position_key
 from geartrain_cloud.log.housekeeping import forget_rows
 from geartrain_cloud.log.opening import writable_ledger
 from geartrain_cloud.log.rows import read_queries
 from geartrain_cloud.log.tables import SELECT_SEGMENTS, read_segment
+from geartrain_cloud.ports import HeldSegment, QueryProgress, position_key
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
 from geartrain.errors import LedgerError
-from geartrain.ports import (
+from geartrain_cloud.log.checksums import Row, is_whole, sealed, whole
+from geartrain_cloud.ports import (
     BatchDigest,
     ClosedEpoch,
     QuarantinedBatch,
@@ -20,7 +21,6 @@ from geartrain.ports import (
     ReplacedFile,
     StoredSchema,
 )
-from geartrain_cloud.log.checksums import Row, is_whole, sealed, whole
 
 _ROWS_AT_ONCE = (64, 8, 1)
 

@@ -14,9 +14,10 @@ from collections.abc import Mapping
 import msgspec
 
 from geartrain.errors import LedgerError
-from geartrain.ports import AckCursor, Entry, EntryKind, HeldSegment, SplitProgress, StoredSegment
+from geartrain.ports import SplitProgress
 from geartrain_cloud.log.checksums import Row, sealed, whole
 from geartrain_cloud.log.rows import insert, select
+from geartrain_cloud.ports import AckCursor, Entry, EntryKind, HeldSegment, StoredSegment
 
 VERSION = 4
 """The layout below; kept in `PRAGMA user_version`."""

@@ -16,8 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from geartrain.errors import LedgerError
-from geartrain.event_time import START_OF_TIME
-from geartrain.ports import HeldSegment
+from geartrain.records.event_time import START_OF_TIME
 from geartrain_cloud.log.checksums import is_whole
 from geartrain_cloud.log.opening import ledger_of
 from geartrain_cloud.log.rows import COLUMNS, select
@@ -32,6 +31,7 @@ from geartrain_cloud.log.tables import (
     read_entry,
     read_segment,
 )
+from geartrain_cloud.ports import HeldSegment
 
 Place = tuple[str, str, int]
 

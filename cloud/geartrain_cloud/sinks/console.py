@@ -10,10 +10,10 @@ import json
 import sys
 from collections.abc import Mapping
 
-from geartrain.cloud_sink import ConsoleSink
-from geartrain.event_time import format_time
+from geartrain.declarations.cloud_sink import ConsoleSink
+from geartrain.declarations.sink import Sink
+from geartrain.records.event_time import format_time
 from geartrain.schema import ColumnBatch, Schema
-from geartrain.sink import Sink
 from geartrain_cloud.sinks.rows import plain_rows
 from geartrain_cloud.sinks.store import Rows
 

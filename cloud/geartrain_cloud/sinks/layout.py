@@ -2,7 +2,7 @@
 
 Stands between a flow's declared tables and the SQL that keeps them. Guarantees: a value comes back as it went
 in, bit for bit, but for NaN, which SQLite stores as NULL; of two records of one key the canonically later one
-((event time, origin), see geartrain.batch) is the row that stays, in whatever order they are written.
+((event time, origin), see geartrain.records.batch) is the row that stays, in whatever order they are written.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from itertools import repeat
 from operator import itemgetter
 from typing import Any
 
+from geartrain.declarations.sink import Sink, Table
 from geartrain.errors import GeartrainError
-from geartrain.graph import DEAD_LETTERS, LATE, OVERTAKEN
-from geartrain.letters import Letter
+from geartrain.graph.graph import DEAD_LETTERS, LATE, OVERTAKEN
+from geartrain.records.letters import Letter
 from geartrain.schema import ColumnBatch, FieldType, Schema, derive
-from geartrain.sink import Sink, Table
 
 ORDER_COLUMNS = ("_event_time", "_origin_name", "_origin_number", "_origin_path")
 """Hidden columns of every table: the record's place in canonical order."""

@@ -18,11 +18,11 @@ import msgspec
 
 from geartrain.adapters.mqtt import AiomqttNet
 from geartrain.adapters.tls import Broker, BrokerTable, context_of
-from geartrain.cloud_sink import MqttSink
+from geartrain.declarations.cloud_sink import MqttSink
+from geartrain.declarations.sink import Sink
 from geartrain.errors import ConfigError, NetError
-from geartrain.event_time import format_time
+from geartrain.records.event_time import format_time
 from geartrain.schema import ColumnBatch, Schema
-from geartrain.sink import Sink
 from geartrain_cloud.sinks.layout import TableError
 from geartrain_cloud.sinks.rows import plain_rows, row_id
 from geartrain_cloud.sinks.store import Rows

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from geartrain.cloud_sink import ConsoleSink, MqttSink, ParquetTable, PostgresTable
-from geartrain.graph import Graph
+from geartrain.declarations.cloud_sink import ConsoleSink, MqttSink, ParquetTable, PostgresTable
+from geartrain.declarations.sink import DeviceSink, Sink
+from geartrain.graph.graph import Graph
 from geartrain.schema import derive
-from geartrain.sink import DeviceSink, Sink
 from geartrain_cloud.sinks.store import Store, Tables
 
 

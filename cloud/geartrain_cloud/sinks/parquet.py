@@ -18,9 +18,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from geartrain.cloud_sink import ParquetTable
+from geartrain.declarations.cloud_sink import ParquetTable
+from geartrain.declarations.sink import Sink
 from geartrain.schema import ColumnBatch, Field, Schema
-from geartrain.sink import Sink
 from geartrain_cloud.files import make_private_folder
 from geartrain_cloud.log.arrow import SYSTEM_FIELDS, arrow_type
 from geartrain_cloud.log.disk import fsync_path

@@ -18,9 +18,9 @@ import psycopg
 from psycopg import pq, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from geartrain.cloud_sink import PostgresTable
+from geartrain.declarations.cloud_sink import PostgresTable
+from geartrain.declarations.sink import Sink
 from geartrain.schema import ColumnBatch, FieldType, Schema
-from geartrain.sink import Sink
 from geartrain_cloud.sinks.binding import Mark, check_binding
 from geartrain_cloud.sinks.layout import ORDER_COLUMNS, Layout, TableError
 from geartrain_cloud.sinks.postgres_columns import ORDER_TYPES, column_type, converter, insert_of, names_of

@@ -15,7 +15,7 @@ import msgspec
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
-from geartrain.event_time import to_datetime
+from geartrain.records.event_time import to_datetime
 from geartrain.schema import Field, FieldType
 from geartrain_cloud.sinks.layout import ORDER_COLUMNS, Layout
 from geartrain_cloud.sinks.tables import value_reader

@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from geartrain.declarations.sink import Table
 from geartrain.schema import ColumnBatch, Schema
-from geartrain.sink import Table
 from geartrain_cloud.sinks.binding import Mark, check_binding
 from geartrain_cloud.sinks.layout import Layout, TableError, quoted, system_layouts
 

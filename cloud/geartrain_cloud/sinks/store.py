@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from geartrain.graph import DEAD_LETTERS
-from geartrain.letters import RAW_BYTES_MAX
+from geartrain.declarations.sink import Sink, Table
+from geartrain.graph.graph import DEAD_LETTERS
+from geartrain.records.letters import RAW_BYTES_MAX
 from geartrain.schema import ColumnBatch, Schema
-from geartrain.sink import Sink, Table
 from geartrain_cloud.sinks.layout import TableError
 from geartrain_cloud.sinks.rows import json_row, take_rows
 from geartrain_cloud.sinks.sqlite import QueryProgress, SqliteTables

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from geartrain.event_time import format_time, from_datetime
+from geartrain.records.event_time import format_time, from_datetime
 from geartrain.schema import Field, FieldType, Schema
 from geartrain_cloud.files import write_private
 from geartrain_cloud.sinks.layout import ORDER_COLUMNS, TableError, quoted

@@ -20,8 +20,8 @@ from zlib import crc32
 
 import msgspec
 
-from geartrain.event_time import START_OF_TIME
-from geartrain.runtime.state import NEVER, due_of
+from geartrain.records.event_time import START_OF_TIME
+from geartrain.state.keyed import NEVER, due_of
 
 BUCKETS = 64
 """Buckets of one shard; fixed for the life of a checkpoint."""

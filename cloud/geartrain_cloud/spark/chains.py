@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from geartrain.adapters.system import SystemClock, SystemRandomness
-from geartrain.batch import DeadLetter
 from geartrain.errors import LedgerError
-from geartrain.graph import OVERTAKEN
-from geartrain.letters import Letter, to_batch
-from geartrain.operators.conform import raw_form
-from geartrain.placement.properties import derive_properties
+from geartrain.graph.conform import raw_form
+from geartrain.graph.graph import OVERTAKEN
+from geartrain.planning.properties import derive_properties
+from geartrain.records.batch import DeadLetter
+from geartrain.records.letters import Letter, to_batch
 from geartrain.runtime.fragment import Fragment
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain_cloud.log.arrow import arrow_schema, from_table

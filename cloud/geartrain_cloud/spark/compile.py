@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from geartrain.graph import DEAD_LETTERS, LATE, Graph, Step
-from geartrain.placement import Plan
+from geartrain.graph.graph import DEAD_LETTERS, LATE, Graph, Step
+from geartrain.planning import Plan
 from geartrain_cloud.spark.native_table import channel_of, fits_window, steps_below
 from geartrain_cloud.spark.stages import Stage, make_stages, stage_numbers
 

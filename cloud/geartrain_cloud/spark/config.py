@@ -14,8 +14,8 @@ import msgspec
 
 from geartrain.adapters.configuration import read_as
 from geartrain.errors import ConfigError, GeartrainError
-from geartrain.loading import load_flow
-from geartrain.placement import Plan, make_plan
+from geartrain.flow.loading import load_flow
+from geartrain.planning import Plan, make_plan
 from geartrain_cloud.spark.breaker import LETTERS_PERCENT
 
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**40)]

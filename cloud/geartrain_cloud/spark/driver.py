@@ -24,8 +24,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from geartrain.errors import ConfigError, GeartrainError
-from geartrain.event_time import END_OF_TIME
-from geartrain.placement import Plan
+from geartrain.planning import Plan
+from geartrain.records.event_time import END_OF_TIME
 from geartrain_cloud.ingest.alarm import plain
 from geartrain_cloud.log.queries import Registration
 from geartrain_cloud.log.reader import LogReader
@@ -149,7 +149,7 @@ class Driver:
 
     def _outbox(self) -> Callable[[], Store]:
         """How the outbox is opened, to which what goes down to devices is written."""
-        from geartrain_cloud.down.opening import outbox_of
+        from geartrain_cloud.downlink.opening import outbox_of
 
         return outbox_of(self._plan, self._queries, self._log, self._config.outbox)
 

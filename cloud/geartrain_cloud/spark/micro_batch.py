@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
-from geartrain.graph import DEAD_LETTERS, LATE
-from geartrain.ports import split_key
+from geartrain.graph.graph import DEAD_LETTERS, LATE
 from geartrain.schema import ColumnBatch
 from geartrain_cloud.log.queries import Registration
 from geartrain_cloud.log.reader import LogReader
+from geartrain_cloud.ports import split_key
 from geartrain_cloud.sinks.store import Tables
 from geartrain_cloud.spark.breaker import Breaker
 from geartrain_cloud.spark.checkpoint import Checkpoint

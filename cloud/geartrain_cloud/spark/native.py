@@ -28,18 +28,18 @@ from geartrain.aggregates.maximum import Max
 from geartrain.aggregates.mergeable import AggregateSpec
 from geartrain.aggregates.minimum import Min
 from geartrain.aggregates.total import Sum
-from geartrain.batch import Batch
-from geartrain.event_time import END_OF_TIME
-from geartrain.graph import Step
-from geartrain.keys import encode_key
-from geartrain.operators.aggregating import Aggregating
-from geartrain.operators.open_windows import TOO_FAR, OpenWindow
-from geartrain.operators.operator import Services
-from geartrain.operators.window_results import ColumnGiver, Results, finisher
+from geartrain.graph.graph import Step
+from geartrain.graph.operator import Services
+from geartrain.records.batch import Batch
+from geartrain.records.event_time import END_OF_TIME
+from geartrain.records.keys import encode_key
 from geartrain.runtime.fragment import Fragment
-from geartrain.runtime.state import DictBackend, KeyedState
 from geartrain.schema import FieldType, derive
-from geartrain.windows import TIME_US_MAX, Sliding, Tumbling
+from geartrain.state.keyed import DictBackend, KeyedState
+from geartrain.windowing.aggregating import Aggregating
+from geartrain.windowing.open_windows import TOO_FAR, OpenWindow
+from geartrain.windowing.window_results import ColumnGiver, Results, finisher
+from geartrain.windowing.windows import TIME_US_MAX, Sliding, Tumbling
 from geartrain_cloud.spark.chains import Chains
 from geartrain_cloud.spark.compile import Query
 from geartrain_cloud.spark.pack import ipc_to_table

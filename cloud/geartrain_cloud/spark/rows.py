@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from typing import Any, cast
 from zlib import crc32
 
-from geartrain.batch import Batch, DeadLetter, Origin
 from geartrain.errors import USER_ERRORS
-from geartrain.graph import DEAD_LETTERS, LATE, Step, key_step
-from geartrain.letters import Letter
-from geartrain.operators.conform import describe, raw_form
-from geartrain.operators.operator import Services, Transform
+from geartrain.graph.conform import describe, raw_form
+from geartrain.graph.graph import DEAD_LETTERS, LATE, Step, key_step
+from geartrain.graph.operator import Services, Transform
+from geartrain.records.batch import Batch, DeadLetter, Origin
+from geartrain.records.letters import Letter
 from geartrain.runtime.fragment import Fragment
-from geartrain.runtime.state import DictBackend, KeyedState
 from geartrain.schema import ColumnBatch, RowCodec
+from geartrain.state.keyed import DictBackend, KeyedState
 from geartrain_cloud.spark.compile import Query
 from geartrain_cloud.spark.pack import pack, take
 from geartrain_cloud.spark.shards import shard_of

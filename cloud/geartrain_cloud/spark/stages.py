@@ -15,8 +15,8 @@ from typing import Literal
 from msgspec.structs import replace
 
 from geartrain.errors import PlacementError
-from geartrain.graph import Graph, Input, Step, key_step
-from geartrain.operators.operator import Plain, Services, StreamProperties, Transform
+from geartrain.graph.graph import Graph, Input, Step, key_step
+from geartrain.graph.operator import Plain, Services, StreamProperties, Transform
 
 Dealing = Literal["key", "origin", "all"]
 """Where a record of a stream goes: to the shard of its key; to that of its origin; to every shard."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from geartrain.event_time import START_OF_TIME, format_time
+from geartrain.records.event_time import START_OF_TIME, format_time
 from geartrain_cloud.files import write_private
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.sinks.store import Tables

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from geartrain.errors import ConfigError
-from geartrain.loading import load_flow
+from geartrain.flow.loading import load_flow
 from geartrain.operators.source import SourceOperator
-from geartrain.placement import Plan, make_plan
-from geartrain.placement.properties import derive_properties
+from geartrain.planning import Plan, make_plan
+from geartrain.planning.properties import derive_properties
 from geartrain_cloud.broker import BrokerChoice
 from geartrain_cloud.files import write_private
 from geartrain_cloud.supervisor.child import ChildSpec
@@ -179,7 +179,7 @@ def _sender(plan: Plan, broker: BrokerChoice, places: Places) -> ChildSpec:
     outbox = places.tables.with_name("outbox.sqlite").name
     content = {"flow": plan.graph.name, "outbox": outbox, "state": "down", "broker": broker.of_cloud(DOWN)}
     write_private(config, to_toml(content))
-    command = (sys.executable, "-m", "geartrain_cloud.down.main", "--config", str(config))
+    command = (sys.executable, "-m", "geartrain_cloud.downlink.main", "--config", str(config))
     return ChildSpec(DOWN, command, places.logs / "down.log")
 
 
@@ -200,7 +200,7 @@ def _agent(deployment: Deployment, device: str, broker: BrokerChoice, places: Pl
     status = places.agent_status(device)
     return ChildSpec(
         f"agent {device}",
-        (sys.executable, "-m", "geartrain_edge.main", "--config", str(config)),
+        (sys.executable, "-m", "geartrain_edge.agent.main", "--config", str(config)),
         places.logs / f"{device}.log",
         finished=lambda: read_status(status).get("finished") is True,
     )

@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import ClassVar, TypeVar
 
 from geartrain import Flow, Source, SourceStream
-from geartrain.event_time import parse_time
+from geartrain.records.event_time import parse_time
 from geartrain.source import Batch, SourceError, Split
 from geartrain_examples.nexmark.records import Auction, Bid, Event, Person
 

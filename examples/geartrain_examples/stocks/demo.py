@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from geartrain.placement import Plan
+from geartrain.planning import Plan
 from geartrain_examples.stocks.data import symbols_of, write_sample
 from geartrain_examples.stocks.page import OUTPUT_TABLE, Rows, StockPage
 

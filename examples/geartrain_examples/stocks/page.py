@@ -11,7 +11,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from geartrain.event_time import SECOND_US, parse_time
+from geartrain.records.event_time import SECOND_US, parse_time
 
 POINTS_MAX = 2_000
 OUTPUT_TABLE = "drawdown"

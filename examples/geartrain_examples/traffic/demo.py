@@ -13,8 +13,8 @@ from types import MappingProxyType
 from typing import Any
 
 from geartrain.errors import ConfigError, SourceError
-from geartrain.event_time import format_time, parse_time
-from geartrain.placement import Plan
+from geartrain.planning import Plan
+from geartrain.records.event_time import format_time, parse_time
 from geartrain_examples.traffic.city import City, write_city
 from geartrain_examples.traffic.files import START, LoopFile, PassFile
 from geartrain_examples.traffic.page import TrafficPage

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from geartrain.event_time import format_time, parse_time
-from geartrain.placement import Plan
-from geartrain.placement.drawing import draw
-from geartrain.placement.refusals import sentence
+from geartrain.planning import Plan
+from geartrain.planning.drawing import draw
+from geartrain.planning.refusals import sentence
+from geartrain.records.event_time import format_time, parse_time
 from geartrain_examples.traffic.street_map import lay_out
 
 ROWS_MAX = 5_000

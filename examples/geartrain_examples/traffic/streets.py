@@ -11,7 +11,7 @@ from msgspec import field
 
 from geartrain import Context, State, Task
 from geartrain.aggregates.mean import Mean, Summed
-from geartrain.event_time import parse_time, to_datetime
+from geartrain.records.event_time import parse_time, to_datetime
 from geartrain_examples.traffic.records import Overspeed, Pass, Reading, StreetMinute
 
 MINUTE_US = timedelta(minutes=1) // timedelta(microseconds=1)

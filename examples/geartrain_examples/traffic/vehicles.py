@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeVar
 from msgspec import field
 
 from geartrain import Context, State, Task
-from geartrain.event_time import to_datetime
+from geartrain.records.event_time import to_datetime
 from geartrain_examples.traffic.records import Checkpoint, Leg, Pass, Placed, Section, Trace, TracePass
 
 IMPOSSIBLE_KMH = 200

@@ -7,7 +7,7 @@ from operator import add
 from typing import Any, ClassVar
 
 from geartrain.aggregates.mergeable import Accept, BuiltIn
-from geartrain.batch import Origin
+from geartrain.records.batch import Origin
 
 
 class Count(BuiltIn[Any, int, int]):

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 from geartrain.aggregates.hyperloglog import Registers, estimate
 from geartrain.aggregates.mergeable import SCALARS, Accept, BuiltIn
 from geartrain.aggregates.values import identity
-from geartrain.batch import Origin
 from geartrain.errors import FlowError, SchemaError
+from geartrain.records.batch import Origin
 
 LIMIT = 100_000
 """Values that an exact count keeps, unless it is told otherwise."""

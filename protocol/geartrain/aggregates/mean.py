@@ -11,7 +11,7 @@ import msgspec
 from geartrain.aggregates.exact import ExactSum, add_groups, number, rounded
 from geartrain.aggregates.mergeable import Accept, BuiltIn
 from geartrain.aggregates.total import NUMBERS
-from geartrain.batch import Origin
+from geartrain.records.batch import Origin
 
 
 class Summed(msgspec.Struct, array_like=True):

@@ -14,8 +14,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
-from geartrain.batch import Origin
 from geartrain.errors import FlowError, SchemaError
+from geartrain.records.batch import Origin
 
 V = TypeVar("V")
 A = TypeVar("A")

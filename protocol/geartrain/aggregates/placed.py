@@ -9,7 +9,7 @@ import msgspec
 
 from geartrain.aggregates.mergeable import Accept, BuiltIn
 from geartrain.aggregates.values import normal_form
-from geartrain.batch import Origin
+from geartrain.records.batch import Origin
 
 V = TypeVar("V")
 

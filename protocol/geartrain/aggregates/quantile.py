@@ -17,8 +17,8 @@ import msgspec
 from geartrain.aggregates.exact import number
 from geartrain.aggregates.mergeable import Accept, BuiltIn
 from geartrain.aggregates.total import NUMBERS
-from geartrain.batch import Origin
 from geartrain.errors import FlowError
+from geartrain.records.batch import Origin
 
 ERROR_MIN = 0.0001
 

@@ -18,7 +18,7 @@ import msgspec
 
 from geartrain.aggregates.exact import number
 from geartrain.aggregates.mergeable import SCALARS, Accept, BuiltIn
-from geartrain.event_time import from_datetime, to_datetime
+from geartrain.records.event_time import from_datetime, to_datetime
 
 V = TypeVar("V")
 

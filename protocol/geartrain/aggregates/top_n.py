@@ -11,8 +11,8 @@ import msgspec
 
 from geartrain.aggregates.mergeable import SCALARS, Accept, BuiltIn
 from geartrain.aggregates.ranking import comparable, rank
-from geartrain.batch import Origin
 from geartrain.errors import FlowError
+from geartrain.records.batch import Origin
 
 V = TypeVar("V")
 G = TypeVar("G")

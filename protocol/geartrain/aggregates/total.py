@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from geartrain.aggregates.exact import ExactSum, add_groups, number
 from geartrain.aggregates.mergeable import Accept, BuiltIn
-from geartrain.batch import Origin
+from geartrain.records.batch import Origin
 
 NUMBERS: tuple[type, ...] = (bool, int, float, Decimal)
 

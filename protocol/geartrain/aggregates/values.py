@@ -10,7 +10,7 @@ from typing import Any
 
 from geartrain.aggregates.exact import number
 from geartrain.errors import SchemaError
-from geartrain.event_time import from_datetime, to_datetime
+from geartrain.records.event_time import from_datetime, to_datetime
 
 _DOUBLE = struct.Struct(">d").pack
 _NAN = b"f" + _DOUBLE(float("nan"))

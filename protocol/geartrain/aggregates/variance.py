@@ -12,8 +12,8 @@ import msgspec
 from geartrain.aggregates.exact import DIGITS_MAX, ExactSum, number, packed, rounded, tens_of, unpacked
 from geartrain.aggregates.mergeable import Accept, BuiltIn
 from geartrain.aggregates.total import NUMBERS
-from geartrain.batch import Origin
 from geartrain.errors import FlowError
+from geartrain.records.batch import Origin
 
 _PENDING_MAX = 64
 _UNIT = 100**DIGITS_MAX

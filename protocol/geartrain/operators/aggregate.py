@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from geartrain.aggregates.mergeable import AggregateSpec
-from geartrain.operators.aggregating import Aggregating, aggregated
-from geartrain.operators.filling import KeyFields
-from geartrain.operators.operator import Keyed, Services, StreamProperties, Transform
-from geartrain.operators.running import running
+from geartrain.graph.operator import Keyed, Services, StreamProperties, Transform
+from geartrain.windowing.aggregating import Aggregating, aggregated
+from geartrain.windowing.filling import KeyFields
+from geartrain.windowing.running import running
 
 
 class Aggregate(Keyed, frozen=True):

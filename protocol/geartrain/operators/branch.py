@@ -10,10 +10,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from geartrain.batch import Batch
 from geartrain.errors import USER_ERRORS
-from geartrain.operators.conform import dead_letter, describe
-from geartrain.operators.operator import Plain, Services, StreamProperties, Transform
+from geartrain.graph.conform import dead_letter, describe
+from geartrain.graph.operator import Plain, Services, StreamProperties, Transform
+from geartrain.records.batch import Batch
 
 
 class Branch(Plain, frozen=True):

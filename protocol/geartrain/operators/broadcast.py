@@ -14,12 +14,12 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from geartrain.batch import Batch
 from geartrain.errors import USER_ERRORS
-from geartrain.keys import encode_key
-from geartrain.operators.conform import checker, dead_letter, describe
-from geartrain.operators.held import HeldRow
-from geartrain.operators.operator import Keyed, Running, Services
+from geartrain.graph.conform import checker, dead_letter, describe
+from geartrain.graph.operator import Keyed, Running, Services
+from geartrain.records.batch import Batch
+from geartrain.records.keys import encode_key
+from geartrain.state.held import HeldRow
 
 M = TypeVar("M")
 S = TypeVar("S")

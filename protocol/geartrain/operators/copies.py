@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from geartrain.batch import Batch, child_path
-from geartrain.keys import encode_key
-from geartrain.operators.operator import Plain, Services, StreamProperties, Transform
+from geartrain.graph.operator import Plain, Services, StreamProperties, Transform
+from geartrain.records.batch import Batch, child_path
+from geartrain.records.keys import encode_key
 
 INSTANCES_MAX = 247
 """Instances that may each have a copy: as many as one byte of a path can number."""

@@ -30,9 +30,9 @@ from typing import Any, ClassVar, Final, Literal
 
 import msgspec
 
-from geartrain.batch import Batch
-from geartrain.operators.conform import one_by_one
-from geartrain.operators.operator import Plain, Services, StreamProperties, Transform
+from geartrain.graph.conform import one_by_one
+from geartrain.graph.operator import Plain, Services, StreamProperties, Transform
+from geartrain.records.batch import Batch
 from geartrain.wire.topics import check_name
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from geartrain.batch import Batch
 from geartrain.errors import USER_ERRORS
-from geartrain.operators.conform import one_by_one
-from geartrain.operators.operator import Plain, Services, StreamProperties, Transform
+from geartrain.graph.conform import one_by_one
+from geartrain.graph.operator import Plain, Services, StreamProperties, Transform
+from geartrain.records.batch import Batch
 
 
 class Filter(Plain, frozen=True):

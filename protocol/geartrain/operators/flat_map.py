@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from geartrain.batch import Batch
 from geartrain.errors import USER_ERRORS
-from geartrain.operators.children import Children
-from geartrain.operators.conform import checker, dead_letter, describe
-from geartrain.operators.operator import Plain, Services, StreamProperties, Transform, transformed
+from geartrain.graph.conform import checker, dead_letter, describe
+from geartrain.graph.operator import Plain, Services, StreamProperties, Transform, transformed
+from geartrain.records.batch import Batch
+from geartrain.records.children import Children
 
 
 class FlatMap(Plain, frozen=True):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from geartrain.operators.joined import LEFT, Joining, paired
-from geartrain.operators.operator import Keyed, Running, Services, StreamProperties
+from geartrain.graph.operator import Keyed, Running, Services, StreamProperties
+from geartrain.joining.joined import LEFT, Joining, paired
 
 
 class IntervalJoin(Keyed, frozen=True):

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from geartrain.graph.operator import Plain, Services, StreamProperties, Transform, transformed
 from geartrain.operators.map import Map
-from geartrain.operators.operator import Plain, Services, StreamProperties, Transform, transformed
 
 
 class Iterate(Plain, frozen=True):

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any
 
-from geartrain.batch import Batch
 from geartrain.errors import USER_ERRORS
-from geartrain.keys import encode_key, encode_keys
-from geartrain.operators.conform import one_by_one
-from geartrain.operators.operator import Plain, Services, StreamProperties, Transform
+from geartrain.graph.conform import one_by_one
+from geartrain.graph.operator import Plain, Services, StreamProperties, Transform
+from geartrain.records.batch import Batch
+from geartrain.records.keys import encode_key, encode_keys
 
 
 class KeyBy(Plain, frozen=True):

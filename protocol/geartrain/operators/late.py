@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from geartrain.batch import Batch
-from geartrain.operators.operator import Plain, Services, StreamProperties, Transform
+from geartrain.graph.operator import Plain, Services, StreamProperties, Transform
+from geartrain.records.batch import Batch
 
 
 class Late(Plain, frozen=True):

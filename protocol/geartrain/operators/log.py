@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from geartrain.batch import Batch
-from geartrain.event_time import format_time
-from geartrain.operators.conform import raw_form
-from geartrain.operators.operator import Plain, Services, StreamProperties, Transform
+from geartrain.graph.conform import raw_form
+from geartrain.graph.operator import Plain, Services, StreamProperties, Transform
+from geartrain.records.batch import Batch
+from geartrain.records.event_time import format_time
 
 _CHARS_MAX = 1_000
 

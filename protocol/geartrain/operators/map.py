@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from geartrain.batch import Batch
 from geartrain.errors import USER_ERRORS
-from geartrain.operators.conform import checker, one_by_one
-from geartrain.operators.operator import Plain, Services, StreamProperties, Transform, transformed
+from geartrain.graph.conform import checker, one_by_one
+from geartrain.graph.operator import Plain, Services, StreamProperties, Transform, transformed
+from geartrain.records.batch import Batch
 
 
 class Map(Plain, frozen=True):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from geartrain.batch import Batch, child_path
-from geartrain.operators.operator import Plain, Running, Services, StreamProperties
+from geartrain.graph.operator import Plain, Running, Services, StreamProperties
+from geartrain.records.batch import Batch, child_path
 
 
 class Merge(Plain, frozen=True):

@@ -11,10 +11,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from geartrain.batch import Batch
-from geartrain.operators.held import Held, HeldRow, held_type
-from geartrain.operators.operator import Keyed, Running, Services, StreamProperties
-from geartrain.runtime.state import StepState
+from geartrain.graph.operator import Keyed, Running, Services, StreamProperties
+from geartrain.records.batch import Batch
+from geartrain.state.held import Held, HeldRow, held_type
+from geartrain.state.keyed import StepState
 
 
 class Order(Keyed, frozen=True):

@@ -12,15 +12,15 @@ from typing import Any, Literal, Protocol
 
 from msgspec.structs import replace
 
-from geartrain.batch import Batch
+from geartrain.declarations.task import Task
 from geartrain.errors import USER_ERRORS, StepError
-from geartrain.operators.children import Children
-from geartrain.operators.conform import checker, describe
-from geartrain.operators.operator import Keyed, Running, Services
-from geartrain.operators.task_calls import PlainCalls
-from geartrain.operators.task_context import KeylessContext
-from geartrain.operators.timed_calls import TimedCalls
-from geartrain.task import Task
+from geartrain.graph.conform import checker, describe
+from geartrain.graph.operator import Keyed, Running, Services
+from geartrain.records.batch import Batch
+from geartrain.records.children import Children
+from geartrain.tasks.task_calls import PlainCalls
+from geartrain.tasks.task_context import KeylessContext
+from geartrain.tasks.timed_calls import TimedCalls
 
 
 class Process(Keyed, frozen=True):

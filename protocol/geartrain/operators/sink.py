@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Literal
 
 from msgspec.structs import replace
 
-from geartrain.operators.operator import Plain, Services, Transform
-from geartrain.sink import DeviceSink, Sink
+from geartrain.declarations.sink import DeviceSink, Sink
+from geartrain.graph.operator import Plain, Services, Transform
 
 
 class SinkOperator(Plain, frozen=True):

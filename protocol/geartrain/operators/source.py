@@ -7,9 +7,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from geartrain.declarations.source import Source
 from geartrain.errors import ConfigError
-from geartrain.operators.operator import Plain, Services, StreamProperties, Transform
-from geartrain.source import Source
+from geartrain.graph.operator import Plain, Services, StreamProperties, Transform
 
 
 class SourceOperator(Plain, frozen=True):

@@ -9,10 +9,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from geartrain.operators.operator import Plain, Running, Services, StreamProperties, transformed
+from geartrain.declarations.task import Task
+from geartrain.graph.operator import Plain, Running, Services, StreamProperties, transformed
 from geartrain.operators.process import Processing
-from geartrain.operators.task_calls import PlainCalls
-from geartrain.task import Task
+from geartrain.tasks.task_calls import PlainCalls
 
 
 class Stateless(Plain, frozen=True):

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from geartrain.aggregates.mergeable import AggregateSpec
-from geartrain.operators.aggregating import Aggregating, aggregated
-from geartrain.operators.column_windows import ColumnWindows
-from geartrain.operators.filling import KeyFields
-from geartrain.operators.operator import Keyed, Running, Services, StreamProperties
-from geartrain.operators.window_results import ColumnGiver
-from geartrain.operators.windowing import Windowing
-from geartrain.windows import Early, Session, Window
+from geartrain.graph.operator import Keyed, Running, Services, StreamProperties
+from geartrain.windowing.aggregating import Aggregating, aggregated
+from geartrain.windowing.column_windows import ColumnWindows
+from geartrain.windowing.filling import KeyFields
+from geartrain.windowing.window_results import ColumnGiver
+from geartrain.windowing.windowing import Windowing
+from geartrain.windowing.windows import Early, Session, Window
 
 
 class WindowAggregate(Keyed, frozen=True):

@@ -14,14 +14,14 @@ from functools import partial
 
 import msgspec
 
-from geartrain.batch import Batch, DeadLetter
-from geartrain.event_time import START_OF_TIME
-from geartrain.graph import DEAD_LETTERS, LATE, Graph, Step, key_step
-from geartrain.letters import to_batch
-from geartrain.operators.conform import checker
-from geartrain.operators.operator import Running, Services, Stoppable, Transform
+from geartrain.graph.conform import checker
+from geartrain.graph.graph import DEAD_LETTERS, LATE, Graph, Step, key_step
+from geartrain.graph.operator import Running, Services, Stoppable, Transform
 from geartrain.ports import Clock, Randomness
-from geartrain.runtime.state import DictBackend, KeyedState, StateBackend
+from geartrain.records.batch import Batch, DeadLetter
+from geartrain.records.event_time import START_OF_TIME
+from geartrain.records.letters import to_batch
+from geartrain.state.keyed import DictBackend, KeyedState, StateBackend
 
 Route = tuple[bool, tuple[tuple[Step, Transform], ...]]
 """(whether a stream leaves the fragment, the consumers inside and how each is fed)."""

@@ -10,15 +10,15 @@ from collections.abc import AsyncIterator, Mapping
 
 import msgspec
 
-from geartrain.event_time import END_OF_TIME
-from geartrain.graph import Graph
+from geartrain.declarations.source import Split
+from geartrain.graph.graph import Graph
 from geartrain.operators.source import SourceOperator
 from geartrain.ports import Clock, Randomness
 from geartrain.ports.spool import SplitProgress
+from geartrain.records.event_time import END_OF_TIME
 from geartrain.runtime.fragment import Fragment, Output
 from geartrain.runtime.splits import SplitTracker
-from geartrain.runtime.state import StateBackend
-from geartrain.source import Split
+from geartrain.state.keyed import StateBackend
 
 
 class Progress(msgspec.Struct):

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from geartrain.batch import Batch, DeadLetter
-from geartrain.event_time import END_OF_TIME, SECOND_US, START_OF_TIME, format_time
-from geartrain.operators.conform import raw_form
+from geartrain.declarations.source import Batch as Read
+from geartrain.graph.conform import raw_form
 from geartrain.ports.spool import SplitProgress
-from geartrain.source import Batch as Read
+from geartrain.records.batch import Batch, DeadLetter
+from geartrain.records.event_time import END_OF_TIME, SECOND_US, START_OF_TIME, format_time
 
 FUTURE_US_MAX = 300 * SECOND_US
 """How far a record may lie in the future of its device's clock."""

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from geartrain.errors import SchemaError
-from geartrain.event_time import from_datetime, to_datetime
+from geartrain.records.event_time import from_datetime, to_datetime
 from geartrain.schema.derive import derive, field_names, logicals
 from geartrain.schema.fields import Field, FieldType
 from geartrain.schema.logical import Logical

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import random
 
-from geartrain.event_time import SECOND_US
+from geartrain.records.event_time import SECOND_US
 
 
 class FakeClock:

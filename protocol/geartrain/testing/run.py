@@ -11,15 +11,15 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
-from geartrain.batch import Batch
-from geartrain.flow import Flow
-from geartrain.graph import DEAD_LETTERS, LATE, Graph
-from geartrain.letters import Letter
+from geartrain.flow.flow import Flow
+from geartrain.graph.graph import DEAD_LETTERS, LATE, Graph
 from geartrain.operators.sink import SinkOperator
 from geartrain.ports.spool import SplitProgress
+from geartrain.records.batch import Batch
+from geartrain.records.letters import Letter
 from geartrain.runtime.fragment import Output
 from geartrain.runtime.local import LocalRun
-from geartrain.runtime.state import DictBackend
+from geartrain.state.keyed import DictBackend
 from geartrain.testing.sink import TestingSink
 
 

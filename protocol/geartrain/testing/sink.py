@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from geartrain.sink import Table
+from geartrain.declarations.sink import Table
 
 
 @dataclass(frozen=True, slots=True)

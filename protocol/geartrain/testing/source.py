@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import field
 from typing import Any, ClassVar, Final, TypeVar
 
+from geartrain.declarations.source import Batch, Reject, Source, Split
 from geartrain.errors import GeartrainError
-from geartrain.source import Batch, Reject, Source, Split
 
 T = TypeVar("T")
 

@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from geartrain.event_time import END_OF_TIME
 from geartrain.ports import SplitProgress, SpoolCommit, SpooledBatch
+from geartrain.records.event_time import END_OF_TIME
 from geartrain.schema import ColumnBatch, Schema
 from geartrain.wire.body import decode_rows
 from geartrain.wire.codec import decode_header, decode_schemas
 from geartrain.wire.envelope import BatchKind, Header
-from geartrain_edge.admission import DECLARED
+from geartrain_edge.spool.admission import DECLARED
 from geartrain_simulation.checkers.violation import Breach
-from geartrain_simulation.segments import Row
-from geartrain_simulation.stores import SpoolBook
+from geartrain_simulation.stores.segments import Row
+from geartrain_simulation.stores.stores import SpoolBook
 
 Identity = tuple[str, int, bytes]
 """A record's origin, which is unique in its channel: name, number, path."""

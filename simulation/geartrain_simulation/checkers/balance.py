@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from geartrain.errors import WireError
-from geartrain.ports import Entry, EntryKind
 from geartrain.wire.codec import decode_envelope, decode_header
 from geartrain_cloud.ingest.counters import DROPPED_PREFIX, ROWS_PREFIX, Counter
+from geartrain_cloud.ports import Entry, EntryKind
 from geartrain_simulation.checkers.accepted import Accepted, Identity, identity
 from geartrain_simulation.checkers.violation import Breach
-from geartrain_simulation.segments import LoggedRow
-from geartrain_simulation.stores import LedgerBook, SpoolBook
+from geartrain_simulation.stores.segments import LoggedRow
+from geartrain_simulation.stores.stores import LedgerBook, SpoolBook
 
 
 @dataclass(frozen=True, slots=True)

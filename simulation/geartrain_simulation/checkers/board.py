@@ -12,14 +12,14 @@ from typing import NoReturn
 import msgspec
 
 from geartrain.errors import DiskError
-from geartrain.event_time import END_OF_TIME, START_OF_TIME
-from geartrain.ports import Entry, EntryKind, LedgerChange, SpoolCommit, SpooledBatch
+from geartrain.ports import SpoolCommit, SpooledBatch
+from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain_cloud.ingest.config import IngestConfig
 from geartrain_cloud.ingest.ingest import Ingest
-from geartrain_edge.agent import Agent
+from geartrain_cloud.ports import Entry, EntryKind, LedgerChange
+from geartrain_edge.agent.agent import Agent
+from geartrain_edge.agent.status import AgentStatus
 from geartrain_edge.settings import AgentSettings
-from geartrain_edge.status import AgentStatus
-from geartrain_simulation.broker import SimBroker
 from geartrain_simulation.checkers.accepted import Accepted
 from geartrain_simulation.checkers.balance import Balance, Logged
 from geartrain_simulation.checkers.caps import Caps, agent_holds, ingest_holds, ledger_holds
@@ -28,10 +28,11 @@ from geartrain_simulation.checkers.delivery import Delivery
 from geartrain_simulation.checkers.drain import Drain
 from geartrain_simulation.checkers.expected import Expected
 from geartrain_simulation.checkers.violation import ViolationError
-from geartrain_simulation.platter import Platter
-from geartrain_simulation.segments import LoggedRow, Row, decode_plain
-from geartrain_simulation.stores import LedgerBook, SpoolBook
-from geartrain_simulation.world import World
+from geartrain_simulation.machine.broker import SimBroker
+from geartrain_simulation.machine.platter import Platter
+from geartrain_simulation.machine.world import World
+from geartrain_simulation.stores.segments import LoggedRow, Row, decode_plain
+from geartrain_simulation.stores.stores import LedgerBook, SpoolBook
 
 
 class Checkers:

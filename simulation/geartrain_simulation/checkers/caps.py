@@ -12,10 +12,10 @@ from geartrain_cloud.ingest.closed import CLOSED_KEPT
 from geartrain_cloud.ingest.config import IngestConfig
 from geartrain_cloud.ingest.ingest import Ingest
 from geartrain_cloud.ingest.lineage import DIGESTS_AT_HAND, Lineage
-from geartrain_edge.agent import Agent
+from geartrain_edge.agent.agent import Agent
 from geartrain_edge.settings import AgentSettings, Policy
 from geartrain_simulation.checkers.violation import Breach
-from geartrain_simulation.stores import DIGESTS_KEPT, LedgerBook, SpoolBook
+from geartrain_simulation.stores.stores import DIGESTS_KEPT, LedgerBook, SpoolBook
 
 Holding = tuple[str, int, int]
 """What is held, how much of it, and the most that may be."""

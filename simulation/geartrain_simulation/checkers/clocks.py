@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from geartrain.event_time import START_OF_TIME
-from geartrain.graph import DEAD_LETTERS, LATE
-from geartrain.ports import Entry, EntryKind, LedgerChange
+from geartrain.graph.graph import DEAD_LETTERS, LATE
+from geartrain.records.event_time import START_OF_TIME
+from geartrain_cloud.ports import Entry, EntryKind, LedgerChange
 from geartrain_simulation.checkers.accepted import Accepted
 from geartrain_simulation.checkers.violation import Breach
-from geartrain_simulation.stores import SpoolBook
+from geartrain_simulation.stores.stores import SpoolBook
 
 Place = tuple[str, str, int]
 """(flow, channel, partition)."""

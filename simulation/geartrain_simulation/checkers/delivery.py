@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from geartrain.ports import AckCursor, ClosedEpoch, LedgerChange
 from geartrain.wire.codec import decode_control, decode_envelope, decode_header
 from geartrain.wire.envelope import Ack, Envelope, Header
 from geartrain_cloud.ingest.group import SEGMENTS
+from geartrain_cloud.ports import AckCursor, ClosedEpoch, LedgerChange
 from geartrain_simulation.checkers.violation import Breach
-from geartrain_simulation.platter import Platter
-from geartrain_simulation.stores import LedgerBook, SpoolBook
+from geartrain_simulation.machine.platter import Platter
+from geartrain_simulation.stores.stores import LedgerBook, SpoolBook
 
 Epoch = tuple[str, str, bytes]
 """(device, flow, epoch)."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from geartrain_simulation.checkers.violation import Breach
-from geartrain_simulation.world import World
+from geartrain_simulation.machine.world import World
 
 TROUBLES = (
     *("start", "kill", "power loss", "stop", "exit", "crash", "cut", "silence", "forget", "take over"),

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn, TypeVar
 
-from geartrain.graph import DEAD_LETTERS, LATE
+from geartrain.graph.graph import DEAD_LETTERS, LATE
 from geartrain_simulation.checkers.accepted import Accepted
 from geartrain_simulation.checkers.balance import Logged, dropped_by, quarantined_by
-from geartrain_simulation.segments import LoggedRow, Row
-from geartrain_simulation.stores import LedgerBook
+from geartrain_simulation.stores.segments import LoggedRow, Row
+from geartrain_simulation.stores.stores import LedgerBook
 
 T = TypeVar("T")
 

@@ -10,17 +10,17 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from geartrain.event_time import START_OF_TIME
 from geartrain.ports import SpoolCommit, SpooledBatch
+from geartrain.records.event_time import START_OF_TIME
 from geartrain.wire.codec import decode_envelope, decode_header, encode_envelope, encode_header
 from geartrain.wire.digest import next_digest
 from geartrain.wire.envelope import Ack, Envelope
-from geartrain_edge.agent import Agent
-from geartrain_edge.intake import Intake
-from geartrain_edge.sealing import Sealer
-from geartrain_edge.uplink import Uplink
+from geartrain_edge.agent.agent import Agent
+from geartrain_edge.sources.intake import Intake
+from geartrain_edge.spool.sealing import Sealer
+from geartrain_edge.uplink.uplink import Uplink
 from geartrain_simulation.mutants.planting import Mutant, Patches
-from geartrain_simulation.stores import SpoolBook
+from geartrain_simulation.stores.stores import SpoolBook
 
 
 class _Connection:

@@ -13,12 +13,12 @@ import msgspec
 from geartrain.errors import WireError
 from geartrain.wire.codec import decode_envelope, decode_header
 from geartrain.wire.envelope import BatchKind
-from geartrain_edge.applying import Arrival
-from geartrain_edge.delivering import Deliveries
-from geartrain_edge.receiving import Receiver
-from geartrain_simulation.down_fleet import DownFleet
+from geartrain_edge.downlink.applying import Arrival
+from geartrain_edge.downlink.receiver import Receiver
+from geartrain_edge.sinks.delivering import Deliveries
+from geartrain_simulation.fleet.down_fleet import DownFleet
 from geartrain_simulation.mutants.planting import Mutant, Patches
-from geartrain_simulation.outboxes import OutboxBook
+from geartrain_simulation.stores.outboxes import OutboxBook
 
 
 def _run(seed: int) -> object:

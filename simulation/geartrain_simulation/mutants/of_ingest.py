@@ -12,9 +12,9 @@ from geartrain_cloud.ingest.clock import ChannelClock
 from geartrain_cloud.ingest.ingest import Ingest
 from geartrain_cloud.ingest.lineage import Lineage
 from geartrain_cloud.ingest.sequence import Sequencer
-from geartrain_simulation.disk import SimDisk
-from geartrain_simulation.faults import Faults
-from geartrain_simulation.fleet import Fleet
+from geartrain_simulation.fleet.fleet import Fleet
+from geartrain_simulation.machine.disk import SimDisk
+from geartrain_simulation.machine.faults import Faults
 from geartrain_simulation.mutants.planting import Mutant, Patches
 
 

@@ -12,8 +12,7 @@ from typing import Any
 import msgspec
 
 from geartrain.delivery.sender import Sender
-from geartrain.event_time import START_OF_TIME
-from geartrain.ports import AckCursor
+from geartrain.records.event_time import START_OF_TIME
 from geartrain_cloud.ingest import upkeep
 from geartrain_cloud.ingest.advance import Advance
 from geartrain_cloud.ingest.clock import ChannelClock
@@ -21,14 +20,15 @@ from geartrain_cloud.ingest.content import Content
 from geartrain_cloud.ingest.membership import Membership
 from geartrain_cloud.ingest.sequence import Sequencer
 from geartrain_cloud.ingest.upkeep import Upkeep
-from geartrain_edge.intake import Intake
-from geartrain_edge.shedding import Shedder
-from geartrain_simulation.devices import Device
-from geartrain_simulation.fleet import Fleet
-from geartrain_simulation.ledger_book import LedgerBook
+from geartrain_cloud.ports import AckCursor
+from geartrain_edge.sources.intake import Intake
+from geartrain_edge.spool.shedding import Shedder
+from geartrain_simulation.fleet.devices import Device
+from geartrain_simulation.fleet.fleet import Fleet
+from geartrain_simulation.fleet.troubles import Fault
+from geartrain_simulation.machine.world import Process
 from geartrain_simulation.mutants.planting import Mutant, Patches
-from geartrain_simulation.troubles import Fault
-from geartrain_simulation.world import Process
+from geartrain_simulation.stores.ledger_book import LedgerBook
 
 # Of epochs
 

@@ -11,11 +11,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from geartrain_simulation.campaign.runs import quiet
 from geartrain_simulation.checkers import ViolationError
-from geartrain_simulation.fleet import Fleet
-from geartrain_simulation.loop import DeadlockError, LivelockError
-from geartrain_simulation.runs import quiet
-from geartrain_simulation.world import OutOfTimeError
+from geartrain_simulation.fleet.fleet import Fleet
+from geartrain_simulation.machine.loop import DeadlockError, LivelockError
+from geartrain_simulation.machine.world import OutOfTimeError
 
 SEEDS_MAX = 300
 """Every mutant is to die within so many seeds."""

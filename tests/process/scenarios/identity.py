@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import shutil
 
-from geartrain.ports import EntryKind
 from geartrain_cloud.log.reader import LogReader
+from geartrain_cloud.ports import EntryKind
 from tests.process.oracle import Account
 from tests.process.registry import scenario
 from tests.process.world import ScenarioError, World

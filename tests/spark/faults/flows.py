@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from geartrain import Context, Flow, Record, State, Table, Task
-from geartrain.event_time import END_OF_TIME
-from geartrain.letters import Letter
+from geartrain.records.event_time import END_OF_TIME
+from geartrain.records.letters import Letter
 from geartrain.testing import TestingSource
 from geartrain_cloud.sinks.tables import rows
 from tests.spark.flows import Reading

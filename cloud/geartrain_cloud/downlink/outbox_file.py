@@ -1,0 +1,136 @@
+"""The file of an outbox: its tables, and how it is opened. docs/data_files.md describes each byte.
+
+Under the writer, which is a store of Spark's micro-batches, and the sender, each in a process of its own.
+Guarantees: one transaction is durable when it returns; what a killed process wrote is made durable before
+anything of it is used; mode 0600.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from geartrain.wire.digest import FIRST_DIGEST
+from geartrain_cloud.downlink.errors import OutboxError
+from geartrain_cloud.downlink.store import Lane, OutBatch
+
+FORMAT = 1
+"""Stored as `user_version`."""
+APPLICATION_ID = 0x47454F42
+"""`GEOB`: tells an outbox from any other SQLite file."""
+
+_BUSY_TIMEOUT_S = 30.0
+_TABLES = """
+CREATE TABLE outbox (one INTEGER PRIMARY KEY CHECK (one = 1), flow TEXT NOT NULL);
+CREATE TABLE queries (
+    query TEXT PRIMARY KEY, checkpoint TEXT NOT NULL, batch_id INTEGER NOT NULL, positions TEXT NOT NULL
+);
+CREATE TABLE watermarks (channel TEXT PRIMARY KEY, time INTEGER NOT NULL);
+CREATE TABLE lanes (
+    device TEXT PRIMARY KEY, epoch BLOB NOT NULL, ordinal INTEGER NOT NULL,
+    last_seq INTEGER NOT NULL, last_digest BLOB NOT NULL,
+    acked_seq INTEGER NOT NULL, acked_digest BLOB NOT NULL,
+    held_bytes INTEGER NOT NULL, told TEXT NOT NULL
+);
+CREATE TABLE batches (
+    device TEXT NOT NULL, seq INTEGER NOT NULL,
+    header BLOB NOT NULL, body BLOB NOT NULL, digest BLOB NOT NULL, count INTEGER NOT NULL,
+    PRIMARY KEY (device, seq)
+) WITHOUT ROWID;
+CREATE TABLE returned (
+    query TEXT NOT NULL, batch_id INTEGER NOT NULL, channel TEXT NOT NULL, reason TEXT NOT NULL,
+    packed BLOB NOT NULL
+);
+CREATE TABLE counters (name TEXT PRIMARY KEY, total INTEGER NOT NULL);
+"""
+LANE = "device, epoch, ordinal, last_seq, last_digest, acked_seq, acked_digest"
+BATCH = "seq, header, body, digest, count"
+INSERT_BATCH = "INSERT INTO batches (device, seq, header, body, digest, count) VALUES (?, ?, ?, ?, ?, ?)"
+
+
+def open_outbox(path: Path, flow: str) -> sqlite3.Connection:
+    """Open or create the outbox of `flow`; may be used from any thread, by one at a time.
+
+    Raises `OutboxError`.
+    """
+    with translated(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # SQLite gives its journal files the mode of the database, so this one call covers all three.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        database = sqlite3.connect(
+            path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+        )
+        try:
+            database.execute("PRAGMA journal_mode = WAL")
+            database.execute("PRAGMA synchronous = FULL")
+            with transaction(database):
+                _prepare(database, path, flow)
+            # What a killed process wrote may be in the page cache only, where power loss would take it back
+            # after it was sent. Another process that reads it keeps the WAL from being cut, not from a sync.
+            database.execute("PRAGMA wal_checkpoint(FULL)")
+        except BaseException:
+            database.close()
+            raise
+    return database
+
+
+def _prepare(database: sqlite3.Connection, path: Path, flow: str) -> None:
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    (application,) = database.execute("PRAGMA application_id").fetchone()
+    if version == 0 and application == 0:
+        for statement in filter(str.strip, _TABLES.split(";")):
+            database.execute(statement)
+        database.execute("INSERT INTO outbox VALUES (1, ?)", (flow,))
+        database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        database.execute(f"PRAGMA user_version = {FORMAT}")
+        return
+    if application != APPLICATION_ID:
+        raise OutboxError(f"the file {path} is no outbox: give it another path")
+    if version != FORMAT:
+        raise OutboxError(f"the outbox {path} has format {version}, this program writes {FORMAT}")
+    (owner,) = database.execute("SELECT flow FROM outbox").fetchone()
+    if owner != flow:
+        raise OutboxError(f"the outbox {path} is of flow {owner!r}, not of {flow!r}: give each its own")
+
+
+@contextmanager
+def transaction(database: sqlite3.Connection) -> Iterator[None]:
+    """All or nothing of the statements in the block."""
+    database.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        database.execute("COMMIT")
+    finally:
+        if database.in_transaction:
+            database.execute("ROLLBACK")
+
+
+@contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """Have what SQLite and the system say be an `OutboxError` of one sentence."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise OutboxError(f"the outbox {path} cannot be used: {error}") from error
+    except OSError as error:
+        raise OutboxError(f"the outbox {path} cannot be used: {error.strerror}") from error
+
+
+def lane_of(database: sqlite3.Connection, device: str) -> Lane | None:
+    """The lane of a device, None where nothing was ever written for it."""
+    row = database.execute(f"SELECT {LANE} FROM lanes WHERE device = ?", (device,)).fetchone()  # noqa: S608
+    return None if row is None else Lane(*row)
+
+
+def new_lane(device: str, epoch: bytes, ordinal: int = 1) -> Lane:
+    """The lane of a device to which nothing was ever sent in this epoch."""
+    return Lane(device, epoch, ordinal, 0, FIRST_DIGEST, 0, FIRST_DIGEST)
+
+
+def batches_after(database: sqlite3.Connection, device: str, after_seq: int, limit: int) -> list[OutBatch]:
+    """Up to `limit` batches of a device behind a seq, in order."""
+    query = f"SELECT {BATCH} FROM batches WHERE device = ? AND seq > ? ORDER BY seq LIMIT ?"  # noqa: S608
+    return [OutBatch(*row) for row in database.execute(query, (device, after_seq, limit))]

@@ -1,0 +1,296 @@
+"""The outbox as a store of micro-batches: rows for devices, dealt, sealed and kept until they are acked.
+
+Last on a record's path inside the cloud, on its way to a device. Spark hands a micro-batch over at least
+once; rows, watermarks and the micro-batch's number are one transaction. Guarantees: what the outbox holds of
+a micro-batch is all of it, once; a row for a device that is not known, or whose lane is full, is given back
+with the reason, the same one in every repetition, and becomes a dead letter.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from geartrain.declarations.sink import Sink
+from geartrain.errors import USER_ERRORS, WireError
+from geartrain.graph.conform import describe
+from geartrain.operators.deal import Deal
+from geartrain.ports import Randomness
+from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
+from geartrain.schema import ColumnBatch, RowCodec, Schema
+from geartrain.wire.envelope import EPOCH_BYTES
+from geartrain_cloud.downlink.errors import OutboxError
+from geartrain_cloud.downlink.outbox_file import (
+    INSERT_BATCH,
+    lane_of,
+    new_lane,
+    open_outbox,
+    transaction,
+    translated,
+)
+from geartrain_cloud.downlink.sealing import Part, parts_of, seal
+from geartrain_cloud.downlink.store import Lane, OutBatch
+from geartrain_cloud.sinks.rows import take_rows
+from geartrain_cloud.sinks.store import Rows
+from geartrain_cloud.spark.pack import pack, unpack
+
+LANE_BYTES_MAX = 64 << 20
+"""Bytes that wait for one device, beyond which its rows are refused."""
+TICKS_MAX = 64
+"""Batches that wait for one device, beyond which none is added that only lets time pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class DownChannel:
+    """A stream that goes down: how it is dealt, the query that writes it, and whether a step on the device
+    waits for its time.
+    """
+
+    deal: Deal
+    codec: RowCodec
+    query: str
+    is_timed: bool
+
+
+class OutboxWriter:
+    """`Store` over one file. Its methods may be called from several threads."""
+
+    def __init__(
+        self,
+        path: Path,
+        flow: str,
+        channels: Mapping[str, DownChannel],
+        devices: Callable[[], Collection[str]],
+        clock: Callable[[str, Mapping[str, int]], int],
+        randomness: Randomness,
+        lane_bytes_max: int = LANE_BYTES_MAX,
+    ) -> None:
+        """`devices`: those assigned to the flow; `clock`: that of a query at positions, microseconds.
+
+        Raises `OutboxError`.
+        """
+        self._path, self._flow, self._channels = path, flow, dict(channels)
+        self._devices, self._clock, self._randomness = devices, clock, randomness
+        self._lane_bytes_max = lane_bytes_max
+        self._lock = threading.Lock()
+        self._database = open_outbox(path, flow)
+
+    def declare(self, sink_id: str, sink: Sink, schema: Schema) -> None:
+        """Nothing is made before the first row."""
+
+    def attach(self, query: str, checkpoint: str, *, has_run: bool) -> None:
+        """Bind a query to its checkpoint; raises `OutboxError` where they do not belong together."""
+        with self._lock, translated(self._path):
+            held = self._held(query)
+            if held is not None and held[1] >= 0 and held[0] != checkpoint:
+                raise OutboxError(
+                    f"the outbox {self._path} holds what query {query!r} wrote, but its checkpoint is not "
+                    "there: bring the checkpoint back, or empty both with --reset"
+                )
+            if has_run and (held is None or held[0] != checkpoint):
+                raise OutboxError(
+                    f"the checkpoint of query {query!r} goes on from an earlier run, but the outbox "
+                    f"{self._path} holds nothing of it: bring the file back, or empty both with --reset"
+                )
+            if held is None or held[0] != checkpoint:
+                with transaction(self._database):
+                    values = (query, checkpoint, -1, "{}")
+                    self._database.execute("INSERT OR REPLACE INTO queries VALUES (?, ?, ?, ?)", values)
+
+    def _held(self, query: str) -> tuple[str, int, str] | None:
+        select = "SELECT checkpoint, batch_id, positions FROM queries WHERE query = ?"
+        found: tuple[str, int, str] | None = self._database.execute(select, (query,)).fetchone()
+        return found
+
+    def refused(self, sink_id: str, rows: ColumnBatch) -> Mapping[int, str]:
+        """The rows that name no device, or cannot be sent: what depends on the row alone."""
+        channel, refused = self._channels[sink_id], dict[int, str]()
+        for row, name in enumerate(_names(channel, rows)):
+            if isinstance(name, BaseException):
+                refused[row] = describe(name)
+        for row in self._too_large(channel, rows):
+            refused.setdefault(row, "this record is too large to be sent to a device")
+        return refused
+
+    def _too_large(self, channel: DownChannel, rows: ColumnBatch) -> Iterable[int]:
+        try:
+            list(parts_of("x", channel.codec.schema, rows))
+        except WireError:
+            for row in range(len(rows)):
+                try:
+                    list(parts_of("x", channel.codec.schema, take_rows(rows, [row])))
+                except WireError:
+                    yield row
+
+    def write(self, query: str, batch_id: int, positions: Mapping[str, int], rows: Rows) -> None:
+        """Write a micro-batch, unless it is held; raises `OutboxError`."""
+        clock, ends = self._clock(query, positions), json.dumps(dict(positions), sort_keys=True)
+        known = frozenset(self._devices())
+        with self._lock, translated(self._path):
+            held = self._held(query) or ("", -1, "{}")
+            if self._is_held(query, batch_id, ends, held):
+                return
+            dealt, back = self._dealt(rows, known)
+            with transaction(self._database):
+                marks = self._move_clock(query, clock)
+                for device in sorted(known):
+                    self._put(device, dealt.get(device, []), marks)
+                self._database.execute("DELETE FROM returned WHERE query = ?", (query,))
+                values = [(query, batch_id, sink, reason, pack(part)) for sink, reason, part in back]
+                self._database.executemany("INSERT INTO returned VALUES (?, ?, ?, ?, ?)", values)
+                where = (query, held[0], batch_id, ends)
+                self._database.execute("INSERT OR REPLACE INTO queries VALUES (?, ?, ?, ?)", where)
+
+    def _is_held(self, query: str, batch_id: int, ends: str, held: tuple[str, int, str]) -> bool:
+        if batch_id == held[1] and ends != held[2]:
+            raise OutboxError(
+                f"query {query!r} repeats micro-batch {batch_id} with other positions than {self._path} holds"
+                ", so its checkpoint is not whole: empty both with --reset, the log has all records"
+            )
+        if batch_id > held[1] + 1:
+            raise OutboxError(
+                f"query {query!r} brings micro-batch {batch_id}, but the outbox {self._path} holds them only "
+                f"up to {held[1]}: bring the newer file back, or empty both with --reset"
+            )
+        return batch_id <= held[1]
+
+    def returned(self, query: str, batch_id: int) -> Sequence[tuple[str, str, ColumnBatch]]:
+        """(channel, reason, rows) that went to no device when this micro-batch was written: none is assigned,
+        or its lane is full. The same however often it is asked, until the next one is written.
+        """
+        with self._lock, translated(self._path):
+            select = "SELECT channel, reason, packed FROM returned WHERE query = ? AND batch_id = ?"
+            found = self._database.execute(select, (query, batch_id)).fetchall()
+        return [(channel, reason, unpack(packed)) for channel, reason, packed in found]
+
+    def _dealt(
+        self, rows: Rows, known: frozenset[str]
+    ) -> tuple[dict[str, list[Part]], list[tuple[str, str, ColumnBatch]]]:
+        """The parts for each device, channel by channel, and the rows that go to none, with the reasons."""
+        dealt: dict[str, list[Part]] = {}
+        back: list[tuple[str, str, ColumnBatch]] = []
+        full = self._full()
+        for sink, batches in rows.items():
+            channel, by_device = self._channels[sink], dict[str, list[ColumnBatch]]()
+            for batch in batches:
+                indexes: dict[str, list[int]] = {}
+                for row, name in enumerate(_names(channel, batch)):
+                    if isinstance(name, BaseException):
+                        raise OutboxError(f"a row of {sink!r} names a device only now and then: {name}")
+                    indexes.setdefault(name, []).append(row)
+                for device, chosen in indexes.items():
+                    by_device.setdefault(device, []).append(take_rows(batch, chosen))
+            for device, several in by_device.items():
+                why = self._why_not(device, known, full)
+                if why:
+                    back.append((sink, why, _joined(several)))
+                else:
+                    parts = parts_of(sink, channel.codec.schema, _joined(several))
+                    dealt.setdefault(device, []).extend(parts)
+        return dealt, back
+
+    def _why_not(self, device: str, known: frozenset[str], full: frozenset[str]) -> str:
+        """Why rows cannot go to a device, "" where they can."""
+        if device not in known:
+            return (
+                f"no device {device!r} is assigned to flow {self._flow}: mend what device= says, or assign it"
+            )
+        if device in full:
+            return f"device {device!r} does not ack what waits for it, {self._lane_bytes_max} bytes at most"
+        return ""
+
+    def _full(self) -> frozenset[str]:
+        query = "SELECT device FROM lanes WHERE held_bytes >= ?"
+        found = self._database.execute(query, (self._lane_bytes_max,)).fetchall()
+        return frozenset(device for (device,) in found)
+
+    def _move_clock(self, query: str, clock: int) -> dict[str, int]:
+        """The watermark of each channel, now that the query's clock stands there."""
+        for channel, its in self._channels.items():
+            if its.query == query:
+                self._database.execute(
+                    "INSERT INTO watermarks VALUES (?, ?) "
+                    "ON CONFLICT (channel) DO UPDATE SET time = max(time, excluded.time)",
+                    (channel, clock),
+                )
+        found = dict(self._database.execute("SELECT channel, time FROM watermarks").fetchall())
+        return {channel: found.get(channel, START_OF_TIME) for channel in self._channels}
+
+    def _put(self, device: str, parts: Sequence[Part], marks: Mapping[str, int]) -> None:
+        lane = lane_of(self._database, device)
+        if lane is None:
+            lane = new_lane(device, self._randomness.token(EPOCH_BYTES))
+            told: dict[str, int] = {}
+        else:
+            (text,) = self._database.execute("SELECT told FROM lanes WHERE device = ?", (device,)).fetchone()
+            told = json.loads(text)
+        if not parts and not self._is_due(lane, told, marks):
+            return
+        batches = seal(self._flow, lane, parts, told, marks)
+        self._keep(lane, batches, marks)
+
+    def _is_due(self, lane: Lane, told: Mapping[str, int], marks: Mapping[str, int]) -> bool:
+        """Whether a device without rows has to hear that time has passed."""
+        moved = {c for c, mark in marks.items() if mark > told.get(c, START_OF_TIME)}
+        if any(marks[c] == END_OF_TIME for c in moved):
+            return True
+        waiting = lane.last_seq - lane.acked_seq
+        return waiting < TICKS_MAX and any(self._channels[c].is_timed for c in moved)
+
+    def _keep(self, lane: Lane, batches: Sequence[OutBatch], marks: Mapping[str, int]) -> None:
+        rows = [(lane.device, b.seq, b.header, b.body, b.digest, b.count) for b in batches]
+        self._database.executemany(INSERT_BATCH, rows)
+        lane = replace(lane, last_seq=batches[-1].seq, last_digest=batches[-1].digest)
+        size, told = sum(b.size for b in batches), json.dumps(dict(marks), sort_keys=True)
+        beside = (lane.acked_seq, lane.acked_digest, size, told)
+        self._database.execute(
+            "INSERT INTO lanes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (device) DO UPDATE SET "
+            "last_seq = excluded.last_seq, last_digest = excluded.last_digest, "
+            "held_bytes = held_bytes + excluded.held_bytes, told = excluded.told",
+            (lane.device, lane.epoch, lane.ordinal, lane.last_seq, lane.last_digest, *beside),
+        )
+
+    def reset(self) -> None:
+        """Empty it; what devices get from now on is of new epochs."""
+        with self._lock, translated(self._path), transaction(self._database):
+            for table in ("queries", "watermarks", "batches", "lanes", "returned"):
+                self._database.execute(f"DELETE FROM {table}")  # noqa: S608 - constants
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._database.close()
+
+
+def _names(channel: DownChannel, rows: ColumnBatch) -> list[str | BaseException]:
+    """The device of each row, or why it has none."""
+    found: list[str | BaseException] = []
+    for value in _values(channel.codec, rows):
+        try:
+            found.append(channel.deal.device_of(value))
+        except USER_ERRORS as error:  # the user's own function
+            found.append(error)
+    return found
+
+
+def _values(codec: RowCodec, rows: ColumnBatch) -> list[Any]:
+    return codec.from_columns([list(column) for column in rows.fields])
+
+
+def _joined(several: Sequence[ColumnBatch]) -> ColumnBatch:
+    if len(several) == 1:
+        return several[0]
+    fields = [
+        [v for part in columns for v in part] for columns in zip(*(b.fields for b in several), strict=True)
+    ]
+    paths = [p for b in several for p in (b.paths if b.paths is not None else [b""] * len(b))]
+    return ColumnBatch(
+        fields,
+        [t for b in several for t in b.times],
+        [n for b in several for n in b.names],
+        [n for b in several for n in b.numbers],
+        paths if any(paths) else None,
+    )

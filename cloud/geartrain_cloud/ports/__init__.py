@@ -1,0 +1,37 @@
+"""The seam between the cloud and its ledger."""
+
+from geartrain_cloud.ports.ledger import (
+    AckCursor,
+    BatchDigest,
+    ClosedEpoch,
+    Entry,
+    EntryKind,
+    HeldSegment,
+    LedgerChange,
+    LedgerStore,
+    QuarantinedBatch,
+    QueryProgress,
+    ReplacedFile,
+    StoredSchema,
+    StoredSegment,
+    position_key,
+    split_key,
+)
+
+__all__ = [
+    "AckCursor",
+    "BatchDigest",
+    "ClosedEpoch",
+    "Entry",
+    "EntryKind",
+    "HeldSegment",
+    "LedgerChange",
+    "LedgerStore",
+    "QuarantinedBatch",
+    "QueryProgress",
+    "ReplacedFile",
+    "StoredSchema",
+    "StoredSegment",
+    "position_key",
+    "split_key",
+]

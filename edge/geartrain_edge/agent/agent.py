@@ -1,0 +1,285 @@
+"""The agent: reads a device's sources, runs the edge's steps on them, commits, and has the uplink send.
+
+The whole of a record's path on the device. Guarantees: positions, state, counters and outgoing batches
+move in one transaction, so a restart goes on exactly where the last commit was; sources wait while the
+spool is full; nothing waits without a bound; an error in any part stops the agent and is raised by `run`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from functools import partial
+from typing import TYPE_CHECKING
+
+from geartrain.concurrency.groups import first_of
+from geartrain.graph.conform import describe
+from geartrain.planning import Plan
+from geartrain.ports import Clock, Net, Randomness, SpoolCommit, SpooledBatch, SpoolStore
+from geartrain.ports.buggify import buggify
+from geartrain.wire.envelope import EPOCH_BYTES, Welcome
+from geartrain_edge.agent.epochs import greet, renew
+from geartrain_edge.agent.session import FRESH, HELLO, RENEWED, Life, Opening, begin
+from geartrain_edge.agent.status import AgentStatus, status_of
+from geartrain_edge.errors import AlarmError
+from geartrain_edge.settings import AgentSettings, Policy
+from geartrain_edge.sources.intake import Intake
+from geartrain_edge.spool.sealing import Positions
+from geartrain_edge.uplink.priority import Precedence
+from geartrain_edge.uplink.uplink import Effects, Hooks
+
+if TYPE_CHECKING:
+    from geartrain_edge.sinks.delivering import LineFiles
+
+_LOG = logging.getLogger("geartrain.agent")
+
+_IDLE_S_MIN = 0.001
+_FEW_ROWS = 32
+"""A read that gives less may be of a source that waits for its next records itself."""
+
+
+class Agent:
+    """One device's part of one flow. Takes ports only: production and a simulator run the same class."""
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        plan: Plan,
+        store: SpoolStore,
+        net: Net,
+        clock: Clock,
+        randomness: Randomness,
+        precedence: Precedence | None = None,
+        files: LineFiles | None = None,
+    ) -> None:
+        """`precedence`: what the agents of one process share, each of which runs another flow; `files`: for
+        sinks on the device that write some.
+        """
+        self._settings, self._plan = settings, plan
+        shared = precedence or Precedence()
+        self._turn = shared.turn(plan.graph.name, is_urgent=settings.urgent)
+        self._effects, self._files = Effects(store, net, clock, randomness), files
+        self._state, self._reason = "starting", ""
+        self._stopping, self._stop_asked = False, asyncio.Event()
+        self._committed_s = -math.inf
+        self._life: Life | None = None
+
+    async def run(self) -> bool:
+        """Work until all sources have ended and all is acked (True), or until `stop` (False).
+
+        Raises what stopped it: `SourceError`, `FlowError`, `SpoolError`, `AlarmError`, or the error of a
+        defect.
+        """
+        settings = self._settings
+        try:
+            names_max = settings.limits.names_max
+            intake = Intake(self._plan, settings.device, settings.read_max, names_max, self._effects.clock)
+            try:
+                await self._live(intake)
+            finally:
+                await intake.close()
+        except BaseException as error:  # noqa: BLE001 - raised again, without the groups around it
+            cause = first_of(error, AlarmError)
+            cancelled = isinstance(cause, asyncio.CancelledError)
+            self._state, self._reason = ("stopped", "") if cancelled else ("failed", describe(cause))
+            raise cause from None
+        self._state = "stopped" if self._stopping else "finished"
+        return not self._stopping
+
+    def stop(self) -> None:
+        """End after the commit at hand; what is not acked stays in the spool."""
+        self._stopping = True
+        self._stop_asked.set()
+        if self._life is not None:
+            self._life.backlog.shrunk.set()
+
+    async def _live(self, intake: Intake) -> None:
+        store, device, flow = self._effects.store, self._settings.device, self._plan.graph.name
+        try:
+            image = await store.open(device, flow, self._effects.randomness.token(EPOCH_BYTES))
+            life = self._life = begin(
+                self._settings, self._plan, self._effects, self._turn, self._files, intake, image
+            )
+            hooks = Hooks(
+                partial(renew, life, self._effects, self._settings),
+                life.sealer.schemas,
+                life.sealer.hello,
+                partial(self._hear, life),
+            )
+            try:
+                await greet(life, self._effects, self._plan, self._settings.device)
+                async with asyncio.TaskGroup() as group:
+                    beside = [group.create_task(life.uplink.run(hooks))]
+                    if life.down is not None:
+                        await life.down.prepare()
+                        beside.append(group.create_task(life.down.run()))
+                    work = group.create_task(self._work(life))
+                    beside.append(group.create_task(self._give_up(work)))
+                    await asyncio.wait([work])
+                    for task in beside:
+                        task.cancel()
+                life.fragment.close()
+            finally:
+                # All of them: a commit that was cancelled on its way may have taken some along.
+                if raised := life.uplink_counters.raised():
+                    await store.commit(SpoolCommit(counters=raised))
+        finally:
+            await store.close()
+
+    def _hear(self, life: Life, welcome: Welcome) -> None:
+        """Note that the epoch is open, and where the device stands, for the reading side."""
+        life.welcome = welcome
+
+    async def _open(self, life: Life, welcome: Welcome) -> None:
+        """Note that the epoch is open; the splits that had to wait for it start where a former life of the
+        device has ended.
+
+        That note and what comes of the first watermarks are one transaction: a life that finds the note takes
+        its steps to have been told of all that the positions say.
+        """
+        moved: Positions = {}
+        if life.greeting == FRESH:
+            await self._commit(life)
+            moved = await life.intake.release(welcome.positions, life.fragment)
+            life.intake.advance(life.fragment)  # those that have ended before move the watermarks now
+            _LOG.info("device %s: ingest knows %d of its splits", self._settings.device, len(moved))
+        await self._commit(life, Opening(welcome, moved))
+
+    async def _work(self, life: Life) -> None:
+        """Read and commit until the sources have ended, then wait for the last ack."""
+        idle_s = _IDLE_S_MIN
+        while not self._stopping and not (life.intake.ended and (life.down is None or life.down.ended)):
+            if life.welcome is not None:
+                await self._open(life, life.welcome)
+                continue
+            await self._room(life)
+            await self._turn.give_way()
+            rows = await self._gather(life)
+            if await self._commit(life, records=rows) or rows:
+                idle_s = _IDLE_S_MIN
+            else:
+                await (self._effects.clock.sleep(idle_s) if life.down is None else life.down.wait(idle_s))
+                idle_s = min(idle_s * 2, self._settings.idle_ms_max / 1_000)
+        self._state = "draining"
+        if self._stopping and life.down is not None:
+            await self._commit(life)  # what sinks were given is noted, so that they are not given it again
+        await self._flush(life)
+        while not self._stopping and not await self._is_done(life):
+            await life.backlog.shrunk.wait()
+            life.backlog.shrunk.clear()
+
+    async def _is_done(self, life: Life) -> bool:
+        """Whether all is acked, and stays so: a new epoch is there by now, or does not begin any more."""
+        async with life.backlog.lock:
+            life.is_done = life.backlog.acked_seq == life.backlog.last_seq
+            return life.is_done
+
+    async def _give_up(self, work: asyncio.Task[None]) -> None:
+        """After `stop`, end what does not end by itself, such as a source that is long at a read."""
+        await self._stop_asked.wait()
+        await self._effects.clock.sleep(self._settings.stop_ms / 1_000)
+        work.cancel()
+
+    async def _room(self, life: Life) -> None:
+        """Policy `block`: sources wait while the spool is full."""
+        full = life.backlog.bytes >= self._settings.spool_bytes_max
+        if full and self._settings.policy is Policy.BLOCK and not self._stopping:
+            self._state = "blocked"
+            life.counters.add("blocked")
+            _LOG.warning("device %s: the spool is full, its sources wait for acks", self._settings.device)
+            while life.backlog.bytes >= self._settings.spool_bytes_max and not self._stopping:
+                await life.backlog.shrunk.wait()
+                life.backlog.shrunk.clear()
+        self._state = "greeting" if life.intake.holds else "running"
+
+    async def _gather(self, life: Life) -> int:
+        """Read until a commit is due: enough rows, enough time, or nothing there.
+
+        A source that gives a few at a time, soon after a commit, is given `linger_ms` since then: if it has
+        more by then, it waits for the world, and all of it is committed at once instead of row by row.
+        """
+        clock, settings, rows, few = self._effects.clock, self._settings, 0, 0
+        due_s = clock.monotonic_s() + settings.interval_ms / 1_000
+        down = None if life.intake.holds else life.down
+        if down is not None and (down.feed(life.backlog.epoch) or not down.has_room):
+            return 0  # committed at once; while the sinks have no room, nothing more is read
+        while rows < life.pace.records and not self._stopping:
+            came = await life.intake.read(life.fragment, life.counters, life.pace.records - rows)
+            rows += came
+            now_s = clock.monotonic_s()
+            if not came or now_s >= due_s or 0 < few < came or buggify("early flush", 0.3):
+                break
+            linger_s = self._committed_s + settings.linger_ms / 1_000 - now_s
+            if came < _FEW_ROWS and not few and linger_s > 0:
+                few = came
+                await clock.sleep(linger_s)
+            elif came >= settings.read_max:  # acks and urgent flows wait for one read, not for a commit
+                await clock.sleep(0)
+                await self._turn.give_way()
+        return rows
+
+    async def _commit(self, life: Life, opening: Opening | None = None, records: int = 0) -> bool:
+        """Write what was gathered of so many records in one transaction, and what `opening` says; False where
+        there is nothing to write.
+        """
+        greeting = b""
+        async with life.backlog.lock:
+            after, admission, sealer = life.intake.progress(), life.admission, life.sealer
+            down, beside = life.down, dict[tuple[str, bytes], bytes | None]()
+            if down is None:
+                output = life.fragment.take()
+            else:
+                output, beside = down.take(life.backlog.epoch)
+            parts = sealer.encode(admission.thin(output))
+            admitted = await admission.admit(parts, sealer.header_bytes)
+            batches: list[SpooledBatch] = []
+            if admitted.parts or not admission.is_closed:
+                batches = sealer.number(admitted.parts, life.progress, after, admission.dropped)
+            if batches:
+                admission.declared()
+            positions = life.intake.moved()
+            state = {**life.fragment.changes(), **admission.state(), **beside}
+            if opening is not None:
+                positions.update(opening.positions)
+                # A new epoch that has begun meanwhile has a welcome of its own to come.
+                greeting = b"" if life.welcome is opening.welcome else RENEWED
+                state[HELLO] = greeting or None
+            if not (batches or positions or state):
+                return False
+            life.counters.take(life.fragment.counters)
+            counters = life.counters.changes() | life.uplink_counters.changes()
+            change = SpoolCommit(batches, positions, state, counters, admitted.gaps)
+            await self._effects.store.commit(change)
+            self._committed_s = self._effects.clock.monotonic_s()
+            life.pace.committed(records, batches)
+            if down is not None:
+                down.committed()
+            if batches:
+                life.progress = after
+            if opening is not None:
+                life.greeting, life.welcome = greeting, life.welcome if greeting else None
+            life.backlog.committed(batches)
+            if batches:
+                life.uplink.come_first()
+            if admitted.gaps:
+                life.backlog.replaced(admitted.freed_bytes)
+                await life.uplink.replaced(admitted.gaps)
+        return True
+
+    async def _flush(self, life: Life) -> None:
+        """Have the last watermarks, and what was dropped, stand in a batch, as soon as there is room."""
+        while not self._stopping:
+            await self._commit(life)
+            due = life.intake.progress().watermarks != life.progress.watermarks
+            if not due and not life.admission.dropped:
+                return
+            await life.backlog.shrunk.wait()
+            life.backlog.shrunk.clear()
+
+    def status(self) -> AgentStatus:
+        """The agent at this moment."""
+        now_us = self._effects.clock.now_us()
+        return status_of(
+            self._life, self._settings.device, self._plan.graph.name, self._state, self._reason, now_us
+        )

@@ -1,0 +1,239 @@
+"""The agent's TOML file: read, checked, and turned into the settings and the plan of each of its flows.
+
+The first thing that an agent does. Guarantees: whatever is wrong with the file, the flow it names or an
+option in it is one `ConfigError` that names the file and the key.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec.structs import replace
+
+from geartrain.adapters.configuration import read_as
+from geartrain.adapters.tls import Broker, BrokerTable, broker_of
+from geartrain.errors import ConfigError, GeartrainError
+from geartrain.flow.loading import load_flow
+from geartrain.planning import Plan, make_plan
+from geartrain.wire.topics import check_name
+from geartrain_edge.settings import AgentSettings, Policy, UplinkSettings
+from geartrain_edge.spool.admission import check_policy
+
+Positive = Annotated[int, msgspec.Meta(ge=1, le=2**40)]
+Options = dict[str, dict[str, Any]]
+
+_DEFAULT = AgentSettings("")
+
+
+class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of the file's tables: a key that is not known is an error."""
+
+
+class _Spool(_Section, frozen=True):
+    bytes_max: Positive = _DEFAULT.spool_bytes_max
+    policy: Policy = _DEFAULT.policy
+    downsample_keep: Annotated[int, msgspec.Meta(ge=2, le=1_000_000)] = _DEFAULT.downsample_keep
+    downsample_above: Annotated[float, msgspec.Meta(ge=0, le=1)] = _DEFAULT.downsample_above
+
+
+class _Commit(_Section, frozen=True):
+    records_max: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = _DEFAULT.records_max
+    interval_ms: Positive = _DEFAULT.interval_ms
+    linger_ms: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = _DEFAULT.linger_ms
+    idle_ms_max: Annotated[int, msgspec.Meta(ge=1, le=60_000)] = _DEFAULT.idle_ms_max
+
+
+class _Uplink(_Section, frozen=True):
+    window: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = _DEFAULT.uplink.window
+    window_bytes: Positive = _DEFAULT.uplink.window_bytes
+    resend_ms: Positive = _DEFAULT.uplink.resend_ms
+    resend_ms_max: Positive = _DEFAULT.uplink.resend_ms_max
+    backoff_ms: Positive = _DEFAULT.uplink.backoff_ms
+    backoff_ms_max: Positive = _DEFAULT.uplink.backoff_ms_max
+    refused_ms_max: Positive = _DEFAULT.uplink.refused_ms_max
+    probe_ms_min: Positive = _DEFAULT.uplink.probe_ms_min
+    trim_ms: Positive = _DEFAULT.uplink.trim_ms
+    silence_ms: Positive = _DEFAULT.uplink.silence_ms
+    flip_window_s: Positive = _DEFAULT.uplink.flip_window_s
+
+
+class _Flow(_Section, frozen=True):
+    """One of several flows; a table that it does not have is that of the file."""
+
+    flow: str
+    cut: str | list[str] = "auto"
+    urgent: bool = False
+    spool: _Spool | None = None
+    commit: _Commit | None = None
+    uplink: _Uplink | None = None
+    steps: Options = msgspec.field(default_factory=dict)
+    sources: Options = msgspec.field(default_factory=dict)
+
+
+class _File(_Section, frozen=True):
+    device: str
+    state: str
+    flow: str = ""
+    broker: str | BrokerTable = "127.0.0.1:1883"
+    cut: str | list[str] = "auto"
+    spool: _Spool = msgspec.field(default_factory=_Spool)
+    commit: _Commit = msgspec.field(default_factory=_Commit)
+    uplink: _Uplink = msgspec.field(default_factory=_Uplink)
+    steps: Options = msgspec.field(default_factory=dict)
+    sources: Options = msgspec.field(default_factory=dict)
+    flows: list[_Flow] = msgspec.field(default_factory=list)
+
+
+class AgentConfig(msgspec.Struct, frozen=True):
+    """What a checked file says of one flow. `state` is the folder of its spool; relative paths are below the
+    working directory; where: what stands before the keys of the flow in the file, "" or "flows[0].".
+    """
+
+    path: str
+    settings: AgentSettings
+    flow: str
+    cut: str | tuple[str, ...]
+    state: Path
+    broker: Broker
+    steps: Options = msgspec.field(default_factory=dict)
+    sources: Options = msgspec.field(default_factory=dict)
+    where: str = ""
+
+    @property
+    def spool_file(self) -> Path:
+        """Where the spool is."""
+        return self.state / "spool.sqlite"
+
+    @property
+    def status_file(self) -> Path:
+        """Where the status is."""
+        return self.state / "status.json"
+
+    def plan(self) -> Plan:
+        """Load the flow, set its options and cut it; raises `ConfigError` naming the file and the key."""
+        try:
+            graph = load_flow(self.flow).graph()
+        except GeartrainError as error:
+            raise ConfigError(f"{self.path}: {self.where}flow: {error}") from None
+        ours = {step.id for step in graph.sources()}
+        for section, options, found in (("sources", self.sources, True), ("steps", self.steps, False)):
+            wrong = [
+                step
+                for step in options
+                if (step in ours) is not found and step in {s.id for s in graph.steps}
+            ]
+            if wrong:
+                other = "steps" if found else "sources"
+                raise ConfigError(
+                    f"{self.path}: [{self.where}{section}.{wrong[0]}]: write "
+                    f"[{self.where}{other}.{wrong[0]}] instead"
+                )
+            graph = graph.with_options(options, f"{self.path}: [{self.where}{section}]")
+        try:
+            plan = make_plan(graph, self.cut)
+        except GeartrainError as error:
+            raise ConfigError(f"{self.path}: {self.where}cut: {error}") from None
+        try:
+            check_policy(plan, self.settings.policy)
+        except ConfigError as error:
+            raise ConfigError(f"{self.path}: {self.where}{error}") from None
+        return plan
+
+
+def load(path: str) -> list[tuple[AgentConfig, Plan]]:
+    """Every flow of the TOML file `path`, loaded and cut, each with a folder of its own where they are
+    several; raises `ConfigError` naming the file and the key.
+    """
+    configs = read_configs(path)
+    if not configs[0].where:
+        return [(configs[0], configs[0].plan())]
+    loaded: dict[str, tuple[AgentConfig, Plan]] = {}
+    for config in configs:
+        plan = config.plan()
+        name = plan.graph.name
+        if name in loaded:
+            raise ConfigError(f"{path}: {config.where}flow: flow {name} is here twice; a device runs it once")
+        try:
+            check_name("flow", name)
+        except GeartrainError as error:
+            raise ConfigError(f"{path}: {config.where}flow: {error}") from None
+        if not name.strip("."):
+            raise ConfigError(f"{path}: {config.where}flow: flow {name!r} cannot name a folder: rename it")
+        loaded[name] = replace(config, state=config.state / name), plan
+    return list(loaded.values())
+
+
+def read_config(path: str) -> AgentConfig:
+    """The configuration of the only flow in the TOML file `path`; raises `ConfigError` as `read_configs`."""
+    found = read_configs(path)
+    if len(found) > 1:
+        raise ConfigError(f"{path}: there are {len(found)} flows; one was expected")
+    return found[0]
+
+
+def read_configs(path: str) -> list[AgentConfig]:
+    """The configuration of each flow in the TOML file `path`; raises `ConfigError` naming the file and the
+    key.
+    """
+    found = read_as(path, _File)
+    try:
+        check_name("device", found.device)
+    except GeartrainError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    if not found.state:
+        raise ConfigError(f"{path}: state: name the folder that the agent keeps its spool in")
+    try:
+        broker = broker_of(found.broker, Path())
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    return [
+        AgentConfig(
+            path,
+            _settings(path, found, flow, where),
+            flow.flow,
+            flow.cut if isinstance(flow.cut, str) else tuple(flow.cut),
+            Path(found.state),
+            broker,
+            flow.steps,
+            flow.sources,
+            where,
+        )
+        for where, flow in _flows(path, found)
+    ]
+
+
+def _flows(path: str, found: _File) -> list[tuple[str, _Flow]]:
+    """The flows of a file, each with what stands before its keys."""
+    if not found.flows:
+        if not found.flow:
+            raise ConfigError(f"{path}: flow is missing")
+        return [("", _Flow(found.flow, found.cut, steps=found.steps, sources=found.sources))]
+    one = _File(found.device, found.state)
+    for key in ("flow", "cut", "steps", "sources"):
+        if getattr(found, key) != getattr(one, key):
+            raise ConfigError(f"{path}: {key}: there are [[flows]]: write it below the one that it is for")
+    return [(f"flows[{number}].", flow) for number, flow in enumerate(found.flows)]
+
+
+def _settings(path: str, found: _File, flow: _Flow, where: str) -> AgentSettings:
+    spool, commit = flow.spool or found.spool, flow.commit or found.commit
+    uplink = UplinkSettings(**msgspec.structs.asdict(flow.uplink or found.uplink))
+    for low, high in (("resend_ms", "resend_ms_max"), ("backoff_ms", "backoff_ms_max")):
+        if getattr(uplink, low) > getattr(uplink, high):
+            key = f"{where if flow.uplink else ''}uplink"
+            raise ConfigError(f"{path}: {key}.{low} is larger than {key}.{high}: make it smaller")
+    return AgentSettings(
+        device=found.device,
+        spool_bytes_max=spool.bytes_max,
+        records_max=commit.records_max,
+        interval_ms=commit.interval_ms,
+        linger_ms=commit.linger_ms,
+        idle_ms_max=commit.idle_ms_max,
+        uplink=uplink,
+        policy=spool.policy,
+        downsample_keep=spool.downsample_keep,
+        downsample_above=spool.downsample_above,
+        urgent=flow.urgent,
+    )

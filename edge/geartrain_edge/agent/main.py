@@ -1,0 +1,158 @@
+"""`gear-agent --config FILE.toml`: a device's agent as a process, with one flow or several.
+
+Puts the production ports under an `Agent` for each flow, each with a spool, a connection and a status of its
+own, and turns their ends into an exit code. Guarantees: a mistake in file, flow or option is one sentence on
+stderr and code 2; SIGTERM and SIGINT end all flows cleanly after the commit at hand, with code 0; a flow that
+fails says so in one sentence while the others go on, and the code is then that of the worst.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from geartrain.adapters.plain_log import escaped, log_to_stderr
+from geartrain.adapters.system import SystemClock, SystemRandomness
+from geartrain.errors import ConfigError, FlowError, GeartrainError, PlacementError, SchemaError, SourceError
+from geartrain.planning import Plan
+from geartrain_edge.agent.agent import Agent
+from geartrain_edge.agent.config import AgentConfig, load
+from geartrain_edge.agent.status import write_status
+from geartrain_edge.errors import AlarmError, ChangedFlowError
+from geartrain_edge.spool.spool import SqliteSpool
+from geartrain_edge.uplink.priority import Precedence
+
+if TYPE_CHECKING:
+    from geartrain.adapters.mqtt import AiomqttNet
+    from geartrain_edge.sinks.delivering import LineFiles
+
+EXIT_OK = 0
+EXIT_FAILED = 1
+"""Something broke that a new start may heal."""
+EXIT_CONFIG = 2
+"""The user's file, flow or source is wrong, or not the one that the spool was begun with: a new start does
+not help.
+"""
+EXIT_ALARM = 3
+"""The data centre refuses this spool: a new start must not be tried."""
+
+STATUS_INTERVAL_S = 0.5
+
+_LOG = logging.getLogger("geartrain.agent")
+_WORST_FIRST = (EXIT_ALARM, EXIT_CONFIG, EXIT_FAILED, EXIT_OK)
+_MISTAKES = (ConfigError, FlowError, PlacementError, SchemaError, SourceError, ChangedFlowError)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run an agent until its end; returns the exit code."""
+    file = _config_file(sys.argv[1:] if arguments is None else arguments)
+    log_to_stderr()
+    os.umask(0o077)
+    try:
+        loaded = load(file)
+    except GeartrainError as error:
+        return _said(error)
+    codes = asyncio.run(_run(loaded))
+    return next(code for code in _WORST_FIRST if code in codes)
+
+
+def _config_file(arguments: Sequence[str]) -> str:
+    """What `--config` names; ends the process with a usage where it is not so plain."""
+    if len(arguments) == 2 and arguments[0] == "--config" and not arguments[1].startswith("-"):
+        return arguments[1]
+    import argparse  # which no service needs that calls this as above
+
+    parser = argparse.ArgumentParser(prog="gear-agent", description="Run one device's part of a flow.")
+    parser.add_argument("--config", required=True, metavar="FILE.toml", help="the agent's configuration")
+    return str(parser.parse_args(arguments).config)
+
+
+def _said(error: GeartrainError, flow: str = "") -> int:
+    """Say what was wrong, of which of several flows; returns the exit code for it."""
+    sentence = escaped(" ".join(str(error).split("\n")))
+    sys.stderr.write(f"gear-agent: flow {flow}: {sentence}\n" if flow else f"gear-agent: {sentence}\n")
+    if isinstance(error, AlarmError):
+        return EXIT_ALARM
+    return EXIT_CONFIG if isinstance(error, _MISTAKES) else EXIT_FAILED
+
+
+async def _run(loaded: Sequence[tuple[AgentConfig, Plan]]) -> set[int]:
+    """Run all flows side by side to their ends; returns their exit codes."""
+    from geartrain.adapters.mqtt import AiomqttNet  # once the file is read, whose mistakes are said sooner
+
+    precedence, loop = Precedence(), asyncio.get_running_loop()
+    agents: list[Agent] = []
+
+    def stop() -> None:
+        for agent in agents:
+            agent.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    async with asyncio.TaskGroup() as group:  # a defect of one, unlike an error, ends them all
+        tasks = []
+        for config, plan in loaded:
+            broker = config.broker
+            net = AiomqttNet(broker.host, broker.port, tls_context=broker.tls_context)
+            spool, clock = SqliteSpool(config.spool_file), SystemClock()
+            files = _files(config, plan)
+            agent = Agent(config.settings, plan, spool, net, clock, SystemRandomness(), precedence, files)
+            agents.append(agent)
+            tasks.append(group.create_task(_run_one(config, agent, net)))
+    return {task.result() for task in tasks}
+
+
+def _files(config: AgentConfig, plan: Plan) -> LineFiles | None:
+    """The files of the sinks on this device, imported only where there are sinks."""
+    if not any(step.id in plan.cut.edge for step in plan.graph.sinks()):
+        return None
+    from geartrain_edge.sinks.line_files import FolderFiles
+
+    return FolderFiles(config.state)
+
+
+async def _run_one(config: AgentConfig, agent: Agent, net: AiomqttNet) -> int:
+    device, flow = config.settings.device, agent.status().flow
+    _LOG.info("device %s: flow %s, broker %s:%d", device, config.flow, config.broker.host, config.broker.port)
+    try:
+        async with asyncio.TaskGroup() as group:
+            reports = group.create_task(_report(config, agent, net))
+            finished = await agent.run()
+            reports.cancel()
+    except* GeartrainError as errors:
+        error = errors.exceptions[0]
+    else:
+        _LOG.info("device %s: flow %s has %s", device, flow, "finished" if finished else "stopped")
+        return EXIT_OK
+    finally:
+        _write(config, agent, net)
+    if not isinstance(error, GeartrainError):
+        raise error
+    return _said(error, flow if config.where else "")
+
+
+async def _report(config: AgentConfig, agent: Agent, net: AiomqttNet) -> None:
+    clock = SystemClock()
+    while True:
+        _write(config, agent, net)
+        await clock.sleep(STATUS_INTERVAL_S)
+
+
+def _write(config: AgentConfig, agent: Agent, net: AiomqttNet) -> None:
+    status, path = agent.status(), config.status_file
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_status(path, replace(status, pid=os.getpid(), counters=status.counters | net.counters))
+    except OSError as error:  # a status is a courtesy: the records go on without it
+        _LOG.warning("the status file %s cannot be written: %s", path, error.strerror)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

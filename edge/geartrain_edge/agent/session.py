@@ -1,0 +1,138 @@
+"""A life of the agent: all that stands while its spool is open, made from what the spool says.
+
+Between the agent, which drives it, and the parts of a record's path on the device. Guarantees: each part
+stands where the last commit was.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from geartrain.errors import USER_ERRORS, FlowError, GeartrainError
+from geartrain.graph.conform import describe
+from geartrain.planning import Plan
+from geartrain.ports import Clock, SpoolImage
+from geartrain.runtime.fragment import Fragment
+from geartrain.state.keyed import DictBackend
+from geartrain.wire.envelope import Welcome
+from geartrain_edge.agent.batch_size import Pace
+from geartrain_edge.settings import AgentSettings
+from geartrain_edge.sources.intake import Intake
+from geartrain_edge.spool.admission import DECLARED, Admission
+from geartrain_edge.spool.backlog import Backlog, Counters, Identity
+from geartrain_edge.spool.renewal import FLIP, Flip
+from geartrain_edge.spool.sealing import Positions, Progress, Sealer
+from geartrain_edge.spool.shedding import Shedder
+from geartrain_edge.uplink.priority import Turn
+from geartrain_edge.uplink.uplink import Effects, Uplink
+
+if TYPE_CHECKING:
+    from geartrain_edge.downlink.downlink import Down
+    from geartrain_edge.sinks.delivering import LineFiles
+
+HELLO = ("_agent", b"hello")
+"""There while an epoch does not know that it is open."""
+FRESH, RENEWED = b"pending", b"renewed"
+"""What stands there: a fresh spool has to hear where its device stands, one in a new epoch knows."""
+
+
+class Life(msgspec.Struct):
+    """What stands while the spool is open. `progress` is that of the last commit; is_done: all is acked, and
+    nothing comes any more.
+    """
+
+    image: SpoolImage
+    intake: Intake
+    fragment: Fragment
+    sealer: Sealer
+    backlog: Backlog
+    counters: Counters
+    uplink: Uplink
+    uplink_counters: Counters
+    progress: Progress
+    flip: Flip
+    admission: Admission
+    greeting: bytes
+    down: Down | None
+    pace: Pace
+    welcome: Welcome | None = None
+    is_done: bool = False
+
+
+class Opening(msgspec.Struct, frozen=True):
+    """An epoch was opened: what was heard, and where the splits that had to wait for it stand now."""
+
+    welcome: Welcome
+    positions: Positions
+
+
+def begin(
+    settings: AgentSettings,
+    plan: Plan,
+    effects: Effects,
+    turn: Turn,
+    files: LineFiles | None,
+    intake: Intake,
+    image: SpoolImage,
+) -> Life:
+    """The parts of an agent where the spool's last commit has left them; raises `FlowError` where the flow's
+    tasks cannot start.
+    """
+    greeting = FRESH if image.last_seq == 0 else image.state.get(HELLO, b"")
+    intake.restore(image.positions, hold=greeting == FRESH)
+    intake.epoch = image.epoch
+    try:
+        fragment = Fragment(
+            plan.graph,
+            plan.edge,
+            DictBackend(dict(image.state)),
+            clock=effects.clock,
+            randomness=effects.randomness,
+        )
+    except GeartrainError:
+        raise
+    except USER_ERRORS as error:
+        raise FlowError(f"flow {plan.graph.name}: its tasks cannot start: {describe(error)}") from error
+    backlog = Backlog(image)
+    # Apart, because those of the intake are true only with the commit that they belong to.
+    counters, uplink_counters = Counters(image.counters), Counters(image.counters)
+    who = Identity(settings.device, plan.graph.name, image.epoch)
+    uplink = Uplink(settings.uplink, who, effects, backlog, uplink_counters, turn, is_open=not greeting)
+    shedder = Shedder(who, effects.store, backlog, counters, lambda: uplink.acked_seq)
+    down = _down(settings, plan, image, fragment, counters, effects.clock, files)
+    uplink.beside = down
+    return Life(
+        image,
+        intake,
+        fragment,
+        Sealer(plan, who, image.last_seq, image.digest, settings.limits, counters),
+        backlog,
+        counters,
+        uplink,
+        uplink_counters,
+        intake.progress(),
+        Flip.of(image.state.get(FLIP)),
+        Admission(settings, backlog, counters, shedder, image.state.get(DECLARED)),
+        greeting,
+        down,
+        Pace(settings.records_max),
+    )
+
+
+def _down(
+    settings: AgentSettings,
+    plan: Plan,
+    image: SpoolImage,
+    fragment: Fragment,
+    counters: Counters,
+    clock: Clock,
+    files: LineFiles | None,
+) -> Down | None:
+    """What a flow needs in which something comes down to devices, or ends on them; imported only then."""
+    if not plan.down and not any(s.id in plan.cut.edge for s in plan.graph.sinks()):
+        return None
+    from geartrain_edge.downlink.downlink import Down
+
+    return Down(settings, plan, image.state, fragment, counters, clock, files)

@@ -1,0 +1,83 @@
+"""What an agent says of itself, and the file that says it to people and programs beside it.
+
+Guarantees: a reader of `status.json` sees one whole status or the one before; the file is readable by its
+user only. It is a report and never an input: nothing is decided from it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from geartrain_edge.agent.session import Life
+
+
+class AgentStatus(msgspec.Struct, frozen=True):
+    """An agent at one moment.
+
+    state: `starting`, `greeting` (a fresh spool asks where its device stands), `running`, `blocked` (the
+    spool is full), `draining` (all sources ended), `finished`, `stopped` or `failed`; reason: a sentence for
+    `failed`; epoch: 16 hexadecimal digits;
+    spooled_seq, acked_seq: last committed and last trimmed batch; watermarks: by channel, microseconds;
+    counters: totals by name since the spool began; written_at_us: wall clock, microseconds.
+    """
+
+    device: str
+    flow: str
+    state: str
+    finished: bool
+    connected: bool
+    ended: bool
+    reason: str
+    alarm: str
+    epoch: str
+    spooled_seq: int
+    acked_seq: int
+    spool_bytes: int
+    records_read: int
+    batches_spooled: int
+    rejected: int
+    late: int
+    watermarks: dict[str, int]
+    counters: dict[str, int]
+    written_at_us: int
+    pid: int = 0
+
+
+def status_of(life: Life | None, device: str, flow: str, state: str, reason: str, now_us: int) -> AgentStatus:
+    """The status of an agent in this state; `life`: None before its spool is open."""
+    totals = dict[str, int]() if life is None else life.counters.totals | life.uplink_counters.raised()
+    return AgentStatus(
+        device=device,
+        flow=flow,
+        state=state,
+        finished=state == "finished",
+        connected=life is not None and life.uplink.connected,
+        ended=life is not None and life.intake.ended,
+        reason=reason,
+        alarm="" if life is None else life.uplink.alarm,
+        epoch="" if life is None else life.backlog.epoch.hex(),
+        spooled_seq=0 if life is None else life.backlog.last_seq,
+        acked_seq=0 if life is None else life.backlog.acked_seq,
+        spool_bytes=0 if life is None else life.backlog.bytes,
+        records_read=totals.get("records_read", 0),
+        batches_spooled=0 if life is None else life.backlog.last_seq,
+        rejected=totals.get("rows._dead_letters", 0),
+        late=totals.get("rows._late", 0),
+        watermarks={} if life is None else dict(life.progress.watermarks),
+        counters=totals,
+        written_at_us=now_us,
+    )
+
+
+def write_status(path: Path, status: AgentStatus) -> None:
+    """Replace the file by `status` in one step; raises `OSError`."""
+    fresh = path.with_name(f"{path.name}.new")
+    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(msgspec.json.format(msgspec.json.encode(status), indent=1) + b"\n")
+    fresh.replace(path)

@@ -1,0 +1,1 @@
+"""The downlink: batches of the cloud's outbox, received in order and applied."""

@@ -1,0 +1,1 @@
+"""The sinks of a device: records handed over after the commit that holds them."""

@@ -1,0 +1,68 @@
+"""Files of lines on the device's disk, for the sinks that write them.
+
+Under `geartrain_edge.sinks.delivering`. Guarantees: an append is durable when it returns, the file's place in its
+folder too; what a killed agent had appended and not noted is taken away before the next one; mode 0600.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from geartrain.errors import SpoolError
+
+
+class FolderFiles:
+    """`LineFiles`: relative paths lie below `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    async def size(self, path: str) -> int:
+        """Bytes of the file, 0 where there is none; raises `SpoolError`."""
+        return await _run(path, lambda: _size(self._folder / path))
+
+    async def append(self, path: str, at: int, data: bytes) -> None:
+        """Write `data` from byte `at` on, as the file's end; raises `SpoolError`."""
+        await _run(path, lambda: _append(self._folder / path, at, data))
+
+
+async def _run(path: str, work: Callable[[], int]) -> int:
+    try:
+        return await asyncio.to_thread(work)
+    except OSError as error:
+        raise SpoolError(f"the file {path} of a sink cannot be written: {error.strerror}") from None
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _append(path: Path, at: int, data: bytes) -> int:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    fresh = not path.exists()
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        size = os.fstat(handle).st_size
+        if size < at:
+            raise SpoolError(
+                f"the file {path} of a sink has {size} bytes, and {at} were written to it: only the agent may"
+                " change it; bring it back, or give the sink another path"
+            )
+        if size > at:
+            os.ftruncate(handle, at)
+        written = 0
+        while written < len(data):
+            written += os.pwrite(handle, data[written:], at + written)
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+    if fresh:
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    return at + len(data)

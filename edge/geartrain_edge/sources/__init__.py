@@ -1,0 +1,1 @@
+"""The sources of a device: open splits, read in turn."""

@@ -1,0 +1,256 @@
+"""The intake: the open splits of a device's sources, read in turn into its fragment.
+
+First half of the agent, from birth to the fragment's output. Guarantees: what a read gives is fed at once,
+with the lateness decided by the split's own watermark; one round reads a bounded number of rows of each
+split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+from msgspec.structs import replace
+
+from geartrain.errors import ConfigError, SourceError
+from geartrain.operators.source import SourceOperator
+from geartrain.planning import Plan
+from geartrain.ports import Clock
+from geartrain.ports.buggify import buggify
+from geartrain.ports.spool import SplitProgress
+from geartrain.records.batch import DeadLetter
+from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
+from geartrain.runtime.fragment import Fragment
+from geartrain.runtime.splits import SplitTracker
+from geartrain.source import Split
+from geartrain_edge.spool.backlog import Counters
+from geartrain_edge.spool.sealing import Progress
+
+_REASON_CHARS_MAX = 2_000
+_EMPTY_READS_MAX = 100
+"""Reads in a row that may give nothing while rows of a former life are read again."""
+_PAUSE_S_MIN, _PAUSE_S_MAX = 0.001, 0.1
+
+
+class _Feed(msgspec.Struct):
+    """One open split and its progress."""
+
+    split: Split
+    tracker: SplitTracker
+    replayable: bool = False
+    held: bool = False
+    live: bool = False
+    idle_after_us: int = 0
+    heard_s: float = 0.0
+    lowest: int = END_OF_TIME
+    """No row that was fed while the others were held has a lower event time, as far as is known."""
+
+    def tracker_at(self, positions: Mapping[tuple[str, str], SplitProgress]) -> SplitTracker:
+        """A tracker that stands where `positions` says."""
+        step, name = self.tracker.step, self.tracker.name
+        return SplitTracker(step, name, self.split.out_of_orderness_us, positions.get((step, name)))
+
+
+class Intake:
+    """The splits that a device holds of the sources of a plan."""
+
+    def __init__(self, plan: Plan, device: str, read_max: int, names_max: int, clock: Clock) -> None:
+        """Open every source; raises `SourceError`, or `ConfigError` for more splits than fit a header."""
+        self._plan, self._read_max, self._clock = plan, read_max, clock
+        self._splits: list[tuple[str, Split]] = []
+        self._replayable: set[str] = set()
+        self._since_1970: set[str] = set()
+        self._idle_after_us: dict[str, int] = {}
+        for step in plan.graph.sources():
+            if isinstance(step.operator, SourceOperator):
+                opened = step.operator.source.open(device, step.id, step.out)
+                self._splits += [(step.id, split) for split in opened]
+                self._idle_after_us[step.id] = step.operator.source.idle_after_ms * 1_000
+                if step.operator.source.replayable:
+                    self._replayable.add(step.id)
+                if step.operator.source.since_1970:
+                    self._since_1970.add(step.id)
+        names = [split.name for _, split in self._splits]
+        doubled = next((name for name in names if names.count(name) > 1), None)
+        if doubled is not None:
+            raise SourceError(f"two splits are named {doubled!r}: a split's name is unique in the fleet")
+        if max(len(self._splits), len(plan.channels)) > names_max:
+            raise ConfigError(
+                f"device {device} has more than {names_max} splits or channels: deal them to more devices"
+            )
+        self._feeds: list[_Feed] = []
+        self._first = 0
+        self._positions: dict[tuple[str, str], SplitProgress] = {}
+        self._moved: set[tuple[str, str]] = set()
+        self._told: dict[str, int] = {}
+        self.epoch = b""
+        """Stands in the origins of what cannot be read again: a fresh spool counts from 0 once more."""
+
+    def restore(self, positions: Mapping[tuple[str, str], SplitProgress], *, hold: bool = False) -> None:
+        """Stand where a former life was; before the first read. hold: splits that can be read again wait for
+        `release`.
+        """
+        self._positions = dict(positions)
+        self._feeds = []
+        for step, split in self._splits:
+            at = positions.get((step, split.name))
+            since_1970 = step in self._since_1970
+            tracker = SplitTracker(step, split.name, split.out_of_orderness_us, at, since_1970=since_1970)
+            replayable = step in self._replayable
+            feed = _Feed(split, tracker, replayable, hold and replayable)
+            feed.live = bool(getattr(split, "live_clock", False))  # of a `LiveSplit`
+            feed.idle_after_us, feed.heard_s = self._idle_after_us[step], self._clock.monotonic_s()
+            feed.lowest = START_OF_TIME if at is not None and at.position else END_OF_TIME
+            self._feeds.append(feed)
+        sources = [step.id for step in self._plan.graph.sources()]
+        self._told = {s: START_OF_TIME if self.holds else self._watermark(frozenset((s,))) for s in sources}
+
+    @property
+    def holds(self) -> bool:
+        """Whether splits wait for `release`."""
+        return any(feed.held for feed in self._feeds)
+
+    async def release(
+        self, positions: Mapping[tuple[str, str], SplitProgress], fragment: Fragment
+    ) -> dict[tuple[str, str], SplitProgress]:
+        """Let the held splits begin where `positions` says; returns the positions of those that it names.
+
+        What steps keep for each key is made again from the rows before, whose output is thrown away: it was
+        sent in a former life. What was read in this life meanwhile, of splits that cannot wait, stays in the
+        steps, even where the clock was set back and it lies below what the former life had come to. Raises
+        `SourceError` when the rows before are not there any more.
+        """
+        stateful = any(self._plan.graph[step].operator.stateful for step in self._plan.edge)
+        moved = {}
+        for feed in self._feeds:
+            at = positions.get((feed.tracker.step, feed.tracker.name))
+            if not feed.held or at is None:
+                continue
+            if stateful:
+                await self._replay(feed, at, fragment)
+            moved[feed.tracker.step, feed.tracker.name] = feed.tracker.progress = at
+        if stateful:
+            self.advance(fragment, positions)  # what fires up to there was sent in a former life, too
+            fragment.take()
+        for feed in self._feeds:
+            feed.held = False
+        self._positions |= moved
+        return moved
+
+    async def _replay(self, feed: _Feed, upto: SplitProgress, fragment: Fragment) -> None:
+        tracker, empty = feed.tracker, 0
+        while (at := tracker.progress.position) < upto.position:
+            poll = await feed.split.read(at, min(self._read_max, upto.position - at))
+            if poll.position == at and not poll.ended and empty < _EMPTY_READS_MAX:
+                empty += 1  # a source may have nothing there yet
+                await self._clock.sleep(min(_PAUSE_S_MIN * 2**empty, _PAUSE_S_MAX))
+                continue
+            empty = 0
+            if not at < poll.position <= upto.position:
+                raise SourceError(
+                    f"split {tracker.name} was read up to {upto.position} in a former life, but cannot be "
+                    f"read again from {at} to there: has its file changed?"
+                )
+            fragment.feed(tracker.step, tracker.observe(poll)[0])
+            fragment.take()
+
+    @property
+    def ended(self) -> bool:
+        """Whether every split has given its last record."""
+        return all(feed.tracker.progress.ended and not feed.held for feed in self._feeds)
+
+    async def read(self, fragment: Fragment, counters: Counters, limit: int) -> int:
+        """One read of each split that goes on, in turn, of `limit` rows in all; returns how many came."""
+        rows, first = 0, self._first
+        for number, feed in enumerate(self._feeds[first:] + self._feeds[:first], first):
+            if feed.held or feed.tracker.progress.ended:
+                continue
+            if rows >= limit:  # the next read goes on from here, so that each has its turn
+                self._first = number % len(self._feeds)
+                break
+            most = 1 if buggify("poll of one row", 0.3) else min(limit - rows, self._read_max)
+            rows += await self._read_split(feed, fragment, counters, most)
+        if not self.holds:  # else what fires by rows of this life could not be told from a former one's
+            self.advance(fragment)
+        return rows
+
+    def advance(
+        self, fragment: Fragment, former: Mapping[tuple[str, str], SplitProgress] | None = None
+    ) -> None:
+        """Tell the fragment how far each source is, or was in a former life."""
+        for step in self._plan.graph.sources():
+            watermark = self._watermark(frozenset((step.id,)), former)
+            fragment.advance(step.id, watermark)
+            if former is None:
+                self._told[step.id] = watermark
+
+    def _watermark(
+        self,
+        sources: frozenset[str],
+        former: Mapping[tuple[str, str], SplitProgress] | None = None,
+    ) -> int:
+        """The min over the splits of `sources`, microseconds; that of a former life, if it is given."""
+        marks = (
+            feed.tracker.watermark if former is None else min(feed.tracker_at(former).watermark, feed.lowest)
+            for feed in self._feeds
+            if feed.tracker.step in sources
+        )
+        return min(marks, default=END_OF_TIME)
+
+    async def _read_split(self, feed: _Feed, fragment: Fragment, counters: Counters, limit: int) -> int:
+        tracker, before = feed.tracker, feed.tracker.progress
+        poll = await feed.split.read(before.position, limit)
+        now_us = self._clock.now_us() if feed.live else None
+        quarantined, before_1970 = tracker.quarantined, tracker.before_1970
+        batch, late, rejected = tracker.observe(poll, now_us)
+        counters.add("records_quarantined", tracker.quarantined - quarantined)
+        counters.add("records_before_1970", tracker.before_1970 - before_1970)
+        if not feed.replayable:
+            batch.paths = [self.epoch] * len(batch)
+            late, rejected = [self._born(one) for one in late], [self._born(one) for one in rejected]
+        rows = len(poll.values) + len(poll.rejects)
+        if now_us is not None:
+            now_s = self._clock.monotonic_s()
+            if rows:
+                feed.heard_s = now_s
+            elif now_s - feed.heard_s >= feed.idle_after_us / 1_000_000:
+                tracker.idle(now_us, feed.idle_after_us)
+        for letter in rejected:
+            fragment.reject(replace(letter, reason=letter.reason[:_REASON_CHARS_MAX]))
+        for letter in late:
+            fragment.divert_late(letter)
+        if len(batch):
+            if not feed.replayable:
+                feed.lowest = min(feed.lowest, *batch.times)
+            fragment.feed(tracker.step, batch)
+        if tracker.progress != before:
+            self._positions[tracker.step, tracker.name] = tracker.progress
+            self._moved.add((tracker.step, tracker.name))
+        counters.add("records_read", rows)
+        return rows
+
+    def _born(self, letter: DeadLetter) -> DeadLetter:
+        return replace(letter, origin=replace(letter.origin, path=self.epoch))
+
+    def progress(self) -> Progress:
+        """The watermark of each channel, the min over its sources, and all positions.
+
+        Of each source it is the one that the fragment was told: beyond that it may still hold rows.
+        """
+        watermarks = {
+            channel.id: min((self._told[source] for source in channel.sources), default=END_OF_TIME)
+            for channel in self._plan.channels
+        }
+        trackers = [feed.tracker for feed in self._feeds if not feed.held]
+        return Progress(watermarks, self._positions | {(t.step, t.name): t.progress for t in trackers})
+
+    def moved(self) -> dict[tuple[str, str], SplitProgress]:
+        """The positions that moved since the last call."""
+        moved = {split: self._positions[split] for split in sorted(self._moved)}
+        self._moved.clear()
+        return moved
+
+    async def close(self) -> None:
+        """Release every split."""
+        for _, split in self._splits:
+            await split.close()

@@ -1,0 +1,164 @@
+"""What the spool's file looks like: its tables, its settings, and how one of an older format is brought up.
+
+Under `geartrain_edge.spool.spool`. Guarantees: everything here happens inside the transaction that opens the file,
+so a file is of one format or of the other and never between them.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+
+import msgspec
+
+from geartrain.errors import WireError
+from geartrain.ports.spool import SplitProgress, SpooledBatch, SpoolImage
+from geartrain.wire.codec import decode_header
+from geartrain.wire.digest import FIRST_DIGEST
+from geartrain_edge.spool.seal import checksum
+
+FORMAT = 3
+"""Stored as `user_version`; a spool of a later format is refused, one of an earlier is brought up."""
+
+APPLICATION_ID = 0x47454152
+"""`GEAR`: tells a spool from any other SQLite file."""
+
+_TABLES = """
+CREATE TABLE spool (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    device TEXT NOT NULL, flow TEXT NOT NULL, epoch BLOB NOT NULL,
+    last_seq INTEGER NOT NULL, last_digest BLOB NOT NULL, acked_seq INTEGER NOT NULL,
+    acked_digest BLOB NOT NULL DEFAULT x'', seal BLOB NOT NULL DEFAULT x''
+);
+CREATE TABLE batches (
+    seq INTEGER PRIMARY KEY,
+    header BLOB NOT NULL, body BLOB NOT NULL, digest BLOB NOT NULL, count INTEGER NOT NULL,
+    rows BLOB NOT NULL DEFAULT x'5b5d', first_seq INTEGER NOT NULL DEFAULT 0, seal BLOB NOT NULL DEFAULT x'',
+    mark BLOB NOT NULL DEFAULT x''
+);
+CREATE TABLE positions (
+    step TEXT NOT NULL, split TEXT NOT NULL,
+    position INTEGER NOT NULL, max_time INTEGER NOT NULL, ended INTEGER NOT NULL,
+    PRIMARY KEY (step, split)
+) WITHOUT ROWID;
+CREATE TABLE state (
+    step TEXT NOT NULL, key BLOB NOT NULL, value BLOB NOT NULL, PRIMARY KEY (step, key)
+) WITHOUT ROWID;
+CREATE TABLE counters (name TEXT PRIMARY KEY, total INTEGER NOT NULL) WITHOUT ROWID;
+"""
+
+_TO_2 = """
+ALTER TABLE spool ADD COLUMN acked_digest BLOB NOT NULL DEFAULT x'';
+ALTER TABLE batches ADD COLUMN rows BLOB NOT NULL DEFAULT x'5b5d';
+ALTER TABLE batches ADD COLUMN first_seq INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE batches ADD COLUMN seal BLOB NOT NULL DEFAULT x'';
+"""
+
+_TO_3 = """
+ALTER TABLE spool ADD COLUMN seal BLOB NOT NULL DEFAULT x'';
+ALTER TABLE batches ADD COLUMN mark BLOB NOT NULL DEFAULT x'';
+"""
+
+SETTINGS = (
+    # Before the first access to the WAL, so that the lock is held until close and no shared memory is used.
+    "PRAGMA locking_mode=EXCLUSIVE",
+    "PRAGMA journal_mode=WAL",
+    "PRAGMA synchronous=FULL",
+    "PRAGMA fullfsync=1",
+    "PRAGMA journal_size_limit=8388608",
+    "PRAGMA cache_size=-1024",
+    "PRAGMA temp_store=MEMORY",
+)
+
+COLUMNS = "seq, header, body, digest, count, rows, first_seq, seal, mark"
+SIZE = "coalesce(sum(length(header) + length(body)), 0)"
+
+_ROWS = msgspec.json.Decoder(tuple[tuple[int, str, int], ...])
+
+Row = tuple[int, bytes, bytes, bytes, int, bytes, int, bytes, bytes]
+_TYPES = [int, bytes, bytes, bytes, int, bytes, int, bytes, bytes]
+"""SQLite gives back a value of any type from any column."""
+
+
+def row_of(batch: SpooledBatch) -> Row:
+    """A batch as its row, in the order of `COLUMNS`."""
+    rows = msgspec.json.encode(batch.rows)
+    beside = (batch.count, rows, batch.first_seq, batch.seal)
+    mark = checksum((batch.seq, *beside))
+    return (batch.seq, batch.header, batch.body, batch.digest, *beside, mark)
+
+
+def batch_of(row: Row) -> SpooledBatch:
+    """The batch in a row; raises `msgspec.DecodeError` when the file was damaged there, but for header, body
+    and digest: these prove each other, and where they do not, a gap takes the batch's place.
+    """
+    seq, header, body, digest, count, rows, first_seq, seal, mark = row
+    beside = (seq, count, rows, first_seq, seal)
+    if mark != checksum(beside) or list(map(type, row)) != _TYPES:
+        raise msgspec.DecodeError(f"batch {seq} is not as it was committed")
+    return SpooledBatch(seq, header, body, digest, count, _ROWS.decode(rows), first_seq, seal)
+
+
+def create(database: sqlite3.Connection, device: str, flow: str, epoch: bytes) -> None:
+    """Make the tables of a new spool."""
+    _run(database, _TABLES)
+    database.execute(
+        "INSERT INTO spool VALUES (1, ?, ?, ?, 0, ?, 0, ?, x'')",
+        (device, flow, epoch, FIRST_DIGEST, FIRST_DIGEST),
+    )
+    database.execute(f"PRAGMA application_id={APPLICATION_ID}")
+    database.execute(f"PRAGMA user_version={FORMAT}")
+
+
+def bring_up(database: sqlite3.Connection, version: int) -> None:
+    """Make a spool of an earlier format one of this format, but for its seal."""
+    if version == 1:
+        _bring_up_to_2(database)
+    _run(database, _TO_3)
+    for seq, *beside in database.execute("SELECT seq, count, rows, first_seq, seal FROM batches").fetchall():
+        database.execute("UPDATE batches SET mark = ? WHERE seq = ?", (checksum((seq, *beside)), seq))
+    database.execute(f"PRAGMA user_version={FORMAT}")
+
+
+def _bring_up_to_2(database: sqlite3.Connection) -> None:
+    _run(database, _TO_2)
+    database.execute(
+        "UPDATE spool SET acked_digest = CASE WHEN acked_seq = 0 THEN ? WHEN acked_seq = last_seq THEN "
+        "last_digest ELSE x'' END",
+        (FIRST_DIGEST,),
+    )
+    for (seq,) in database.execute("SELECT seq FROM batches ORDER BY seq").fetchall():
+        (data,) = database.execute("SELECT header FROM batches WHERE seq = ?", (seq,)).fetchone()
+        try:
+            header = decode_header(data)
+        except WireError:
+            continue  # damaged on the disk: it is found, and its loss declared, when it is refused
+        rows = [(seq, header.channel, header.count)] if header.count else []
+        database.execute("UPDATE batches SET rows = ? WHERE seq = ?", (msgspec.json.encode(rows), seq))
+
+
+def image_of(database: sqlite3.Connection) -> SpoolImage:
+    """All that a spool holds but for its batches."""
+    query = "SELECT epoch, last_seq, acked_seq, last_digest, acked_digest FROM spool"
+    epoch, last_seq, acked_seq, digest, acked_digest = database.execute(query).fetchone()
+    (spooled_bytes,) = database.execute(f"SELECT {SIZE} FROM batches").fetchone()  # noqa: S608 - a constant
+    positions = database.execute("SELECT step, split, position, max_time, ended FROM positions")
+    state = database.execute("SELECT step, key, value FROM state")
+    counters = database.execute("SELECT name, total FROM counters")
+    return SpoolImage(
+        epoch,
+        last_seq,
+        acked_seq,
+        digest,
+        spooled_bytes,
+        {(step, split): SplitProgress(at, top, bool(ended)) for step, split, at, top, ended in positions},
+        {(step, key): value for step, key, value in state},
+        dict(counters.fetchall()),
+        acked_digest,
+    )
+
+
+def _run(database: sqlite3.Connection, statements: str) -> None:
+    each: Iterable[str] = filter(str.strip, statements.split(";"))
+    for statement in each:
+        database.execute(statement)

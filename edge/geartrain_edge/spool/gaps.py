@@ -1,0 +1,80 @@
+"""Gaps: the record, under their seqs, of batches that the device no longer has.
+
+Between the spool and the uplink. Guarantees: a gap says of every batch that it stands for how many rows of
+which channel it held, those that it had declared as dropped among them, so that ingest can count exactly
+those that it lacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from geartrain.errors import WireError
+from geartrain.ports.spool import SplitProgress, SpooledBatch
+from geartrain.wire.codec import decode_header, encode_gap, encode_header
+from geartrain.wire.digest import FIRST_DIGEST, next_digest
+from geartrain.wire.envelope import BatchKind, Header
+from geartrain_edge.spool.backlog import Identity
+
+Rows = tuple[tuple[int, str, int], ...]
+
+
+def make_gap(
+    who: Identity,
+    seqs: tuple[int, int],
+    digest_after: bytes,
+    rows: Rows,
+    watermarks: Mapping[str, int],
+    positions: Mapping[tuple[str, str], SplitProgress],
+) -> SpooledBatch:
+    """A gap for the batches from the first to the last of `seqs`; `rows` by (seq, channel), in that order.
+
+    digest_after, watermarks, positions: those of the last of the batches. Raises `WireError` for too many
+    rows.
+    """
+    first, last = seqs
+    body = encode_gap(rows)
+    header = encode_header(
+        Header(
+            BatchKind.GAP,
+            who.flow,
+            who.device,
+            who.epoch,
+            last,
+            watermarks=watermarks,
+            positions=positions,
+            first_seq=first,
+            digest_after=digest_after,
+        )
+    )
+    return SpooledBatch(
+        last, header, body, digest_after, 0, rows, first, next_digest(FIRST_DIGEST, header, body)
+    )
+
+
+def by_channel(rows: Iterable[tuple[int, str, int]]) -> dict[str, int]:
+    """The rows of each channel, over all seqs, in the order of the channels' names."""
+    totals: dict[str, int] = {}
+    for _, channel, count in rows:
+        totals[channel] = totals.get(channel, 0) + count
+    return dict(sorted(totals.items()))
+
+
+def is_intact(previous: bytes, batch: SpooledBatch) -> bool:
+    """Whether a batch still has the bytes that it was committed with. `previous`: the running digest before
+    it, empty where it is not known: then a batch that is no gap cannot be told from an intact one.
+    """
+    if batch.first_seq:
+        return next_digest(FIRST_DIGEST, batch.header, batch.body) == batch.seal
+    return not previous or next_digest(previous, batch.header, batch.body) == batch.digest
+
+
+def replacement(who: Identity, batch: SpooledBatch) -> SpooledBatch:
+    """A gap that stands for one stored batch, whose header may be damaged: it then moves no watermark."""
+    try:
+        header = decode_header(batch.header)
+        watermarks, positions = header.watermarks, header.positions
+    except WireError:
+        watermarks, positions = {}, {}
+    seqs = (batch.first_seq or batch.seq, batch.seq)
+    return make_gap(who, seqs, batch.digest, batch.rows, watermarks, positions)

@@ -1,0 +1,93 @@
+"""The seal of a spool: a checksum over all that it holds but its batches, which SQLite does not make.
+
+Under `geartrain_edge.spool.spool`. Guarantees: a row of the small tables that the disk has changed, lost or brought
+back does not fit the seal, so that no position and no state is believed that was not committed; the price of
+a commit is that of the rows it writes. Batches have a running digest of their own.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+SEAL_BYTES = 16
+_SELECTS = {
+    "positions": "SELECT step, split, position, max_time, ended FROM positions",
+    "state": "SELECT step, key, value FROM state",
+    "counters": "SELECT name, total FROM counters",
+}
+_KEYS = {"positions": ("step", "split"), "state": ("step", "key"), "counters": ("name",)}
+_OWN = "SELECT device, flow, epoch, last_seq, last_digest, acked_seq, acked_digest FROM spool"
+_AT_ONCE = (256, 16, 1)
+"""Keys of one question."""
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def checksum(row: Sequence[Any]) -> bytes:
+    """Of values as SQLite gives them, whatever they are."""
+    return blake2b(_encode(tuple(row)), digest_size=SEAL_BYTES).digest()
+
+
+class Seal:
+    """The seal of one open spool: the sum of the checksums of all rows, in whatever order.
+
+    A sum and no exclusive or, in which a damaged page that gives one row twice would go unseen.
+    """
+
+    def __init__(self) -> None:
+        self.rest = 0
+        """Of the rows of all tables but `spool`."""
+
+    def load(self, database: sqlite3.Connection) -> bool:
+        """Work out the seal of what is there; whether it is the one that was written."""
+        self.rest = 0
+        for table, select in _SELECTS.items():
+            for row in database.execute(select):
+                self.rest += _mark(table, row)
+        return bool(database.execute("SELECT seal FROM spool").fetchall() == [(self._whole(database),)])
+
+    def change(
+        self, database: sqlite3.Connection, table: str, keys: Iterable[tuple[Any, ...]], rows: Iterable[Any]
+    ) -> None:
+        """Take the rows of `keys` out, and `rows` in; before the tables themselves are changed."""
+        for where, values in _lookups(_KEYS[table], keys):
+            for row in database.execute(f"{_SELECTS[table]} WHERE {where}", values):
+                self.rest -= _mark(table, row)
+        for row in rows:
+            self.rest += _mark(table, row)
+
+    def write(self, database: sqlite3.Connection) -> None:
+        """Write the seal of what stands there now, as the last of a transaction."""
+        database.execute("UPDATE spool SET seal = ?", (self._whole(database),))
+
+    def _whole(self, database: sqlite3.Connection) -> bytes:
+        whole = self.rest
+        for row in database.execute(_OWN):
+            whole += _mark("spool", row)
+        return (whole % (1 << 8 * SEAL_BYTES)).to_bytes(SEAL_BYTES, "big")
+
+
+def _lookups(columns: Sequence[str], keys: Iterable[tuple[Any, ...]]) -> Iterator[tuple[str, list[Any]]]:
+    """Conditions that find the rows of all keys, many at a time: a question costs several times what a row of
+    its answer does. Of few lengths, so that statements are prepared once.
+    """
+    *first, last = columns
+    groups: dict[tuple[Any, ...], list[Any]] = {}
+    for key in keys:
+        groups.setdefault(key[:-1], []).append(key[-1])
+    equal = "".join(f"{column} = ? AND " for column in first)
+    for of_first, found in groups.items():
+        at = 0
+        for size in _AT_ONCE:
+            where = f"{equal}{last} IN ({', '.join('?' * size)})"
+            while len(found) - at >= size:
+                yield where, [*of_first, *found[at : at + size]]
+                at += size
+
+
+def _mark(table: str, row: Sequence[Any]) -> int:
+    return int.from_bytes(checksum((table, *row)), "big")

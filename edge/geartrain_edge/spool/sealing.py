@@ -1,0 +1,207 @@
+"""Seal what left the fragment into batches: encoded, numbered, chained by digest, ready for one commit.
+
+Between the fragment and the spool. Guarantees: every batch fits a publish; a record too large for one
+becomes a dead letter; the watermarks and positions of a commit stand in its last batch only, so that
+ingest never sees a channel's clock ahead of rows that follow in the same commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from geartrain.errors import SpoolError, WireError
+from geartrain.graph.conform import raw_form
+from geartrain.graph.graph import DEAD_LETTERS
+from geartrain.planning import Plan
+from geartrain.ports.spool import SplitProgress, SpooledBatch
+from geartrain.records.batch import Batch, DeadLetter
+from geartrain.records.letters import to_batch
+from geartrain.runtime.fragment import Output
+from geartrain.schema import ColumnBatch, RowCodec
+from geartrain.wire.body import EncodedRows, encode_rows
+from geartrain.wire.codec import encode_header, encode_schemas
+from geartrain.wire.digest import FIRST_DIGEST, next_digest
+from geartrain.wire.envelope import BatchKind, Envelope, Header
+from geartrain.wire.limits import Limits
+from geartrain_edge.spool.backlog import Counters, Identity
+
+Positions = Mapping[tuple[str, str], SplitProgress]
+
+
+class Part(msgspec.Struct, frozen=True):
+    """The rows of one batch before it has a seq."""
+
+    channel: str
+    schema_id: str
+    count: int
+    rows: EncodedRows
+
+    @property
+    def size(self) -> int:
+        """Bytes of its body."""
+        return len(self.rows.body)
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """Where a device stands: the watermark of every channel (microseconds), the position of every split."""
+
+    watermarks: Mapping[str, int]
+    positions: Positions
+
+
+class Sealer:
+    """Makes the batches of one epoch, in seq order."""
+
+    def __init__(
+        self, plan: Plan, who: Identity, seq: int, digest: bytes, limits: Limits, counters: Counters
+    ) -> None:
+        """`seq`, `digest`: of the last batch that was committed."""
+        self._plan, self._who = plan, who
+        self._seq, self._digest = seq, digest
+        self._limits, self._counters = limits, counters
+        self.header_bytes = 0
+        """Bytes of the last header: the next one is about as long."""
+        self._codecs = {channel.id: RowCodec(channel.kind) for channel in plan.channels}
+
+    def announce(self, progress: Progress) -> SpooledBatch:
+        """The first batch of an epoch: the schema of every channel."""
+        body = encode_schemas({channel.id: channel.schema for channel in self._plan.channels})
+        return self._seal(BatchKind.SCHEMA, Part("", "", 0, EncodedRows(body, 0, 0)), progress)
+
+    def schemas(self) -> Envelope:
+        """The schema of every channel once more, outside the order of seqs."""
+        body = encode_schemas({channel.id: channel.schema for channel in self._plan.channels})
+        who = self._who
+        header = encode_header(Header(BatchKind.SCHEMA, who.flow, who.device, who.epoch, 0))
+        return Envelope(header, body, next_digest(FIRST_DIGEST, header, body), 1)
+
+    def hello(self, ordinal: int) -> Envelope:
+        """The question where this device stands, of an epoch that takes itself for the `ordinal`-th."""
+        who = self._who
+        header = encode_header(Header(BatchKind.HELLO, who.flow, who.device, who.epoch, 0, ordinal=ordinal))
+        return Envelope(header, b"", next_digest(FIRST_DIGEST, header, b""), 1)
+
+    def begin(self, epoch: bytes) -> Identity:
+        """Seal for a new epoch from now on, from its first batch; returns who we are in it."""
+        self._who = replace(self._who, epoch=epoch)
+        self.stand_at(0, FIRST_DIGEST)
+        return self._who
+
+    def stand_at(self, seq: int, digest: bytes) -> None:
+        """Go on behind a batch that was put into the spool otherwise."""
+        self._seq, self._digest = seq, digest
+
+    def seal(self, output: Output, before: Progress, after: Progress) -> list[SpooledBatch]:
+        """The batches of one commit: all rows, and one batch without rows if only watermarks moved."""
+        return self.number(self.encode(output), before, after)
+
+    def encode(self, output: Output) -> list[Part]:
+        """All rows of one commit, in parts that each fit a batch; what fits none becomes a dead letter."""
+        letters: list[DeadLetter] = []
+        parts: list[Part] = []
+        for channel, batches in output.batches.items():
+            if channel != DEAD_LETTERS:
+                parts += self._parts(channel, batches, letters)
+        refused = output.batches.get(DEAD_LETTERS, [])
+        if letters:
+            refused = [*refused, to_batch(letters)]
+            letters = []
+        parts += self._parts(DEAD_LETTERS, refused, letters)
+        if letters:
+            raise SpoolError(f"a dead letter of step {letters[0].step} is too large: {letters[0].reason}")
+        return parts
+
+    def number(
+        self,
+        parts: Sequence[Part],
+        before: Progress,
+        after: Progress,
+        dropped: Mapping[str, int] | None = None,
+    ) -> list[SpooledBatch]:
+        """The batches of one commit in seq order; the last moves the watermarks and declares `dropped`."""
+        if not parts and (dropped or before.watermarks != after.watermarks):
+            parts = [Part("", "", 0, EncodedRows(b"", 0, 0))]
+        last = len(parts) - 1
+        return [
+            self._seal(BatchKind.DATA, part, after, dropped or {})
+            if number == last
+            else self._seal(BatchKind.DATA, part, before)
+            for number, part in enumerate(parts)
+        ]
+
+    def _parts(self, channel: str, batches: Sequence[Batch], letters: list[DeadLetter]) -> Iterator[Part]:
+        batch = _joined(batches)
+        for part in batch.slices(self._limits.rows_max) if len(batch) else ():
+            yield from self._encoded(channel, part, letters)
+
+    def _encoded(self, channel: str, batch: Batch, letters: list[DeadLetter]) -> Iterator[Part]:
+        """`batch` in as few parts as fit: what does not is halved, down to the record that is to blame."""
+        codec = self._codecs[channel]
+        columns = ColumnBatch(
+            codec.to_columns(batch.values), batch.times, batch.names, batch.numbers, batch.paths
+        )
+        try:
+            rows = encode_rows(codec.schema, columns, self._limits)
+        except WireError as error:
+            if len(batch) == 1:
+                reason = f"this record cannot be sent: {error}"
+                raw = raw_form(batch.values[0])
+                letters.append(DeadLetter(channel, batch.origin(0), batch.times[0], reason, raw))
+                self._counters.add("records_too_large")
+                return
+            middle = len(batch) // 2
+            yield from self._encoded(channel, batch.take(range(middle)), letters)
+            yield from self._encoded(channel, batch.take(range(middle, len(batch))), letters)
+        else:
+            self._counters.add(f"rows.{channel}", len(batch))
+            yield Part(channel, codec.schema.schema_id, len(batch), rows)
+
+    def _seal(
+        self, kind: BatchKind, part: Part, progress: Progress, dropped: Mapping[str, int] | None = None
+    ) -> SpooledBatch:
+        lost = dict(dropped or {})
+        self._seq += 1
+        header = encode_header(
+            Header(
+                kind,
+                self._who.flow,
+                self._who.device,
+                self._who.epoch,
+                self._seq,
+                part.channel,
+                part.schema_id,
+                part.count,
+                part.rows.first_number,
+                progress.watermarks,
+                progress.positions,
+                part.rows.flags,
+                dropped=dropped or {},
+            )
+        )
+        self.header_bytes = len(header)
+        self._counters.add("bytes_sealed", len(header) + len(part.rows.body))
+        self._digest = next_digest(self._digest, header, part.rows.body)
+        if part.count:
+            lost[part.channel] = lost.get(part.channel, 0) + part.count
+        rows = tuple((self._seq, channel, count) for channel, count in sorted(lost.items()))
+        return SpooledBatch(self._seq, header, part.rows.body, self._digest, part.count, rows)
+
+
+def _joined(batches: Sequence[Batch]) -> Batch:
+    """The records of several batches of one stream as one, in order."""
+    if len(batches) == 1:
+        return batches[0]
+    joined = Batch([], [], [], [])
+    paths: list[bytes] | None = [] if any(batch.paths is not None for batch in batches) else None
+    for batch in batches:
+        joined.values += batch.values
+        joined.times += batch.times
+        joined.names += batch.names
+        joined.numbers += batch.numbers
+        if paths is not None:
+            paths += batch.paths if batch.paths is not None else [b""] * len(batch)
+    joined.paths = paths
+    return joined

@@ -1,0 +1,283 @@
+"""The spool: the agent's durable store, one SQLite file.
+
+Between the fragment and the uplink: what is committed here has happened, what is not never did.
+Guarantees: one `commit` is one transaction, durable when it returns (WAL, synchronous=FULL: power loss is
+covered too); one thread touches the file; nobody else can open it meanwhile; its mode is 0600.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from geartrain.errors import SpoolError
+from geartrain.ports.spool import Rewrite, SpoolCommit, SpooledBatch, SpoolImage, SpoolTip
+from geartrain.wire.digest import FIRST_DIGEST
+from geartrain_edge.spool.format import (
+    APPLICATION_ID,
+    COLUMNS,
+    FORMAT,
+    SETTINGS,
+    SIZE,
+    batch_of,
+    bring_up,
+    create,
+    image_of,
+    row_of,
+)
+from geartrain_edge.spool.seal import Seal
+
+R = TypeVar("R")
+
+_BEGIN_ANEW = "move it away to begin a new one; what it held unsent is then lost"
+_INSERT = f"INSERT INTO batches ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - constants
+_RENEW = "UPDATE spool SET epoch = ?, last_seq = ?, last_digest = ?, acked_seq = 0, acked_digest = ?"
+_SELECT = f"SELECT {COLUMNS} FROM batches WHERE seq > ? ORDER BY seq LIMIT ?"  # noqa: S608 - constants
+
+
+class SqliteSpool:
+    """`SpoolStore` over the file `path`, whose folder is made if need be."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="spool")
+        self._database: sqlite3.Connection | None = None
+        self._last_seq, self._seal = 0, Seal()
+
+    async def open(self, device: str, flow: str, fresh_epoch: bytes) -> SpoolImage:
+        """Open or create; raises `SpoolError` when it is of another device or flow, damaged, or in use."""
+        return await self._run(lambda: self._open(device, flow, fresh_epoch))
+
+    async def commit(self, change: SpoolCommit) -> None:
+        """Write `change` in one durable transaction."""
+        await self._run(lambda: self._commit(change))
+
+    async def read(self, after_seq: int, limit: int) -> list[SpooledBatch]:
+        """Up to `limit` committed batches with seq > `after_seq`, in seq order."""
+        return await self._run(lambda: self._read(after_seq, limit))
+
+    async def trim(self, through_seq: int) -> None:
+        """Delete batches up to `through_seq` and remember it as acked, in one durable transaction."""
+        await self._run(lambda: self._trim(through_seq))
+
+    async def renew(self, epoch: bytes, rewrite: Rewrite, change: SpoolCommit) -> SpoolTip:
+        """Begin a new epoch with what `rewrite` makes of each batch, in one durable transaction."""
+        return await self._run(lambda: self._renew(epoch, rewrite, change))
+
+    async def close(self) -> None:
+        """Let go of the file, after whatever was begun."""
+        try:
+            await self._run(self._close)
+        finally:
+            self._thread.shutdown(wait=False)
+
+    async def _run(self, work: Callable[[], R]) -> R:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        except sqlite3.Error as error:
+            raise self._translated(error) from None
+        except OSError as error:
+            raise SpoolError(f"spool {self._path}: {error.strerror}") from None
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise SpoolError(f"spool {self._path} is damaged ({error}): {_BEGIN_ANEW}") from None
+
+    def _translated(self, error: sqlite3.Error) -> SpoolError:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            return SpoolError(
+                f"spool {self._path} is in use by another agent: stop that one, or give this one a state "
+                "folder of its own"
+            )
+        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            return SpoolError(f"spool {self._path} is damaged ({error}): {_BEGIN_ANEW}")
+        if code == sqlite3.SQLITE_FULL:
+            return SpoolError(f"spool {self._path}: the disk is full: make room and start the agent again")
+        return SpoolError(f"spool {self._path} cannot be used: {error}")
+
+    def _open(self, device: str, flow: str, fresh_epoch: bytes) -> SpoolImage:
+        fresh = self._make_file()
+        database = sqlite3.connect(self._path, timeout=2.0, isolation_level=None, check_same_thread=True)
+        try:
+            for setting in SETTINGS:
+                database.execute(setting)
+            if database.execute("PRAGMA journal_mode").fetchone() != ("wal",):
+                raise SpoolError(f"spool {self._path}: SQLite keeps no WAL there: use a local file system")
+            database.execute("BEGIN EXCLUSIVE")  # fails now if another agent has it, not at the first commit
+            self._prepare(database, device, flow, fresh_epoch)
+            database.execute("COMMIT")
+            # What a killed agent wrote may be in the page cache only: SQLite takes it as committed, and power
+            # loss would take it back after it was sent and acked. A checkpoint makes it durable.
+            if database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
+                raise SpoolError(f"spool {self._path}: what it holds cannot be made durable: free its disk")
+            image = image_of(database)
+        except BaseException:
+            database.close()
+            raise
+        if fresh:
+            _fsync_folder(self._path.parent)
+            _fsync_folder(self._path.parent.parent)
+        self._database, self._last_seq = database, image.last_seq
+        return image
+
+    def _make_file(self) -> bool:
+        """Whether the file is new. It is never readable by others, not even for a moment."""
+        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        fresh = not self._path.exists()
+        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        self._path.chmod(0o600)
+        return fresh
+
+    def _prepare(self, database: sqlite3.Connection, device: str, flow: str, fresh_epoch: bytes) -> None:
+        (version,) = database.execute("PRAGMA user_version").fetchone()
+        (application,) = database.execute("PRAGMA application_id").fetchone()
+        (tables,) = database.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        if tables == 0:
+            create(database, device, flow, fresh_epoch)
+            self._seal.load(database)
+            self._seal.write(database)
+            return
+        if application != APPLICATION_ID:
+            raise SpoolError(f"file {self._path} is no spool: give the agent another state folder")
+        if version in (1, 2):
+            bring_up(database, version)
+            self._seal.load(database)
+            self._seal.write(database)
+        elif version != FORMAT:
+            raise SpoolError(
+                f"spool {self._path} has format {version}, this agent writes {FORMAT}: use its own agent"
+            )
+        if not self._seal.load(database):
+            raise SpoolError(f"spool {self._path} is damaged (its seal does not fit): {_BEGIN_ANEW}")
+        owner = database.execute("SELECT device, flow FROM spool").fetchone()
+        if owner != (device, flow):
+            raise SpoolError(
+                f"spool {self._path} belongs to device {owner[0]!r} and flow {owner[1]!r}, not to {device!r} "
+                f"and {flow!r}: give this agent a state folder of its own"
+            )
+
+    def _commit(self, change: SpoolCommit) -> None:
+        database, last_seq = self._opened(), self._last_seq
+        for batch in change.batches:
+            last_seq += 1
+            if batch.seq != last_seq:
+                raise SpoolError(f"spool {self._path}: batch {batch.seq} does not follow on {last_seq - 1}")
+        with self._transaction(database):
+            if change.batches:
+                database.executemany(_INSERT, map(row_of, change.batches))
+                tip = (last_seq, change.batches[-1].digest)
+                database.execute("UPDATE spool SET last_seq = ?, last_digest = ?", tip)
+            for gap in change.gaps:
+                self._put_gap(database, gap, last_seq)
+            self._write_rest(database, change)
+        self._last_seq = last_seq
+
+    def _put_gap(self, database: sqlite3.Connection, gap: SpooledBatch, last_seq: int) -> None:
+        if not 1 <= gap.first_seq <= gap.seq <= last_seq:
+            raise SpoolError(
+                f"spool {self._path}: a gap from {gap.first_seq} to {gap.seq} leaves what is held"
+            )
+        held = (gap.first_seq, gap.seq)
+        if database.execute("DELETE FROM batches WHERE seq BETWEEN ? AND ?", held).rowcount:
+            database.execute(_INSERT, row_of(gap))
+
+    def _read(self, after_seq: int, limit: int) -> list[SpooledBatch]:
+        found = self._opened().execute(_SELECT, (after_seq, limit))
+        return [batch_of(row) for row in found]
+
+    def _trim(self, through_seq: int) -> None:
+        if through_seq > self._last_seq:
+            raise SpoolError(
+                f"spool {self._path}: cannot trim {through_seq}, its last batch is {self._last_seq}"
+            )
+        database = self._opened()
+        with self._transaction(database):
+            found = database.execute("SELECT digest FROM batches WHERE seq = ?", (through_seq,)).fetchone()
+            acked = (through_seq, b"" if found is None else found[0], through_seq)
+            database.execute("DELETE FROM batches WHERE seq <= ?", (through_seq,))
+            database.execute("UPDATE spool SET acked_seq = ?, acked_digest = ? WHERE acked_seq < ?", acked)
+
+    def _renew(self, epoch: bytes, rewrite: Rewrite, change: SpoolCommit) -> SpoolTip:
+        database, digest, seq, after = self._opened(), FIRST_DIGEST, 0, 0
+        made: deque[SpooledBatch | None] = deque([rewrite(None)])
+        with self._transaction(database):
+            # One at a time, because a spool may be larger than memory; one out for one in, so that no batch
+            # ever takes a seq that is still held.
+            while made:
+                held = database.execute(_SELECT, (after, 1)).fetchone()
+                if held is not None:
+                    after = held[0]
+                    database.execute("DELETE FROM batches WHERE seq = ?", (after,))
+                    made.append(rewrite(batch_of(held)))
+                batch = made.popleft()
+                if batch is not None:
+                    seq += 1
+                    if batch.seq != seq:
+                        raise SpoolError(
+                            f"spool {self._path}: batch {batch.seq} does not follow on {seq - 1}"
+                        )
+                    database.execute(_INSERT, row_of(batch))
+                    digest = batch.digest
+            database.execute(_RENEW, (epoch, seq, digest, FIRST_DIGEST))
+            self._write_rest(database, change)
+            (spooled_bytes,) = database.execute(f"SELECT {SIZE} FROM batches").fetchone()  # noqa: S608
+        self._last_seq = seq
+        return SpoolTip(seq, digest, spooled_bytes)
+
+    def _close(self) -> None:
+        if self._database is not None:
+            self._database.close()
+            self._database = None
+
+    def _opened(self) -> sqlite3.Connection:
+        if self._database is None:
+            raise SpoolError(f"spool {self._path} is not open")
+        return self._database
+
+    @contextmanager
+    def _transaction(self, database: sqlite3.Connection) -> Iterator[None]:
+        """All or nothing of the statements in the block, and the seal over what they leave."""
+        sealed, is_done = self._seal.rest, False
+        database.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._seal.write(database)
+            database.execute("COMMIT")
+            is_done = True
+        finally:
+            if not is_done:
+                self._seal.rest = sealed
+            if database.in_transaction:  # an error of the disk at the commit has rolled back by itself
+                database.execute("ROLLBACK")
+
+    def _write_rest(self, database: sqlite3.Connection, change: SpoolCommit) -> None:
+        """All of a commit but its batches."""
+        positions = [
+            (*split, at.position, at.max_time, int(at.ended)) for split, at in change.positions.items()
+        ]
+        kept = [(*key, value) for key, value in change.state.items() if value is not None]
+        deleted = [key for key, value in change.state.items() if value is None]
+        counters = list(change.counters.items())
+        self._seal.change(database, "positions", change.positions, positions)
+        self._seal.change(database, "state", change.state, kept)
+        self._seal.change(database, "counters", [(name,) for name, _ in counters], counters)
+        database.executemany("INSERT OR REPLACE INTO positions VALUES (?, ?, ?, ?, ?)", positions)
+        database.executemany("INSERT OR REPLACE INTO state VALUES (?, ?, ?)", kept)
+        database.executemany("DELETE FROM state WHERE step = ? AND key = ?", deleted)
+        database.executemany("INSERT OR REPLACE INTO counters VALUES (?, ?)", counters)
+
+
+def _fsync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

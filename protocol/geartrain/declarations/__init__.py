@@ -1,0 +1,1 @@
+"""What a user declares or implements: sources, sinks, tasks and their options."""

@@ -1,0 +1,143 @@
+"""Tasks: user code with a life cycle, one state per key, timers, and a context to emit through.
+
+What a `process` step runs, on a device and inside Spark alike. Guarantees: `on_next` sees the records of a
+key in canonical order, and all timers of the key up to a record's time before it; a call that raises leaves
+no trace (its state changes, timers and emits are undone, its input becomes a dead letter).
+"""
+
+from __future__ import annotations
+
+import typing
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from geartrain.declarations.options import Options
+
+In = TypeVar("In")
+Out = TypeVar("Out")
+Emitted_contra = TypeVar("Emitted_contra", contravariant=True)
+S = TypeVar("S")
+
+
+class Metrics(Protocol):
+    """Counters of a task, for people: they count calls that are run again or undone too."""
+
+    def add(self, name: str, count: int = 1) -> None:
+        """Raise the counter `name` of this step; a name is made by its first use, at most 100 a step."""
+        ...
+
+
+class Context(Protocol[Emitted_contra, S]):
+    """What a task may touch while it is called.
+
+    state: the key's state, made by the task's `state` type on first use; assign or change it in place.
+    In `on_start`, `on_watermark` and `on_stop` there is no key: `key`, `state` and `notify_at` raise
+    `RuntimeError`, and `emit` does too, except in the `on_watermark` of a task that is not replayable.
+    """
+
+    state: S
+
+    @property
+    def event_time(self) -> int:
+        """Of the record at hand, or of the timer; microseconds since 1970 UTC."""
+        ...
+
+    @property
+    def key(self) -> Any:
+        """As `key_by` gave it."""
+        ...
+
+    @property
+    def metrics(self) -> Metrics:
+        """Counters of this step."""
+        ...
+
+    def emit(self, value: Emitted_contra) -> None:
+        """Send a record on, with the event time of the record or timer at hand."""
+        ...
+
+    def notify_at(self, time: int) -> None:
+        """Have `on_notify(time)` called for this key once event time has come to `time` (microseconds).
+
+        A time in the past is now; a time that is set already stays set once. Raises `ValueError` beyond
+        END_OF_TIME, `TypeError` for what is no int, `RuntimeError` for more than 1,000,000 timers of a key.
+        """
+        ...
+
+    def log(self, text: str) -> None:
+        """Write a line to the program's log, without control characters; it has no effect on results."""
+        ...
+
+    def now_us(self) -> int:
+        """The wall clock, microseconds; raises `RuntimeError` unless the task says `replayable = False`."""
+        ...
+
+    def random(self) -> float:
+        """A float in [0, 1]; raises `RuntimeError` unless the task says `replayable = False`."""
+        ...
+
+
+class Task(Options, Generic[In, Out]):
+    """Base of a user's tasks; annotated attributes are options: `Drawdown(period="year")`.
+
+    state: the type of a key's state (a `geartrain.State` or a dataclass with defaults, or a scalar type),
+    None where the task keeps none; replayable: the same records give the same results, whenever it runs. A
+    task that says False may read the clock and random numbers, and is called once for each record.
+
+    A doorbell that says so when nobody has rung for ten minutes:
+
+    >>> from typing import ClassVar
+    >>> from geartrain import Context, Flow, Task
+    >>> from geartrain.testing import TestingSink, TestingSource, run_flow
+    >>> class Quiet(Task[str, str]):
+    ...     state: ClassVar[type[int]] = int
+    ...
+    ...     def on_next(self, value: str, ctx: Context[str, int]) -> None:
+    ...         ctx.state = ctx.event_time + 600
+    ...         ctx.notify_at(ctx.state)
+    ...
+    ...     def on_notify(self, time: int, ctx: Context[str, int]) -> None:
+    ...         if time == ctx.state:
+    ...             ctx.emit(f"{ctx.key} is quiet")
+    >>> flow = Flow("bells")
+    >>> rings = flow.source("rings", TestingSource(items=[(100, "front"), (500, "front")]), out=str)
+    >>> rings.key_by(str, name="door").process("quiet", Quiet()).sink("out", TestingSink("out"))
+    >>> run_flow(flow).tables["out"]
+    [(1100, 'front is quiet')]
+    """
+
+    state: ClassVar[Any] = None
+    replayable: ClassVar[bool] = True
+
+    def on_start(self, ctx: Context[Out, Any]) -> None:
+        """Called once when the task is opened in a process, as often as that may be."""
+
+    def on_next(self, value: In, ctx: Context[Out, Any]) -> None:
+        """Called for every record, in canonical order for each key."""
+        raise TypeError(f"{type(self).__name__} must define on_next(value, ctx)")
+
+    def on_watermark(self, time: int, ctx: Context[Out, Any]) -> None:
+        """Called when no record below `time` (microseconds) will come any more, after the timers up to there.
+
+        How often depends on how the records are batched.
+        """
+
+    def on_notify(self, time: int, ctx: Context[Out, Any]) -> None:
+        """Called once for each time set with `ctx.notify_at`, in order of time for each key."""
+        raise TypeError(f"{type(self).__name__} must define on_notify(time, ctx)")
+
+    def on_stop(self, ctx: Context[Out, Any]) -> None:
+        """Called once when the process ends cleanly."""
+
+
+def task_output(task: Task[Any, Any]) -> Any:
+    """The second type argument of the task's `Task[In, Out]`, None where it names none."""
+    for base in type(task).__mro__:
+        for generic in getattr(base, "__orig_bases__", ()):
+            arguments = typing.get_args(generic)
+            if (
+                typing.get_origin(generic) is Task
+                and len(arguments) == 2
+                and not isinstance(arguments[1], TypeVar)
+            ):
+                return arguments[1]
+    return None

@@ -1,0 +1,1 @@
+"""The faces of a flow: fluent streams, and graphs of processors."""

@@ -1,0 +1,199 @@
+"""The keyed stream of the fluent face: the verbs that keep a state for each key.
+
+Stands between `geartrain.flow.stream` and `geartrain.flow.windowed`. Guarantees: a mistake is an error at once, in
+one sentence that says what to write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+
+from geartrain.declarations.task import Task, task_output
+from geartrain.errors import FlowError
+from geartrain.flow.stream import Stream
+from geartrain.flow.verbs import join_of, process_of
+from geartrain.graph.graph import Grouping, Input
+
+if TYPE_CHECKING:
+    from geartrain.aggregates.mergeable import AggregateSpec
+    from geartrain.flow.windowed import WindowedStream
+    from geartrain.graph.operator import Operator
+    from geartrain.windowing.windows import Global, Sliding, Tumbling, Window
+
+K = TypeVar("K")
+T = TypeVar("T")
+U = TypeVar("U")
+V = TypeVar("V")
+A = TypeVar("A")
+
+
+class KeyedStream(Stream[T], Generic[K, T]):
+    """A stream whose records have a key; only here can a step keep state."""
+
+    def process(
+        self,
+        step: str,
+        task: Task[T, U],
+        *,
+        out: type[U] | None = None,
+        ttl: timedelta | None = None,
+        initial: Mapping[Any, Any] | None = None,
+        order: Literal["canonical", "arrival"] = "canonical",
+    ) -> Stream[U]:
+        """Run `task` with one state per key. `out` defaults to the second type argument of the task's
+        `Task[In, Out]`.
+
+        ttl: a key's state and timers are forgotten so long after its last call, in event time; initial: the
+        states that keys begin with; order: `"arrival"` gives up canonical order, and with it equal results.
+
+        >>> from typing import ClassVar
+        >>> from geartrain import Context, Flow, Task
+        >>> from geartrain.testing import TestingSink, TestingSource, run_flow
+        >>> class Count(Task[str, str]):
+        ...     state: ClassVar[type[int]] = int
+        ...
+        ...     def on_next(self, word: str, ctx: Context[str, int]) -> None:
+        ...         ctx.state += 1
+        ...         ctx.emit(f"{word} {ctx.state}")
+        >>> flow = Flow("words")
+        >>> words = flow.source("words", TestingSource(items=[(1, "to"), (2, "be"), (3, "to")]), out=str)
+        >>> counted = words.key_by(str, name="word").process("count", Count(), initial={"be": 10})
+        >>> counted.sink("out", TestingSink("counts"))
+        >>> sorted(run_flow(flow).tables["out"])
+        [(1, 'to 1'), (2, 'be 11'), (3, 'to 2')]
+        """
+        kind = out or task_output(task)
+        if kind is None:
+            raise self._mistake(step, f"declare class {type(task).__name__}(Task[In, Out]) or pass out=...")
+        operator = process_of(f"flow {self._flow.name}, step {step!r}", task, ttl, initial, order)
+        return Stream(self._flow, self._flow.add_step(step, operator, self._input(Grouping.HASH), kind), kind)
+
+    @property
+    def keyed_by(self) -> Operator | None:
+        """The operator that gave the records their keys."""
+        return self._flow.keyed_by(self._step)
+
+    def stateful(self, step: str, operator: Operator, out: Any) -> Stream[Any]:
+        """Add a step that keeps state for each key."""
+        return Stream(self._flow, self._flow.add_step(step, operator, self._input(Grouping.HASH), out), out)
+
+    def mistake(self, step: str, what: str) -> FlowError:
+        """The error of a step of this flow that cannot be."""
+        return self._mistake(step, what)
+
+    def window(self, window: Window) -> WindowedStream[K, T]:
+        """Cut the stream into windows of event time: `tumbling(...)`, `sliding(...)`, `session(...)` or
+        `global_window()`; what is computed of each window is the next verb.
+        """
+        from geartrain.flow.windowed import WindowedStream
+
+        return WindowedStream(self, window)
+
+    def aggregate(self, step: str, /, *, out: type[U], **fields: AggregateSpec) -> Stream[U]:
+        """For each record one of type `out`, of all records of its key so far, in canonical order.
+
+        The fields of `out` are filled by name: by the aggregates given as `fields`, and by the key (the field
+        of `key_by`, or `key`).
+
+        >>> from geartrain import Flow, Record, agg
+        >>> from geartrain.testing import TestingSink, TestingSource, run_flow
+        >>> class Seen(Record):
+        ...     key: str
+        ...     n: int
+        >>> flow = Flow("words")
+        >>> words = flow.source("words", TestingSource(items=[(1, "hot"), (2, "hot")]), out=str)
+        >>> seen = words.key_by(str, name="same").aggregate("seen", out=Seen, n=agg.count())
+        >>> seen.sink("out", TestingSink("seen"))
+        >>> run_flow(flow).tables["out"]
+        [(1, Seen(key='hot', n=1)), (2, Seen(key='hot', n=2))]
+        """
+        from geartrain.flow.windowed import aggregate
+
+        return aggregate(self, step, out, fields, None, None)
+
+    def reduce(self, step: str, function: Callable[[T, T], T]) -> Stream[T]:
+        """For each record one: the first of its key, and then `function(so far, record)`.
+
+        >>> from geartrain import Flow
+        >>> from geartrain.testing import TestingSink, TestingSource, run_flow
+        >>> flow = Flow("tides")
+        >>> levels = flow.source("levels", TestingSource(items=[(1, 3), (2, 5), (3, 4)]), out=int)
+        >>> levels.key_by(lambda level: 0, name="all").reduce("highest", max).sink("out", TestingSink("out"))
+        >>> run_flow(flow).tables["out"]
+        [(1, 3), (2, 5), (3, 5)]
+        """
+        from geartrain.flow.windowed import reduce
+
+        return reduce(self, step, function)
+
+    def fold(
+        self,
+        step: str,
+        make: Callable[[], A],
+        function: Callable[[A, T], A],
+        *,
+        result: Callable[[A], U] | None = None,
+        out: type[U] | None = None,
+        state: type[A] | None = None,
+    ) -> Stream[U]:
+        """For each record one: the state after `function(state, record)`, from `make()` on, or `result` of
+        it.
+
+        `state` defaults to the class that `make` is or the type that it is annotated to return; `out` to what
+        `result` is annotated to return, or the state's type.
+
+        >>> from geartrain import Flow
+        >>> from geartrain.testing import TestingSink, TestingSource, run_flow
+        >>> flow = Flow("words")
+        >>> words = flow.source("words", TestingSource(items=[(1, "to"), (2, "gether")]), out=str)
+        >>> sizes = words.key_by(lambda word: 0, name="all").fold("size", int, lambda n, word: n + len(word))
+        >>> sizes.sink("out", TestingSink("sizes"))
+        >>> run_flow(flow).tables["out"]
+        [(1, 2), (2, 8)]
+        """
+        from geartrain.flow.windowed import fold
+
+        return fold(self, step, make, function, result, out, state, None)
+
+    def join(
+        self,
+        step: str,
+        right: KeyedStream[K, V],
+        function: Callable[[T, V], U] | Callable[[T, V | None], U],
+        *,
+        within: Tumbling | Sliding | Global | None = None,
+        lower: timedelta | None = None,
+        upper: timedelta | None = None,
+        how: Literal["inner", "left"] = "inner",
+        keeps: Iterable[str] = (),
+        out: type[U] | None = None,
+    ) -> Stream[U]:
+        """`function(left, right)` for every pair of records of one key that lie in a window together
+        (`within`), or where left.time + lower <= right.time <= left.time + upper.
+
+        how: with `"left"`, a record without any such `right` leaves as `function(left, None)`. keeps: fields
+        of both that `function` passes on unchanged; a domain on one of them, which is the key, is kept.
+
+        >>> from datetime import timedelta
+        >>> from geartrain import Flow
+        >>> from geartrain.testing import TestingSink, TestingSource, run_flow
+        >>> flow = Flow("doors")
+        >>> opened = flow.source("opened", TestingSource(items=[(10, "a"), (50, "b")]), out=str)
+        >>> closed = flow.source("closed", TestingSource(items=[(15, "a"), (90, "b")]), out=str)
+        >>> def state(opened: str, closed: str | None) -> str:
+        ...     return f"{opened} stood open" if closed is None else f"{opened} was closed"
+        >>> left, right = opened.key_by(str, name="door"), closed.key_by(str, name="same_door")
+        >>> soon = timedelta(microseconds=20)
+        >>> states = left.join("state", right, state, lower=timedelta(), upper=soon, how="left")
+        >>> states.sink("out", TestingSink("out"))
+        >>> run_flow(flow).tables["out"]
+        [(15, 'a was closed'), (70, 'b stood open')]
+        """
+        kind = self._result(step, function, out, of_iterable=False)
+        operator = join_of(
+            f"flow {self._flow.name}, step {step!r}", function, within, (lower, upper), how, keeps
+        )
+        inputs = (Input(self._step, Grouping.HASH), Input(right.step, Grouping.HASH))
+        return Stream(self._flow, self._flow.add_step(step, operator, inputs, kind), kind)

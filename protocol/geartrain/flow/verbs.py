@@ -1,0 +1,131 @@
+"""What the verbs of the fluent face check before they declare an operator: durations, choices, states.
+
+Guarantees: a mistake is a `FlowError` of one sentence that names the step and what to write. An operator that
+only some flows have is imported where it is declared, so that no other flow pays for it on a device.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal
+
+from geartrain.errors import FlowError, GeartrainError, SchemaError
+from geartrain.schema import derive
+
+if TYPE_CHECKING:
+    from geartrain.declarations.task import Task
+    from geartrain.operators.interval_join import IntervalJoin
+    from geartrain.operators.process import Process
+    from geartrain.operators.window_join import WindowJoin
+
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def microseconds(where: str, name: str, length: object) -> int:
+    """A duration in microseconds; raises `FlowError` for what is no timedelta."""
+    if not isinstance(length, timedelta):
+        raise FlowError(f"{where}: {name}={length!r} must be a datetime.timedelta")
+    return length // _MICROSECOND
+
+
+def process_of(
+    where: str,
+    task: Task[Any, Any],
+    ttl: timedelta | None,
+    initial: Mapping[Any, Any] | None,
+    order: Literal["canonical", "arrival"],
+) -> Process:
+    """A checked process operator."""
+    from geartrain.operators.process import Process
+    from geartrain.tasks.task_calls import initial_states
+
+    if order not in ("canonical", "arrival"):
+        raise FlowError(f"{where}: order={order!r} must be 'canonical' or 'arrival'")
+    ttl_us = None if ttl is None else microseconds(where, "ttl", ttl)
+    if ttl_us is not None and ttl_us < 1:
+        raise FlowError(f"{where}: ttl={ttl} must be longer than nothing")
+    try:
+        initial_states(where, task.state, initial)
+    except SchemaError as error:
+        raise FlowError(str(error)) from None
+    return Process(task, ttl_us, None if initial is None else dict(initial), order)
+
+
+def join_of(
+    where: str,
+    function: Callable[[Any, Any], Any],
+    within: object,
+    bounds: tuple[timedelta | None, timedelta | None],
+    how: Literal["inner", "left"],
+    keeps: Iterable[str],
+) -> WindowJoin | IntervalJoin:
+    """A checked join operator."""
+    from geartrain.operators.interval_join import IntervalJoin
+    from geartrain.operators.window_join import WindowJoin
+    from geartrain.windowing.windows import Global, Sliding, Tumbling
+
+    if how not in ("inner", "left"):
+        raise FlowError(f"{where}: how={how!r} must be 'inner' or 'left'")
+    if bounds.count(None) == 1 or (within is None) == (None in bounds):
+        raise FlowError(
+            f"{where}: say when two records meet: within=tumbling(...), or lower=timedelta(...) and "
+            "upper=timedelta(...)"
+        )
+    if within is None:
+        lower, upper = bounds
+        after_us, before_us = microseconds(where, "lower", lower), microseconds(where, "upper", upper)
+        if after_us > before_us:
+            raise FlowError(f"{where}: lower={lower!r} is after upper={upper!r}: exchange them")
+        return IntervalJoin(after_us, before_us, how, function, frozenset(keeps))
+    if not isinstance(within, Tumbling | Sliding | Global):
+        raise FlowError(f"{where}: within={within!r} must be a tumbling, sliding or global window")
+    if how == "left" and not isinstance(within, Tumbling):
+        raise FlowError(f"{where}: how='left' needs a tumbling window or lower=... and upper=...")
+    return WindowJoin(within, how, function, frozenset(keeps))
+
+
+def name_of(kind: Any) -> str:
+    """What to call a type."""
+    return str(getattr(kind, "__name__", kind))
+
+
+def named_after(where: str, function: Callable[..., Any], verb: str) -> str:
+    """The name that a step takes from its function; raises `FlowError` for a lambda, which has none."""
+    name = str(getattr(function, "__name__", "<lambda>"))
+    if name == "<lambda>":
+        raise FlowError(f'{where} needs a name: write .{verb}(..., name="...")')
+    return name
+
+
+def returned_by(where: str, function: Callable[..., Any], *, of_iterable: bool) -> Any:
+    """The type that a function is annotated to return, or to return many of; raises `FlowError` where it is
+    not.
+    """
+    try:
+        found = typing.get_type_hints(function).get("return")
+    except (NameError, TypeError):
+        found = None
+    if found is not None and of_iterable:
+        found = next(iter(typing.get_args(found)), None)
+    if found is None:
+        raise FlowError(f"{where}: what type comes out? annotate the function's return or pass out=...")
+    return found
+
+
+def check_kind(where: str, kind: Any) -> None:
+    """Raise `FlowError` unless a step may put out records of the type `kind`; None: it puts out nothing."""
+    if kind is None:
+        return
+    try:
+        derive(kind)
+    except GeartrainError as error:
+        raise FlowError(f"{where}: {error}") from None
+
+
+def check_field(where: str, kind: Any, field: str | None) -> None:
+    """Raise `FlowError` unless `field` is None or a field of the record type `kind`."""
+    names = [f.name for f in derive(kind).fields]
+    if field is not None and field not in names:
+        raise FlowError(f"{where}: {kind.__name__} has no field {field!r}; its fields: {', '.join(names)}")

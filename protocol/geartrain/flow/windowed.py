@@ -1,0 +1,209 @@
+"""The windowed stream of the fluent face, and the verbs that compute one thing of many records.
+
+Stands beside `geartrain.flow.keyed`. Guarantees: a window, an aggregate or a type that does not fit is a
+`FlowError` of one sentence when the flow is built.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, TypeVar
+
+from geartrain.aggregates.mergeable import AggregateSpec
+from geartrain.errors import FlowError, SchemaError
+from geartrain.flow.keyed import KeyedStream
+from geartrain.flow.stream import Stream
+from geartrain.graph.operator import Operator
+from geartrain.operators.aggregate import Aggregate
+from geartrain.operators.fold import Fold
+from geartrain.operators.key_by import KeyBy
+from geartrain.operators.reduce import Reduce
+from geartrain.operators.window_aggregate import WindowAggregate
+from geartrain.operators.window_fold import WindowFold
+from geartrain.operators.window_reduce import WindowReduce
+from geartrain.schema import derive
+from geartrain.state.state_type import StateType
+from geartrain.windowing.contents import kept_type, settler
+from geartrain.windowing.filling import Filling, key_fields
+from geartrain.windowing.parts import Parts
+from geartrain.windowing.windows import (
+    Early,
+    EveryRecords,
+    EveryTime,
+    Global,
+    Session,
+    Sliding,
+    Tumbling,
+    Window,
+)
+
+K = TypeVar("K")
+T = TypeVar("T")
+U = TypeVar("U")
+A = TypeVar("A")
+
+
+class WindowedStream(Generic[K, T]):
+    """A keyed stream cut into windows of event time."""
+
+    def __init__(self, stream: KeyedStream[K, T], window: Window) -> None:
+        """Raises `FlowError` for what is no window."""
+        if not isinstance(window, Tumbling | Sliding | Session | Global):
+            raise FlowError(
+                f"{stream.step!r}: window({window!r}) must be given tumbling(...), sliding(...), "
+                "session(...) or global_window()"
+            )
+        self._stream, self._window = stream, window
+
+    def aggregate(
+        self, step: str, /, *, out: type[U], early: Early | None = None, **fields: AggregateSpec
+    ) -> Stream[U]:
+        """One record of type `out` for each key and window that has records, when the watermark passes its
+        end; its event time is the window's last microsecond.
+
+        The fields of `out` are filled by name: by the aggregates given as `fields`, by the key (the field of
+        `key_by`, or `key`), by `window_start` and `window_end` (datetime, or int microseconds), and by
+        `revision`. early: gives results before the end of a window too, numbered by their revision.
+
+        Where a key is on many devices, each of them adds up its own records and the cloud merges, with the
+        same result to the last bit; not with sessions or early results.
+
+        >>> from datetime import timedelta
+        >>> from geartrain import Flow, Record, agg, tumbling
+        >>> from geartrain.testing import TestingSink, TestingSource, run_flow
+        >>> class Reading(Record):
+        ...     sensor: str
+        ...     celsius: float
+        >>> class Minute(Record):
+        ...     sensor: str
+        ...     window_end: int
+        ...     n: int
+        ...     high: float
+        >>> items = [(1, Reading("a", 20.0)), (2, Reading("a", 21.5)), (60_000_000, Reading("a", 19.0))]
+        >>> flow = Flow("heat")
+        >>> readings = flow.source("readings", TestingSource(items=items), out=Reading)
+        >>> windows = readings.key_by("sensor").window(tumbling(timedelta(minutes=1)))
+        >>> minutes = windows.aggregate("minutes", out=Minute, n=agg.count(), high=agg.max("celsius"))
+        >>> minutes.sink("out", TestingSink("minutes"))
+        >>> for _, minute in run_flow(flow).tables["out"]:
+        ...     print(minute)
+        Minute(sensor='a', window_end=60000000, n=2, high=21.5)
+        Minute(sensor='a', window_end=120000000, n=1, high=19.0)
+        """
+        return aggregate(self._stream, step, out, fields, self._window, early)
+
+    def reduce(self, step: str, function: Callable[[T, T], T]) -> Stream[T]:
+        """One record for each key and window: the first one, and then `function(so far, record)` for each
+        further one in canonical order.
+
+        >>> from geartrain import Flow, global_window
+        >>> from geartrain.testing import TestingSink, TestingSource, run_flow
+        >>> def joined(left: str, right: str) -> str:
+        ...     return left + right
+        >>> flow = Flow("words")
+        >>> words = flow.source("words", TestingSource(items=[(1, "to"), (2, "gether")]), out=str)
+        >>> keyed = words.key_by(lambda word: 0, name="all")
+        >>> keyed.window(global_window()).reduce("join", joined).sink("out", TestingSink("joined"))
+        >>> [word for _, word in run_flow(flow).tables["out"]]
+        ['together']
+        """
+        kind = self._stream.kind
+        return self._stream.stateful(step, WindowReduce(self._window, function), kind)
+
+    def fold(
+        self,
+        step: str,
+        make: Callable[[], A],
+        function: Callable[[A, T], A],
+        *,
+        result: Callable[[A], U] | None = None,
+        out: type[U] | None = None,
+        state: type[A] | None = None,
+    ) -> Stream[U]:
+        """One result for each key and window: `make()`, then `function(state, record)` for each record in
+        canonical order, then `result(state)`, or the state itself.
+
+        `state` defaults to the class that `make` is or the type that it is annotated to return; `out` to what
+        `result` is annotated to return, or the state's type.
+
+        >>> from geartrain import Flow, global_window
+        >>> from geartrain.testing import TestingSink, TestingSource, run_flow
+        >>> flow = Flow("words")
+        >>> words = flow.source("words", TestingSource(items=[(1, "to"), (2, "gether")]), out=str)
+        >>> windows = words.key_by(lambda word: 0, name="all").window(global_window())
+        >>> windows.fold("letters", int, lambda n, word: n + len(word)).sink("out", TestingSink("sizes"))
+        >>> [size for _, size in run_flow(flow).tables["out"]]
+        [8]
+        """
+        return fold(self._stream, step, make, function, result, out, state, self._window)
+
+
+def aggregate(
+    stream: KeyedStream[Any, Any],
+    step: str,
+    out: type[U],
+    fields: Mapping[str, AggregateSpec],
+    window: Window | None,
+    early: Early | None,
+) -> Stream[U]:
+    """Add a checked aggregate, with or without a window; raises `FlowError`."""
+    for name, spec in fields.items():
+        if not isinstance(spec, AggregateSpec):
+            raise stream.mistake(
+                step, f"{name}={spec!r} must be an aggregate, such as agg.count() or agg.sum('x')"
+            )
+    if early is not None and not isinstance(early, EveryRecords | EveryTime):
+        raise stream.mistake(step, f"early={early!r} must be every_records(n) or every_time(timedelta)")
+    keyed_by = stream.keyed_by
+    key_field = keyed_by.field if isinstance(keyed_by, KeyBy) else None
+    try:
+        keys = key_fields(out, key_field, fields)
+        Filling(out, list(fields), keys, window)
+        Parts(fields, stream.kind, settler(step))
+    except (FlowError, SchemaError) as error:
+        raise stream.mistake(step, str(error)) from None
+    operator: Operator = Aggregate(dict(fields), keys)
+    if window is not None:
+        operator = WindowAggregate(window, dict(fields), keys, early)
+    return stream.stateful(step, operator, out)
+
+
+def reduce(stream: KeyedStream[Any, T], step: str, function: Callable[[T, T], T]) -> Stream[T]:
+    """Add a reduce without a window."""
+    return stream.stateful(step, Reduce(function), stream.kind)
+
+
+def fold(
+    stream: KeyedStream[Any, Any],
+    step: str,
+    make: Callable[[], Any],
+    function: Callable[[Any, Any], Any],
+    result: Callable[[Any], U] | None,
+    out: type[U] | None,
+    state: Any,
+    window: Window | None,
+) -> Stream[U]:
+    """Add a checked fold, with or without a window; raises `FlowError`."""
+    held = state or (make if isinstance(make, type) else _returned(make))
+    if held is None:
+        raise stream.mistake(step, "what type is the state? annotate what make returns, or pass state=...")
+    kind = out or (held if result is None else _returned(result))
+    if kind is None:
+        raise stream.mistake(step, "what type comes out? annotate what result returns, or pass out=...")
+    try:
+        StateType(step, kept_type(held))
+        derive(kind)
+    except SchemaError as error:
+        raise stream.mistake(step, str(error)) from None
+    operator: Operator = Fold(make, function, result, held)
+    if window is not None:
+        operator = WindowFold(window, make, function, result, held)
+    return stream.stateful(step, operator, kind)
+
+
+def _returned(function: Callable[..., Any]) -> Any:
+    try:
+        return typing.get_type_hints(function).get("return")
+    except (NameError, TypeError):
+        return None

@@ -1,0 +1,184 @@
+"""The graph: a flow as data, steps with stable ids and typed inputs.
+
+Made by `Flow` (or by hand), read by the planner, the runtime and the Spark compiler. Guarantees: ids are
+unique and plain, inputs exist, there is no cycle, and `steps` is in topological order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from functools import cached_property
+from typing import Any, Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from geartrain.errors import ConfigError, FlowError
+from geartrain.graph.operator import Operator
+
+Tier = Literal["edge", "cloud"]
+_ID = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}\Z")
+
+DEAD_LETTERS = "_dead_letters"
+"""The channel of every flow for inputs that could not be processed."""
+LATE = "_late"
+"""The channel of every flow for records that were late at their birth."""
+OVERTAKEN = "_overtaken"
+"""The sink of every flow for records that its clock had passed before they came into the log."""
+
+
+class Grouping(Enum):
+    """How the records of a stream are dealt to the instances of the step that reads it."""
+
+    FORWARD = "forward"
+    HASH = "hash"
+    BROADCAST = "broadcast"
+
+
+class Input(msgspec.Struct, frozen=True):
+    """One input of a step: the id of the step whose output it reads, and the grouping."""
+
+    step: str
+    grouping: Grouping = Grouping.FORWARD
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One node. `out` is the Python type of its output, None for a sink; `tier` a pin, None for the
+    planner.
+    """
+
+    id: str
+    operator: Operator
+    inputs: tuple[Input, ...] = ()
+    out: Any = None
+    tier: Tier | None = None
+    parallelism: int = 1
+
+    def __post_init__(self) -> None:
+        check_id(self.id)
+
+
+def check_id(step_id: str) -> None:
+    """Raise `FlowError` unless `step_id` can name a step (its channel, topic, table and state)."""
+    if not _ID.match(step_id):
+        raise FlowError(
+            f"step id {step_id!r}: use a name of letters, digits and _ that starts with a letter (at most 63)"
+        )
+
+
+class Graph(msgspec.Struct, frozen=True, dict=True):
+    """A named DAG of steps in topological order."""
+
+    name: str
+    steps: tuple[Step, ...]
+
+    def __post_init__(self) -> None:
+        check_id(self.name)
+        by_id: dict[str, Step] = {}
+        for step in self.steps:
+            if step.id in by_id:
+                raise FlowError(f"flow {self.name}: two steps are named {step.id!r}; give one another name")
+            for source in step.inputs:
+                if source.step not in by_id:
+                    raise FlowError(
+                        f"flow {self.name}: step {step.id!r} reads {source.step!r}, which is not a "
+                        "step before it"
+                    )
+            by_id[step.id] = step
+        self.__dict__["_by_id"] = by_id
+
+    @cached_property
+    def _by_id(self) -> dict[str, Step]:
+        """There since the graph was made; one that was copied makes it again."""
+        return {step.id: step for step in self.steps}
+
+    @cached_property
+    def _below(self) -> dict[str, list[Step]]:
+        """Made when first asked for: most graphs on the way to a plan never are."""
+        below: dict[str, list[Step]] = {}
+        for step in self.steps:
+            for above in {i.step for i in step.inputs}:
+                below.setdefault(above, []).append(step)
+        return below
+
+    def __getitem__(self, step_id: str) -> Step:
+        try:
+            return self._by_id[step_id]
+        except KeyError:
+            raise FlowError(
+                f"flow {self.name} has no step {step_id!r}; its steps: {', '.join(self._by_id)}"
+            ) from None
+
+    def consumers(self, step_id: str) -> tuple[Step, ...]:
+        """The steps that read the output of `step_id`, in topological order."""
+        return tuple(self._below.get(step_id, ()))
+
+    def sources(self) -> tuple[Step, ...]:
+        """The steps without inputs."""
+        return tuple(s for s in self.steps if not s.inputs)
+
+    def sinks(self) -> tuple[Step, ...]:
+        """The steps without output."""
+        return tuple(s for s in self.steps if s.out is None)
+
+    def ancestors(self, step_id: str) -> frozenset[str]:
+        """All steps above `step_id`, itself included."""
+        found: set[str] = set()
+        waiting = [step_id]
+        while waiting:
+            current = waiting.pop()
+            if current not in found:
+                found.add(current)
+                waiting += [i.step for i in self[current].inputs]
+        return frozenset(found)
+
+    def sources_above(self) -> dict[str, frozenset[str]]:
+        """The sources above each step, itself if it is one. One walk; steps below the same share a set."""
+        found: dict[str, frozenset[str]] = {}
+        for step in self.steps:
+            sets = [found[i.step] for i in step.inputs] or [frozenset((step.id,))]
+            found[step.id] = sets[0] if all(s is sets[0] for s in sets) else sets[0].union(*sets[1:])
+        return found
+
+    def with_options(self, options: Mapping[str, Mapping[str, Any]], where: str = "--set") -> Graph:
+        """A graph whose steps' options are replaced: `{step id: {option: value or its text}}`.
+
+        Raises `ConfigError` naming the step or option that does not exist, or the value that does not fit.
+        """
+        unknown = sorted(set(options) - set(self._by_id))
+        if unknown:
+            raise ConfigError(
+                f"{where}: flow {self.name} has no step {unknown[0]!r}; its steps: {', '.join(self._by_id)}"
+            )
+        return replace(
+            self, steps=tuple(self._with_options(s, options.get(s.id, {}), where) for s in self.steps)
+        )
+
+    @staticmethod
+    def _with_options(step: Step, values: Mapping[str, Any], where: str) -> Step:
+        return (
+            replace(step, operator=step.operator.with_options(values, f"{where} {step.id}"))
+            if values
+            else step
+        )
+
+    @staticmethod
+    def of(name: str, steps: Iterable[Step]) -> Graph:
+        """A graph of `steps` given in any topological order."""
+        return Graph(name, tuple(steps))
+
+
+def key_step(graph: Graph | Mapping[str, Step], stream: str) -> Step | None:
+    """The `key_by` whose keys the records of a stream have, None for a stream without keys.
+
+    Of rows that carry the keys of what they were made of (partial aggregates), their step with the operator
+    that reads them.
+    """
+    step = graph[stream]
+    while step.operator.keeps_key:
+        step = graph[step.inputs[0].step]
+    if step.operator.row_key is not None:
+        return replace(step, operator=step.operator.row_key)
+    return step if step.operator.kind == "key_by" else None

@@ -1,0 +1,177 @@
+"""Cuts: the assignment of steps to tiers, which of them are legal, and which one is taken.
+
+Rules (DESIGN 3): 1 sources bound to devices are on the edge, sinks to stores in the cloud; 2 a step may be on
+the edge iff all its inputs are, and it is stateless, or its key is local to the device, or it is the partial
+of an aggregate that was split (`splitting`), whose merging part is always in the cloud. A pin must agree with
+them. Cuts are those of the graph with its aggregates split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from enum import Enum
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from geartrain.errors import PlacementError
+from geartrain.graph.graph import Graph, Step, Tier
+from geartrain.graph.operator import StreamProperties
+from geartrain.operators.sink import SinkOperator
+from geartrain.planning.dealt import below_deals, edge_ancestors
+from geartrain.planning.properties import derive_properties
+from geartrain.planning.splitting import MERGE, PARTIAL, with_partials
+
+if TYPE_CHECKING:
+    from geartrain.planning.cost import Costs
+
+CUTS_MAX = 4_096
+"""Legal cuts that are enumerated at the most."""
+
+
+class Cut(msgspec.Struct, frozen=True):
+    """The steps on the edge; all others are in the cloud."""
+
+    edge: frozenset[str]
+
+
+class Rule(Enum):
+    """What decides where a step stands. The value is the name that `gear plan --json` shows."""
+
+    SOURCE = "source_on_devices"
+    STORE = "store_in_cloud"
+    ONLY_TIER = "only_tier"
+    PINNED = "pinned"
+    INPUT_IN_CLOUD = "input_in_cloud"
+    MERGES = "merges_partials"
+    KEYS_NOT_LOCAL = "keys_not_local"
+    DOMAINS_DIFFER = "domains_differ"
+    DEALS = "deals_to_devices"
+    PARTIAL = "partial_aggregate"
+    LEGAL = "legal_on_edge"
+    ASKED = "cut_asked_for"
+    COST = "cost"
+    CAPACITY = "capacity"
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """Why a step stands where it stands, or what keeps it off the edge.
+
+    step: its id; rule: what decides; tier: where the rule puts it; other: what the rule names beside the
+    step: the id of an input, or of the stream whose keys are not local, or the kind of an operator.
+    """
+
+    step: str
+    rule: Rule
+    tier: Tier = "cloud"
+    other: str = ""
+
+
+def obstacle(step: Step, edge: AbstractSet[str], properties: dict[str, StreamProperties]) -> Reason | None:
+    """What keeps `step` off the edge when the steps `edge` are there, None when nothing does."""
+    if step.operator.only_tier == "cloud":
+        return Reason(step.id, Rule.ONLY_TIER, other=step.operator.kind)
+    if not step.inputs:
+        return _kept_away(step)
+    if isinstance(step.operator, SinkOperator) and step.operator.only_tier != "edge":
+        return Reason(step.id, Rule.STORE)
+    above = [i.step for i in step.inputs if i.step not in edge and not properties[i.step].from_cloud]
+    if above:
+        return Reason(step.id, Rule.INPUT_IN_CLOUD, other=above[0])
+    if step.operator.kind == MERGE:
+        return Reason(step.id, Rule.MERGES, other=step.inputs[0].step)
+    if step.operator.kind == PARTIAL:
+        return _kept_away(step)
+    return _not_local(step, properties) if step.operator.stateful else _kept_away(step)
+
+
+def _not_local(step: Step, properties: dict[str, StreamProperties]) -> Reason | None:
+    """Why a step with state cannot find all records of a key on one device."""
+    for source in step.inputs:
+        if not properties[source.step].key_local:
+            return Reason(step.id, Rule.KEYS_NOT_LOCAL, other=source.step)
+    if len({properties[i.step].domain for i in step.inputs}) > 1:
+        return Reason(step.id, Rule.DOMAINS_DIFFER)
+    return _kept_away(step)
+
+
+def _kept_away(step: Step) -> Reason | None:
+    return Reason(step.id, Rule.PINNED) if step.tier == "cloud" else None
+
+
+def legal_cuts(graph: Graph) -> list[Cut]:
+    """Every legal cut, fewest edge steps first; raises `PlacementError` for an impossible pin or too many
+    cuts.
+    """
+    graph = with_partials(graph)
+    properties = derive_properties(graph)
+    found: list[frozenset[str]] = [frozenset()]
+    for step in graph.steps:
+        grown: list[frozenset[str]] = []
+        for edge in found:
+            free = obstacle(step, edge, properties) is None
+            if free:
+                grown.append(edge | {step.id})
+            if step.inputs and step.tier != "edge":
+                grown.append(edge)
+        found = grown
+        if len(found) > CUTS_MAX:
+            raise PlacementError(
+                f"flow {graph.name} has more than {CUTS_MAX} legal cuts: pin some steps with "
+                '.at("edge") or .at("cloud")'
+            )
+    if not found:
+        raise _impossible_pin(graph, properties)
+    return [Cut(edge) for edge in sorted(found, key=lambda e: (len(e), sorted(e)))]
+
+
+def choose_cut(graph: Graph, wanted: str | Sequence[str] = "auto", costs: Costs | None = None) -> Cut:
+    """The cut for `auto` (as much on the edge as is legal; where it was measured, the cheapest by `costs`),
+    `edge` (as much as is legal), `cloud` (only the sources on the edge), or for the named steps and all above
+    them.
+
+    Raises `PlacementError` naming the step, the rule and the fix.
+    """
+    graph = with_partials(graph)
+    if wanted == "auto" and costs is not None:
+        return costs.cheapest(graph, legal_cuts(graph))
+    properties = derive_properties(graph)
+    possible: set[str] = set()
+    for step in graph.steps:
+        if obstacle(step, possible, properties) is None:
+            possible.add(step.id)
+        elif step.tier == "edge" or not step.inputs:
+            raise _refusal(graph, step, possible, properties)
+    if wanted in ("auto", "edge"):
+        return Cut(frozenset(possible))
+    named = [] if wanted == "cloud" else wanted.split(",") if isinstance(wanted, str) else wanted
+    asked = frozenset(name.strip() for name in named)
+    kept = frozenset(s.id for s in graph.steps if s.tier == "edge" or not s.inputs)
+    edge = edge_ancestors(graph, asked | kept | below_deals(graph))
+    beyond = [s for s in graph.steps if s.id in edge - possible]
+    if beyond:
+        step = next((s for s in beyond if s.id in asked), beyond[0])
+        raise _refusal(graph, step, possible, properties)
+    return Cut(edge)
+
+
+def _refusal(
+    graph: Graph, step: Step, edge: AbstractSet[str], properties: dict[str, StreamProperties]
+) -> PlacementError:
+    from geartrain.planning.refusals import refusal  # only where something is wrong
+
+    return refusal(graph, step, lambda one: obstacle(one, edge, properties), properties)
+
+
+def _impossible_pin(graph: Graph, properties: dict[str, StreamProperties]) -> PlacementError:
+    edge: set[str] = set()
+    for step in graph.steps:
+        reason = obstacle(step, edge, properties)
+        if reason is None:
+            edge.add(step.id)
+        elif step.tier == "edge" or not step.inputs:
+            return _refusal(graph, step, edge, properties)
+    return PlacementError(
+        f"flow {graph.name} has no legal cut: remove its pins one by one to find the one that is in the way"
+    )

@@ -1,0 +1,116 @@
+"""A plan: a graph, its cut, and the channels that cross it. What the agent, ingest and the driver agree
+on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from geartrain.graph.graph import DEAD_LETTERS, LATE, Graph, Step, Tier
+from geartrain.graph.operator import StreamProperties
+from geartrain.operators.sink import SinkOperator
+from geartrain.planning.cuts import Cut, Reason, Rule, choose_cut, obstacle
+from geartrain.planning.properties import derive_properties
+from geartrain.planning.splitting import PARTIAL, may_split, put_back, with_partials
+from geartrain.records.letters import Letter
+from geartrain.schema import Schema, derive
+
+if TYPE_CHECKING:
+    from geartrain.planning.cost import Costs
+
+
+class Channel(msgspec.Struct, frozen=True):
+    """A stream that crosses the cut: the id of the step whose output it is, or a system channel's name.
+
+    kind: the Python type of its records; sources: the source steps above it, whose splits make its watermark.
+    """
+
+    id: str
+    kind: Any
+    sources: frozenset[str]
+
+    @property
+    def schema(self) -> Schema:
+        """The schema of its records."""
+        return derive(self.kind)
+
+
+class Plan(msgspec.Struct, frozen=True, dict=True):
+    """A graph cut in two; `channels` in topological order, the two system channels last.
+
+    graph: the user's, with the aggregates that this cut splits as two steps each.
+    """
+
+    graph: Graph
+    cut: Cut
+    channels: tuple[Channel, ...]
+
+    @cached_property
+    def edge(self) -> tuple[str, ...]:
+        """Ids of the steps on the edge, in topological order."""
+        return tuple(s.id for s in self.graph.steps if s.id in self.cut.edge)
+
+    @cached_property
+    def cloud(self) -> tuple[str, ...]:
+        """Ids of the steps in the cloud, in topological order."""
+        return tuple(s.id for s in self.graph.steps if s.id not in self.cut.edge)
+
+    @property
+    def down(self) -> tuple[Channel, ...]:
+        """The streams that go down to the devices, each named by the step that deals it."""
+        return _channels(self.graph, [s for s in self.graph.steps if s.operator.kind == "deal"])
+
+    def channel(self, channel_id: str) -> Channel:
+        """The channel of that id; raises `KeyError`."""
+        return self._by_id[channel_id]
+
+    @cached_property
+    def _by_id(self) -> dict[str, Channel]:
+        return {channel.id: channel for channel in self.channels}
+
+    @cached_property
+    def _properties(self) -> dict[str, StreamProperties]:
+        return derive_properties(self.graph)
+
+    def reason(self, step: Step) -> Reason:
+        """Why a step stands where it stands."""
+        kind, tier = step.operator.kind, step.tier
+        on_edge: Tier = "edge" if step.id in self.cut.edge else "cloud"
+        if kind == "deal":
+            return Reason(step.id, Rule.DEALS)
+        if step.operator.only_tier is not None and not isinstance(step.operator, SinkOperator):
+            return Reason(step.id, Rule.ONLY_TIER, on_edge, kind)
+        if tier is not None:
+            return Reason(step.id, Rule.PINNED, tier)
+        if kind == PARTIAL:
+            return Reason(step.id, Rule.PARTIAL, on_edge)
+        if on_edge == "edge":
+            return Reason(step.id, Rule.LEGAL if step.inputs else Rule.SOURCE, on_edge)
+        why_not = obstacle(step, self.cut.edge, self._properties)
+        if why_not is None or (
+            why_not.rule is Rule.KEYS_NOT_LOCAL and may_split(self.graph, step, self._properties)
+        ):
+            return Reason(step.id, Rule.ASKED)
+        return why_not
+
+
+def make_plan(graph: Graph, cut: str | Sequence[str] = "auto", costs: Costs | None = None) -> Plan:
+    """Cut `graph` as `choose_cut` does and find its channels; raises `PlacementError`."""
+    graph = with_partials(graph)
+    chosen = choose_cut(graph, cut, costs)
+    graph = put_back(graph, chosen.edge)
+    sources = frozenset(s.id for s in graph.sources())
+    read = {i.step for s in graph.steps if s.id not in chosen.edge for i in s.inputs}
+    crossing = [s for s in graph.steps if s.id in chosen.edge and s.id in read]
+    system = [Channel(DEAD_LETTERS, Letter, sources), Channel(LATE, Letter, sources)]
+    return Plan(graph, chosen, (*_channels(graph, crossing), *system))
+
+
+def _channels(graph: Graph, steps: Sequence[Step]) -> tuple[Channel, ...]:
+    """The outputs of `steps` as channels, each with the sources above it."""
+    above = graph.sources_above() if steps else {}
+    return tuple(Channel(step.id, step.out, above[step.id]) for step in steps)

@@ -1,0 +1,1 @@
+"""What a step remembers: one typed value for each key, and records held until the watermark passes them."""

@@ -1,0 +1,1 @@
+"""How a user's task is called: its context, its timers, its state."""

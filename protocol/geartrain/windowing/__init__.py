@@ -1,0 +1,1 @@
+"""Windows and what they hold: when they open, what they add up, when they fire."""

@@ -1,0 +1,108 @@
+"""One run of one seed, as a value: what the command line, the proofs and the shrinker all work with.
+
+Guarantees: a run raises nothing that a simulated world can raise; it says so. Equal keys give equal digests.
+"""
+
+from __future__ import annotations
+
+import logging
+import platform
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from geartrain_simulation.checkers import ViolationError
+from geartrain_simulation.fleet.fleet import Fleet
+
+TAIL_LINES = 40
+_GIT_S_MAX = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What a run depends on beside its seed: the commit (with `+` for a tree that was changed since; empty
+    where there is none) and the minor version of Python.
+    """
+
+    commit: str
+    python: str
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of one run. rule: the one that was broken, empty for none; detail: how, one sentence; digest:
+    of its trace; tail: the newest lines of that, where a rule was broken.
+    """
+
+    seed: int
+    digest: str
+    rule: str = ""
+    detail: str = ""
+    steps: int = 0
+    virtual_s: float = 0.0
+    crashes: int = 0
+    faults: dict[str, int] = field(default_factory=dict)
+    counters: dict[str, int] = field(default_factory=dict)
+    tail: list[str] = field(default_factory=list)
+
+    @property
+    def is_good(self) -> bool:
+        """Whether no rule was broken."""
+        return not self.rule
+
+
+def run_seed(seed: int) -> Result:
+    """Run one seed, as it draws its world."""
+    return run_fleet(seed, lambda: Fleet(seed))
+
+
+def run_fleet(seed: int, make: Callable[[], Fleet], trace_lines: int = 0) -> Result:
+    """Run the fleet that `make` gives; the words of agents and ingest are not logged meanwhile.
+
+    trace_lines: how much of the trace a good run gives, too.
+    """
+    with quiet():
+        fleet = make()
+        try:
+            outcome = fleet.run()
+        except Exception as error:  # noqa: BLE001 - whatever ends a run is its result
+            trace = fleet.world.trace
+            rule = error.rule if isinstance(error, ViolationError) else type(error).__name__
+            detail = str(error).removeprefix(f"{rule}: ") or rule
+            lines = max(trace_lines, TAIL_LINES)
+            return Result(seed, trace.digest, rule, detail, tail=trace.tail(lines))
+    figures = (outcome.steps, outcome.virtual_s, outcome.crashes, outcome.faults, outcome.counters)
+    tail = fleet.world.trace.tail(trace_lines) if trace_lines else []
+    return Result(seed, outcome.digest, "", "", *figures, tail)
+
+
+def current_key() -> Key:
+    """The key of runs made now, but for the seed."""
+    python = ".".join(platform.python_version_tuple()[:2])
+    git, here = shutil.which("git"), Path(__file__).parent
+    if git is None:
+        return Key("", python)
+    head = _git(git, here, "rev-parse", "--short=12", "HEAD")
+    changed = _git(git, here, "status", "--porcelain", "--untracked-files=no")
+    return Key(f"{head}+" if head and changed else head, python)
+
+
+def _git(git: str, folder: Path, *words: str) -> str:
+    """What git says, empty where the folder is in no repository."""
+    command = [git, "-C", str(folder), *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_GIT_S_MAX)
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Let nothing be logged in the block: agents and ingest say much in a bad world."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)

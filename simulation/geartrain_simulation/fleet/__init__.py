@@ -1,0 +1,1 @@
+"""A fleet in a simulated world: agents, ingest, Spark's part, and the faults that strike them."""

@@ -1,0 +1,1 @@
+"""The simulated machine: time, network, disk and randomness from one seed."""

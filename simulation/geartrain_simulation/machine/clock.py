@@ -1,0 +1,63 @@
+"""A node's clock in virtual time: its wall clock stands off by an offset, drifts, and may jump.
+
+Handed to agent and ingest as their `Clock`. Guarantees: monotonic time never goes back, and at true speed but
+for the drift; a wall clock never shows a time before 1970.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from geartrain_simulation.machine.world import Process
+
+WALL_START_US = 1_600_000_000_000_000
+"""The true wall time at virtual time 0, microseconds since 1970 UTC."""
+
+
+class Offset:
+    """How far a node's wall clock is off; it outlives the node's processes."""
+
+    def __init__(self, offset_us: int = 0, drift_ppm: float = 0.0) -> None:
+        """`drift_ppm`: microseconds that it gains in each second."""
+        self.offset_us, self.drift_ppm = offset_us, drift_ppm
+
+    def jump(self, by_us: int) -> None:
+        """Set the wall clock forward, or back."""
+        self.offset_us += by_us
+
+    def begin_at(self, time_us: int) -> None:
+        """Set the wall clock to what a clock without a battery shows when it is switched on."""
+        self.offset_us = time_us - WALL_START_US
+
+    def wall_us(self, true_s: float) -> int:
+        """What it shows at a virtual time, microseconds since 1970 UTC."""
+        gained_us = self.drift_ppm * true_s
+        return max(WALL_START_US + self.offset_us + round(true_s * 1e6 + gained_us), 0)
+
+
+class SimClock:
+    """`geartrain.ports.Clock` of one process."""
+
+    def __init__(self, process: Process, offset: Offset | None = None) -> None:
+        """`offset`: of the node's wall clock, by default what the node has."""
+        self._process = process
+        self._offset = offset if offset is not None else process.node.offset
+        self._start_s = process.random("clock").uniform(0, 1e5)  # a monotonic clock starts anywhere
+
+    def now_us(self) -> int:
+        """Wall clock, microseconds since 1970 UTC."""
+        return self._offset.wall_us(self._process.world.loop.time())
+
+    def monotonic_s(self) -> float:
+        """Seconds since an arbitrary start, as the node's clock counts them."""
+        return self._start_s + self._process.world.loop.time() * self._speed
+
+    async def sleep(self, seconds: float) -> None:
+        """Return after `seconds` of the node's own time."""
+        await asyncio.sleep(seconds / self._speed)
+
+    @property
+    def _speed(self) -> float:
+        return 1 + self._offset.drift_ppm / 1e6

@@ -1,7 +1,0 @@
-"""The two transactional stores of a simulated world, under one name for those who watch both."""
-
-from geartrain_simulation.ledger_book import DIGESTS_KEPT, LedgerBook
-from geartrain_simulation.ledgers import SimLedgerStore
-from geartrain_simulation.spools import SimSpoolStore, SpoolBook
-
-__all__ = ["DIGESTS_KEPT", "LedgerBook", "SimLedgerStore", "SimSpoolStore", "SpoolBook"]

@@ -1,0 +1,1 @@
+"""Spools, ledgers, segments and outboxes on simulated disks."""
