@@ -27,7 +27,7 @@ assert "xml.dom.no_such_module" not in sys.modules
 AGENT = """
 import sys
 import geartrain_edge.agent.main
-assert "http.client" not in sys.modules and "geartrain_cloud.ports.ledger" not in sys.modules
+assert "http.client" not in sys.modules
 import geartrain.adapters.mqtt, geartrain.wire.codec
 assert "google.protobuf.text_format" not in sys.modules and "http.client" not in sys.modules
 from google.protobuf.text_format import MessageToString
@@ -35,8 +35,6 @@ from google.protobuf.internal.python_message import GeneratedProtocolMessageType
 assert MessageToString(geartrain.wire.codec.pb.Watermark(time=3)).strip() == "time: 3"
 from geartrain_devices.http_poll import HttpPoll, urlopen
 assert urlopen.__module__ == "urllib.request" and "http.client" in sys.modules
-from geartrain.ports import LedgerStore
-assert LedgerStore.__module__ == "geartrain_cloud.ports.ledger"
 """
 
 

@@ -1,8 +1,9 @@
 """Cells: records that reached a sink on the device, as the spool keeps them until they are handed over.
 
-Between what the fragment puts out and the spool's state, under `geartrain_edge.sinks.delivering`. Guarantees: the
-records, times and origins that come out of a cell are those that went in; each record has the same identity
-however often it is read; one that is too large for any cell is refused by itself, and the others are kept.
+Between what the fragment puts out and the spool's state, under `geartrain_edge.sinks.delivering`. Guarantees:
+the records, times and origins that come out of a cell are those that went in; each record has the same
+identity however often it is read; one that is too large for any cell is refused by itself, and the others
+are kept.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Files of lines on the device's disk, for the sinks that write them.
 
-Under `geartrain_edge.sinks.delivering`. Guarantees: an append is durable when it returns, the file's place in its
-folder too; what a killed agent had appended and not noted is taken away before the next one; mode 0600.
+Under `geartrain_edge.sinks.delivering`. Guarantees: an append is durable when it returns, the file's place in
+its folder too; what a killed agent had appended and not noted is taken away before the next one; mode 0600.
 """
 
 from __future__ import annotations

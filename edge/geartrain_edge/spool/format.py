@@ -1,7 +1,7 @@
 """What the spool's file looks like: its tables, its settings, and how one of an older format is brought up.
 
-Under `geartrain_edge.spool.spool`. Guarantees: everything here happens inside the transaction that opens the file,
-so a file is of one format or of the other and never between them.
+Under `geartrain_edge.spool.spool`. Guarantees: everything here happens inside the transaction that opens the
+file, so a file is of one format or of the other and never between them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Shedding: the oldest unacked batches give way to gaps, so that newer rows have room in a full spool.
 
-Under `geartrain_edge.spool.admission`, for policy `drop_oldest`. Guarantees: only batches of rows are given up,
-never the schemas; a gap stands under their seqs, and neighbours become one gap as long as it stays small.
+Under `geartrain_edge.spool.admission`, for policy `drop_oldest`. Guarantees: only batches of rows are given
+up, never the schemas; a gap stands under their seqs, and neighbours become one gap as long as it stays small.
 """
 
 from __future__ import annotations

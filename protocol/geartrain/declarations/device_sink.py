@@ -1,8 +1,8 @@
 """Sinks on a device: what is done there with the records of a stream that ends on it.
 
 Last on the path of a record that came down to a device, or never left it. The agent commits such records
-first and hands them over afterwards (`geartrain_edge.sinks.delivering`); `gear run` keeps them in a table of the
-sink's name.
+first and hands them over afterwards (`geartrain_edge.sinks.delivering`); `gear run` keeps them in a table of
+the sink's name.
 """
 
 from __future__ import annotations

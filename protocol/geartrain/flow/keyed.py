@@ -1,7 +1,7 @@
 """The keyed stream of the fluent face: the verbs that keep a state for each key.
 
-Stands between `geartrain.flow.stream` and `geartrain.flow.windowed`. Guarantees: a mistake is an error at once, in
-one sentence that says what to write.
+Stands between `geartrain.flow.stream` and `geartrain.flow.windowed`. Guarantees: a mistake is an error at
+once, in one sentence that says what to write.
 """
 
 from __future__ import annotations

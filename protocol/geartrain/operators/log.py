@@ -13,8 +13,7 @@ from geartrain.graph.conform import raw_form
 from geartrain.graph.operator import Plain, Services, StreamProperties, Transform
 from geartrain.records.batch import Batch
 from geartrain.records.event_time import format_time
-
-_CHARS_MAX = 1_000
+from geartrain.records.text import escaped
 
 
 class Log(Plain, frozen=True):
@@ -42,12 +41,6 @@ class Log(Plain, frozen=True):
             return batch
 
         return run
-
-
-def escaped(text: str) -> str:
-    """Text of a device without its control characters, at most 1,000 characters."""
-    cut = text if len(text) <= _CHARS_MAX else f"{text[:_CHARS_MAX]}..."
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)
 
 
 def _when(time_us: int) -> str:

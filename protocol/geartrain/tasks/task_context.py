@@ -11,10 +11,10 @@ from typing import Any, NoReturn
 
 from geartrain.declarations.task import Task
 from geartrain.graph.operator import Services
-from geartrain.operators.log import escaped
 from geartrain.records.children import Children
 from geartrain.records.event_time import END_OF_TIME
 from geartrain.records.keys import encode_key
+from geartrain.records.text import escaped
 
 _NAMES_MAX = 100
 _PLAIN_NAME_CHARS_MAX = 64

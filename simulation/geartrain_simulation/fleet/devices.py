@@ -1,7 +1,7 @@
 """The devices of a run, drawn from its seed: what they read, how their agents are set, what their spools do.
 
-Read by `geartrain_simulation.fleet.fleet`. Guarantees: a device is a function of the seed and its name alone, so
-that taking one out of a run leaves the others as they are.
+Read by `geartrain_simulation.fleet.fleet`. Guarantees: a device is a function of the seed and its name alone,
+so that taking one out of a run leaves the others as they are.
 """
 
 from __future__ import annotations

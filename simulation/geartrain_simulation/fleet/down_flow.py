@@ -82,7 +82,7 @@ class FileBook:
 
 
 class SimFiles:
-    """`geartrain_edge.sinks.delivering.LineFiles` of one process: a kill may leave a part of what it writes."""
+    """`geartrain_edge.sinks.delivering.LineFiles` of one process: a kill leaves a part of what it writes."""
 
     def __init__(self, process: Process, book: FileBook) -> None:
         self._process, self._book, self._random = process, book, process.random("files")
