@@ -66,7 +66,7 @@ def test_version(capsys: Capture) -> None:
         (["dance"], "No such command 'dance'"),
         (["demo", "stocks", "--dance"], "No such option: --dance"),
         (["demo", "stocks", "--devices", "0"], "Invalid value for '--devices'"),
-        (["demo", "stocks", "--cut", "middle"], "'middle' is not one of"),
+        (["demo", "stocks", "--cut", "middle"], "flow stocks has no step 'middle'"),
         (["demo", "stocks", "--period", "week"], "'week' is not one of"),
         (["demo", "stocks", "--speed", "fast"], "--speed fast: write max, or how many event seconds"),
         (["demo", "stocks", "--speed", "inf"], "--speed inf: write max"),

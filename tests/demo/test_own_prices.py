@@ -19,7 +19,6 @@ from geartrain.flow.loading import load_flow
 from geartrain_cloud.cli.inprocess import run_in_process
 from geartrain_cloud.sinks.tables import json_bytes, rows
 from geartrain_cloud.supervisor.deployment import Places
-from geartrain_examples.stocks.demo import DEMO
 from tests.demo.path_run import (
     expected_bytes,
     gear_command,
@@ -85,7 +84,11 @@ def line_of(reason: str) -> int:
 
 
 def test_in_process(prices: Path, frame: pd.DataFrame, tmp_path: Path) -> None:
-    graph = load_flow(DEMO.flow).graph().with_options({"quotes": {"path": str(prices)}})
+    graph = (
+        load_flow("geartrain_examples.stocks.flow:flow")
+        .graph()
+        .with_options({"quotes": {"path": str(prices)}})
+    )
     result = run_in_process(graph, tmp_path / "out")
     assert (result.records_read, result.dead_letters) == (len(GOOD), len(BAD))
     assert (tmp_path / "out" / "drawdown.json").read_bytes() == expected_bytes(frame, "year")

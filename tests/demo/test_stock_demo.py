@@ -10,18 +10,18 @@ import pytest
 
 from geartrain.errors import ConfigError, SourceError
 from geartrain.flow.loading import load_flow
-from geartrain_cloud.cli.demos import Demo, device_options, load_demo
+from geartrain_cloud.cli.demos import Demo, load_demo
 from geartrain_cloud.cli.screen import table_of
 from geartrain_examples.stocks import flow
 from geartrain_examples.stocks.data import symbols_of, write_sample
-from geartrain_examples.stocks.demo import DEMO
+from geartrain_examples.stocks.demo import DEMO, StockOptions
 
 
 def test_demo_is_found_by_its_entry_point_and_is_all_that_is_asked() -> None:
     found: Demo = load_demo("stocks")
     typed: Demo = DEMO  # checked by mypy
     assert found is typed
-    with pytest.raises(ConfigError, match="the demo 'weather' is not installed: run pip install"):
+    with pytest.raises(ConfigError, match="the demo 'weather' is not installed; there are: stocks, traffic"):
         load_demo("weather")
 
 
@@ -51,15 +51,17 @@ def test_flow_reads_like_its_sentence() -> None:
     assert not [word for word in ("edge", "cloud", "mqtt", "spark") if word in text.lower()]
 
 
-def test_options_fit_the_flow() -> None:
-    graph = load_flow(DEMO.flow).graph()
-    options = device_options(
-        DEMO, {"input": Path("p.csv")}, DEMO.settings, {"device-1": ["A"], "device-2": ["B"]}, "max"
-    )
-    for device in options.values():
-        graph.with_options(DEMO.step_options({"period": "month"}) | device)
-    assert options["device-1"]["quotes"]["others"] is True
-    assert options["device-2"]["quotes"]["others"] is False
+def test_settings_fit_the_flow(tmp_path: Path) -> None:
+    path = tmp_path / "p.csv"
+    path.write_text("symbol,date,price\nB,2020-01-01,1\nA,2020-01-01,1\nC,soon,1\n,2020-01-01,1\n")
+    options = StockOptions(input=path, period="month")
+    graph, setup = load_flow(DEMO.flow(options)).graph(), DEMO.set_up(tmp_path / "state", options, 2)
+    assert setup.parts == {"device-1": ["A", "C"], "device-2": ["B"]}
+    assert setup.steps == {"drawdown": {"period": "month"}}
+    for device in (*setup.devices.values(), setup.whole):
+        graph.with_options({**setup.steps, **device})
+    assert [one["quotes"]["others"] for one in setup.devices.values()] == [True, False]
+    assert setup.whole == {"quotes": {"path": str(path), "select": [], "others": True}}
 
 
 def test_summary_has_a_line_a_stock() -> None:

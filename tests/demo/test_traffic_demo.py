@@ -11,14 +11,14 @@ from geartrain.errors import PlacementError
 from geartrain.flow.loading import load_flow
 from geartrain.planning import choose_cut, make_plan
 from geartrain.planning.splitting import with_partials
-from geartrain_cloud.cli.demos import Demo, cut_of, deal, device_options, load_demo
+from geartrain_cloud.cli.demos import Demo, load_demo
 from geartrain_cloud.cli.inprocess import run_in_process
 from geartrain_cloud.cli.plan import measure
 from geartrain_cloud.pages.reader import TableReader
 from geartrain_examples.traffic import flow
 from geartrain_examples.traffic.city import City, write_city
-from geartrain_examples.traffic.demo import DEMO
-from tests.demo.traffic_world import SAMPLE_INPUTS, prepared, whole
+from geartrain_examples.traffic.demo import DEMO, TrafficOptions, files
+from tests.demo.traffic_world import FLOW, SAMPLE_INPUTS, prepared, whole
 
 
 def test_demo_is_found_by_its_entry_point_and_is_all_that_is_asked() -> None:
@@ -34,30 +34,29 @@ def test_flow_is_short_and_says_nothing_of_where_it_runs() -> None:
 
 
 def test_the_sample_is_used_where_nothing_is_given(tmp_path: Path) -> None:
-    assert DEMO.own_inputs(tmp_path, {}, DEMO.settings) == SAMPLE_INPUTS
-    assert DEMO.own_inputs(tmp_path, {"passes": Path("p")}, DEMO.settings) == {}
-    others = DEMO.own_inputs(tmp_path, {"checkpoints": Path("c")}, DEMO.settings)
-    assert set(others) == {"passes", "loops"}
+    assert files(tmp_path, TrafficOptions()) == SAMPLE_INPUTS
+    assert files(tmp_path, TrafficOptions(passes=Path("p"))) == {"passes": Path("p")}
+    others = files(tmp_path, TrafficOptions(checkpoints=Path("c")))
+    assert others == SAMPLE_INPUTS | {"checkpoints": Path("c")}
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_street_is_on_one_device_and_checkpoints_on_the_first() -> None:
-    graph, settings, streets = prepared(SAMPLE_INPUTS)
-    assert len(streets) == 80
-    assert settings["end"] == "2026-01-01T00:19:00Z"
-    options = device_options(DEMO, SAMPLE_INPUTS, settings, deal(streets, 8), "60")
-    taken = [street for one in options.values() for street in one["passes"]["select"]]
-    assert sorted(taken) == streets
-    for device, one in options.items():
+    graph, setup = prepared(SAMPLE_INPUTS, 8)
+    assert setup.steps["streets"]["end"] == "2026-01-01T00:19:00Z"
+    taken = [street for one in setup.devices.values() for street in one["passes"]["select"]]
+    assert len(taken) == len(set(taken)) == 80
+    assert set(setup.paced) == {"passes", "loops"}
+    for device, one in setup.devices.items():
         graph.with_options(one)
         assert one["loops"]["select"] == one["passes"]["select"]
         assert ("checkpoints" in one) is one["passes"]["others"] is (device == "device-1")
 
 
 def test_edge_is_all_that_is_legal_and_steps_can_be_named() -> None:
-    graph = load_flow(DEMO.flow).graph()
-    assert choose_cut(graph, cut_of(DEMO, "edge", DEMO.settings)).edge >= choose_cut(graph, "auto").edge
-    named = choose_cut(graph, cut_of(DEMO, "overspeed,streets", DEMO.settings)).edge
+    graph = load_flow(FLOW).graph()
+    assert choose_cut(graph, "edge").edge >= choose_cut(graph, "auto").edge
+    named = choose_cut(graph, "overspeed,streets").edge
     assert {"overspeed", "streets", "passes", "loops"} <= named
     assert "city_partial" not in named
     assert choose_cut(graph, "cloud").edge == {"passes", "loops", "checkpoints"}

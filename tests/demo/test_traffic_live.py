@@ -14,14 +14,13 @@ from geartrain.errors import ConfigError
 from geartrain.flow.loading import load_flow
 from geartrain.planning import choose_cut
 from geartrain.source import Batch, Split
-from geartrain_cloud.cli.demos import deal, device_options
 from geartrain_cloud.files import write_private
-from geartrain_examples.traffic import simulate
-from geartrain_examples.traffic.demo import DEMO
+from geartrain_examples.traffic import demo, simulate
+from geartrain_examples.traffic.demo import DEMO, TrafficOptions, check
 from geartrain_examples.traffic.live import FollowedPasses, FollowedReadings
 from geartrain_examples.traffic.records import Pass, Reading
 
-LIVE = {**DEMO.settings, "live": "yes"}
+LIVE = TrafficOptions(live=True)
 
 
 def line(time_us: int, edge: str, vehicle: str = "x") -> bytes:
@@ -62,20 +61,23 @@ def test_a_reading_comes_when_its_minute_is_over(tmp_path: Path) -> None:
     assert read(split, 0).values == [Reading("loop_A_0", "A", 0, -1.0, 0.0)]
 
 
-def test_the_live_flow_is_the_same_flow_from_other_sources(tmp_path: Path) -> None:
+def test_the_live_flow_is_the_same_flow_from_other_sources(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     checkpoints = tmp_path / "checkpoints.csv"
     write_private(checkpoints, "detector,x_m,y_m\ncam_A0A1_0,0,5\ncam_A0A1_1,0,5\ncam_B0left0_0,2,2\n")
-    inputs = {"checkpoints": checkpoints}
-    streets, surveyed, said = DEMO.survey(inputs, LIVE)
-    assert (streets, surveyed, said) == (["A0A1", "B0left0"], {"end": ""}, [])
-    graph, file_graph = (load_flow(DEMO.flow_of(settings)).graph() for settings in (LIVE, DEMO.settings))
+    monkeypatch.setattr(demo, "prepare", lambda folder: checkpoints)
+    setup = DEMO.set_up(tmp_path, LIVE, 2)
+    assert setup.parts == {"device-1": ["A0A1"], "device-2": ["B0left0"]}
+    assert (setup.steps["streets"], list(setup.paced), list(setup.said)) == ({"end": ""}, [], [])
+    graph, file_graph = (load_flow(DEMO.flow(options)).graph() for options in (LIVE, TrafficOptions()))
     assert [step.id for step in graph.steps] == [step.id for step in file_graph.steps]
     assert choose_cut(graph, "auto") == choose_cut(file_graph, "auto")
-    graph = graph.with_options(DEMO.step_options(LIVE))
-    for options in device_options(DEMO, inputs, LIVE, deal(streets, 2), "max").values():
+    graph = graph.with_options(setup.steps)
+    for options in (*setup.devices.values(), setup.whole):
         graph.with_options(options)
     assert list(DEMO.beside(tmp_path, LIVE)) == ["simulation"]
-    assert DEMO.beside(tmp_path, DEMO.settings) == {}
+    assert DEMO.beside(tmp_path, TrafficOptions()) == {}
 
 
 def test_without_sumo_it_is_said_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,19 +86,17 @@ def test_without_sumo_it_is_said_what_to_install(tmp_path: Path, monkeypatch: py
     with pytest.raises(
         ConfigError, match=r"traci is not installed: run pip install geartrain-examples\[sumo\]"
     ):
-        DEMO.own_inputs(tmp_path, {}, LIVE)
+        DEMO.set_up(tmp_path, LIVE, 2)
 
 
 @pytest.mark.parametrize(
     ("settings", "given", "said"),
     [
-        ({"city": "3"}, {}, "leave out --city, or --live"),
+        ({"city": 3}, {}, "leave out --city, or --live"),
         ({"start": "2026-02-01"}, {}, "leave out --start, or --live"),
         ({}, {"loops": Path("l")}, "leave out --loops, or --live"),
     ],
 )
-def test_a_live_run_has_no_input(
-    settings: dict[str, str], given: dict[str, Path], said: str, tmp_path: Path
-) -> None:
+def test_a_live_run_has_no_input(settings: dict[str, Any], given: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        DEMO.own_inputs(tmp_path, given, LIVE | settings)
+        check(TrafficOptions(live=True, **settings, **given))

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from geartrain.errors import ConfigError, SourceError
 from geartrain.flow.loading import load_flow
 from geartrain.planning import choose_cut
 from geartrain_cloud.cli.inprocess import run_in_process
-from geartrain_examples.traffic.demo import DEMO
+from geartrain_examples.traffic.demo import TrafficOptions, check
 from geartrain_examples.traffic.files import microseconds, street_of
 from tests.demo.traffic_reference import TABLES
-from tests.demo.traffic_world import cut_tables, dealt_world, expected_of, whole
+from tests.demo.traffic_world import FLOW, cut_tables, dealt_world, expected_of, prepared, whole
 
 PASSES = "time_s,detector,edge,lane,vehicle,speed_mps\n"
 LOOPS = "begin_s,detector,n,speed_mps,occupancy_pct\n"
@@ -35,7 +37,7 @@ def written(folder: Path, passes: str, loops: str = "", checkpoints: str = "") -
     return found
 
 
-def tables(inputs: dict[str, Path], folder: Path, **given: str) -> dict[str, Any]:
+def tables(inputs: dict[str, Path], folder: Path, **given: Any) -> dict[str, Any]:
     run_in_process(whole(inputs, **given), folder / "out")
     return {
         path.stem: json.loads(path.read_text(encoding="utf-8")) for path in (folder / "out").glob("*.json")
@@ -85,7 +87,7 @@ def test_over_the_limit_is_strictly_over(tmp_path: Path) -> None:
         ("02Z", 13.890000000000002),
         ("02Z", 14.0),
     ]
-    assert tables(written(tmp_path, rows), tmp_path, limit_mps="14.0")["overspeed"] == []
+    assert tables(written(tmp_path, rows), tmp_path, limit_mps=14.0)["overspeed"] == []
 
 
 def test_sections_are_compared_exactly(tmp_path: Path) -> None:
@@ -111,14 +113,14 @@ def test_sections_are_compared_exactly(tmp_path: Path) -> None:
 def test_places_are_the_decimals_that_were_written(tmp_path: Path) -> None:
     # 0.7 m in 0.07 s are 36 km/h; the floats nearest to 0.8 and 0.1 are further apart than that.
     inputs = written(tmp_path, "0,p_0,S,0,x,9\n0.07,q_0,T,0,x,9\n", checkpoints="p_0,0.1,0\nq_0,0.8,0\n")
-    assert tables(inputs, tmp_path, section_limit_kmh="36.0")["section_overspeed"] == []
-    (row,) = tables(inputs, tmp_path, section_limit_kmh="35.999")["section_overspeed"]
+    assert tables(inputs, tmp_path, section_limit_kmh=36.0)["section_overspeed"] == []
+    (row,) = tables(inputs, tmp_path, section_limit_kmh=35.999)["section_overspeed"]
     assert (row["distance_m"], row["speed_mps"]) == (0.7, 10.0)
 
 
 def test_a_limit_above_what_is_possible_leaves_fakes_alone(tmp_path: Path) -> None:
     inputs = written(tmp_path, "0,p_0,S,0,x,9\n10,q_0,T,0,x,9\n", checkpoints="p_0,0,0\nq_0,1000,0\n")
-    found = tables(inputs, tmp_path, section_limit_kmh="400.0")
+    found = tables(inputs, tmp_path, section_limit_kmh=400.0)
     assert found["section_overspeed"] == []
     assert [row["vehicle"] for row in found["fake_plates"]] == ["x"]
 
@@ -186,7 +188,7 @@ def test_levels_of_a_street(tmp_path: Path) -> None:
 
 def test_without_an_end_a_street_rests_after_an_hour(tmp_path: Path) -> None:
     inputs = written(tmp_path, "0,c_0,S,0,x,9\n36000,c_0,S,0,x,9\n")
-    graph = load_flow(DEMO.flow).graph().with_options({"passes": {"path": str(inputs["passes"])}})
+    graph = load_flow(FLOW).graph().with_options({"passes": {"path": str(inputs["passes"])}})
     run_in_process(graph, tmp_path)
     minutes = [row["minute"][11:16] for row in json.loads((tmp_path / "streets.json").read_text())]
     assert minutes == [f"{m // 60:02}:{m % 60:02}" for m in (*range(60), *range(600, 660))]
@@ -214,7 +216,9 @@ def test_rows_that_are_none_are_letters_and_change_nothing(tmp_path: Path) -> No
         "9999,c_0,S,zero,x,9",
         "2,c_0",
     ]
-    inputs = written(tmp_path, good + "\n".join(bad) + "\n", "0,no street,0,-1,0\n0,loop_S_0,0,-1,\n")
+    inputs = written(
+        tmp_path, good + "\n".join(bad) + "\n", "0,no street,0,-1,0\n0,loop_S_0,0,-1,\n0,loop_S_0,0,-1,0\n"
+    )
     graph, world = dealt_world(inputs, 2)
     assert len(world.devices) == 1  # a street that nobody can read is nobody's part
     result = run_in_process(whole(inputs), tmp_path / "out")
@@ -239,38 +243,35 @@ def test_start_moves_all(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "inputs", "said"),
     [
-        ({"vehicles": "5"}, {}, "--vehicles is for a made-up city: add --city N"),
-        ({"fake_share": "0.5"}, {}, "--fake-share is for a made-up city"),
-        ({"city": "3"}, {"loops": Path("l.csv")}, "--city makes its own traffic: leave out --loops l.csv"),
+        ({"vehicles": 5}, {}, "--vehicles is for a made-up city: add --city N"),
+        ({"fake_share": 0.5}, {}, "--fake-share is for a made-up city"),
+        ({"city": 3}, {"loops": Path("l.csv")}, "--city makes its own traffic: leave out --loops l.csv"),
         ({}, {"loops": Path("l.csv")}, "--loops l.csv comes without passes: add --passes FILE"),
     ],
 )
-def test_options_that_do_not_go_together(
-    given: dict[str, str], inputs: dict[str, Path], said: str, tmp_path: Path
-) -> None:
+def test_options_that_do_not_go_together(given: dict[str, Any], inputs: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        DEMO.own_inputs(tmp_path, inputs, {**DEMO.settings, **given})
+        check(TrafficOptions(**given, **inputs))
 
 
 def test_a_wrong_setting_is_a_sentence(tmp_path: Path) -> None:
     for given, said in (
         ({"start": "noon"}, "--start: 'noon' is not an ISO 8601 date or time"),
-        ({"limit_mps": "nan"}, "--limit-mps nan: write a number from 0 on"),
-        ({"section_limit_kmh": "-1.0"}, "--section-limit-kmh -1.0: write a number from 0 on"),
+        ({"limit_mps": math.nan}, "--limit-mps nan: write a number from 0 on"),
+        ({"section_limit_kmh": -1.0}, "--section-limit-kmh -1.0: write a number from 0 on"),
     ):
         with pytest.raises(ConfigError, match=said):
-            DEMO.step_options({**DEMO.settings, **given})
+            check(msgspec.convert(given, TrafficOptions))
     with pytest.raises(SourceError, match="has no street in it"):
-        DEMO.survey(written(tmp_path, ""), DEMO.settings)
+        prepared(written(tmp_path, ""))
     path = tmp_path / "other.csv"
     path.write_text("time_s\n1\n")
     with pytest.raises(SourceError, match="has no column 'detector'"):
-        DEMO.survey({"passes": path}, DEMO.settings)
+        prepared({"passes": path})
 
 
 def test_missing_places_are_said_once(tmp_path: Path) -> None:
-    _, _, said = DEMO.survey(written(tmp_path, "1,c_0,S,0,x,9\n"), DEMO.settings)
-    (sentence,) = said
+    (sentence,) = prepared(written(tmp_path, "1,c_0,S,0,x,9\n"))[1].said
     assert sentence.startswith("no --checkpoints FILE says where the cameras stand, so the tables section_")
     inputs = written(tmp_path, "1,c_0,S,0,x,9\n", checkpoints="c_0,0,0\n")
-    assert DEMO.survey(inputs, DEMO.settings)[2] == []
+    assert prepared(inputs)[1].said == []

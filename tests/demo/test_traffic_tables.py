@@ -12,12 +12,17 @@ from pathlib import Path
 import pytest
 
 from geartrain.planning import choose_cut, legal_cuts
-from geartrain_cloud.cli.demos import cut_of
 from geartrain_cloud.cli.inprocess import run_in_process
 from geartrain_examples.traffic.city import City, write_city
-from geartrain_examples.traffic.demo import DEMO
 from tests.demo.traffic_reference import TABLES
-from tests.demo.traffic_world import SAMPLE_INPUTS, cut_tables, dealt_world, expected_of, prepared, whole
+from tests.demo.traffic_world import (
+    SAMPLE_INPUTS,
+    cut_tables,
+    dealt_world,
+    expected_of,
+    prepared,
+    whole,
+)
 
 CITY = City(2, 18, 0.3)
 
@@ -56,7 +61,7 @@ def test_the_sample_gives_what_pandas_finds(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("devices", "cut"), [(8, "auto"), (3, "cloud"), (5, "edge")])
 def test_the_sample_dealt_and_cut(devices: int, cut: str, tmp_path: Path) -> None:
     graph, world = dealt_world(SAMPLE_INPUTS, devices)
-    chosen = choose_cut(graph, cut_of(DEMO, cut, DEMO.settings))
+    chosen = choose_cut(graph, cut)
     assert len(world.devices) == devices
     assert differing(cut_tables(graph, chosen, world, devices, tmp_path), expected_of(SAMPLE_INPUTS)) == []
 
@@ -92,7 +97,7 @@ def test_every_plate_used_twice_is_found_and_no_other(city: dict[str, Path], tmp
 
 
 def test_auto_leaves_to_spark_what_needs_all_devices() -> None:
-    graph, _, _ = prepared(SAMPLE_INPUTS)
+    graph, _ = prepared(SAMPLE_INPUTS)
     edge = choose_cut(graph, "auto").edge
     assert {"overspeed", "streets", "city_partial"} <= edge
     assert not {"legs", "sections", "fakes", "traces", "city", "placed"} & edge

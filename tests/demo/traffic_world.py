@@ -16,40 +16,37 @@ from geartrain.graph.graph import Graph
 from geartrain.operators.source import SourceOperator
 from geartrain.planning import Cut
 from geartrain.schema import ColumnBatch, RowCodec
-from geartrain_cloud.cli.demos import deal, device_options
 from geartrain_cloud.sinks.sqlite import SqliteTables
 from geartrain_cloud.sinks.tables import json_bytes, rows
-from geartrain_examples.traffic.demo import DEMO, SAMPLE
+from geartrain_examples.demo import Setup
+from geartrain_examples.traffic.demo import DEMO, SAMPLE_FILES, TrafficOptions
 from tests.demo.traffic_reference import TABLES, expected, read
 from tests.reference.rows import Answer
 from tests.reference.two_tiers import World, run_cut
 
-SAMPLE_INPUTS = {
-    "passes": SAMPLE / "passes.csv.gz",
-    "loops": SAMPLE / "loops.csv.gz",
-    "checkpoints": SAMPLE / "checkpoints.csv",
-}
+FLOW = DEMO.flow(TrafficOptions())
+SAMPLE_INPUTS = SAMPLE_FILES
+NOWHERE = Path("/nowhere")
+"""A state folder that must not be written to."""
 
 
-def prepared(inputs: Mapping[str, Path], **given: str) -> tuple[Graph, dict[str, str], list[str]]:
-    """The flow with its options, all settings, and the streets, as the launcher finds them."""
-    settings = {**DEMO.settings, **given}
-    streets, surveyed, _ = DEMO.survey(inputs, settings)
-    settings |= surveyed
-    return load_flow(DEMO.flow).graph().with_options(DEMO.step_options(settings)), settings, streets
+def prepared(inputs: Mapping[str, Any], devices: int = 1, **given: Any) -> tuple[Graph, Setup]:
+    """The flow with the options of its steps, and what its launcher is given."""
+    options = TrafficOptions(**inputs, **given)
+    setup = DEMO.set_up(NOWHERE, options, devices)
+    return load_flow(FLOW).graph().with_options(setup.steps), setup
 
 
-def whole(inputs: Mapping[str, Path], **given: str) -> Graph:
+def whole(inputs: Mapping[str, Path], **given: Any) -> Graph:
     """The flow on one device that has everything."""
-    graph, settings, _ = prepared(inputs, **given)
-    return graph.with_options(DEMO.source_options(inputs, settings, [], first=True, speed="max"))
+    graph, setup = prepared(inputs, **given)
+    return graph.with_options(setup.whole)
 
 
-def dealt_world(inputs: Mapping[str, Path], devices: int, **given: str) -> tuple[Graph, World]:
+def dealt_world(inputs: Mapping[str, Path], devices: int, **given: Any) -> tuple[Graph, World]:
     """What so many devices read, by their own sources."""
-    graph, settings, streets = prepared(inputs, **given)
-    options = device_options(DEMO, inputs, settings, deal(streets, devices), "max")
-    splits = {device: _read(graph.with_options(sources), device) for device, sources in options.items()}
+    graph, setup = prepared(inputs, devices, **given)
+    splits = {device: _read(graph.with_options(sources), device) for device, sources in setup.devices.items()}
     return graph, World(splits, {step.id: 0 for step in graph.sources()})
 
 

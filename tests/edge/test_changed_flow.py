@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from geartrain.planning import make_plan
-from geartrain_cloud.cli.demo import DemoOptions, check_resumed
-from geartrain_cloud.cli.demos import deployment_of, layout_of, load_demo
+from geartrain_cloud.cli.demo import DemoOptions, begin, check_resumed
+from geartrain_cloud.cli.demos import layout_of, load_demo
 from geartrain_cloud.errors import StateError
-from geartrain_cloud.supervisor.state_folder import InputFile, Manifest
+from geartrain_cloud.supervisor.state_folder import StateFolder
 from geartrain_cloud.supervisor.supervise import CONFIGURATION_ERROR
 from geartrain_examples.control_loop.flow import flow as control_loop
 from tests.edge.test_main import greeted, start, write_config
@@ -31,21 +31,19 @@ def test_an_agent_over_the_spool_of_another_version_ends_for_good(tmp_path: Path
 
 
 def test_a_state_folder_of_another_version_is_refused_before_anything_runs(tmp_path: Path) -> None:
-    demo = load_demo("traffic")
-    settings = dict(demo.settings)
-    inputs = demo.own_inputs(tmp_path, {}, settings)
-    parts, surveyed, _ = demo.survey(inputs, settings)
-    files = {name: InputFile.of(path, sample=True) for name, path in inputs.items()}
-    manifest = Manifest(demo.name, "auto", settings, files, {"device-1": parts}, surveyed)
-    plan = deployment_of(demo, manifest).plan()
-    for layout in ("", layout_of(plan)):  # one that was begun before layouts were noted, and this very one
-        check_resumed(demo, msgspec.structs.replace(manifest, layout=layout), DemoOptions(), tmp_path)
+    demo, state = load_demo("traffic"), StateFolder(tmp_path / "state", "")
+    manifest = begin("traffic", demo, DemoOptions(), state)
+    state.close()
+    for layout in ("", manifest.layout):  # one that was begun before layouts were noted, and this very one
+        same = msgspec.structs.replace(manifest, layout=layout)
+        check_resumed("traffic", demo, same, DemoOptions(), tmp_path)
     changed = msgspec.structs.replace(manifest, layout="another")
     with pytest.raises(
         StateError, match=r"begun with another version of the flow traffic, .* another folder"
     ):
-        check_resumed(demo, changed, DemoOptions(), tmp_path)
-    check_resumed(demo, msgspec.structs.replace(changed, finished=True), DemoOptions(), tmp_path)
+        check_resumed("traffic", demo, changed, DemoOptions(), tmp_path)
+    finished = msgspec.structs.replace(changed, finished=True)
+    check_resumed("traffic", demo, finished, DemoOptions(), tmp_path)
 
 
 def test_a_layout_is_that_of_the_flow_as_it_is_cut() -> None:

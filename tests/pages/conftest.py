@@ -18,15 +18,16 @@ from geartrain_cloud.cli.inprocess import run_in_process
 from geartrain_cloud.pages.page import Page
 from geartrain_cloud.pages.server import serve
 from geartrain_examples.stocks.data import write_sample
-from geartrain_examples.stocks.demo import DEMO
+from geartrain_examples.stocks.page import StockPage
 
+STOCKS = StockPage()
 HOSTILE = "<script>document.title='owned'</script>&\"'/ ?#%"
 
 
 def tables_of(prices: Path, folder: Path, period: str = "year") -> Path:
     """Run the stock flow over a price file; the tables it made."""
     options = {"quotes": {"path": str(prices)}, "drawdown": {"period": period}}
-    graph = load_flow(DEMO.flow).graph().with_options(options)
+    graph = load_flow("geartrain_examples.stocks.flow:flow").graph().with_options(options)
     with ThreadPoolExecutor(1) as pool:  # a browser's test has an event loop in its own thread already
         pool.submit(run_in_process, graph, folder).result()
     return folder / "tables.sqlite"
@@ -39,7 +40,7 @@ def write_prices(path: Path, rows: list[tuple[str, str, float]]) -> Path:
 
 
 @contextmanager
-def served(tables: Path, page: Page = DEMO.page) -> Iterator[str]:
+def served(tables: Path, page: Page = STOCKS) -> Iterator[str]:
     """The address of a page, the stock page by default, over these tables, served by a thread."""
     ready, addresses = threading.Event(), list[str]()
     stop: list[Callable[[], object]] = []

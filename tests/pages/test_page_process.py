@@ -14,8 +14,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from geartrain_cloud.broker.ready import free_port
-from geartrain_cloud.supervisor.state_folder import InputFile, Manifest, StateFolder
-from geartrain_examples.stocks.demo import DEMO
+from geartrain_cloud.supervisor.state_folder import InputFile, Manifest, Setup, StateFolder
 from tests.pages.conftest import HOSTILE, tables_of, write_prices
 
 pytestmark = pytest.mark.slow
@@ -52,7 +51,18 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
     taken = StateFolder(folder, "demo")
     prices = write_prices(folder / "input.csv", [(HOSTILE, "2020-01-01", 2.0), (HOSTILE, "2020-01-02", 1.0)])
     inputs = {"input": InputFile.of(prices)}
-    taken.write(Manifest(DEMO.name, "auto", dict(DEMO.settings), inputs, {"device-1": [HOSTILE]}, {}, True))
+    parts = {"device-1": [HOSTILE]}
+    setup = Setup(inputs={}, parts=parts, steps={}, devices={"device-1": {}}, whole={})
+    taken.write(
+        Manifest(
+            demo="stocks",
+            cut="auto",
+            options={"period": "year"},
+            inputs=inputs,
+            setup=setup,
+            finished=True,
+        )
+    )
     taken.close()
     tables_of(prices, folder)
     return folder

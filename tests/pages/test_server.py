@@ -17,7 +17,7 @@ from geartrain_cloud.errors import PageError
 from geartrain_cloud.pages.refusal import SENTENCE
 from geartrain_cloud.pages.server import serve
 from geartrain_cloud.sinks.tables import rows
-from geartrain_examples.stocks.demo import DEMO
+from geartrain_examples.stocks.page import StockPage
 from tests.pages.conftest import HOSTILE, served, tables_of, write_prices
 
 
@@ -153,7 +153,7 @@ def test_taken_port_is_a_sentence(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(PageError, match=rf"the page cannot listen on 127\.0\.0\.1:{port}: "):
-            asyncio.run(serve(DEMO.page, tmp_path, lambda _: None, never, port=port))
+            asyncio.run(serve(StockPage(), tmp_path, lambda _: None, never, port=port))
 
 
 def raw(address: str, request: bytes) -> tuple[int, dict[str, str], Any]:

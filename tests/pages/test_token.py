@@ -16,7 +16,7 @@ from geartrain_cloud.cli import main
 from geartrain_cloud.errors import PageError
 from geartrain_cloud.pages.server import serve
 from geartrain_cloud.pages.token import read_token
-from geartrain_examples.stocks.demo import DEMO
+from geartrain_examples.stocks.page import StockPage
 
 TOKEN = "a-token-of-128-random-bits"
 
@@ -41,7 +41,7 @@ def served(tables: Path, token: Path) -> Iterator[int]:
     async def work() -> None:
         done, loop = asyncio.Event(), asyncio.get_running_loop()
         stop.append(lambda: loop.call_soon_threadsafe(done.set))
-        await serve(DEMO.page, tables, announce, done.wait, host="0.0.0.0", port=0, token_file=token)  # noqa: S104 - to others, which is what is tested
+        await serve(StockPage(), tables, announce, done.wait, host="0.0.0.0", port=0, token_file=token)  # noqa: S104 - to others, which is what is tested
 
     thread = threading.Thread(target=asyncio.run, args=(work(),))
     thread.start()
@@ -122,7 +122,7 @@ def test_without_a_token_it_listens_to_nobody_else(tmp_path: Path) -> None:
 
     for host in ("0.0.0.0", "::", "10.0.0.5", "page.example"):  # noqa: S104 - what is refused
         with pytest.raises(PageError, match="without a token: give --token-file FILE"):
-            asyncio.run(serve(DEMO.page, tmp_path, lambda _: None, never, host=host, port=0))
+            asyncio.run(serve(StockPage(), tmp_path, lambda _: None, never, host=host, port=0))
 
 
 def test_a_file_that_others_may_read_or_that_can_be_guessed_is_refused(tmp_path: Path) -> None:

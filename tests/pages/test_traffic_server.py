@@ -19,7 +19,7 @@ from geartrain_cloud.sinks.layout import TableError
 from geartrain_cloud.sinks.tables import counts, rows, rows_after
 from geartrain_examples.traffic.city import City as MadeUp
 from geartrain_examples.traffic.city import write_city
-from geartrain_examples.traffic.demo import DEMO
+from geartrain_examples.traffic.demo import DEMO, TrafficOptions
 from geartrain_examples.traffic.page import LISTS, TrafficPage
 from geartrain_examples.traffic.records import Checkpoint, Overspeed
 from tests.pages.conftest import HOSTILE, served
@@ -208,18 +208,22 @@ def test_files_of_the_page_load_nothing_from_elsewhere(address: str) -> None:
 
 
 def test_tables_of_the_flow_are_those_of_the_page(tmp_path: Path) -> None:
-    files = write_city(MadeUp(3, 30, 0.1), tmp_path / "input")
-    settings = dict(DEMO.settings)
-    parts, surveyed, _ = DEMO.survey(files, settings)
-    options = DEMO.source_options(files, settings, parts, first=True, speed="max")
-    options |= DEMO.step_options(settings | surveyed)
-    run_in_process(load_flow(DEMO.flow).graph().with_options(options), tmp_path)
+    files: dict[str, Any] = write_city(MadeUp(3, 30, 0.1), tmp_path / "input")
+    options = TrafficOptions(**files)
+    setup = DEMO.set_up(tmp_path, options, 1)
+    run_in_process(
+        load_flow(DEMO.flow(options)).graph().with_options({**setup.steps, **setup.whole}), tmp_path
+    )
     reader, page = TableReader(tmp_path / "tables.sqlite"), TrafficPage()
     found = {name: page.answer(reader, [name], {}) for name in ("map", "minutes", "streets", *LISTS)}
     assert {status for status, _ in found.values()} == {200}
     assert found["map"][1]["layout"] == "checkpoints"
     assert {"name": "B2", "x": 5_000.0, "y": 10_000.0} in found["map"][1]["crossings"]
-    assert found["streets"][1]["minute"] == found["minutes"][1]["minutes"][-1]["minute"] == surveyed["end"]
+    assert (
+        found["streets"][1]["minute"]
+        == found["minutes"][1]["minutes"][-1]["minute"]
+        == setup.steps["streets"]["end"]
+    )
     plates = {row["vehicle"] for row in found["fakes"][1]["rows"]}
     assert plates
     for plate in plates:

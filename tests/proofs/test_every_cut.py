@@ -10,18 +10,18 @@ import signal
 from pathlib import Path
 from typing import Literal
 
+import msgspec
 import pandas as pd
 import pytest
 
 from geartrain.flow.loading import load_flow
 from geartrain.planning import legal_cuts
-from geartrain_cloud.cli.demos import deal, device_options
 from geartrain_cloud.sinks.tables import json_bytes, rows
 from geartrain_cloud.supervisor.deployment import Deployment, Places
 from geartrain_cloud.supervisor.supervise import StopSignal
 from geartrain_cloud.supervisor.whole_run import run_to_the_end
-from geartrain_examples.stocks.data import symbols_of, write_sample
-from geartrain_examples.stocks.demo import DEMO
+from geartrain_examples.stocks.data import write_sample
+from geartrain_examples.stocks.demo import DEMO, StockOptions
 from tests.demo.path_run import (
     SAMPLE_ROWS,
     all_prices,
@@ -62,7 +62,7 @@ def check_tables(places: Places, frame: pd.DataFrame, period: str) -> None:
 
 
 def test_the_cuts_tried_are_all_there_are() -> None:
-    found = {cut.edge for cut in legal_cuts(load_flow(DEMO.flow).graph())}
+    found = {cut.edge for cut in legal_cuts(load_flow(DEMO.flow(StockOptions())).graph())}
     key = {"quotes", "quotes_by_symbol"}
     tried = [{"quotes"}, key, key | {"drawdown"}, key | {"whole"}, key | {"drawdown", "whole"}]
     assert found == {frozenset(one) for one in tried}
@@ -74,8 +74,9 @@ def test_every_cut_between_gives_the_same(
 ) -> None:
     prices, places, period = tmp_path / "input.csv", Places(tmp_path / "state"), BETWEEN[cut]
     write_sample(prices)
-    devices = device_options(DEMO, {"input": prices}, DEMO.settings, deal(symbols_of(prices), 3), "max")
-    deployment = Deployment(DEMO.flow, cut, DEMO.step_options({"period": period}), devices)
+    options = msgspec.convert({"input": prices, "period": period}, StockOptions)
+    setup = DEMO.set_up(tmp_path, options, 3)
+    deployment = Deployment(DEMO.flow(options), cut, setup.steps, setup.devices)
     with StopSignal() as stop:
         accounts = run_to_the_end(deployment, places, broker_kind, stop, lambda hops, happened: None)
     assert sum(one.before for one in accounts) > SAMPLE_ROWS

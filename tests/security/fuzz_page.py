@@ -18,7 +18,7 @@ from geartrain.flow.loading import load_flow
 from geartrain.planning import make_plan
 from geartrain_cloud.pages.questions import PageRunner
 from geartrain_cloud.pages.server import make_app
-from geartrain_examples.stocks.demo import DEMO
+from geartrain_examples.stocks.page import StockPage
 from geartrain_examples.traffic.page import TrafficPage
 from tests.pages import traffic_tables
 from tests.pages.conftest import tables_of, write_prices
@@ -97,9 +97,9 @@ def requests(numbers: range) -> Outcome:
         city.close()
         plan = make_plan(load_flow("geartrain_examples.stocks.flow:flow").graph())
         apps = [
-            make_app(DEMO.page, stocks),
+            make_app(StockPage(), stocks),
             make_app(TrafficPage(plan, traffic_tables.LIMIT_MPS, 60.0), city.path),
-            make_app(DEMO.page, stocks, local=False, token=TOKEN),
+            make_app(StockPage(), stocks, local=False, token=TOKEN),
         ]
         return run_inline(_requests(numbers, apps))
 

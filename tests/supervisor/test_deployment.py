@@ -10,24 +10,26 @@ import pytest
 
 from geartrain.errors import ConfigError, FlowError
 from geartrain_cloud.broker import BrokerChoice
-from geartrain_cloud.cli.demos import deal, device_options
 from geartrain_cloud.ingest.config import read_config as read_ingest_config
 from geartrain_cloud.spark.config import read_config as read_driver_config
 from geartrain_cloud.supervisor.deployment import Deployment, Places, read_status, write_deployment
 from geartrain_cloud.supervisor.progress import Accounts, Hops, read_accounts, read_hops
 from geartrain_devices.csv_replay import CsvReplay
 from geartrain_edge.agent.config import read_config as read_agent_config
-from geartrain_examples.stocks.demo import DEMO
+from geartrain_examples.demo import deal
 
 BROKER = BrokerChoice("external", "127.0.0.1", 18_830)
 DEVICES = ["device-1", "device-2"]
 
 
 def deployment(cut: str = "cloud", period: str = "month") -> Deployment:
-    dealt = deal(["A", "B", "C"], 2)
-    devices = device_options(DEMO, {"input": Path("prices.csv")}, DEMO.settings, dealt, "86400")
+    devices = {
+        name: {"quotes": {"path": "prices.csv", "select": parts, "others": index == 0, "speed": "86400"}}
+        for index, (name, parts) in enumerate(deal(["A", "B", "C"], 2).items())
+    }
+    steps = {"drawdown": {"period": period}}
     return Deployment(
-        DEMO.flow, cut, DEMO.step_options({"period": period}), devices, "local[1]", driver={"rows_max": 7}
+        "geartrain_examples.stocks.flow:flow", cut, steps, devices, "local[1]", driver={"rows_max": 7}
     )
 
 

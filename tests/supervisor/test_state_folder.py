@@ -7,16 +7,27 @@ from pathlib import Path
 import pytest
 
 from geartrain_cloud.errors import StateError
-from geartrain_cloud.supervisor.state_folder import InputFile, Manifest, StateFolder, check_inputs, check_same
+from geartrain_cloud.supervisor.state_folder import (
+    InputFile,
+    Manifest,
+    Setup,
+    StateFolder,
+    check_inputs,
+    check_same,
+)
 
 
 def manifest_of(path: Path, *, sample: bool = False) -> Manifest:
+    parts = {"device-1": ["A"], "device-2": ["B"]}
+    setup = Setup(
+        inputs={"input": str(path)}, parts=parts, steps={}, devices={name: {} for name in parts}, whole={}
+    )
     return Manifest(
-        "stocks",
-        "auto",
-        {"period": "year"},
-        {"input": InputFile.of(path, sample=sample)},
-        {"device-1": ["A"], "device-2": ["B"]},
+        demo="stocks",
+        cut="auto",
+        options={"period": "year", "live": False, "city": None},
+        inputs={"input": InputFile.of(path, sample=sample)},
+        setup=setup,
     )
 
 
@@ -72,16 +83,26 @@ def test_damaged_manifest_is_a_sentence(tmp_path: Path) -> None:
     folder = StateFolder(tmp_path, "gear-")
     with pytest.raises(StateError, match=r"demo\.json cannot be read .*: name a new state folder"):
         folder.manifest()
+    (tmp_path / "demo.json").write_text('{"version": 2, "settings": {}}', encoding="utf-8")
+    with pytest.raises(StateError, match="was begun by another version of gear: resume it with that version"):
+        folder.manifest()
     folder.close()
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "begun"), [("cut", "cloud", "auto"), ("period", "day", "year"), ("devices", 3, 2)]
+    ("name", "value", "begun"),
+    [
+        ("cut", "cloud", "auto"),
+        ("period", "day", "year"),
+        ("devices", 3, 2),
+        ("city", 3, "left out"),
+        ("live", True, "left out"),
+    ],
 )
 def test_other_settings_are_named(prices: Path, name: str, value: object, begun: object) -> None:
     manifest = manifest_of(prices)
     same = {"demo": "stocks", "cut": None, "period": None, "devices": None}
-    check_same(manifest, same | {name: begun}, prices.parent)
+    check_same(manifest, same | {name: None if begun == "left out" else begun}, prices.parent)
     with pytest.raises(
         StateError, match=rf"begun with --{name} {begun}, and this run asks for --{name} {value}"
     ):

@@ -280,3 +280,22 @@ def test_signals_are_noted_and_nothing_is_interrupted() -> None:
         assert stop.wait(60)
         assert stop.received is signal.SIGINT
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_folder_that_cannot_be_written_is_a_sentence_and_leaves_nothing_running(tmp_path: Path) -> None:
+    (tmp_path / "processes.json").mkdir()  # so that no file can take its place
+    reason = r"processes\.json cannot be written: .*; make room on its disk"
+    with pytest.raises(SupervisorError, match=reason), Supervisor(tmp_path) as supervisor:
+        supervisor.start(spec(tmp_path, "import time; time.sleep(600)"))
+    assert supervisor.children["dummy"].pid is None
+
+    (tmp_path / "file").write_text("")
+    wanted = replace(spec(tmp_path, ""), log=tmp_path / "file" / "dummy.log")
+    with pytest.raises(SupervisorError, match=r"dummy\.log cannot be written: .*; make room on its disk"):
+        Child(wanted).start()
+
+
+def test_what_failed_first_is_what_is_said(tmp_path: Path) -> None:
+    (tmp_path / "processes.json").mkdir()
+    with pytest.raises(ConfigError, match="this first"), Supervisor(tmp_path):
+        raise ConfigError("this first")

@@ -76,7 +76,7 @@ def choose_broker(wanted: str, folder: Path, certs: Path | None = None) -> Broke
     """The broker for `auto`, `amqtt`, `mosquitto` or `HOST:PORT`; writes its configuration into `folder`.
 
     certs: the folder of a fleet's certificates, for `HOST:PORT` only. Raises `ConfigError` for anything else,
-    and `BrokerError` when mosquitto is asked for and not there.
+    and `BrokerError` when mosquitto is asked for and not there, or its configuration cannot be written.
     """
     if wanted not in BROKERS:
         return BrokerChoice("external", *parse_address(wanted), certs=certs)
@@ -88,7 +88,13 @@ def choose_broker(wanted: str, folder: Path, certs: Path | None = None) -> Broke
     if mosquitto is not None:
         port = free_port()
         config = folder / "mosquitto.conf"
-        write_private(config, mosquitto_config(port))
+        try:
+            write_private(config, mosquitto_config(port))
+        except OSError as error:
+            raise BrokerError(
+                f"{config} cannot be written: {error.strerror or error}; make room on its disk, or name a "
+                "folder on another one"
+            ) from None
         return BrokerChoice("mosquitto", LOOPBACK, port, (mosquitto, "-c", str(config)))
     if wanted == "mosquitto":
         raise BrokerError(

@@ -1,7 +1,8 @@
 """`gear`: the command by which a person runs, cuts and checks flows.
 
-Guarantees: 0 is done, 1 failed, 2 a wrong use or setting, 130 stopped by Ctrl-C (143 by SIGTERM); a user's
-mistake is one sentence on stderr and never a stack trace; colours only on a terminal.
+Guarantees: 0 is done, 1 failed, 2 a wrong use or setting, 3 too many dead letters (or an input without one
+record), 130 stopped by Ctrl-C (143 by SIGTERM); a user's mistake is one sentence on stderr and never a stack
+trace; colours only on a terminal.
 """
 
 from __future__ import annotations
@@ -10,12 +11,21 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from geartrain.errors import ConfigError, FlowError, GeartrainError, PlacementError, SchemaError, SourceError
+from geartrain.errors import (
+    ConfigError,
+    FlowError,
+    GeartrainError,
+    NoRecordError,
+    PlacementError,
+    SchemaError,
+    SourceError,
+)
 from geartrain_cloud.errors import CertificateError, StateError, StoppedError
 
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
+EXIT_DEAD_LETTERS = 3
 _SIGNALLED = 128
 
 MISTAKES = (CertificateError, ConfigError, FlowError, PlacementError, SchemaError, SourceError, StateError)
@@ -37,10 +47,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _SIGNALLED + error.received
     except GeartrainError as error:
         _say(str(error))
-        return EXIT_USAGE if isinstance(error, MISTAKES) else EXIT_FAILED
+        return _code(error)
     except BrokenPipeError:
         return EXIT_FAILED  # whoever read our output has gone
     return EXIT_OK
+
+
+def _code(error: GeartrainError) -> int:
+    if isinstance(error, NoRecordError):
+        return EXIT_DEAD_LETTERS
+    return EXIT_USAGE if isinstance(error, MISTAKES) else EXIT_FAILED
 
 
 def _say(sentence: str) -> None:

@@ -1,8 +1,7 @@
 """`gear demo NAME`: a demo from its input to its page, begun or resumed.
 
-Around the whole path. Guarantees: a state folder that was begun is resumed with the same settings or
-refused; a finished one prints its results again; the output is written only when the accounts of the run
-are even.
+Around the whole path. Guarantees: a state folder that was begun is resumed with the same options or refused;
+a finished one prints its results again; the output is written only when the accounts of the run are even.
 """
 
 from __future__ import annotations
@@ -11,32 +10,38 @@ import asyncio
 import math
 import shutil
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from rich.console import Console
 
 from geartrain.errors import ConfigError
+from geartrain.flow.loading import load_flow
+from geartrain.planning import make_plan
 from geartrain_cloud.broker.ready import LOOPBACK
 from geartrain_cloud.cli.demo_figures import figures
 from geartrain_cloud.cli.demo_page import free_port, page_spec, show_page
 from geartrain_cloud.cli.demos import (
     Demo,
-    deal,
+    begun_options,
     deployment_of,
-    device_options,
+    files_of,
     layout_of,
     load_demo,
-    paths_of,
+    set_up,
 )
 from geartrain_cloud.cli.screen import ProgressView, notices, results, table_of
 from geartrain_cloud.errors import StoppedError
+from geartrain_cloud.files import make_private_folder
 from geartrain_cloud.pages.reader import TableReader
 from geartrain_cloud.sinks.tables import rows, write_json
 from geartrain_cloud.supervisor.child import ChildSpec, printable
-from geartrain_cloud.supervisor.deployment import Places
+from geartrain_cloud.supervisor.deployment import Deployment, Places
+from geartrain_cloud.supervisor.progress import read_hops
 from geartrain_cloud.supervisor.state_folder import (
     MANIFEST,
     InputFile,
@@ -56,11 +61,10 @@ LETTERS_SHOWN = 5
 class DemoOptions:
     """What the user asked for; None, or nothing under its name, where an option was left out.
 
-    inputs: files by the name of their option; settings: the demo's own options.
+    own: the demo's own options, by name, files as paths; speed: event seconds per second, or `max`.
     """
 
-    inputs: Mapping[str, Path] = field(default_factory=dict)
-    settings: Mapping[str, str] = field(default_factory=dict)
+    own: Mapping[str, Any] = field(default_factory=dict)
     devices: int | None = None
     cut: str | None = None
     output: Path | None = None
@@ -79,23 +83,28 @@ def run_demo(name: str, options: DemoOptions) -> None:
     """
     demo, notice = load_demo(name), notices()
     check_speed(options.speed)
+    if options.output is not None:
+        check_output(options.output, len(demo.tables))
     state = StateFolder(options.state, f"gear-{name}-")
     try:
         manifest = state.manifest()
         if manifest is None:
-            manifest = begin(demo, options, state, notice)
+            manifest = begin(name, demo, options, state)
+            for sentence in manifest.setup.said:
+                notice.print(sentence, soft_wrap=True)
         else:
-            check_resumed(demo, manifest, options, state.path)
+            check_resumed(name, demo, manifest, options, state.path)
+        run = _Run(demo, manifest, options, Places(state.path), notice)
         notice.print(f"state folder: {state.path}", soft_wrap=True)
         if not manifest.finished:
             with StopSignal() as stop:
-                _run_or_stop(demo, manifest, options, Places(state.path), stop, notice)
+                run.to_the_end(stop)
             state.write(msgspec.structs.replace(manifest, finished=True))
-        _print_results(demo, Places(state.path), options.output, notice)
+        run.print_results()
         if options.page:
-            asyncio.run(show_page(manifest, Places(state.path), _announce))
+            asyncio.run(show_page(manifest, run.places, _announce))
     except StoppedError:
-        notice.print(f"to go on: gear demo {name} --state {state.path}")
+        notice.print(f"to go on: gear demo {name} --state {state.path}", soft_wrap=True)
         raise
     finally:
         state.close()
@@ -115,26 +124,41 @@ def check_speed(speed: str) -> None:
         )
 
 
-def begin(demo: Demo, options: DemoOptions, state: StateFolder, notice: Console) -> Manifest:
-    """Find the input, deal it to devices, check that the flow can be cut as asked, and write the manifest."""
-    settings = {**demo.settings, **options.settings}
-    demo.step_options(settings)  # refuses a wrong setting before anything is written
-    own = demo.own_inputs(state.path, options.inputs, settings)
-    inputs = {**own, **options.inputs}
-    parts, surveyed, said = demo.survey(inputs, settings)
+def check_output(output: Path, tables: int) -> None:
+    """Raise `ConfigError` unless the results can be written there: a file, or a folder for several tables."""
+    try:
+        folder = output if tables > 1 else output.parent
+        make_private_folder(folder)
+        if tables == 1 and output.is_dir():
+            raise ConfigError(f"--output {output} is a folder: name a file")
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(b"\n")
+    except OSError as error:
+        raise ConfigError(
+            f"--output {output} cannot be written: {error.strerror}; name another place"
+        ) from None
+
+
+def begin(name: str, demo: Demo, options: DemoOptions, state: StateFolder) -> Manifest:
+    """Set the demo up, check that its flow can be cut as asked, and write the manifest."""
+    own, cut = demo.options(**options.own), options.cut or "auto"
+    flow = demo.flow(own)
+    make_plan(load_flow(flow).graph(), cut)  # refuses what is no step of the flow before anything is written
+    setup = set_up(demo, state.path, own, options.devices or demo.devices)
+    kept = {key: value for key, value in msgspec.structs.asdict(own).items() if key not in files_of(demo)}
     manifest = Manifest(
-        demo.name,
-        options.cut or "auto",
-        settings,
-        {name: _fingerprint(name, path, own=name in own) for name, path in inputs.items()},
-        deal(parts, options.devices or demo.devices_default),
-        surveyed,
+        demo=name,
+        cut=cut,
+        options=kept,
+        inputs={
+            key: _fingerprint(key, Path(path), own=key not in options.own)
+            for key, path in setup.inputs.items()
+        },
+        setup=setup,
     )
     layout = layout_of(deployment_of(demo, manifest).plan())
     manifest = msgspec.structs.replace(manifest, layout=layout)
     state.write(manifest)
-    for sentence in said:
-        notice.print(sentence, soft_wrap=True)
     return manifest
 
 
@@ -145,53 +169,94 @@ def _fingerprint(name: str, path: Path, *, own: bool) -> InputFile:
         raise ConfigError(f"--{name} {path} cannot be read: {error.strerror}") from None
 
 
-def check_resumed(demo: Demo, manifest: Manifest, options: DemoOptions, folder: Path) -> None:
+def check_resumed(name: str, demo: Demo, manifest: Manifest, options: DemoOptions, folder: Path) -> None:
     """Raise `StateError` when what was begun in the folder is not what is asked for now."""
-    count = sum(map(len, manifest.devices.values()))
+    count = sum(map(len, manifest.setup.parts.values()))
     devices = None if options.devices is None else min(options.devices, count)
-    check_same(manifest, {"demo": demo.name, "cut": options.cut, "devices": devices}, folder)
-    check_same(manifest, options.settings, folder)
-    check_inputs(manifest, options.inputs, folder)
+    check_same(manifest, {"demo": name, "cut": options.cut, "devices": devices}, folder)
+    files = files_of(demo)
+    check_same(manifest, {key: value for key, value in options.own.items() if key not in files}, folder)
+    check_inputs(manifest, {key: value for key, value in options.own.items() if key in files}, folder)
     if not manifest.finished:
         plan = deployment_of(demo, manifest).plan()
         check_layout(manifest, layout_of(plan), plan.graph.name, folder)
 
 
-def _run_or_stop(
-    demo: Demo, manifest: Manifest, options: DemoOptions, places: Places, stop: StopSignal, notice: Console
-) -> None:
-    """Run to the end; what has none shows what it has when it is stopped."""
-    try:
-        _run(demo, manifest, options, places, stop, notice)
-    except StoppedError:
-        if demo.beside(places.folder, manifest.settings) and places.tables.exists():
-            _print_results(demo, places, options.output, notice)
-        raise
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A demo that was begun, on its way to its results."""
 
+    demo: Demo
+    manifest: Manifest
+    options: DemoOptions
+    places: Places
+    notice: Console
 
-def _run(
-    demo: Demo, manifest: Manifest, options: DemoOptions, places: Places, stop: StopSignal, notice: Console
-) -> None:
-    dealt = ", ".join(f"{d}: {_few(parts)}" for d, parts in list(manifest.devices.items())[:8])
-    notice.print(f"devices: {printable(dealt)}")
-    deployment = deployment_of(demo, manifest, options.speed, options.master)
-    beside = []
-    if options.page and demo.page_while_running:
-        port = free_port()
-        beside.append(page_spec(places, port))
-        results().print(f"page: http://{LOOPBACK}:{port}/ (it fills while the demo runs)")
-    for name, arguments in demo.beside(places.folder, manifest.settings).items():
-        beside.append(ChildSpec(name, (sys.executable, *arguments), places.logs / f"{name}.log"))
-    with ProgressView(notice) as view:
-        accounts = run_to_the_end(deployment, places, options.broker, stop, view.show, beside, options.certs)
-        seconds = view.seconds
-    total = sum(one.before for one in accounts if one.place.startswith("channel "))
-    notice.print(
-        f"accounts: {total:,} rows spooled, each in the log and in the tables once: lost 0, doubled 0"
-    )
-    whole = device_options(demo, paths_of(manifest), manifest.settings | manifest.surveyed, {"": []}, "max")
-    for line in figures(deployment, whole[""], places, seconds):
-        notice.print(line, soft_wrap=True)
+    def to_the_end(self, stop: StopSignal) -> None:
+        """Run to the end, and say what it took; when it is stopped, say what stands where."""
+        parts = [f"{name}: {_few(parts)}" for name, parts in list(self.manifest.setup.parts.items())[:8]]
+        self.notice.print(f"devices: {printable(', '.join(parts))}")
+        deployment = deployment_of(self.demo, self.manifest, self.options.speed, self.options.master)
+        try:
+            self._run(deployment, stop)
+        except StoppedError:
+            self._say_what_stands_where(deployment)
+            if self._beside() and self.places.tables.exists():  # it has no end of its own
+                self.print_results()
+            raise
+
+    def _run(self, deployment: Deployment, stop: StopSignal) -> None:
+        beside = []
+        if self.options.page and self.demo.page_while_running:
+            port = free_port()
+            beside.append(page_spec(self.places, port))
+            results().print(f"page: http://{LOOPBACK}:{port}/ (it fills while the demo runs)")
+        for name, arguments in self._beside().items():
+            log = self.places.logs / f"{name}.log"
+            beside.append(ChildSpec(name, (sys.executable, *arguments), log))
+        with ProgressView(self.notice) as view:
+            accounts = run_to_the_end(
+                deployment, self.places, self.options.broker, stop, view.show, beside, self.options.certs
+            )
+            seconds = view.seconds
+        total = sum(one.before for one in accounts if one.place.startswith("channel "))
+        self.notice.print(
+            f"accounts: {total:,} rows spooled, each in the log and in the tables once: lost 0, doubled 0"
+        )
+        for line in figures(deployment, self.manifest.setup.whole, self.places, seconds):
+            self.notice.print(line, soft_wrap=True)
+
+    def _beside(self) -> Mapping[str, Sequence[str]]:
+        return self.demo.beside(self.places.folder, begun_options(self.demo, self.manifest))
+
+    def _say_what_stands_where(self, deployment: Deployment) -> None:
+        """All processes have ended; their last words say how far each part has come."""
+        hops = read_hops(self.places, deployment.plan().graph.name, deployment.devices)
+        self.notice.print(
+            f"stopped: of {hops.read:,} records read, {hops.spooled:,} rows are durable on the devices "
+            f"(agents/), {hops.logged:,} in the log (log/), and {hops.processed:,} of {hops.to_process:,} in "
+            f"the tables ({self.places.tables.name}); no process is left",
+            soft_wrap=True,
+        )
+
+    def print_results(self) -> None:
+        """Print the summary and what was refused; write the tables as JSON."""
+        read = TableReader(self.places.tables)
+        title, heads, lines = self.demo.summary(read)
+        results().print(table_of(title, heads, lines))
+        letters = read("dead_letters", {})
+        if letters:
+            self.notice.print(f"{len(letters):,} rows were refused and are in the table dead_letters:")
+            for letter in letters[:LETTERS_SHOWN]:
+                self.notice.print(f"  {printable(letter['reason'])}")
+        output, several = self.options.output, len(self.demo.tables) > 1
+        for table in self.demo.tables:
+            found = rows(self.places.tables, table)
+            there = output / f"{table}.json" if output is not None and several else output
+            for target in (self.places.folder / f"{table}.json", there):
+                if target is not None:
+                    write_json(found, target)
+                    self.notice.print(f"written: {target}", soft_wrap=True)
 
 
 def _announce(address: str) -> None:
@@ -200,21 +265,3 @@ def _announce(address: str) -> None:
 
 def _few(parts: Sequence[str]) -> str:
     return " ".join(parts[:6]) + (f" and {len(parts) - 6} more" if len(parts) > 6 else "")
-
-
-def _print_results(demo: Demo, places: Places, output: Path | None, notice: Console) -> None:
-    read = TableReader(places.tables)
-    title, heads, lines = demo.summary(read)
-    results().print(table_of(title, heads, lines))
-    letters = read("dead_letters", {})
-    if letters:
-        notice.print(f"{len(letters):,} rows were refused and are in the table dead_letters:")
-        for letter in letters[:LETTERS_SHOWN]:
-            notice.print(f"  {printable(letter['reason'])}")
-    for table in demo.tables:
-        found = rows(places.tables, table)
-        there = output if output is None or len(demo.tables) == 1 else output / f"{table}.json"
-        for target in (places.folder / f"{table}.json", there):
-            if target is not None:
-                write_json(found, target)
-                notice.print(f"written: {target}", soft_wrap=True)

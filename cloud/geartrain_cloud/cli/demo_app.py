@@ -1,130 +1,43 @@
-"""The commands of `gear demo` and their options; what runs is imported when one is run."""
+"""The commands of `gear demo`: one for each demo that is installed, with its own options before those of all.
+
+What runs a demo is imported when one is run. This module knows no demo: names, help and options come from
+what is behind the entry points.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from enum import StrEnum
+import inspect
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
+from typer.core import TyperGroup
+
+from geartrain_cloud.cli.demos import Demo, OwnOption, installed, load_demo, own_options
+
+
+class InstalledDemos(TyperGroup):
+    """The demos that are installed; one is loaded when its help is shown or it is run."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Their names, sorted; raises `ConfigError` when there are none."""
+        return list(installed())
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of a demo; raises `ConfigError` when it is not installed."""
+        app = typer.Typer(add_completion=False, rich_markup_mode=None)
+        demo = load_demo(cmd_name)
+        app.command(cmd_name, help=_help(demo), short_help=demo.about)(command_of(cmd_name, demo))
+        return typer.main.get_command(app)
+
 
 demo_app = typer.Typer(
-    help="Run a demo: the whole path on this machine.", no_args_is_help=True, rich_markup_mode=None
+    cls=InstalledDemos,
+    help="Run a demo: the whole path on this machine.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
-
-
-class CutChoice(StrEnum):
-    """What of a flow runs on the devices."""
-
-    AUTO = "auto"
-    EDGE = "edge"
-    CLOUD = "cloud"
-
-
-class PeriodChoice(StrEnum):
-    """The periods that the stock demo can report."""
-
-    DAY = "day"
-    MONTH = "month"
-    YEAR = "year"
-    ALL = "all"
-
-
-InputOption = Annotated[
-    Path | None,
-    typer.Option("--input", metavar="FILE", help="Prices: a CSV file (.gz too) of symbol,date,price."),
-]
-DevicesOption = Annotated[
-    int | None, typer.Option(min=1, max=256, help="Agents; default 5, or one a symbol if there are fewer.")
-]
-CamerasOption = Annotated[
-    int | None, typer.Option(min=1, max=256, help="Agents; default 8, or one a street if there are fewer.")
-]
-DemoCutOption = Annotated[
-    CutChoice | None,
-    typer.Option(
-        metavar="auto|edge|cloud",
-        help="auto: on the devices what may be there; edge: the same, or refuse; "
-        "cloud: only sources there. Default auto.",
-    ),
-]
-StepsCutOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="auto|edge|cloud|STEP,...",
-        help="auto: the planner's choice; edge: on the devices all that may be there; cloud: only sources "
-        "there; or these steps and all above them. Default auto.",
-    ),
-]
-PeriodOption = Annotated[
-    PeriodChoice | None,
-    typer.Option(metavar="day|month|year|all", help="The period of the output. Default year."),
-]
-OutputOption = Annotated[
-    Path | None, typer.Option(metavar="FILE.json", help="Write the drawdowns here as well.")
-]
-FolderOption = Annotated[
-    Path | None,
-    typer.Option("--output", metavar="DIR", help="Write a file TABLE.json for each table here as well."),
-]
-PageOption = Annotated[bool, typer.Option("--page/--no-page", help="Show the page at the end, until Ctrl-C.")]
-LivePageOption = Annotated[
-    bool, typer.Option("--page/--no-page", help="Show the page from the start, and at the end until Ctrl-C.")
-]
-SpeedOption = Annotated[str, typer.Option(metavar="N|max", help="Event seconds per second; a day is 86400.")]
-StateOption = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="The folder of this run; an existing one resumes. Default a new one."),
-]
-BrokerOption = Annotated[str, typer.Option(metavar="auto|amqtt|mosquitto|HOST:PORT", help="The MQTT broker.")]
-CertsOption = Annotated[
-    Path | None,
-    typer.Option("--certs", metavar="DIR", help="The certificates of the fleet whose broker HOST:PORT is."),
-]
-MasterOption = Annotated[str, typer.Option(metavar="URL", help="Spark's master.")]
-
-PassesOption = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="CSV (.gz too) of time_s,detector,edge,lane,vehicle,speed_mps. Default the sample.",
-    ),
-]
-LoopsOption = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="CSV (.gz too) of begin_s,detector,n,speed_mps,occupancy_pct."),
-]
-CheckpointsOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="CSV (.gz too) of detector,x_m,y_m.")
-]
-StartOption = Annotated[
-    str | None,
-    typer.Option(metavar="TIME", help="When second 0 of the files was. Default 2026-01-01T00:00:00Z."),
-]
-LimitOption = Annotated[
-    float | None, typer.Option("--limit-mps", metavar="N", help="The limit at a camera. Default 13.89.")
-]
-SectionLimitOption = Annotated[
-    float | None,
-    typer.Option("--section-limit-kmh", metavar="N", help="The limit between two cameras. Default 60."),
-]
-CityOption = Annotated[
-    int | None,
-    typer.Option(min=2, max=200, metavar="N", help="Traffic of a made-up city of N x N cameras, 5 km apart."),
-]
-VehiclesOption = Annotated[
-    int | None, typer.Option(min=1, max=10_000_000, help="Vehicles of --city. Default 500.")
-]
-FakeShareOption = Annotated[
-    float | None,
-    typer.Option(
-        min=0, max=1, metavar="SHARE", help="Part of the plates of --city used twice. Default 0.02."
-    ),
-]
-LiveOption = Annotated[
-    bool, typer.Option("--live", help="Traffic as SUMO simulates it now; needs geartrain-examples[sumo].")
-]
 
 
 @demo_app.callback()
@@ -132,118 +45,106 @@ def _demo() -> None:
     """Run a demo: the whole path on this machine."""
 
 
-@demo_app.command("stocks")
-def stocks(
-    input_: InputOption = None,
-    devices: DevicesOption = None,
-    cut: DemoCutOption = None,
-    period: PeriodOption = None,
-    output: OutputOption = None,
-    page: PageOption = True,
-    speed: SpeedOption = "max",
-    state: StateOption = None,
-    broker: BrokerOption = "auto",
-    certs: CertsOption = None,
-    master: MasterOption = "local[2]",
-) -> None:
-    """Worst drawdown of stocks, on real prices, from agents through MQTT and Spark to a page.
+def command_of(name: str, demo: Demo) -> Callable[..., None]:
+    """The function that runs a demo, with a parameter for each option, its own first."""
+    own = own_options(demo)
 
-    Broker, ingest, Spark driver and agents run as processes of their own; one that dies is started again.
+    def run(**given: Any) -> None:
+        from geartrain_cloud.cli.demo import DemoOptions, run_demo
 
-    \b
-    Examples:
-      gear demo stocks
-      gear demo stocks --cut cloud --period month --no-page --output drawdown.json
-      gear demo stocks --input prices.csv.gz --devices 3
-      gear demo stocks --state run1        (and once more, to resume)
-    """
-    from geartrain_cloud.cli.demo import DemoOptions, run_demo
+        chosen = {option.name: given.pop(option.name) for option in own}
+        # An option that was left out is None, a switch False: neither was given. 0 was.
+        own_given = {key: one for key, one in chosen.items() if one is not None and one is not False}
+        run_demo(name, DemoOptions(own_given, **given))
 
-    run_demo(
-        "stocks",
-        DemoOptions(
-            inputs=_given(input=input_),
-            settings=_given(period=None if period is None else period.value),
-            devices=devices,
-            cut=None if cut is None else cut.value,
-            output=output,
-            page=page,
-            speed=speed,
-            state=state,
-            broker=broker,
-            certs=certs,
-            master=master,
-        ),
+    parameters = [_own_parameter(option) for option in own] + _common_parameters(demo)
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    return run
+
+
+def _help(demo: Demo) -> str:
+    examples = "\n".join(f"  {line}" for line in demo.examples)
+    how = (
+        "Broker, ingest, Spark driver and agents run as processes of their own; one that dies is started "
+        "again."
     )
+    return f"{demo.about}\n\n{how}\n\n\b\nExamples:\n{examples}"
 
 
-@demo_app.command("traffic")
-def traffic(
-    passes: PassesOption = None,
-    loops: LoopsOption = None,
-    checkpoints: CheckpointsOption = None,
-    start: StartOption = None,
-    live: LiveOption = False,
-    city: CityOption = None,
-    vehicles: VehiclesOption = None,
-    fake_share: FakeShareOption = None,
-    limit_mps: LimitOption = None,
-    section_limit_kmh: SectionLimitOption = None,
-    devices: CamerasOption = None,
-    cut: StepsCutOption = None,
-    output: FolderOption = None,
-    page: LivePageOption = True,
-    speed: SpeedOption = "max",
-    state: StateOption = None,
-    broker: BrokerOption = "auto",
-    certs: CertsOption = None,
-    master: MasterOption = "local[2]",
-) -> None:
-    """Cameras and loops of a city: who drives too fast, plates used twice, traces, and how each street is.
+def _own_parameter(option: OwnOption) -> inspect.Parameter:
+    shown, default = option.help, option.default
+    if default not in (None, False):
+        shown += f" Default {default:g}." if isinstance(default, float) else f" Default {default}."
+    if option.kind is bool:
+        return _parameter(option.name, bool, typer.Option(option.word, help=shown), default=False)
+    kind: Any = Literal[option.kind] if isinstance(option.kind, tuple) else option.kind
+    metavar = option.metavar or ("|".join(option.kind) if isinstance(option.kind, tuple) else None)
+    given = typer.Option(option.word, metavar=metavar, min=option.minimum, max=option.maximum, help=shown)
+    return _parameter(option.name, kind | None, given)
 
-    Each agent has some of the streets; what concerns one street is found there, and what concerns a vehicle
-    in Spark. Broker, ingest, Spark driver and agents run as processes of their own.
 
-    \b
-    Examples:
-      gear demo traffic
-      gear demo traffic --city 5 --vehicles 2000 --fake-share 0.05
-      gear demo traffic --passes passes.csv.gz --loops loops.csv.gz --devices 3 --cut cloud
-      gear demo traffic --no-page --output tables --cut overspeed,streets
-    """
-    from geartrain_cloud.cli.demo import DemoOptions, run_demo
-
-    run_demo(
-        "traffic",
-        DemoOptions(
-            inputs=_given(passes=passes, loops=loops, checkpoints=checkpoints),
-            settings=_texts(
-                start=start,
-                live="yes" if live else None,
-                city=city,
-                vehicles=vehicles,
-                fake_share=fake_share,
-                limit_mps=limit_mps,
-                section_limit_kmh=section_limit_kmh,
+def _common_parameters(demo: Demo) -> list[inspect.Parameter]:
+    """The options that every demo has, by the names of the fields of `DemoOptions`."""
+    return [
+        _parameter(
+            "devices",
+            int | None,
+            typer.Option(
+                min=1,
+                max=256,
+                metavar="N",
+                help=f"Agents. Default {demo.devices}, or one a {demo.part} if there are fewer.",
             ),
-            devices=devices,
-            cut=cut,
-            output=output,
-            page=page,
-            speed=speed,
-            state=state,
-            broker=broker,
-            certs=certs,
-            master=master,
         ),
+        _parameter(
+            "cut",
+            str | None,
+            typer.Option(
+                metavar="auto|edge|cloud|STEP,...",
+                help="auto: the planner's choice; edge: on the devices all that may be there; cloud: only "
+                "sources there; or these steps and all above them. Default auto.",
+            ),
+        ),
+        *_result_parameters(demo),
+        _parameter(
+            "speed",
+            str,
+            typer.Option(metavar="N|max", help="Event seconds per second; a day is 86400."),
+            "max",
+        ),
+        _parameter(
+            "state",
+            Path | None,
+            typer.Option(
+                metavar="DIR", help="The folder of this run; an existing one resumes. Default a new one."
+            ),
+        ),
+        _parameter(
+            "broker",
+            str,
+            typer.Option(metavar="auto|amqtt|mosquitto|HOST:PORT", help="The MQTT broker."),
+            "auto",
+        ),
+        _parameter(
+            "certs",
+            Path | None,
+            typer.Option(metavar="DIR", help="The certificates of the fleet whose broker HOST:PORT is."),
+        ),
+        _parameter("master", str, typer.Option(metavar="URL", help="Spark's master."), "local[2]"),
+    ]
+
+
+def _result_parameters(demo: Demo) -> list[inspect.Parameter]:
+    several = len(demo.tables) > 1
+    what = "a file TABLE.json for each table" if several else "the results"
+    output = typer.Option(metavar="DIR" if several else "FILE.json", help=f"Write {what} here as well.")
+    when = "from the start, and at the end" if demo.page_while_running else "at the end,"
+    page = typer.Option("--page/--no-page", help=f"Show the page {when} until Ctrl-C.")
+    return [_parameter("output", Path | None, output), _parameter("page", bool, page, default=True)]
+
+
+def _parameter(name: str, kind: Any, option: Any, default: Any = None) -> inspect.Parameter:
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option]
     )
-
-
-def _given(**options: Any) -> Mapping[str, Any]:
-    """The options that were not left out."""
-    return {name: value for name, value in options.items() if value is not None}
-
-
-def _texts(**options: Any) -> Mapping[str, str]:
-    """The same as text."""
-    return {name: str(value) for name, value in _given(**options).items()}

@@ -12,7 +12,7 @@ from typing import Any
 from geartrain.flow.loading import load_flow
 from geartrain.planning import make_plan
 from geartrain.planning.splitting import with_partials
-from geartrain_cloud.cli.plan import measure
+from geartrain_cloud.cli.plan import has_records, measure
 from geartrain_cloud.supervisor.deployment import Deployment, Places, read_status
 from geartrain_cloud.supervisor.progress import read_hops
 
@@ -32,18 +32,21 @@ def figures(
     hops = read_hops(places, plan.graph.name, deployment.devices)
     counters = [read_status(places.agent_status(d)).get("counters", {}) for d in deployment.devices]
     sent = sum(one.get("bytes_sealed", 0) for one in counters)
-    whole = load_flow(deployment.flow).graph().with_options({**deployment.steps, **sources})
-    graph = with_partials(whole)
-    costs = measure(graph, MEASURE_S)
-    this, other = (make_plan(graph, cut) for cut in (deployment.cut, "cloud"))
-    bodies, all_cloud = (costs.of_cut(one.graph, one.cut).bytes for one in (this, other))
-    share = f" ({100 * bodies / all_cloud:.0f} %)" if all_cloud else ""
     speed = (
         f"throughput: {hops.read:,} records in {seconds:.1f} s, Spark's start included: "
         f"{hops.read / max(seconds, 0.001):,.0f} records/s"
     )
-    link = (
-        f"link: {sent:,} bytes in {hops.batches:,} batches; their rows alone, in full batches, come to "
-        f"{bodies:,} bytes by this cut, and would come to {all_cloud:,} by the cut cloud{share}"
+    link = f"link: {sent:,} bytes in {hops.batches:,} batches"
+    whole = load_flow(deployment.flow).graph().with_options({**deployment.steps, **sources})
+    graph = with_partials(whole)
+    costs = measure(graph, MEASURE_S)
+    if not has_records(graph, costs):
+        return [speed, link]
+    this, other = (make_plan(graph, cut) for cut in (deployment.cut, "cloud"))
+    bodies, all_cloud = (costs.of_cut(one.graph, one.cut).bytes for one in (this, other))
+    share = f" ({100 * bodies / all_cloud:.0f} %)" if all_cloud else ""
+    weighed = (
+        f"; their rows alone, in full batches, come to {bodies:,} bytes by this cut, and would come to "
+        f"{all_cloud:,} by the cut cloud{share}"
     )
-    return [speed, link]
+    return [speed, link + weighed]

@@ -14,8 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from geartrain.errors import GeartrainError
 from geartrain_cloud.broker.ready import LOOPBACK
-from geartrain_cloud.cli.demos import deployment_of, load_demo
+from geartrain_cloud.cli.demos import begun_options, deployment_of, load_demo
 from geartrain_cloud.cli.screen import results
 from geartrain_cloud.errors import StateError
 from geartrain_cloud.pages.server import PORT_PREFERRED, serve
@@ -59,7 +60,7 @@ async def show_page(
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     demo = load_demo(manifest.demo)
-    page = demo.page_of(deployment_of(demo, manifest).plan(), manifest.settings | manifest.surveyed)
+    page = demo.page(deployment_of(demo, manifest).plan(), begun_options(demo, manifest))
     await serve(
         page, places.tables, announce, stop.wait, host=at.host, port=at.port, token_file=at.token_file
     )
@@ -74,14 +75,18 @@ def serve_state(folder: Path, at: Listening) -> None:
     asyncio.run(show_page(manifest, Places(folder), lambda address: out.print(f"page: {address}"), at))
 
 
-def main(folder: str, port: str) -> None:
-    """Serve the page of the run in `folder`."""
-    manifest = read_manifest(Path(folder))
-    if manifest is not None:
-        asyncio.run(
-            show_page(manifest, Places(Path(folder)), lambda address: None, Listening(port=int(port)))
-        )
+def main(folder: str, port: str) -> int:
+    """Serve the page of the run in `folder`; the exit code, 1 with a sentence where it cannot be served."""
+    try:
+        manifest = read_manifest(Path(folder))
+        if manifest is not None:
+            at = Listening(port=int(port))
+            asyncio.run(show_page(manifest, Places(Path(folder)), lambda address: None, at))
+    except GeartrainError as error:
+        sys.stderr.write(f"page: {error}\n")
+        return 1
+    return 0
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    sys.exit(main(*sys.argv[1:]))

@@ -1,160 +1,216 @@
-"""The demos that are installed: what an example must offer so that `gear demo` can run it.
+"""Demos: what a package must offer so that `gear demo` can run it, and how it is found.
 
-Found through the entry-point group `geartrain.demos`, so that the data centre's package imports no example.
+A demo is an object behind an entry point of the group `geartrain.demos`. It declares its options, its flow,
+the settings of its devices, its page and what to show at the end; `gear demo` starts and ends all processes.
+So no demo imports this package, and this package knows no demo: neither its name nor its options.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import entry_points
+from collections.abc import Mapping, Sequence
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import msgspec
+from msgspec import inspect
 
 from geartrain.errors import ConfigError
-from geartrain.flow.loading import load_flow
-from geartrain.planning import Plan, legal_cuts
-from geartrain_cloud.pages.page import Page, Rows
-from geartrain_cloud.supervisor.deployment import Deployment
-from geartrain_cloud.supervisor.state_folder import Manifest
+from geartrain.planning import Plan
+from geartrain_cloud.pages.page import Page, Tables
+from geartrain_cloud.supervisor.deployment import Deployment, Options
+from geartrain_cloud.supervisor.state_folder import Manifest, Setup
 
 GROUP = "geartrain.demos"
-
-Options = dict[str, dict[str, Any]]
-Inputs = Mapping[str, Path]
-"""Input files by the name of their option; one that was not given, and is not needed, is missing."""
-Settings = Mapping[str, str]
-"""What the user set, as text, by the name of the option (`limit_mps` for `--limit-mps`)."""
-
-Survey = tuple[list[str], dict[str, str], list[str]]
-"""What reading the inputs has shown: the parts that can be dealt to devices (symbols, streets), sorted; by
-name what the flow must be told of the inputs as a whole, which no device sees; sentences for the user.
-"""
+INSTALL = "run pip install geartrain-examples[data]"
 
 
 class Demo(Protocol):
-    """A demo whose input is files, dealt by parts to devices."""
+    """What an entry point of the group leads to. An argument `options` is a value of its type `options`."""
 
     @property
-    def name(self) -> str:
-        """As in `gear demo NAME`."""
-        ...
-
-    def flow_of(self, settings: Settings) -> str:
-        """Its flow, as `module:name`."""
+    def about(self) -> str:
+        """What it shows, in a sentence: the help of its command."""
         ...
 
     @property
-    def tables(self) -> tuple[str, ...]:
-        """The tables that are its output: one is written to a file, several to a folder."""
+    def examples(self) -> Sequence[str]:
+        """Commands to try, for the help."""
         ...
 
     @property
-    def settings(self) -> Settings:
-        """Its own options that results depend on, with their defaults."""
+    def options(self) -> type[Any]:
+        """Its own options: a frozen `msgspec.Struct` with a default for each field.
+
+        A field is an option: `limit_mps` is `--limit-mps`. Its type is str, int, float, bool, Path or a
+        Literal of texts, perhaps optional; `msgspec.Meta` gives its description, its bounds and, as `extra`,
+        its `metavar`. A Path is a file that the demo reads: `gear` notes what was in it.
+        """
         ...
 
     @property
-    def devices_default(self) -> int:
-        """How many agents it is for, if there are as many parts."""
+    def part(self) -> str:
+        """What its input is dealt to devices by, in a word: `symbol`."""
         ...
 
     @property
-    def edge_is_strict(self) -> bool:
-        """Whether the cut `edge` is refused if a step cannot be on a device; else it is all that can."""
+    def devices(self) -> int:
+        """How many devices it has unless the user says so, if there are as many parts."""
+        ...
+
+    @property
+    def tables(self) -> Sequence[str]:
+        """The tables that are its results: one is written to a file, several to a folder."""
         ...
 
     @property
     def page_while_running(self) -> bool:
-        """Whether its page is worth looking at before the end."""
+        """Whether its page shows something before the end."""
         ...
 
-    def beside(self, folder: Path, settings: Settings) -> Mapping[str, Sequence[str]]:
-        """What else runs as long as the demo: arguments for Python by the name of the process.
+    def flow(self, options: Any) -> str:
+        """Its flow, as `module:name`."""
+        ...
 
-        A demo that has any has no end of its own: Ctrl-C ends it, with its results so far.
+    def beside(self, folder: Path, options: Any) -> Mapping[str, Sequence[str]]:
+        """What else runs in a state folder: arguments for Python, by the name of the process.
+
+        A demo that has any has no end of its own: Ctrl-C ends it, with the results so far.
         """
         ...
 
-    def own_inputs(self, folder: Path, given: Inputs, settings: Settings) -> dict[str, Path]:
-        """The demo's own input beside what was given, written to `folder` unless it lies somewhere already;
-        raises `SourceError` or `ConfigError`.
+    def set_up(self, folder: Path, options: Any, devices: int) -> Any:
+        """Find or make its input, and deal it to so many devices: an object with the attributes of `Setup`.
+
+        It may write `input.csv`, or files in `input/`, to the state folder. Raises `ConfigError` for options
+        that do not go together, `SourceError` for an input that cannot be read, and `NoRecordError`.
         """
         ...
 
-    def survey(self, inputs: Inputs, settings: Settings) -> Survey:
-        """Read the inputs; raises `SourceError`."""
-        ...
-
-    def source_options(
-        self, inputs: Inputs, settings: Settings, parts: Sequence[str], *, first: bool, speed: str
-    ) -> Options:
-        """The options of the sources on a device with these parts; `first`: and what is nobody's part."""
-        ...
-
-    def step_options(self, settings: Settings) -> Options:
-        """The options of the steps; raises `ConfigError`."""
-        ...
-
-    def page_of(self, plan: Plan, settings: Settings) -> Page:
+    def page(self, plan: Plan, options: Any) -> Page:
         """Its page."""
         ...
 
-    def summary(self, rows: Rows) -> tuple[str, list[str], list[list[str]]]:
+    def summary(self, rows: Tables) -> tuple[str, list[str], list[list[str]]]:
         """Title, column heads and rows of the table to print at the end."""
         ...
 
 
+def installed() -> dict[str, EntryPoint]:
+    """The demos that are installed, by name, not yet loaded; raises `ConfigError` where there are none."""
+    found = {point.name: point for point in sorted(entry_points(group=GROUP), key=lambda one: one.name)}
+    if not found:
+        raise ConfigError(f"no demo is installed: {INSTALL}")
+    return found
+
+
 def load_demo(name: str) -> Demo:
-    """The demo of that name; raises `ConfigError` when it is not installed."""
-    found = {point.name: point for point in entry_points(group=GROUP)}
+    """The demo of that name; raises `ConfigError` when it is not installed or cannot be loaded."""
+    found = installed()
     if name not in found:
-        raise ConfigError(f"the demo {name!r} is not installed: run pip install geartrain-examples[data]")
-    load: Callable[[], Demo] = found[name].load
-    return load()
+        raise ConfigError(f"the demo {name!r} is not installed; there are: {', '.join(found)}")
+    try:
+        demo: Demo = found[name].load()
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"the demo {name!r} cannot be loaded: {error}") from None
+    return demo
 
 
-def deal(parts: Sequence[str], count: int) -> dict[str, list[str]]:
-    """Parts by device: dealt in turn to `count` devices, named device-1 and on; none is left without any.
+class OwnOption(msgspec.Struct, frozen=True):
+    """One of a demo's own options, as it declares it.
 
-    >>> deal(["a", "b", "c"], 2)
-    {'device-1': ['a', 'c'], 'device-2': ['b']}
+    kind: str, int, float, bool, Path, or the texts that there are to choose from; minimum, maximum: None for
+    no bound.
     """
-    count = min(count, len(parts))
-    return {f"device-{number + 1}": list(parts[number::count]) for number in range(count)}
+
+    name: str
+    kind: type | tuple[str, ...]
+    default: Any
+    help: str = ""
+    metavar: str | None = None
+    minimum: float | None = None
+    maximum: float | None = None
+
+    @property
+    def word(self) -> str:
+        """As it is written: `--limit-mps`."""
+        return f"--{self.name.replace('_', '-')}"
 
 
-def device_options(
-    demo: Demo, inputs: Inputs, settings: Settings, dealt: Mapping[str, Sequence[str]], speed: str
-) -> dict[str, Options]:
-    """The source options of each device; the first one also takes what is nobody's part."""
-    return {
-        device: demo.source_options(inputs, settings, parts, first=index == 0, speed=speed)
-        for index, (device, parts) in enumerate(dealt.items())
-    }
+_KINDS: dict[type, type] = {
+    inspect.BoolType: bool,
+    inspect.FloatType: float,
+    inspect.IntType: int,
+    inspect.StrType: str,
+}
 
 
-def cut_of(demo: Demo, wanted: str, settings: Settings) -> str:
-    """The cut that the planner is asked for: for `edge`, in a demo that is not strict, the names of all steps
-    that may be on a device. Raises `PlacementError`.
-    """
-    if wanted != "edge" or demo.edge_is_strict:
-        return wanted
-    return ",".join(sorted(legal_cuts(load_flow(demo.flow_of(settings)).graph())[-1].edge))
+def own_options(demo: Demo) -> list[OwnOption]:
+    """The demo's own options, in the order of its type."""
+    declared = cast(inspect.StructType, inspect.type_info(demo.options))
+    return [_own_option(field) for field in declared.fields]
+
+
+def _own_option(field: inspect.Field) -> OwnOption:
+    described: dict[str, Any] = {}
+    kind: Any = field.type
+    while isinstance(kind, inspect.Metadata | inspect.UnionType):
+        if isinstance(kind, inspect.Metadata):
+            described |= (kind.extra_json_schema or {}) | (kind.extra or {})
+            kind = kind.type
+        else:
+            (kind,) = [one for one in kind.types if not isinstance(one, inspect.NoneType)]
+    if isinstance(kind, inspect.LiteralType):
+        python: Any = tuple(map(str, kind.values))
+    else:
+        python = kind.cls if isinstance(kind, inspect.CustomType) else _KINDS[type(kind)]
+    return OwnOption(
+        field.name,
+        python,
+        field.default,
+        described.get("description", ""),
+        described.get("metavar"),
+        getattr(kind, "ge", None),
+        getattr(kind, "le", None),
+    )
+
+
+def files_of(demo: Demo) -> frozenset[str]:
+    """The names of its options that are files."""
+    return frozenset(option.name for option in own_options(demo) if option.kind is Path)
+
+
+def set_up(demo: Demo, folder: Path, options: Any, devices: int) -> Setup:
+    """What `Demo.set_up` gives, as a `Setup`."""
+    return msgspec.convert(demo.set_up(folder, options, devices), Setup, from_attributes=True)
 
 
 def deployment_of(demo: Demo, manifest: Manifest, speed: str = "max", master: str = "local[2]") -> Deployment:
-    """What to run for a manifest; raises what the demo's options and its cut raise."""
-    settings = manifest.settings | manifest.surveyed
-    return Deployment(
-        demo.flow_of(settings),
-        cut_of(demo, manifest.cut, settings),
-        demo.step_options(settings),
-        device_options(demo, paths_of(manifest), settings, manifest.devices, speed),
-        master,
-    )
+    """What to run for a manifest; raises what the demo's options and its cut raise.
+
+    speed: event seconds per second, or `max`; master: Spark's.
+    """
+    flow, setup = demo.flow(begun_options(demo, manifest)), manifest.setup
+    devices = {name: _paced(sources, setup.paced, speed) for name, sources in setup.devices.items()}
+    return Deployment(flow, manifest.cut, setup.steps, devices, master)
+
+
+def _paced(sources: Options, paced: Sequence[str], speed: str) -> Options:
+    return {name: {**given, "speed": speed} if name in paced else given for name, given in sources.items()}
+
+
+def begun_options(demo: Demo, manifest: Manifest) -> Any:
+    """The demo's options as the run was begun with them; files are not among them, for they are dealt.
+
+    Raises `ConfigError` when this version of the demo does not take them.
+    """
+    try:
+        return msgspec.convert(manifest.options, demo.options)
+    except msgspec.ValidationError as error:
+        raise ConfigError(
+            f"the demo {manifest.demo!r} no longer takes what it was begun with: {error}"
+        ) from None
 
 
 def layout_of(plan: Plan) -> str:
@@ -162,8 +218,3 @@ def layout_of(plan: Plan) -> str:
     channels = {channel.id: channel.schema.schema_id for channel in (*plan.channels, *plan.down)}
     layout = [list(plan.edge), list(plan.cloud), channels]
     return hashlib.sha256(msgspec.json.encode(layout)).hexdigest()
-
-
-def paths_of(manifest: Manifest) -> dict[str, Path]:
-    """Its inputs by the names of their options."""
-    return {name: Path(file.path) for name, file in manifest.inputs.items()}

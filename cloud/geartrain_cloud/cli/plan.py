@@ -90,6 +90,12 @@ def _measured(graph: Graph, options: PlanOptions) -> Measured:
     seconds = MEASURE_S if options.measure_s is None else options.measure_s
     notices().print(f"measuring, for {seconds:g} s at most")
     costs = replace(measure(graph, seconds), capacity=capacity)
+    if not has_records(graph, costs):
+        names = ", ".join(source.id for source in graph.sources())
+        raise ConfigError(
+            f"--measure: {names} gave no record within {costs.wall_s:.1f} s, so nothing is known: give "
+            "it more time, or an input with --set"
+        )
     return Measured(costs, tuple(costs.compare(graph, cuts)))
 
 
@@ -98,14 +104,12 @@ def measure(graph: Graph, seconds: float) -> Costs:
     measurement = Measurement(
         graph, cpu_time=time.process_time, clock=SystemClock(), randomness=SystemRandomness()
     )
-    costs = asyncio.run(measurement.run(seconds))
-    if not any(costs.steps[source.id].records for source in graph.sources()):
-        names = ", ".join(source.id for source in graph.sources())
-        raise ConfigError(
-            f"--measure: {names} gave no record within {costs.wall_s:.1f} s, so nothing is known: give "
-            "it more time, or an input with --set"
-        )
-    return costs
+    return asyncio.run(measurement.run(seconds))
+
+
+def has_records(graph: Graph, costs: Costs) -> bool:
+    """Whether any source of `graph` gave a record while it was measured."""
+    return any(costs.steps[source.id].records for source in graph.sources())
 
 
 def _write(path: Path, drawing: str) -> None:

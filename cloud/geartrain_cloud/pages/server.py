@@ -9,6 +9,7 @@ brought, refuses what it was not asked in a way that it knows, and says every re
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
 import json
 import logging
@@ -93,10 +94,17 @@ async def _listen(runner: web.AppRunner, host: str, port: int | None) -> None:
         except OSError as error:
             if index + 1 == len(ports):
                 raise PageError(
-                    f"the page cannot listen on {host}:{one}: {error.strerror or error}"
+                    f"the page cannot listen on {host}:{one}: {_reason(error)}; give another --port, or "
+                    "leave it out for one that is free"
                 ) from None
         else:
             return
+
+
+def _reason(error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return "another program listens there"
+    return error.strerror or str(error)
 
 
 def _is_loopback(host: str) -> bool:

@@ -74,11 +74,10 @@ class Child:
         return None if self._process is None else self._process.pid
 
     def start(self) -> None:
-        """Start the process; raises `SupervisorError` when the program is not there."""
-        self.spec.log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if self.spec.log.exists() and self.spec.log.stat().st_size > LOG_BYTES_MAX:
-            self.spec.log.replace(self.spec.log.with_name(f"{self.spec.log.name}.1"))
-        descriptor = os.open(self.spec.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        """Start the process; raises `SupervisorError` when its program is not there, or its log cannot be
+        written.
+        """
+        descriptor = self._open_log()
         try:
             self._process = subprocess.Popen(
                 self._command(),
@@ -96,6 +95,16 @@ class Child:
         finally:
             os.close(descriptor)
         self.state = ChildState.RUNNING
+
+    def _open_log(self) -> int:
+        log = self.spec.log
+        try:
+            log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if log.exists() and log.stat().st_size > LOG_BYTES_MAX:
+                log.replace(log.with_name(f"{log.name}.1"))
+            return os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        except OSError as error:
+            raise unwritable(log, error) from None
 
     def _command(self) -> tuple[str, ...]:
         if self._life is None:
@@ -143,6 +152,14 @@ class Child:
         self.restarts += 1
         self.start_at_s = now + min(5.0, 0.1 * 2 ** (len(recent) - 1))
         self.state = ChildState.WAITING
+
+
+def unwritable(path: Path, error: OSError) -> SupervisorError:
+    """The error of a file in the state folder that cannot be written, most often because the disk is full."""
+    reason = error.strerror or str(error)
+    return SupervisorError(
+        f"{path} cannot be written: {reason}; make room on its disk, or name a folder on another one"
+    )
 
 
 def last_lines(path: Path, count: int = 12) -> str:

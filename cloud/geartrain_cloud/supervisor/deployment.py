@@ -21,7 +21,7 @@ from geartrain.planning import Plan, make_plan
 from geartrain.planning.properties import derive_properties
 from geartrain_cloud.broker import BrokerChoice
 from geartrain_cloud.files import write_private
-from geartrain_cloud.supervisor.child import ChildSpec
+from geartrain_cloud.supervisor.child import ChildSpec, unwritable
 from geartrain_cloud.supervisor.toml_text import to_toml
 
 Options = Mapping[str, Mapping[str, Any]]
@@ -112,8 +112,9 @@ def broker_spec(broker: BrokerChoice, places: Places) -> ChildSpec:
 def write_deployment(deployment: Deployment, broker: BrokerChoice, places: Places) -> list[ChildSpec]:
     """Write the configuration of ingest, driver and agents; how to start each, in that order.
 
-    Raises what `Deployment.plan` raises, `ConfigError` when the agent's package is not installed, and
-    `CertificateError` when one of those who need a certificate has none.
+    Raises what `Deployment.plan` raises, `ConfigError` when the agent's package is not installed,
+    `CertificateError` when one of those who need a certificate has none, and `SupervisorError` when a file
+    cannot be written.
     """
     if find_spec("geartrain_edge") is None:
         raise ConfigError("the agent is not installed: run pip install geartrain-edge")
@@ -127,6 +128,13 @@ def write_deployment(deployment: Deployment, broker: BrokerChoice, places: Place
     return specs + [_agent(deployment, device, broker, places) for device in deployment.devices]
 
 
+def _write(path: Path, content: str) -> None:
+    try:
+        write_private(path, content)
+    except OSError as error:
+        raise unwritable(path, error) from None
+
+
 def _ingest(plan: Plan, devices: list[str], broker: BrokerChoice, places: Places) -> ChildSpec:
     config = places.folder / "ingest.toml"
     channels = {channel.id: "all" for channel in plan.channels}
@@ -136,9 +144,7 @@ def _ingest(plan: Plan, devices: list[str], broker: BrokerChoice, places: Places
     )
     flow = {"devices": devices, "bounded": bounded, "channels": channels, "partitioned_by": _domains(plan)}
     flows = {plan.graph.name: flow}
-    write_private(
-        config, to_toml({"log": places.log.name, "broker": broker.of_cloud(INGEST), "flows": flows})
-    )
+    _write(config, to_toml({"log": places.log.name, "broker": broker.of_cloud(INGEST), "flows": flows}))
     command = (sys.executable, "-m", "geartrain_cloud.ingest.main", "--config", str(config))
     return ChildSpec(INGEST, command, places.logs / "ingest.log")
 
@@ -163,7 +169,7 @@ def _driver(deployment: Deployment, places: Places) -> ChildSpec:
         **deployment.driver,
         "steps": deployment.steps,
     }
-    write_private(config, to_toml(content))
+    _write(config, to_toml(content))
     return ChildSpec(
         DRIVER,
         (sys.executable, "-m", "geartrain_cloud.spark.driver", "--config", str(config)),
@@ -178,7 +184,7 @@ def _sender(plan: Plan, broker: BrokerChoice, places: Places) -> ChildSpec:
     config = places.folder / "down.toml"
     outbox = places.tables.with_name("outbox.sqlite").name
     content = {"flow": plan.graph.name, "outbox": outbox, "state": "down", "broker": broker.of_cloud(DOWN)}
-    write_private(config, to_toml(content))
+    _write(config, to_toml(content))
     command = (sys.executable, "-m", "geartrain_cloud.downlink.main", "--config", str(config))
     return ChildSpec(DOWN, command, places.logs / "down.log")
 
@@ -196,7 +202,7 @@ def _agent(deployment: Deployment, device: str, broker: BrokerChoice, places: Pl
         "steps": deployment.steps,
         "sources": deployment.devices[device],
     }
-    write_private(config, to_toml(content))
+    _write(config, to_toml(content))
     status = places.agent_status(device)
     return ChildSpec(
         f"agent {device}",

@@ -21,7 +21,7 @@ from geartrain_cloud.errors import StateError
 from geartrain_cloud.files import write_private
 
 MANIFEST = "demo.json"
-_VERSION = 2
+_VERSION = 3
 OWN_FILES = frozenset({"lock", "input.csv", "input.csv.new", "input"})
 """What may lie in a folder in which nothing has begun."""
 
@@ -42,23 +42,45 @@ class InputFile(msgspec.Struct, frozen=True):
         return InputFile(str(path.absolute()), path.stat().st_size, digest, sample)
 
 
-class Manifest(msgspec.Struct, frozen=True):
+class Setup(msgspec.Struct, frozen=True, kw_only=True):
+    """A demo that is ready to run, as plain data.
+
+    inputs: the path of each file that it reads, by the name of its option; parts: what each device has, for
+    people; steps: the options of the steps; devices: the options of the sources on each device; whole: the
+    same for one device that has everything, for measuring; paced: the sources that `--speed` slows down;
+    said: sentences for the user.
+    """
+
+    inputs: dict[str, str]
+    parts: dict[str, list[str]]
+    steps: dict[str, dict[str, Any]]
+    devices: dict[str, dict[str, dict[str, Any]]]
+    whole: dict[str, dict[str, Any]]
+    paced: list[str] = []
+    said: list[str] = []
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """What was begun, and whether it has come to its end.
 
-    settings: the demo's own options, by name, that results depend on; surveyed: what its inputs were found to
-    hold as a whole; inputs: by the names of their options; devices: the parts of the input that each has;
-    layout: the fingerprint of its flow as it was cut, empty where it was not noted.
+    options: the demo's own, by name, without its files; inputs: these, by the names of their options; setup:
+    what the demo made of both; layout: the fingerprint of its flow as it was cut, empty before it is known.
     """
 
     demo: str
     cut: str
-    settings: dict[str, str]
+    options: dict[str, Any]
     inputs: dict[str, InputFile]
-    devices: dict[str, list[str]]
-    surveyed: dict[str, str] = {}
+    setup: Setup
     finished: bool = False
     layout: str = ""
     version: int = _VERSION
+
+
+class _Version(msgspec.Struct, frozen=True):
+    """All that is read of a manifest before its version is known."""
+
+    version: int
 
 
 class StateFolder:
@@ -116,7 +138,14 @@ def read_manifest(folder: Path) -> Manifest | None:
     """What was begun in a folder, None where nothing was; raises `StateError`."""
     path = folder / MANIFEST
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Manifest)
+        content = path.read_bytes()
+        version = msgspec.json.decode(content, type=_Version).version
+        if version != _VERSION:
+            raise StateError(
+                f"the state folder {folder} was begun by another version of gear: resume it with that "
+                "version, or name another folder"
+            )
+        return msgspec.json.decode(content, type=Manifest)
     except FileNotFoundError:
         return None
     except (OSError, msgspec.MsgspecError) as error:
@@ -131,13 +160,13 @@ def check_same(manifest: Manifest, given: Mapping[str, Any], folder: Path) -> No
     begun = {
         "demo": manifest.demo,
         "cut": manifest.cut,
-        "devices": len(manifest.devices),
-        **manifest.settings,
+        "devices": len(manifest.setup.devices),
+        **manifest.options,
     }
     for name, value in given.items():
         if value is not None and value != begun[name]:
             word = name if name == "demo" else f"--{name.replace('_', '-')}"
-            former = begun[name] if begun[name] != "" else "left out"
+            former = "left out" if begun[name] in (None, False) else begun[name]
             raise StateError(
                 f"the state folder {folder} was begun with {word} {former}, and this run asks for "
                 f"{word} {value}: leave the option out to resume, or name another folder"

@@ -17,7 +17,14 @@ from typing import Any, Self
 from geartrain.errors import ConfigError
 from geartrain_cloud.errors import SupervisorError
 from geartrain_cloud.files import write_private
-from geartrain_cloud.supervisor.child import Child, ChildSpec, ChildState, how_it_ended, last_lines
+from geartrain_cloud.supervisor.child import (
+    Child,
+    ChildSpec,
+    ChildState,
+    how_it_ended,
+    last_lines,
+    unwritable,
+)
 
 CONFIGURATION_ERROR = 2
 """The exit code by which a process says that starting it again cannot help."""
@@ -42,7 +49,11 @@ class Supervisor:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stop()
+        try:
+            self.stop()
+        except SupervisorError:
+            if kind is None:  # else what failed first is what the user is told
+                raise
 
     def start(self, spec: ChildSpec) -> Child:
         """Start a process; from now on `check` looks after it. Raises `SupervisorError`."""
@@ -112,7 +123,11 @@ class Supervisor:
             name: {"pid": child.pid, "state": child.state.value, "restarts": child.restarts}
             for name, child in self.children.items()
         }
-        write_private(self._folder / "processes.json", json.dumps(state, indent=1) + "\n")
+        path = self._folder / "processes.json"
+        try:
+            write_private(path, json.dumps(state, indent=1) + "\n")
+        except OSError as error:
+            raise unwritable(path, error) from None
 
 
 def _all_end(children: Sequence[Child], within_s: float) -> bool:

@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from geartrain.errors import SourceError
-from geartrain_devices.csv_rows import column_index, partition_values, read_header
+from geartrain_examples.demo import survey
+from geartrain_examples.stocks.drawdown import Quote
+from geartrain_examples.stocks.flow import PriceFile
 
 SAMPLE_SYMBOLS = ("AAPL", "FB", "GOOG", "IBM", "MSFT")
 COLUMNS = ("symbol", "date", "price")
@@ -56,14 +58,11 @@ def symbols_of(path: Path) -> list[str]:
     """The symbols in a price file, sorted by code point.
 
     Raises `SourceError`, naming the file, when it cannot be read, lacks one of the columns symbol, date and
-    price, or has no symbol in any row.
+    price, or has no row; `NoRecordError` when none of its rows is a price.
     """
-    header = read_header(str(path))
-    for column in COLUMNS:
-        column_index(str(path), header, column)
-    symbols = partition_values(str(path), "symbol")
+    symbols = {symbol for symbol, _ in survey(PriceFile(path=str(path)), Quote)} - {""}
     if not symbols:
         raise SourceError(
             f"file {path} has no price in it: below its first line it needs rows of {','.join(COLUMNS)}"
         )
-    return symbols
+    return sorted(symbols)

@@ -1,78 +1,88 @@
-"""The stock demo as its launcher needs it: input, devices, options, and what to show at the end.
+"""The stock demo: its options, the settings of its devices, its page, and the table at the end.
 
-Found through the entry point `stocks` of the group `geartrain.demos`, so that the data centre's packages
-import no example. It holds plain data and functions only, and starts nothing.
+`gear demo stocks` finds it through the entry point `stocks` of the group `geartrain.demos`. It is plain
+data and functions, and starts nothing itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
 
 from geartrain.planning import Plan
+from geartrain_examples.demo import Rows, Settings, Setup, Summary, deal, set_up
 from geartrain_examples.stocks.data import symbols_of, write_sample
-from geartrain_examples.stocks.page import OUTPUT_TABLE, Rows, StockPage
+from geartrain_examples.stocks.page import OUTPUT_TABLE, StockPage
 
-Options = dict[str, dict[str, Any]]
-Inputs = Mapping[str, Path]
-Settings = Mapping[str, str]
-Survey = tuple[list[str], dict[str, str], list[str]]
+
+class StockOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What `gear demo stocks` can be told besides the options of every demo."""
+
+    input: Annotated[
+        Path | None,
+        Meta(
+            description="Prices: a CSV file (.gz too) of symbol,date,price. Default the sample.",
+            extra={"metavar": "FILE"},
+        ),
+    ] = None
+    period: Annotated[
+        Literal["day", "month", "year", "all"],
+        Meta(description="The period of the output.", extra={"metavar": "day|month|year|all"}),
+    ] = "year"
 
 
 class StockDemo:
     """Daily prices, dealt by symbol to devices; the result is the table of drawdowns."""
 
-    name = "stocks"
-    flow = "geartrain_examples.stocks.flow:flow"
+    about = "Worst drawdown of stocks, on real prices, from agents through MQTT and Spark to a page."
+    examples = (
+        "gear demo stocks",
+        "gear demo stocks --cut cloud --period month --no-page --output drawdown.json",
+        "gear demo stocks --input prices.csv.gz --devices 3",
+        "gear demo stocks --state run1        (and once more, to resume)",
+    )
+    options = StockOptions
+    part = "symbol"
+    devices = 5
     tables = (OUTPUT_TABLE,)
-    settings: Settings = MappingProxyType({"period": "year"})
-    page = StockPage()
-    devices_default = 5
-    edge_is_strict = True
     page_while_running = False
 
-    def flow_of(self, settings: Settings) -> str:
+    def flow(self, options: StockOptions) -> str:
         """Its flow, as `module:name`."""
-        return self.flow
+        return "geartrain_examples.stocks.flow:flow"
 
-    def beside(self, folder: Path, settings: Settings) -> dict[str, list[str]]:
-        """Nothing."""
+    def beside(self, folder: Path, options: StockOptions) -> dict[str, list[str]]:
+        """Nothing else runs."""
         return {}
 
-    def own_inputs(self, folder: Path, given: Inputs, settings: Settings) -> dict[str, Path]:
-        """The sample prices, unless there are others; raises `SourceError`."""
-        if "input" in given:
-            return {}
-        path = folder / "input.csv"
-        write_sample(path)
-        return {"input": path}
+    def set_up(self, folder: Path, options: StockOptions, devices: int) -> Setup:
+        """Find the prices and deal their symbols to devices.
 
-    def survey(self, inputs: Inputs, settings: Settings) -> Survey:
-        """What can be dealt to devices: the symbols of the input file; raises `SourceError`."""
-        return symbols_of(inputs["input"]), {}, []
-
-    def source_options(
-        self, inputs: Inputs, settings: Settings, parts: Sequence[str], *, first: bool, speed: str
-    ) -> Options:
-        """The options of the sources on a device that replays `parts` of the file.
-
-        first: this device also takes the rows that name no symbol, so that each is refused once.
+        Writes the sample to `folder` where the user names no file. Raises `SourceError`.
         """
-        path = str(inputs["input"])
-        return {"quotes": {"path": path, "select": list(parts), "others": first, "speed": speed}}
+        path = options.input or folder / "input.csv"
+        if options.input is None:
+            write_sample(path)
+        parts = deal(symbols_of(path), devices)
 
-    def step_options(self, settings: Settings) -> Options:
-        """The options of the steps: the period of the table of drawdowns."""
-        return {"drawdown": {"period": settings["period"]}}
+        def sources(symbols: Sequence[str], first: bool) -> Settings:
+            # The rows that name no symbol go to the first device, so that each is refused once.
+            prices = {"path": str(path.absolute()), "select": list(symbols), "others": first}
+            return {"quotes": prices}
 
-    def page_of(self, plan: Plan, settings: Settings) -> StockPage:
+        steps = {"drawdown": {"period": options.period}}
+        return set_up({"input": path}, parts, steps, sources, paced=["quotes"])
+
+    def page(self, plan: Plan, options: StockOptions) -> StockPage:
         """Its page."""
-        return self.page
+        return StockPage()
 
-    def summary(self, rows: Rows) -> tuple[str, list[str], list[list[str]]]:
-        """Title, column heads and rows of the table to print: the worst drawdown of each stock ever."""
+    def summary(self, rows: Rows) -> Summary:
+        """The worst drawdown of each stock over all its prices."""
         heads = ["stock", "fall", "in %", "peak", "trough", "recovered"]
         found = sorted(rows("drawdown_all", {}), key=lambda row: str(row["symbol"]))
         return "Worst drawdown of each stock", heads, [_line(row) for row in found]

@@ -6,23 +6,15 @@ has at most `POINTS_MAX` points, and thinning keeps every bucket's highest and l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
 
 from geartrain.records.event_time import SECOND_US, parse_time
+from geartrain_examples.demo import Answer, Row, Rows
 
 POINTS_MAX = 2_000
 OUTPUT_TABLE = "drawdown"
-
-Row = dict[str, Any]
-Answer = tuple[int, Any]
-"""An HTTP status and the JSON value to send with it."""
-
-
-Rows = Callable[[str, Mapping[str, Any]], list[Row]]
-"""How tables are read: `rows(table, where)` gives those whose fields equal `where`, in canonical order."""
 
 
 class StockPage:

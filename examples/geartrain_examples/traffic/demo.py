@@ -1,174 +1,177 @@
-"""The traffic demo as its launcher needs it: input, streets, options, page, and what to show at the end.
+"""The traffic demo: its options, the settings of its devices, its page, and the table at the end.
 
-Found through the entry point `traffic` of the group `geartrain.demos`. It holds plain data and functions
-only, and starts nothing.
+`gear demo traffic` finds it through the entry point `traffic` of the group `geartrain.demos`. It is plain
+data and functions, and starts nothing itself.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
 
 from geartrain.errors import ConfigError, SourceError
 from geartrain.planning import Plan
 from geartrain.records.event_time import format_time, parse_time
+from geartrain_examples.demo import Settings, Setup, Summary, deal, set_up, survey
 from geartrain_examples.traffic.city import City, write_city
-from geartrain_examples.traffic.files import START, LoopFile, PassFile
-from geartrain_examples.traffic.page import TrafficPage
-from geartrain_examples.traffic.records import Pass, Reading
+from geartrain_examples.traffic.files import START, CheckpointFile, LoopFile, PassFile
+from geartrain_examples.traffic.page import Tables, TrafficPage
+from geartrain_examples.traffic.records import Checkpoint, Pass, Reading
 from geartrain_examples.traffic.simulate import PASSES, READINGS, prepare, streets_of
 from geartrain_examples.traffic.streets import MINUTE_US
 
-Options = dict[str, dict[str, Any]]
-Inputs = Mapping[str, Path]
-Settings = Mapping[str, str]
-Survey = tuple[list[str], dict[str, str], list[str]]
-
 SAMPLE = Path(__file__).with_name("data")
+SAMPLE_FILES = {
+    "passes": SAMPLE / "passes.csv.gz",
+    "loops": SAMPLE / "loops.csv.gz",
+    "checkpoints": SAMPLE / "checkpoints.csv",
+}
 INPUT = "input"
 """Where in the state folder made-up traffic lies."""
-VEHICLES, FAKE_SHARE = "500", "0.02"
+VEHICLES, FAKE_SHARE = 500, 0.02
+
+File = Path | None
+
+
+class TrafficOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What `gear demo traffic` can be told besides the options of every demo."""
+
+    passes: Annotated[
+        File,
+        Meta(
+            description="CSV (.gz too) of time_s,detector,edge,lane,vehicle,speed_mps. Default the sample.",
+            extra={"metavar": "FILE"},
+        ),
+    ] = None
+    loops: Annotated[
+        File,
+        Meta(
+            description="CSV (.gz too) of begin_s,detector,n,speed_mps,occupancy_pct.",
+            extra={"metavar": "FILE"},
+        ),
+    ] = None
+    checkpoints: Annotated[
+        File, Meta(description="CSV (.gz too) of detector,x_m,y_m.", extra={"metavar": "FILE"})
+    ] = None
+    start: Annotated[str, Meta(description="When second 0 of the files was.", extra={"metavar": "TIME"})] = (
+        START
+    )
+    live: Annotated[
+        bool, Meta(description="Traffic as SUMO simulates it now; needs geartrain-examples[sumo].")
+    ] = False
+    city: (
+        Annotated[
+            int,
+            Meta(
+                ge=2,
+                le=200,
+                description="Traffic of a made-up city of N x N cameras, 5 km apart.",
+                extra={"metavar": "N"},
+            ),
+        ]
+        | None
+    ) = None
+    vehicles: (
+        Annotated[
+            int,
+            Meta(
+                ge=1,
+                le=10_000_000,
+                description=f"Vehicles of --city. Default {VEHICLES}.",
+                extra={"metavar": "N"},
+            ),
+        ]
+        | None
+    ) = None
+    fake_share: (
+        Annotated[
+            float,
+            Meta(
+                ge=0,
+                le=1,
+                description=f"Part of the plates of --city that are used twice. Default {FAKE_SHARE}.",
+                extra={"metavar": "SHARE"},
+            ),
+        ]
+        | None
+    ) = None
+    limit_mps: Annotated[
+        float, Meta(description="The limit at a camera, in m/s.", extra={"metavar": "N"})
+    ] = 13.89
+    section_limit_kmh: Annotated[
+        float, Meta(description="The limit between two cameras, in km/h.", extra={"metavar": "N"})
+    ] = 60.0
 
 
 class TrafficDemo:
     """Passes and loop readings, dealt by street to devices."""
 
-    name = "traffic"
-    flow = "geartrain_examples.traffic.flow:flow"
-    live_flow = "geartrain_examples.traffic.live:flow"
-    tables = ("overspeed", "section_overspeed", "fake_plates", "traces", "streets", "city")
-    settings: Settings = MappingProxyType(
-        {
-            "start": START,
-            "live": "",
-            "city": "",
-            "vehicles": "",
-            "fake_share": "",
-            "limit_mps": "13.89",
-            "section_limit_kmh": "60.0",
-        }
+    about = (
+        "Cameras and loops of a city: who drives too fast, plates used twice, traces, and how each street is."
     )
-    devices_default = 8
-    edge_is_strict = False
+    examples = (
+        "gear demo traffic",
+        "gear demo traffic --city 5 --vehicles 2000 --fake-share 0.05",
+        "gear demo traffic --passes passes.csv.gz --loops loops.csv.gz --devices 3 --cut cloud",
+        "gear demo traffic --no-page --output tables --cut overspeed,streets",
+    )
+    options = TrafficOptions
+    part = "street"
+    devices = 8
+    tables = ("overspeed", "section_overspeed", "fake_plates", "traces", "streets", "city")
     page_while_running = True
 
-    def flow_of(self, settings: Settings) -> str:
+    def flow(self, options: TrafficOptions) -> str:
         """Its flow, as `module:name`."""
-        return self.live_flow if settings["live"] else self.flow
+        module = "live" if options.live else "flow"
+        return f"geartrain_examples.traffic.{module}:flow"
 
-    def beside(self, folder: Path, settings: Settings) -> dict[str, list[str]]:
+    def beside(self, folder: Path, options: TrafficOptions) -> dict[str, list[str]]:
         """The simulation of a live run."""
         command = ["-m", "geartrain_examples.traffic.simulate", str(folder / INPUT)]
-        return {"simulation": command} if settings["live"] else {}
+        return {"simulation": command} if options.live else {}
 
-    def own_inputs(self, folder: Path, given: Inputs, settings: Settings) -> dict[str, Path]:
-        """The sample, a made-up city, or one that is simulated now; raises `ConfigError` for options that do
-        not go together.
+    def set_up(self, folder: Path, options: TrafficOptions, devices: int) -> Setup:
+        """Find or make the traffic, and deal its streets to devices.
+
+        Writes a made-up city, or the net of a live one, to `folder`. Raises `ConfigError` for options that
+        do not go together, and `SourceError`.
         """
-        if settings["live"]:
-            return self._live(folder, given, settings)
-        if settings["city"]:
-            return self._city(folder, given, settings)
-        for name in ("vehicles", "fake_share"):
-            if settings[name]:
-                raise ConfigError(f"--{name.replace('_', '-')} is for a made-up city: add --city N")
-        if "passes" in given:
-            return {}
-        if "loops" in given:
-            raise ConfigError(f"--loops {given['loops']} comes without passes: add --passes FILE")
-        files = {"passes": "passes.csv.gz", "loops": "loops.csv.gz", "checkpoints": "checkpoints.csv"}
-        return {name: SAMPLE / file for name, file in files.items() if name not in given}
-
-    def _live(self, folder: Path, given: Inputs, settings: Settings) -> dict[str, Path]:
-        former = [f"--{name}" for name in given]
-        former += ["--city"] if settings["city"] else []
-        former += ["--start"] if settings["start"] != START else []
-        if former:
-            raise ConfigError(
-                f"--live simulates its own traffic, as of now: leave out {former[0]}, or --live"
-            )
-        return {"checkpoints": prepare(folder / INPUT)}
-
-    def _city(self, folder: Path, given: Inputs, settings: Settings) -> dict[str, Path]:
-        for name, path in given.items():
-            raise ConfigError(f"--city makes its own traffic: leave out --{name} {path}, or --city")
-        size, vehicles = int(settings["city"]), int(settings["vehicles"] or VEHICLES)
-        city = City(size, vehicles, float(settings["fake_share"] or FAKE_SHARE))
-        try:
-            return write_city(city, folder / INPUT)
-        except OSError as error:
-            raise SourceError(f"the city cannot be written to {folder / INPUT}: {error.strerror}") from None
-
-    def survey(self, inputs: Inputs, settings: Settings) -> Survey:
-        """The streets, the last minute of any row, and what is missing; raises `SourceError`."""
-        if settings["live"]:
-            return streets_of(inputs["checkpoints"]), {"end": ""}, []
-        last_us, streets = 0, set[str]()
-        surveys = [PassFile(path=str(inputs["passes"]), start=settings["start"]).survey(Pass)]
-        if "loops" in inputs:
-            surveys.append(LoopFile(path=str(inputs["loops"]), start=settings["start"]).survey(Reading))
-        found = False
-        for rows in surveys:
-            for street, time_us in rows:
-                streets.add(street)
-                if time_us is not None:
-                    last_us, found = max(last_us, time_us) if found else time_us, True
-        streets.discard("")
-        if not streets:
-            raise SourceError(f"file {inputs['passes']} has no street in it: its column edge is empty")
-        end = format_time(last_us // MINUTE_US * MINUTE_US) if found else ""
+        check(options)
+        if options.live:
+            return _set_up_live(prepare(folder / INPUT), options, devices)
+        inputs = files(folder, options)
+        streets, end = streets_in(inputs, options)
         said = []
         if "checkpoints" not in inputs:
             said.append(
                 "no --checkpoints FILE says where the cameras stand, so the tables section_overspeed and "
                 "fake_plates stay empty"
             )
-        return sorted(streets), {"end": end}, said
 
-    def source_options(
-        self, inputs: Inputs, settings: Settings, parts: Sequence[str], *, first: bool, speed: str
-    ) -> Options:
-        """The options of the sources on a device that has the streets `parts`; none are all.
-
-        first: this device also takes the rows that name no street, and the checkpoints.
-        """
-        if settings["live"]:
-            folder = inputs["checkpoints"].parent
-            live: Options = {
-                name: {"path": str(folder / file), "select": list(parts)}
-                for name, file in (("passes", PASSES), ("loops", READINGS))
+        def sources(mine: Sequence[str], first: bool) -> Settings:
+            # The first device takes the rows that name no street, and the checkpoints.
+            common = {"start": options.start, "select": list(mine), "others": first}
+            taken = [name for name in inputs if name != "checkpoints" or first]
+            return {
+                name: {"path": str(inputs[name].absolute())} | (common if name != "checkpoints" else {})
+                for name in taken
             }
-            return live | ({"checkpoints": {"path": str(inputs["checkpoints"])}} if first else {})
-        common = {"start": settings["start"], "select": list(parts), "others": first, "speed": speed}
-        options: Options = {"passes": {"path": str(inputs["passes"]), **common}}
-        if "loops" in inputs:
-            options["loops"] = {"path": str(inputs["loops"]), **common}
-        if first and "checkpoints" in inputs:
-            options["checkpoints"] = {"path": str(inputs["checkpoints"])}
-        return options
 
-    def step_options(self, settings: Settings) -> Options:
-        """The options of the steps: the limits, and where the table of streets ends."""
-        try:
-            parse_time(settings["start"])
-        except ValueError as error:
-            raise ConfigError(f"--start: {error}") from None
-        limits = {name: _limit(name, settings[name]) for name in ("limit_mps", "section_limit_kmh")}
-        return {
-            "overspeed": {"limit_mps": limits["limit_mps"]},
-            "legs": {"limit_kmh": limits["section_limit_kmh"]},
-            "streets": {"end": settings.get("end", "")},
-        }
+        paced = [name for name in inputs if name != "checkpoints"]
+        return set_up(inputs, deal(streets, devices), _steps(options, end), sources, paced=paced, said=said)
 
-    def page_of(self, plan: Plan, settings: Settings) -> TrafficPage:
+    def page(self, plan: Plan, options: TrafficOptions) -> TrafficPage:
         """Its page, with the flow and its cut."""
-        return TrafficPage(plan, float(settings["limit_mps"]), float(settings["section_limit_kmh"]))
+        return TrafficPage(plan, options.limit_mps, options.section_limit_kmh)
 
-    def summary(self, rows: Any) -> tuple[str, list[str], list[list[str]]]:
-        """Title, column heads and rows of the table to print: how much of what was found."""
+    def summary(self, rows: Tables) -> Summary:
+        """How much of what was found."""
         streets = {(row["edge"], row["level"]) for row in rows.counts("streets", ["edge", "level"])}
         levels = {level: sum(one == level for _, one in streets) for level in ("congested", "silent")}
         fakes = {row["vehicle"] for row in rows("fake_plates", {})}
@@ -185,11 +188,97 @@ class TrafficDemo:
         return "Traffic", ["what", "how many"], [[what, f"{count:,}"] for what, count in found.items()]
 
 
-def _limit(name: str, text: str) -> float:
-    limit = float(text)
-    if not 0 <= limit < math.inf:
-        raise ConfigError(f"--{name.replace('_', '-')} {text}: write a number from 0 on")
-    return limit
+def check(options: TrafficOptions) -> None:
+    """Raise `ConfigError` for options that cannot be, or do not go together."""
+    try:
+        parse_time(options.start)
+    except ValueError as error:
+        raise ConfigError(f"--start: {error}") from None
+    for name in ("limit_mps", "section_limit_kmh"):
+        if not 0 <= getattr(options, name) < math.inf:
+            raise ConfigError(f"{_word(name)} {getattr(options, name)}: write a number from 0 on")
+    given = {name: getattr(options, name) for name in SAMPLE_FILES if getattr(options, name) is not None}
+    if options.live:
+        former = [_word(name) for name in given]
+        former += ["--city"] if options.city is not None else []
+        former += ["--start"] if options.start != START else []
+        if former:
+            raise ConfigError(
+                f"--live simulates its own traffic, as of now: leave out {former[0]}, or --live"
+            )
+    if options.city is None:
+        for name in ("vehicles", "fake_share"):
+            if getattr(options, name) is not None:
+                raise ConfigError(f"{_word(name)} is for a made-up city: add --city N")
+        if options.loops is not None and options.passes is None:
+            raise ConfigError(f"--loops {options.loops} comes without passes: add --passes FILE")
+    elif given:
+        name, path = next(iter(given.items()))
+        raise ConfigError(f"--city makes its own traffic: leave out {_word(name)} {path}, or --city")
+
+
+def files(folder: Path, options: TrafficOptions) -> dict[str, Path]:
+    """The files to read: those of a made-up city, those that the user named, or the sample.
+
+    The sample's loops and checkpoints belong to its passes only. Raises `SourceError`.
+    """
+    if options.city is not None:
+        vehicles = VEHICLES if options.vehicles is None else options.vehicles
+        fake_share = FAKE_SHARE if options.fake_share is None else options.fake_share
+        try:
+            return write_city(City(options.city, vehicles, fake_share), folder / INPUT)
+        except OSError as error:
+            raise SourceError(f"the city cannot be written to {folder / INPUT}: {error.strerror}") from None
+    given = {"passes": options.passes, "loops": options.loops, "checkpoints": options.checkpoints}
+    named = {name: path for name, path in given.items() if path is not None}
+    return named if options.passes is not None else SAMPLE_FILES | named
+
+
+def streets_in(inputs: dict[str, Path], options: TrafficOptions) -> tuple[list[str], str]:
+    """The streets of the files, sorted, and the last minute in which any has a row; raises `SourceError`.
+
+    No device sees the whole input, so that the flow is told this minute: `streets.end`.
+    """
+    surveys = [survey(PassFile(path=str(inputs["passes"]), start=options.start), Pass)]
+    if "loops" in inputs:
+        surveys.append(survey(LoopFile(path=str(inputs["loops"]), start=options.start), Reading))
+    streets, last_us = set[str](), None
+    for rows in surveys:
+        for street, time_us in rows:
+            streets.add(street)
+            if time_us is not None:
+                last_us = time_us if last_us is None else max(last_us, time_us)
+    streets.discard("")
+    if not streets:
+        raise SourceError(f"file {inputs['passes']} has no street in it: its column edge is empty")
+    if "checkpoints" in inputs:
+        for _ in survey(CheckpointFile(path=str(inputs["checkpoints"])), Checkpoint):
+            pass
+    return sorted(streets), "" if last_us is None else format_time(last_us // MINUTE_US * MINUTE_US)
+
+
+def _set_up_live(checkpoints: Path, options: TrafficOptions, devices: int) -> Setup:
+    def sources(mine: Sequence[str], first: bool) -> Settings:
+        followed = {
+            name: {"path": str(checkpoints.absolute().with_name(file)), "select": list(mine)}
+            for name, file in (("passes", PASSES), ("loops", READINGS))
+        }
+        return followed | ({"checkpoints": {"path": str(checkpoints.absolute())}} if first else {})
+
+    parts = deal(streets_of(checkpoints), devices)
+    return set_up({"checkpoints": checkpoints}, parts, _steps(options, ""), sources)
+
+
+def _steps(options: TrafficOptions, end: str) -> Settings:
+    return {
+        "overspeed": {"limit_mps": options.limit_mps},
+        "legs": {"limit_kmh": options.section_limit_kmh},
+        "streets": {"end": end},
+    }
+
+
+def _word(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 DEMO = TrafficDemo()

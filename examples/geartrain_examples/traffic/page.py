@@ -17,6 +17,7 @@ from geartrain.planning import Plan
 from geartrain.planning.drawing import draw
 from geartrain.planning.refusals import sentence
 from geartrain.records.event_time import format_time, parse_time
+from geartrain_examples.demo import Answer, Row
 from geartrain_examples.traffic.street_map import lay_out
 
 ROWS_MAX = 5_000
@@ -32,10 +33,6 @@ _ASK = (
     "there is no such page: ask for /api/map, /api/minutes, /api/streets?minute=, /api/overspeed?since=, "
     "/api/sections?since=, /api/fakes?since=, /api/trace/VEHICLE or /api/plan"
 )
-
-Row = dict[str, Any]
-Answer = tuple[int, Any]
-"""An HTTP status and the JSON value to send with it."""
 
 
 class Tables(Protocol):

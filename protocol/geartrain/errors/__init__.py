@@ -64,5 +64,9 @@ class SourceError(GeartrainError):
     """A source cannot be opened or read at all (a single bad row is a dead letter instead)."""
 
 
+class NoRecordError(SourceError):
+    """A source has rows, and none of them is a record: names the file, and the first row's reason."""
+
+
 class ConfigError(GeartrainError):
     """A configuration file or option is wrong: names the file and the key."""
