@@ -21,10 +21,10 @@ from pyspark.sql import DataFrame, SparkSession
 from geartrain import Flow
 from geartrain.planning import make_plan
 from geartrain.schema import ColumnBatch
+from geartrain_cloud.log.pack import unpack
 from geartrain_cloud.spark.checkpoint import open_checkpoint
 from geartrain_cloud.spark.columns import COLUMNS_NAME
 from geartrain_cloud.spark.compile import compile_queries
-from geartrain_cloud.spark.pack import unpack
 from geartrain_cloud.spark.shards import SHARDS
 from geartrain_cloud.spark.streams import LogInput, query_frame
 from tests.bench.harness import SIZE, Contender

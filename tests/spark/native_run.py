@@ -12,9 +12,9 @@ import pyarrow as pa
 from geartrain.aggregates.maximum import Max
 from geartrain.aggregates.minimum import Min
 from geartrain.schema import ColumnBatch
+from geartrain_cloud.log.pack import unpack
 from geartrain_cloud.spark.compile import Query
 from geartrain_cloud.spark.native import window_results, window_rows
-from geartrain_cloud.spark.pack import unpack
 from tests.spark.stage_run import LogRow, source_rows
 
 _GROUP = ("ends", "start", "key", "sink", "letter")

@@ -11,10 +11,10 @@ from pyspark.sql import Row
 
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain_cloud.log.arrow import to_table
+from geartrain_cloud.log.pack import table_to_ipc, unpack
 from geartrain_cloud.spark.chains import routed_rows, stateless_rows
 from geartrain_cloud.spark.compile import Query
 from geartrain_cloud.spark.embedded import EmbeddedFragment
-from geartrain_cloud.spark.pack import table_to_ipc, unpack
 
 LABELS = (10, 11, 12)
 LogRow = tuple[str, int, pa.Table]

@@ -26,9 +26,9 @@ from geartrain.graph.graph import OVERTAKEN
 from geartrain.planning import make_plan
 from geartrain.records.event_time import END_OF_TIME
 from geartrain.testing import TestingSource
+from geartrain_cloud.log.pack import unpack
 from geartrain_cloud.spark.compile import Query, compile_queries, engine
 from geartrain_cloud.spark.native import window_results, window_rows
-from geartrain_cloud.spark.pack import unpack
 from tests.spark.stage_run import log_table, records_of, source_rows
 
 SECOND = timedelta(seconds=1)

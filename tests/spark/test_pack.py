@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geartrain.schema import ColumnBatch
-from geartrain_cloud.spark.pack import pack, take, unpack
+from geartrain_cloud.log.pack import pack, take, unpack
 
 VALUE = (
     st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(max_size=8) | st.binary(max_size=8)

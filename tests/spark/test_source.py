@@ -13,7 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles, Rea
 from geartrain.errors import LedgerError
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.records.letters import Letter
-from geartrain_cloud.spark.pack import ipc_to_table
+from geartrain_cloud.log.pack import ipc_to_table
 from geartrain_cloud.spark.source import FLUSHED, PACK_ROWS, LogStreamReader, Span
 from tests.spark.flows import Reading
 from tests.spark.log_writer import LogWriter

@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from geartrain.records.event_time import END_OF_TIME
-from geartrain_cloud.spark.pack import ipc_to_table
+from geartrain_cloud.log.pack import ipc_to_table
 from geartrain_cloud.spark.source import LogStreamReader
 from tests.cloud.fleet import FLOW, TestDevice, running
 from tests.cloud.test_partitions import config_of, named

@@ -41,21 +41,10 @@ LEFT_OUT = frozenset({"skip", "skipif", "skipIf", "skipTest", "xfail", "importor
 PROVES = re.compile(r"assert|check|compare|expect|fail|raises|verify|warns")
 
 
-def imported(source: Source) -> Iterator[tuple[int, str]]:
-    """Line and dotted name of each import; `from a import b` counts as `a.b`, which also finds submodules."""
-    for node in source.nodes:
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield node.lineno, alias.name
-        elif isinstance(node, ast.ImportFrom):
-            for alias in node.names:
-                yield node.lineno, f"{node.module or ''}.{alias.name}"
-
-
 def import_direction(source: Source) -> Iterator[str]:
     """Imports go one way: devices, edge and cloud to geartrain, and never between the three."""
     allowed = MAY_IMPORT.get(source.package)
-    for line, name in imported(source):
+    for line, name in source.imports():
         top = name.split(".")[0]
         if allowed is None or top == source.package or top in allowed:
             continue
@@ -67,7 +56,7 @@ def effects(source: Source) -> Iterator[str]:
     """In geartrain, effects enter through ports: only the adapters import their modules or open files."""
     if source.package != "geartrain" or source.module.startswith(OUTSIDE):
         return
-    for line, name in imported(source):
+    for line, name in source.imports():
         if name.split(".")[0] in EFFECTS:
             yield f"{source.path}:{line} only geartrain.adapters may import {name.split('.')[0]}"
         if name.startswith("geartrain.adapters"):
@@ -84,7 +73,7 @@ def undeclared(source: Source, declared: dict[str, frozenset[str]]) -> Iterator[
     known = (
         declared.get(source.package, frozenset()) | sys.stdlib_module_names | MAY_IMPORT.keys() | {"tests"}
     )
-    for line, name in imported(source):
+    for line, name in source.imports():
         top = name.split(".")[0]
         if top not in known:
             yield f"{source.path}:{line} {top} is imported, but no dependency of {source.package} declares it"
@@ -139,7 +128,7 @@ def unfinished(source: Source) -> Iterator[str]:
 
 def executable_data(source: Source) -> Iterator[str]:
     """Nothing executable crosses a boundary: no pickle, marshal, eval, exec, yaml.load."""
-    for line, name in imported(source):
+    for line, name in source.imports():
         if name.split(".")[0] in EXECUTABLE:
             yield f"{source.path}:{line} {name.split('.')[0]}: encode with msgspec or protobuf"
     for node in source.nodes:
@@ -149,7 +138,7 @@ def executable_data(source: Source) -> Iterator[str]:
 
 def left_out(source: Source) -> Iterator[str]:
     """No test is skipped or expected to fail."""
-    for line, name in imported(source):
+    for line, name in source.imports():
         if re.fullmatch(rf"(pytest|unittest)\.({'|'.join(LEFT_OUT)})", name):
             yield f"{source.path}:{line} {name}: a test runs, or it goes"
     for node in source.nodes:

@@ -54,6 +54,16 @@ class Source:
         """All nodes of the tree."""
         return list(ast.walk(self.tree))
 
+    def imports(self) -> Iterator[tuple[int, str]]:
+        """Line and dotted name of each import; `from a import b` counts as `a.b`, to find submodules, too."""
+        for node in self.nodes:
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    yield node.lineno, alias.name
+            elif isinstance(node, ast.ImportFrom):
+                for alias in node.names:
+                    yield node.lineno, f"{node.module or ''}.{alias.name}"
+
     def comments(self) -> Iterator[tuple[int, str]]:
         """Line and text of each comment."""
         for token in tokenize.generate_tokens(io.StringIO(self.text).readline):

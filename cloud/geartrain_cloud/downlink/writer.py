@@ -34,9 +34,9 @@ from geartrain_cloud.downlink.outbox_file import (
 )
 from geartrain_cloud.downlink.sealing import Part, parts_of, seal
 from geartrain_cloud.downlink.store import Lane, OutBatch
+from geartrain_cloud.log.pack import pack, unpack
 from geartrain_cloud.sinks.rows import take_rows
 from geartrain_cloud.sinks.store import Rows
-from geartrain_cloud.spark.pack import pack, unpack
 
 LANE_BYTES_MAX = 64 << 20
 """Bytes that wait for one device, beyond which its rows are refused."""

@@ -24,8 +24,8 @@ from geartrain.records.letters import Letter, to_batch
 from geartrain.runtime.fragment import Fragment
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain_cloud.log.arrow import arrow_schema, from_table
+from geartrain_cloud.log.pack import ipc_to_table, pack, take
 from geartrain_cloud.spark.compile import Query
-from geartrain_cloud.spark.pack import ipc_to_table, pack, take
 from geartrain_cloud.spark.rows import CLOCK, Routed, Router, decoded
 
 RecordBatches = Iterator[pa.RecordBatch]

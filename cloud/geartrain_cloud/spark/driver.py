@@ -149,7 +149,7 @@ class Driver:
 
     def _outbox(self) -> Callable[[], Store]:
         """How the outbox is opened, to which what goes down to devices is written."""
-        from geartrain_cloud.downlink.opening import outbox_of
+        from geartrain_cloud.spark.outbox import outbox_of
 
         return outbox_of(self._plan, self._queries, self._log, self._config.outbox)
 

@@ -24,9 +24,9 @@ from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.errors import LedgerError
 from geartrain.runtime.fragment import Fragment
 from geartrain.schema import RowCodec
+from geartrain_cloud.log.pack import unpack
 from geartrain_cloud.spark.buckets import BucketState, StateMap
 from geartrain_cloud.spark.compile import Query
-from geartrain_cloud.spark.pack import unpack
 from geartrain_cloud.spark.rows import CLOCK, Router, decoded
 
 

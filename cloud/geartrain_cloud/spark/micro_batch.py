@@ -17,13 +17,13 @@ from pyspark.sql import DataFrame
 
 from geartrain.graph.graph import DEAD_LETTERS, LATE
 from geartrain.schema import ColumnBatch
+from geartrain_cloud.log.pack import unpack
 from geartrain_cloud.log.queries import Registration
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.ports import split_key
 from geartrain_cloud.sinks.store import Tables
 from geartrain_cloud.spark.breaker import Breaker
 from geartrain_cloud.spark.checkpoint import Checkpoint
-from geartrain_cloud.spark.pack import unpack
 from geartrain_cloud.spark.source import FLUSHED
 
 

@@ -40,9 +40,9 @@ from geartrain.windowing.aggregating import Aggregating
 from geartrain.windowing.open_windows import TOO_FAR, OpenWindow
 from geartrain.windowing.window_results import ColumnGiver, Results, finisher
 from geartrain.windowing.windows import TIME_US_MAX, Sliding, Tumbling
+from geartrain_cloud.log.pack import ipc_to_table
 from geartrain_cloud.spark.chains import Chains
 from geartrain_cloud.spark.compile import Query
-from geartrain_cloud.spark.pack import ipc_to_table
 from geartrain_cloud.spark.rows import SINK_ROWS, Routed, Router
 
 RecordBatches = Iterator[pa.RecordBatch]

@@ -22,8 +22,8 @@ from geartrain.records.letters import Letter
 from geartrain.runtime.fragment import Fragment
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain.state.keyed import DictBackend, KeyedState
+from geartrain_cloud.log.pack import pack, take
 from geartrain_cloud.spark.compile import Query
-from geartrain_cloud.spark.pack import pack, take
 from geartrain_cloud.spark.shards import shard_of
 from geartrain_cloud.spark.stages import Boundary, broadcast_ports
 

@@ -25,9 +25,9 @@ from pyspark.sql.streaming.datasource import (
 
 from geartrain.errors import LedgerError
 from geartrain.records.event_time import START_OF_TIME
+from geartrain_cloud.log.pack import table_to_ipc
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.ports import Entry, position_key, split_key
-from geartrain_cloud.spark.pack import table_to_ipc
 
 SOURCE_NAME = "geartrain_log"
 SOURCE_SCHEMA = "channel string, position long, clock long, packed binary"
