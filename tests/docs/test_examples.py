@@ -7,6 +7,7 @@ import importlib
 import os
 import pkgutil
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,8 @@ import geartrain
 
 ROOT = Path(__file__).parents[2]
 PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(r"^```(python|console)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+FILE = re.compile(r"# (\w+\.py)\n")
 LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
 
 
@@ -60,6 +63,52 @@ def test_the_flow_of_the_readme_runs_as_it_says(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "highs.json").read_text() == (
         '[\n {\n  "sensor": "a",\n  "celsius": 20.5\n },\n {\n  "sensor": "b",\n  "celsius": 3.0\n }\n]\n'
     )
+
+
+RUN = ("concepts", "sinks", "sources", "testing")
+"""The pages whose examples are all run."""
+
+
+@pytest.mark.parametrize("page", RUN)
+def test_every_example_of_a_page_runs_as_it_says(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A block is a file that begins with its name, a session, or commands; they share a folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    before = set(sys.modules)
+    try:
+        _check_page(page, tmp_path)
+    finally:
+        for module in set(sys.modules) - before:
+            if str(getattr(sys.modules[module], "__file__", "")).startswith(str(tmp_path)):
+                del sys.modules[module]
+
+
+def _check_page(page: str, folder: Path) -> None:
+    names: dict[str, object] = {"__name__": "__main__"}
+    for language, block in BLOCK.findall((ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")):
+        if language == "console":
+            _run_commands(block, folder)
+        elif found := FILE.match(block):
+            (folder / found[1]).write_text(block, encoding="utf-8")
+            importlib.invalidate_caches()
+            importlib.import_module(found[1].removesuffix(".py"))
+        else:
+            examples = doctest.DocTestParser().get_doctest(block, names, page, page, None)
+            assert examples.examples, f"docs/{page}.md has a block that nothing runs:\n{block}"
+            said: list[str] = []
+            doctest.DocTestRunner(verbose=False).run(examples, out=said.append, clear_globs=False)
+            assert not said, "".join(said)
+            names = examples.globs
+
+
+def _run_commands(block: str, folder: Path) -> None:
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    for line in block.splitlines():
+        if line.startswith("$ "):
+            subprocess.run(shlex.split(line[2:]), cwd=folder, check=True, env=environment)
 
 
 @pytest.mark.parametrize(
