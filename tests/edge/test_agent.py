@@ -248,7 +248,7 @@ def test_an_error_of_a_source_stops_the_agent_and_closes_all(tmp_path: Path, err
     source = Scripted(Batch([Reading("s1", 1.0)], [SECOND_US], [0], 1), error)
     plan = plan_of([], source=source)
     agent = agent_of(plan, tmp_path / "spool.sqlite", MemoryNet(NaiveIngest(plan)))
-    with pytest.raises(type(error), match=str(error)):
+    with pytest.raises(SourceError, match=str(error)):
         run(agent.run())
     assert agent.status().state == "failed"
     assert str(error) in agent.status().reason

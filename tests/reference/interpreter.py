@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from geartrain.graph.graph import Graph, Step
@@ -22,6 +23,7 @@ from tests.reference.rows import Answer, Row, conform, in_order, same_bits
 __all__ = ["Answer", "Row", "interpret", "same_bits"]
 
 Items = Mapping[str, Sequence[Any]]
+_EARLIEST_US = int(datetime(100, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
 Family = Callable[[Step, list[list[Row]], Answer], list[Row]]
 
 
@@ -59,7 +61,9 @@ def _born(step: Step, splits: Items, bound_us: int, answer: Answer) -> tuple[lis
                 answer.refuse(step.id, Row(item.event_time or 0, name, number, b"", None))
                 continue
             row = Row(item[0], name, number, b"", item[1])
-            if row.time >= END_OF_TIME or (row.time < 0 and operator.source.since_1970):
+            if type(row.time) is not int or not _EARLIEST_US <= row.time < END_OF_TIME:
+                answer.refuse(step.id, Row(0, name, number, b"", None))
+            elif row.time < 0 and operator.source.since_1970:
                 answer.refuse(step.id, row)
             elif highest is not None and row.time < highest - bound_us:
                 late.append(row)

@@ -13,7 +13,6 @@ import msgspec
 from msgspec.structs import replace
 
 from geartrain.errors import ConfigError, SourceError
-from geartrain.operators.source import SourceOperator
 from geartrain.planning import Plan
 from geartrain.ports import Clock
 from geartrain.ports.buggify import buggify
@@ -21,8 +20,8 @@ from geartrain.ports.spool import SplitProgress
 from geartrain.records.batch import DeadLetter
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.runtime.fragment import Fragment
+from geartrain.runtime.opened import CheckedSplit, open_sources
 from geartrain.runtime.splits import SplitTracker
-from geartrain.source import Split
 from geartrain_edge.spool.backlog import Counters
 from geartrain_edge.spool.sealing import Progress
 
@@ -35,7 +34,7 @@ _PAUSE_S_MIN, _PAUSE_S_MAX = 0.001, 0.1
 class _Feed(msgspec.Struct):
     """One open split and its progress."""
 
-    split: Split
+    split: CheckedSplit
     tracker: SplitTracker
     replayable: bool = False
     held: bool = False
@@ -57,23 +56,18 @@ class Intake:
     def __init__(self, plan: Plan, device: str, read_max: int, names_max: int, clock: Clock) -> None:
         """Open every source; raises `SourceError`, or `ConfigError` for more splits than fit a header."""
         self._plan, self._read_max, self._clock = plan, read_max, clock
-        self._splits: list[tuple[str, Split]] = []
+        self._splits: list[tuple[str, CheckedSplit]] = []
         self._replayable: set[str] = set()
         self._since_1970: set[str] = set()
         self._idle_after_us: dict[str, int] = {}
-        for step in plan.graph.sources():
-            if isinstance(step.operator, SourceOperator):
-                opened = step.operator.source.open(device, step.id, step.out)
-                self._splits += [(step.id, split) for split in opened]
-                self._idle_after_us[step.id] = step.operator.source.idle_after_ms * 1_000
-                if step.operator.source.replayable:
-                    self._replayable.add(step.id)
-                if step.operator.source.since_1970:
-                    self._since_1970.add(step.id)
-        names = [split.name for _, split in self._splits]
-        doubled = next((name for name in names if names.count(name) > 1), None)
-        if doubled is not None:
-            raise SourceError(f"two splits are named {doubled!r}: a split's name is unique in the fleet")
+        for opened in open_sources(plan.graph, device):
+            step, source = opened.step, opened.source
+            self._splits.append((step, opened.split))
+            self._idle_after_us[step] = source.idle_after_ms * 1_000
+            if source.replayable:
+                self._replayable.add(step)
+            if source.since_1970:
+                self._since_1970.add(step)
         if max(len(self._splits), len(plan.channels)) > names_max:
             raise ConfigError(
                 f"device {device} has more than {names_max} splits or channels: deal them to more devices"
@@ -98,7 +92,7 @@ class Intake:
             tracker = SplitTracker(step, split.name, split.out_of_orderness_us, at, since_1970=since_1970)
             replayable = step in self._replayable
             feed = _Feed(split, tracker, replayable, hold and replayable)
-            feed.live = bool(getattr(split, "live_clock", False))  # of a `LiveSplit`
+            feed.live = split.live_clock
             feed.idle_after_us, feed.heard_s = self._idle_after_us[step], self._clock.monotonic_s()
             feed.lowest = START_OF_TIME if at is not None and at.position else END_OF_TIME
             self._feeds.append(feed)
@@ -201,10 +195,11 @@ class Intake:
         tracker, before = feed.tracker, feed.tracker.progress
         poll = await feed.split.read(before.position, limit)
         now_us = self._clock.now_us() if feed.live else None
-        quarantined, before_1970 = tracker.quarantined, tracker.before_1970
+        quarantined, before_1970, mistimed = tracker.quarantined, tracker.before_1970, tracker.mistimed
         batch, late, rejected = tracker.observe(poll, now_us)
         counters.add("records_quarantined", tracker.quarantined - quarantined)
         counters.add("records_before_1970", tracker.before_1970 - before_1970)
+        counters.add("records_mistimed", tracker.mistimed - mistimed)
         if not feed.replayable:
             batch.paths = [self.epoch] * len(batch)
             late, rejected = [self._born(one) for one in late], [self._born(one) for one in rejected]

@@ -24,13 +24,23 @@ def raw_form(value: Any) -> bytes:
     """A record as JSON for a dead letter; its `repr` where it has no JSON form."""
     try:
         return msgspec.json.encode(value)
-    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
-        return repr(value)[:65_536].encode(errors="backslashreplace")
+    except Exception:  # whatever a user's own class raises when it is looked at
+        return _repr(value)[:65_536].encode(errors="backslashreplace")
+
+
+def _repr(value: Any) -> str:
+    try:
+        return repr(value)
+    except Exception:
+        return f"a {type(value).__name__} that has no repr"
 
 
 def describe(error: BaseException) -> str:
     """An exception as one line of at most 300 characters."""
-    text = " ".join(str(error).split())
+    try:
+        text = " ".join(str(error).split())
+    except Exception:  # of a user's own class
+        text = ""
     return f"{type(error).__name__}: {text}"[:300] if text else type(error).__name__
 
 

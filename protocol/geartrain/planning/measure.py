@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from geartrain.declarations.source import Split
 from geartrain.graph.graph import DEAD_LETTERS, LATE, Graph, Input, Step
-from geartrain.operators.source import SourceOperator
 from geartrain.planning.cost import Costs
 from geartrain.planning.meters import BATCH_ROWS, CpuTime, StepMeter, StreamMeter, Tap, TimedOperator
 from geartrain.ports import Clock, Randomness
@@ -24,6 +23,7 @@ from geartrain.records.batch import Batch
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.records.letters import Letter
 from geartrain.runtime.fragment import Fragment, Output
+from geartrain.runtime.opened import open_sources
 from geartrain.runtime.splits import SplitTracker
 from geartrain.wire.envelope import EPOCH_BYTES
 
@@ -102,24 +102,17 @@ class Measurement:
         return TimedOperator(step.operator, self._steps[step.id], self._cpu_time)
 
     def _open(self, device: str) -> Iterable[_Reader]:
-        for step in self._graph.sources():
-            if isinstance(step.operator, SourceOperator):
-                source = step.operator.source
-                for split in source.open(device, step.id, step.out):
-                    yield _Reader(
-                        split,
-                        SplitTracker(
-                            step.id,
-                            split.name,
-                            split.out_of_orderness_us,
-                            None,
-                            since_1970=source.since_1970,
-                        ),
-                        bool(getattr(split, "live_clock", False)),
-                        source.idle_after_ms * 1_000,
-                        self._clock.monotonic_s(),
-                        None if source.replayable else _EPOCH,
-                    )
+        for opened in open_sources(self._graph, device):
+            split, source = opened.split, opened.source
+            bound_us, since_1970 = split.out_of_orderness_us, source.since_1970
+            yield _Reader(
+                split,
+                SplitTracker(opened.step, split.name, bound_us, None, since_1970=since_1970),
+                split.live_clock,
+                source.idle_after_ms * 1_000,
+                self._clock.monotonic_s(),
+                None if source.replayable else _EPOCH,
+            )
 
     async def run(self, seconds: float) -> Costs:
         """Run until every split has ended or `seconds` have passed, then let all windows and timers fire.

@@ -17,6 +17,11 @@ END_OF_TIME = 7_258_118_400_000_000
 2262).
 """
 
+EARLIEST_TIME = -59_011_459_200_000_000
+"""0100-01-01T00:00:00Z: no record is earlier, so that a window that holds one, of 99 years at the most, begins in a
+year that a datetime can name.
+"""
+
 START_OF_TIME = -(2**63)
 """Minus infinity: the watermark of a split that has shown nothing yet."""
 

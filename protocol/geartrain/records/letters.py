@@ -38,8 +38,11 @@ def to_batch(letters: Sequence[DeadLetter]) -> Batch:
 
 
 def _letter(letter: DeadLetter) -> Letter:
+    reason = letter.reason
+    if (
+        not reason.isascii()
+    ):  # it may quote an error of a user's, and a lone surrogate has no place in a table
+        reason = reason.encode(errors="backslashreplace").decode()
     if len(letter.raw) <= RAW_BYTES_MAX:
-        return Letter(letter.step, letter.reason, letter.raw)
-    return Letter(
-        letter.step, f"{letter.reason} (raw cut from {len(letter.raw)} bytes)", letter.raw[:RAW_BYTES_MAX]
-    )
+        return Letter(letter.step, reason, letter.raw)
+    return Letter(letter.step, f"{reason} (raw cut from {len(letter.raw)} bytes)", letter.raw[:RAW_BYTES_MAX])

@@ -12,11 +12,11 @@ import msgspec
 
 from geartrain.declarations.source import Split
 from geartrain.graph.graph import Graph
-from geartrain.operators.source import SourceOperator
 from geartrain.ports import Clock, Randomness
 from geartrain.ports.spool import SplitProgress
 from geartrain.records.event_time import END_OF_TIME
 from geartrain.runtime.fragment import Fragment, Output
+from geartrain.runtime.opened import open_sources
 from geartrain.runtime.splits import SplitTracker
 from geartrain.state.keyed import StateBackend
 
@@ -51,15 +51,12 @@ class LocalRun:
         self.progress = Progress(positions=dict(positions or {}))
         self._splits: list[tuple[SplitTracker, Split]] = []
         self._sources = [step.id for step in graph.sources()]
-        for step in graph.sources():
-            if isinstance(step.operator, SourceOperator):
-                source = step.operator.source
-                for split in source.open(device, step.id, step.out):
-                    saved = self.progress.positions.get((step.id, split.name))
-                    tracker = SplitTracker(
-                        step.id, split.name, split.out_of_orderness_us, saved, since_1970=source.since_1970
-                    )
-                    self._splits.append((tracker, split))
+        for opened in open_sources(graph, device):
+            step, split = opened.step, opened.split
+            saved = self.progress.positions.get((step, split.name))
+            since_1970, bound_us = opened.source.since_1970, split.out_of_orderness_us
+            tracker = SplitTracker(step, split.name, bound_us, saved, since_1970=since_1970)
+            self._splits.append((tracker, split))
 
     async def outputs(self, rows_max: int = 1_000) -> AsyncIterator[Output]:
         """Read each split by at most `rows_max` rows in turn until all have ended or give nothing; yield
@@ -100,7 +97,7 @@ class LocalRun:
             self.fragment.divert_late(letter)
         self.fragment.feed(tracker.step, batch)
         self.fragment.advance(tracker.step, self._watermark(tracker.step))
-        self.progress.records_read += len(poll.values)
+        self.progress.records_read += len(batch) + len(late)
         self.progress.rejected += len(rejected)
         self.progress.late += len(late)
         self.progress.positions[tracker.step, tracker.name] = tracker.progress

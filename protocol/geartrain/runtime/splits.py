@@ -7,13 +7,18 @@ event time so far minus its bound; a record is late iff its time is below the wa
 
 from __future__ import annotations
 
+from datetime import datetime
+from typing import Any
+
 from msgspec.structs import replace
 
 from geartrain.declarations.source import Batch as Read
 from geartrain.graph.conform import raw_form
 from geartrain.ports.spool import SplitProgress
-from geartrain.records.batch import Batch, DeadLetter
-from geartrain.records.event_time import END_OF_TIME, SECOND_US, START_OF_TIME, format_time
+from geartrain.records.batch import Batch, DeadLetter, Origin
+from geartrain.records.event_time import EARLIEST_TIME, END_OF_TIME, SECOND_US, START_OF_TIME, format_time
+from geartrain.schema.codec import short_form
+from geartrain.schema.storable import as_numbers
 
 FUTURE_US_MAX = 300 * SECOND_US
 """How far a record may lie in the future of its device's clock."""
@@ -38,7 +43,9 @@ class SplitTracker:
         """Records refused so far because they were too far in the future."""
         self.before_1970 = 0
         """Records refused so far because their source says that it has none so early."""
-        self._earliest = 0 if since_1970 else START_OF_TIME
+        self.mistimed = 0
+        """Records refused so far because their event time is none: no int, or not from 1700 to 2199."""
+        self._earliest = 0 if since_1970 else EARLIEST_TIME
 
     @property
     def watermark(self) -> int:
@@ -61,17 +68,20 @@ class SplitTracker:
     ) -> tuple[Batch, list[DeadLetter], list[DeadLetter]]:
         """Take what a read gave and move on: (records on time, late records, dead letters of the source).
 
-        A record at or after END_OF_TIME is a dead letter and moves nothing, and so is one more than 5 minutes
-        in the future, where `now_us` says what the device's clock shows, and one before 1970, where the
-        source says that there is none.
+        A record whose event time is no int from EARLIEST_TIME to before END_OF_TIME is a dead letter and
+        moves nothing. So is one more than 5 minutes in the future, where `now_us` says what the device's
+        clock shows, and one before 1970, where the source says that there is none.
         """
-        batch = Batch(list(poll.values), list(poll.times), [self.name] * len(poll.values), list(poll.numbers))
+        times = as_numbers(poll.times if isinstance(poll.times, list) else list(poll.times), int)
         rejected = [
-            DeadLetter(
-                self.step, Batch([], [], [self.name], [r.number]).origin(0), r.event_time, r.reason, r.raw
-            )
+            DeadLetter(self.step, Origin(self.name, r.number), r.event_time, r.reason, r.raw)
             for r in poll.rejects
         ]
+        if times is None:
+            batch, unread = self._with_times(poll)
+            rejected += unread
+        else:
+            batch = Batch(list(poll.values), times, [self.name] * len(times), list(poll.numbers))
         top, late, beyond = self.progress.max_time, [], []
         latest = END_OF_TIME - 1 if now_us is None else min(now_us + FUTURE_US_MAX, END_OF_TIME - 1)
         if self._in_order(batch.times, latest):
@@ -85,16 +95,29 @@ class SplitTracker:
                 elif time < top - self._bound_us:
                     late.append(row)
         self.progress = SplitProgress(poll.position, top, poll.ended)
+        rejected += [self._letter(batch, row, self._beyond(batch, row)) for row in beyond]
+        rejected.sort(key=lambda letter: letter.origin.number)  # as they were read, whatever one read gave
         if not late and not beyond:
             return batch, [], rejected
-        rejected += [self._letter(batch, row, self._beyond(batch.times[row])) for row in beyond]
-        rejected.sort(key=lambda letter: letter.origin.number)  # as they were read, whatever one read gave
-        self.before_1970 += sum(batch.times[row] < self._earliest for row in beyond)
-        self.quarantined += sum(self._earliest <= batch.times[row] < END_OF_TIME for row in beyond)
         below = "late: its event time is below the watermark of its split"
         letters = [replace(self._letter(batch, row, below), value=batch.values[row]) for row in late]
         out = {*late, *beyond}
         return batch.take([row for row in range(len(batch)) if row not in out]), letters, rejected
+
+    def _with_times(self, poll: Read) -> tuple[Batch, list[DeadLetter]]:
+        """The records whose event times are ints of 64 bits, and dead letters for the others."""
+        batch, unread = Batch([], [], [], []), list[DeadLetter]()
+        for value, time, number in zip(poll.values, poll.times, poll.numbers, strict=True):
+            found = as_numbers([time], int)
+            if found is None:
+                origin, reason = Origin(self.name, number), self._mistimed(time, number)
+                unread.append(DeadLetter(self.step, origin, None, reason, raw_form(value)))
+                continue
+            batch.values.append(value)
+            batch.times += found
+            batch.names.append(self.name)
+            batch.numbers.append(number)
+        return batch, unread
 
     def _in_order(self, times: list[int], latest: int) -> bool:
         """Whether no time lies below one before it, and none is refused, as it mostly is."""
@@ -106,12 +129,29 @@ class SplitTracker:
         )
 
     def _letter(self, batch: Batch, row: int, reason: str) -> DeadLetter:
-        return DeadLetter(self.step, batch.origin(row), batch.times[row], reason, raw_form(batch.values[row]))
+        time = batch.times[row] if EARLIEST_TIME <= batch.times[row] < END_OF_TIME else None
+        return DeadLetter(self.step, batch.origin(row), time, reason, raw_form(batch.values[row]))
 
-    def _beyond(self, time: int) -> str:
-        if time >= END_OF_TIME:
-            return f"event time is not before {format_time(END_OF_TIME)}"
+    def _beyond(self, batch: Batch, row: int) -> str:
+        """Why a record is refused for its event time; counts it."""
+        time = batch.times[row]
+        if not EARLIEST_TIME <= time < END_OF_TIME:
+            return self._mistimed(time, batch.numbers[row])
         if time < self._earliest:
+            self.before_1970 += 1
             return f"event time is {format_time(time)}, but its source says that it has none before 1970"
+        self.quarantined += 1
         when = format_time(time)
         return f"quarantined: event time is {when}, more than 5 minutes in the future of the device's clock"
+
+    def _mistimed(self, time: Any, number: int) -> str:
+        """Why a record has no event time, and what its source must give; counts it."""
+        self.mistimed += 1
+        where = f"event time {short_form(time)} of split {self.name}, record {number}"
+        meant = "give an int of microseconds since 1970 UTC"
+        if isinstance(time, int) and not isinstance(time, bool):
+            return f"{where}: it is not in the years 100 to 2199: {meant}"
+        if isinstance(time, datetime):
+            zone = "it has no zone, and " if time.tzinfo is None else ""
+            return f"{where}: {zone}it is a datetime: {meant}, as from_datetime makes it"
+        return f"{where}: it is a {type(time).__name__}: {meant}"

@@ -142,7 +142,7 @@ class RowCodec:
         if self._scalar:
             return _fit(self.schema.fields[0], self._logicals[0], value)
         if type(value) is not self.kind:
-            raise SchemaError(f"expected a {self.schema.name}, got {_short(value)}")
+            raise SchemaError(f"expected a {self.schema.name}, got {short_form(value)}")
         fields = zip(self.schema.fields, self._logicals, self._getters, strict=True)
         parts = [_fit(field, logical, get(value)) for field, logical, get in fields]
         return self.kind(*parts)
@@ -194,15 +194,19 @@ def _fit(field: Field, logical: Logical | None, value: Any) -> Any:
         return to_datetime(from_datetime(value))
     if type(value) is not kind:
         if not isinstance(value, kind) or type(value) is bool:
-            raise SchemaError(f"field {field.name} must be {kind.__name__}, got {_short(value)}")
+            raise SchemaError(f"field {field.name} must be {kind.__name__}, got {short_form(value)}")
         value = kind(value)
     if kind is int and not INT64_MIN <= value <= INT64_MAX:
-        raise SchemaError(f"field {field.name} = {_short(value)} does not fit into 64 bits")
+        raise SchemaError(f"field {field.name} = {short_form(value)} does not fit into 64 bits")
     if kind is str and not is_unicode(value):
         raise SchemaError(f"field {field.name} holds text that is not valid Unicode")
     return value
 
 
-def _short(value: Any) -> str:
-    text = repr(value)
+def short_form(value: Any) -> str:
+    """A value as it may stand in a sentence: its `repr`, cut to 80 characters."""
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - of a user's own class
+        text = f"a {type(value).__name__} that has no repr"
     return text if len(text) <= 80 else text[:77] + "..."
