@@ -134,7 +134,7 @@ def test_as_recorded_keeps_the_order_of_the_file_and_its_late_rows(tmp_path: Pat
     assert [v for _, v in results.tables["all"]] == [Plain(1), Plain(3)]
     assert [letter.step for letter in results.late] == ["rows"]
     with pytest.raises(ConfigError, match="would change whether records come in the order of time"):
-        flow.graph().with_options({"rows": {"as_recorded": "false"}})
+        flow.graph().with_options({"rows": {"as_recorded": False}})
 
 
 async def read_all(split: Split, position: int = 0, limit: int = 3) -> tuple[list[Any], Batch]:

@@ -129,7 +129,18 @@ others = true
             GOOD + '[sources.drawdown]\nperiod = "year"',
             "agent.toml: [sources.drawdown]: write [steps.drawdown] instead",
         ),
-        (GOOD + "[sources.quotes]\nothers = 3", "agent.toml: [sources] quotes.others = 3: Expected `bool`"),
+        (
+            GOOD + "[sources.quotes]\nothers = 3",
+            "agent.toml: [sources] quotes.others = 3: expected bool, got int",
+        ),
+        (
+            GOOD + '[sources.quotes]\nselect = "AAPL"',
+            "agent.toml: [sources] quotes.select = 'AAPL': a list is meant: write [\"AAPL\"]",
+        ),
+        (
+            GOOD + '[sources.quotes]\nout_of_orderness_ms = "5"',
+            "agent.toml: [sources] quotes.out_of_orderness_ms = '5': expected int, got str",
+        ),
         (GOOD + 'cut = "nothing"', "agent.toml: cut: flow stocks has no step 'nothing'"),
     ],
 )

@@ -8,6 +8,7 @@ from typing import ClassVar
 import pytest
 
 from geartrain import Context, Flow, Record, State, Table, Task
+from geartrain.declarations.options import Text
 from geartrain.errors import ConfigError, PlacementError
 from geartrain.graph.graph import DEAD_LETTERS, LATE
 from geartrain.planning import choose_cut, legal_cuts, make_plan
@@ -198,14 +199,14 @@ def test_every_rule_has_its_sentence() -> None:
 
 
 def test_options_are_set_by_step_and_checked() -> None:
-    graph = sensors().graph().with_options({"counter": {"step": "5"}})
+    graph = sensors().graph().with_options({"counter": {"step": Text("5")}})
     task = graph["counter"].operator.task  # type: ignore[attr-defined]
     assert task.step == 5
     with pytest.raises(ConfigError, match="--set: flow sensors has no step 'count'; its steps: readings"):
         graph.with_options({"count": {"step": "5"}})
     with pytest.raises(ConfigError, match="there is no option 'stride'; options of Counter: step"):
         graph.with_options({"counter": {"stride": "5"}})
-    with pytest.raises(ConfigError, match=r"--set counter.step = 'many': Expected `int`"):
-        graph.with_options({"counter": {"step": "many"}})
+    with pytest.raises(ConfigError, match=r"--set counter.step = 'many': expected int, got str"):
+        graph.with_options({"counter": {"step": Text("many")}})
     with pytest.raises(ConfigError, match="this step has no options, so x cannot be set"):
         graph.with_options({"double": {"x": 1}})

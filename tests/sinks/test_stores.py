@@ -172,7 +172,7 @@ def test_options_of_a_sink_are_set_by_step(tmp_path: Path) -> None:
     tables = open_tables(moved, tmp_path / "tables.sqlite")
     assert (tmp_path / "else" / "trades.parquet").is_dir()
     tables.close()
-    with pytest.raises(ConfigError, match="no option 'path'; options of the sink: folder"):
+    with pytest.raises(ConfigError, match="no option 'path'; options of ParquetTable: folder"):
         flow.graph().with_options({"out": {"path": "x"}})
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from geartrain.declarations.options import Text
 from geartrain.errors import ConfigError
 
 
 def parse_set(settings: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Options by step and name, values as text; raises `ConfigError` for another form or a doubled option.
+    """Options by step and name, values as `Text`; raises `ConfigError` for another form or a doubled option.
 
     >>> parse_set(["quotes.path=a=b.csv"])
     {'quotes': {'path': 'a=b.csv'}}
@@ -23,5 +24,5 @@ def parse_set(settings: Iterable[str]) -> dict[str, dict[str, Any]]:
         options = found.setdefault(step, {})
         if option in options:
             raise ConfigError(f"--set {setting}: {step}.{option} is set twice; leave one out")
-        options[option] = value
+        options[option] = Text(value)
     return found

@@ -1,52 +1,160 @@
-"""Options of tasks and sources: annotated attributes with defaults, set by keyword, file or command line.
+"""Options of tasks, sources and sinks: annotated attributes, set by keyword, configuration file or command
+line.
 
-Runs before any record moves. Guarantees: a value is checked against its annotation; a wrong name or value
-is a `ConfigError` that lists what exists.
+Runs before any record moves. Guarantees: a value is checked against its annotation, wherever it comes from. A
+wrong name or value is one error that says what is meant.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any, Self, dataclass_transform
 
 import msgspec
 
-from geartrain.errors import ConfigError
+from geartrain.errors import ConfigError, FlowError
+
+
+class Text(str):
+    """The value of an option as a person wrote it on a command line: it is converted by the annotation.
+
+    An int, a number and true or false are read from it; a list is written `a,b` or as JSON, a table as JSON.
+    A plain `str` is never converted: in a file or in Python, `"5"` is not an int and `"a"` is not a list.
+    """
+
+    __slots__ = ()
 
 
 @dataclass_transform(kw_only_default=True)
 class Options:
-    """Base that makes every subclass a keyword-only dataclass of its annotated attributes."""
+    """Base that makes every subclass a keyword-only dataclass of its annotated attributes.
+
+    The values are checked when the flow is built.
+    """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         dataclasses.dataclass(kw_only=True, eq=False)(cls)
 
     def with_options(self, values: Mapping[str, Any], where: str) -> Self:
-        """A copy with some options replaced; text is converted by the annotation (`"5"` to int, `"a,b"` to
-        list).
+        """A copy with some options replaced.
 
-        `where` begins the message of the `ConfigError` for an unknown name or a value that does not fit.
+        values: by name; a `Text` is converted by the option's annotation. where: begins the message of the
+        `ConfigError` for a name that is unknown or a value that does not fit.
         """
-        hints = typing.get_type_hints(type(self))
         known = [f.name for f in dataclasses.fields(typing.cast(Any, self)) if f.init]
-        ready: dict[str, Any] = {}
-        for name, value in values.items():
-            if name not in known:
-                listed = ", ".join(known) or "none"
-                raise ConfigError(
-                    f"{where}: there is no option {name!r}; options of {type(self).__name__}: {listed}"
-                )
-            ready[name] = _converted(value, hints[name], f"{where}.{name}")
+        ready = converted(type(self), values, known, where)
         return typing.cast(Self, dataclasses.replace(typing.cast(Any, self), **ready))
 
 
-def _converted(value: Any, hint: Any, where: str) -> Any:
-    if isinstance(value, str) and typing.get_origin(hint) in (list, tuple):
-        value = [part.strip() for part in value.split(",") if part.strip()]
+def converted(owner: type, values: Mapping[str, Any], known: Iterable[str], where: str) -> dict[str, Any]:
+    """The values of options of the class `owner`, each as its annotation has it.
+
+    known: the names of the options that may be set. Raises `ConfigError`, which begins with `where`.
+    """
+    listed = list(known)
     try:
-        return msgspec.convert(value, hint, strict=not isinstance(value, str))
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"{where} = {value!r}: {error}") from None
+        hints = _hints(owner)
+    except Exception as error:  # noqa: BLE001 - annotations are a user's own
+        raise ConfigError(
+            f"{where}: the annotations of {owner.__name__} cannot be read ({error}): "
+            "declare the types of its options where its module begins"
+        ) from None
+    ready: dict[str, Any] = {}
+    for name, value in values.items():
+        if name not in listed:
+            names = ", ".join(listed) or "none"
+            raise ConfigError(f"{where}: there is no option {name!r}; options of {owner.__name__}: {names}")
+        try:
+            ready[name] = _converted(value, hints[name])
+        except (ValueError, msgspec.ValidationError) as error:
+            shown = _shown(value)
+            raise ConfigError(f"{where}.{name} = {shown}: {_reason(value, hints[name], error)}") from None
+        except TypeError:
+            raise ConfigError(
+                f"{where}: option {name!r} can be set only where the flow is written: "
+                f"a {_name(hints[name])} has no text"
+            ) from None
+    return ready
+
+
+def check_options(owner: Any) -> None:
+    """Raise `FlowError` unless every option of a task, a source or a sink fits its annotation.
+
+    A value that is the option's default is not looked at.
+    """
+    kind: Any = type(owner)
+    try:
+        hints = _hints(kind)
+    except Exception:  # noqa: BLE001 - of types that only their function knows; `converted` says so
+        return
+    for option in dataclasses.fields(owner):
+        value = getattr(owner, option.name, option.default)
+        if value is option.default:
+            continue
+        try:
+            msgspec.convert(value, hints[option.name])
+        except msgspec.ValidationError as error:
+            reason = _reason(value, hints[option.name], error)
+            raise FlowError(f"{kind.__name__}: {option.name} = {_shown(value)}: {reason}") from None
+        except TypeError:
+            continue  # a type of the user's own, which nothing can be compared with
+
+
+@lru_cache(maxsize=1_024)
+def _hints(owner: type) -> dict[str, Any]:
+    return typing.get_type_hints(owner)
+
+
+def _converted(value: Any, hint: Any) -> Any:
+    if not isinstance(value, Text):
+        return msgspec.convert(value, hint)
+    text, kinds = str(value), _kinds(hint)
+    if str not in kinds and dict in kinds and text.lstrip().startswith("{"):
+        return msgspec.convert(_json(text), hint)
+    if str not in kinds and (list in kinds or tuple in kinds):
+        listed = text.lstrip().startswith("[")
+        parts = _json(text) if listed else [part.strip() for part in text.split(",") if part.strip()]
+        return msgspec.convert(parts, hint, strict=listed)
+    return msgspec.convert(text, hint, strict=False)
+
+
+def _json(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"it is not JSON: {error}") from None
+
+
+def _kinds(hint: Any) -> set[Any]:
+    """The plain types that a value of the type `hint` may have: `list[str] | None` gives list and None's."""
+    parts = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+    return {typing.get_origin(part) or part for part in parts}
+
+
+def _reason(value: Any, hint: Any, error: Exception) -> str:
+    """What is wrong with a value, and what to write."""
+    kinds = _kinds(hint)
+    if isinstance(value, str) and not isinstance(value, Text) and (list in kinds or tuple in kinds):
+        listed = f'["{value[:60]}"]'
+        written = listed if list in kinds else f"({value!r},), or {listed} in a file"
+        return f"a list is meant: write {written}"
+    said = str(error).replace("`", "").replace(" - at $", ", at ")
+    said = said.replace("Expected array", "expected list").replace("Expected object", "expected table")
+    return f"{said[:1].lower()}{said[1:]}"
+
+
+def _shown(value: Any) -> str:
+    try:
+        text = repr(str(value) if isinstance(value, Text) else value)
+    except Exception:  # noqa: BLE001 - of a user's own class
+        return f"a {type(value).__name__}"
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _name(hint: Any) -> str:
+    return str(getattr(hint, "__name__", hint))

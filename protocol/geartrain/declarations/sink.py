@@ -7,12 +7,12 @@ flows that end there load it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
-import msgspec
-
-from geartrain.errors import ConfigError, FlowError
+from geartrain.declarations.options import check_options, converted
+from geartrain.errors import FlowError
 
 
 @dataclass(frozen=True)
@@ -27,30 +27,16 @@ class Sink:
     key: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        check_options(self)
         if not self.name.isidentifier() or self.name.startswith("_") or not self.name.isascii():
             raise FlowError(
                 f"table name {self.name!r}: use letters, digits and _, not starting with a digit or _"
             )
 
-    def with_options(self, values: dict[str, Any], where: str) -> Self:
+    def with_options(self, values: Mapping[str, Any], where: str) -> Self:
         """A copy with other options than name and key; raises `ConfigError`."""
-        known = {
-            f.name: f.type if isinstance(f.type, str) else f.type.__name__
-            for f in fields(self)
-            if f.name not in ("name", "key")
-        }
-        for option, value in values.items():
-            if option not in known:
-                listed = ", ".join(known) or "none"
-                raise ConfigError(f"{where}: there is no option {option!r}; options of the sink: {listed}")
-            kind = {"int": int, "str": str, "float": float, "bool": bool}.get(known[option])
-            if kind is None:
-                raise ConfigError(f"{where}: option {option!r} can be set only where the flow is written")
-            try:
-                values = values | {option: msgspec.convert(value, kind, strict=False)}
-            except msgspec.ValidationError as error:
-                raise ConfigError(f"{where}.{option} = {value!r}: {error}") from None
-        return replace(self, **values)
+        known = [option.name for option in fields(self) if option.name not in ("name", "key")]
+        return replace(self, **converted(type(self), values, known, where))
 
 
 class Table(Sink):

@@ -143,7 +143,8 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
         return found
 
     def with_options(self, options: Mapping[str, Mapping[str, Any]], where: str = "--set") -> Graph:
-        """A graph whose steps' options are replaced: `{step id: {option: value or its text}}`.
+        """A graph whose steps' options are replaced: `{step id: {option: value}}`, a value
+        that a person wrote on a command line as `geartrain.declarations.options.Text`.
 
         Raises `ConfigError` naming the step or option that does not exist, or the value that does not fit.
         """

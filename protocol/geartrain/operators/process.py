@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol
 
 from msgspec.structs import replace
 
+from geartrain.declarations.options import check_options
 from geartrain.declarations.task import Task
 from geartrain.errors import USER_ERRORS, StepError
 from geartrain.graph.conform import checker, describe
@@ -36,6 +37,9 @@ class Process(Keyed, frozen=True):
     initial: Mapping[Any, Any] | None = None
     order: Literal["canonical", "arrival"] = "canonical"
     kind = "process"
+
+    def __post_init__(self) -> None:
+        check_options(self.task)
 
     def __hash__(self) -> int:  # a mapping has none
         return hash((self.task, self.ttl_us, self.order))

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from msgspec.structs import replace
 
+from geartrain.declarations.options import check_options
 from geartrain.declarations.sink import DeviceSink, Sink
 from geartrain.graph.operator import Plain, Services, Transform
 
@@ -17,13 +18,16 @@ class SinkOperator(Plain, frozen=True):
     table: Sink
     kind = "sink"
 
+    def __post_init__(self) -> None:
+        check_options(self.table)
+
     def open(self, services: Services) -> Transform:
         """A sink transforms nothing: its input is what the fragment hands out."""
         return lambda batch: batch
 
     def with_options(self, values: Mapping[str, Any], where: str) -> SinkOperator:
         """A copy whose sink has other options."""
-        return replace(self, table=self.table.with_options(dict(values), where))
+        return replace(self, table=self.table.with_options(values, where))
 
 
 class DeviceSinkOperator(SinkOperator, frozen=True):

@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from geartrain.declarations.options import check_options
 from geartrain.declarations.source import Source
 from geartrain.errors import ConfigError
 from geartrain.graph.operator import Plain, Services, StreamProperties, Transform
@@ -20,6 +21,9 @@ class SourceOperator(Plain, frozen=True):
     source: Source[Any]
     partitioned_by: str | None = None
     kind = "source"
+
+    def __post_init__(self) -> None:
+        check_options(self.source)
 
     def derive(self, inputs: Sequence[StreamProperties]) -> StreamProperties:
         """What the source declares of itself."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from geartrain.declarations.options import check_options
 from geartrain.declarations.task import Task
 from geartrain.graph.operator import Plain, Running, Services, StreamProperties, transformed
 from geartrain.operators.process import Processing
@@ -20,6 +21,9 @@ class Stateless(Plain, frozen=True):
 
     task: Task[Any, Any]
     kind = "stateless"
+
+    def __post_init__(self) -> None:
+        check_options(self.task)
 
     @property
     def replayable(self) -> bool:
