@@ -10,22 +10,13 @@ from typing import Any, ClassVar
 
 import pytest
 
-from geartrain import (
-    Actuator,
-    ConsoleSink,
-    Context,
-    Flow,
-    MqttSink,
-    ParquetTable,
-    Record,
-    Table,
-    Task,
-)
+from geartrain import Context, Flow, Record, Table, Task
 from geartrain.declarations.options import Options, Text
 from geartrain.errors import ConfigError, FlowError
 from geartrain.operators.sink import sink_operator
 from geartrain.operators.source import SourceOperator
 from geartrain.operators.stateless import Stateless
+from geartrain.sinks import Actuator, ConsoleSink, MqttSink, ParquetTable
 from geartrain_cloud.cli.settings import parse_set
 from geartrain_devices.csv_replay import CsvReplay
 from geartrain_devices.directory import CsvDirectory, JsonLinesDirectory

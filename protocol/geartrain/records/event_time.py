@@ -18,8 +18,8 @@ END_OF_TIME = 7_258_118_400_000_000
 """
 
 EARLIEST_TIME = -59_011_459_200_000_000
-"""0100-01-01T00:00:00Z: no record is earlier, so that a window that holds one, of 99 years at the most, begins in a
-year that a datetime can name.
+"""0100-01-01T00:00:00Z: no record is earlier, so that its windows of up to 99 years begin in a year that a
+datetime can name.
 """
 
 START_OF_TIME = -(2**63)
