@@ -19,9 +19,8 @@ from geartrain.schema import ColumnBatch, RowCodec
 from geartrain.sinks import Actuator, Delivery, JsonLinesFile
 from geartrain.testing import SeededRandomness, TestingSource
 from geartrain_cloud.downlink.outbox import SqliteOutbox
-from geartrain_cloud.downlink.sender import Sender
+from geartrain_cloud.downlink.sender import OutboxSender, SenderSettings
 from geartrain_cloud.downlink.store import OutboxStore
-from geartrain_cloud.downlink.ways import SenderSettings
 from geartrain_cloud.downlink.writer import DownChannel, OutboxWriter
 from geartrain_edge.agent.agent import Agent
 from geartrain_edge.settings import AgentSettings, UplinkSettings
@@ -147,10 +146,12 @@ class World:
         """The last micro-batch: every source has ended."""
         self.write([], END_OF_TIME)
 
-    def sender(self, net: Net, store: OutboxStore | None = None, seed: int = 1) -> tuple[OutboxStore, Sender]:
+    def sender(
+        self, net: Net, store: OutboxStore | None = None, seed: int = 1
+    ) -> tuple[OutboxStore, OutboxSender]:
         """A sender over the outbox."""
         opened = store or SqliteOutbox(self.outbox, "loop")
-        return opened, Sender("loop", opened, net, SystemClock(), SeededRandomness(seed), SETTINGS)
+        return opened, OutboxSender("loop", opened, net, SystemClock(), SeededRandomness(seed), SETTINGS)
 
     def agent(self, store: SpoolStore, net: Net, files: LineFiles | None = None) -> Agent:
         """The agent of device d1."""

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from geartrain.concurrency.shield import shield
 from geartrain.ports import Incoming, Rewrite, SpoolCommit, SpoolTip
 from geartrain.wire.control import encode_control
 from geartrain.wire.envelope import Ack
 from geartrain.wire.topics import ack_topic
-from geartrain_edge.uplink.shield import unbroken
 from tests.edge.agents import QUICK, SETTINGS, MortalSpool, agent_of, run
 from tests.edge.flows import expected
 from tests.edge.network import MemoryNet, NaiveIngest
@@ -128,7 +128,7 @@ def test_unbroken_work_is_done_before_its_cancellation_is_heard() -> None:
 
     async def story(fails: bool, cancels: int) -> asyncio.Task[str]:
         done.clear()
-        task = asyncio.create_task(unbroken(work(fails)))
+        task = asyncio.create_task(shield(work(fails)))
         for _ in range(cancels):
             await asyncio.sleep(0.002)
             task.cancel()

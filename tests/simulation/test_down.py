@@ -6,11 +6,13 @@ import pytest
 
 from geartrain_simulation.campaign.runs import quiet
 from geartrain_simulation.fleet.down_fleet import DownFleet
-from geartrain_simulation.mutants.of_down import MUTANTS
+from geartrain_simulation.mutants.of_down import MUTANTS, restored_outbox
 from geartrain_simulation.mutants.planting import Mutant, first_kill
 
 SEEDS = 40
 RULES = {
+    "down trimmed without digest check": "each once, in order",
+    "down trimmed on puback": "trimmed <= acked",
     "down acked before commit": "acked <= durable",
     "down applied twice": "each once, in order",
     "down sent before commit": "sent <= committed",
@@ -32,6 +34,12 @@ def test_a_run_is_a_function_of_its_seed() -> None:
 
     with quiet():
         assert digest(3) == digest(3) != digest(4)
+
+
+def test_an_outbox_that_goes_back_to_a_backup_loses_nothing_that_is_written_after() -> None:
+    with quiet():
+        crashes = sum(restored_outbox(seed) for seed in range(15))
+    assert crashes >= 15
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)

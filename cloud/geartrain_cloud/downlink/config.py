@@ -16,7 +16,7 @@ from geartrain.adapters.configuration import read_as
 from geartrain.adapters.tls import Broker, BrokerTable, broker_of
 from geartrain.errors import ConfigError, GeartrainError
 from geartrain.wire.topics import check_name
-from geartrain_cloud.downlink.ways import SenderSettings
+from geartrain_cloud.downlink.sender import SenderSettings
 
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**40)]
 Path_ = Annotated[str, msgspec.Meta(min_length=1)]

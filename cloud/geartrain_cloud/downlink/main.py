@@ -22,11 +22,12 @@ from pathlib import Path
 from geartrain.adapters.mqtt import AiomqttNet
 from geartrain.adapters.plain_log import log_to_stderr
 from geartrain.adapters.system import SystemClock, SystemRandomness
+from geartrain.concurrency.groups import first_of
 from geartrain.errors import ConfigError, GeartrainError
 from geartrain_cloud.downlink.config import DownConfig, read_config
 from geartrain_cloud.downlink.errors import OutboxError
 from geartrain_cloud.downlink.outbox import SqliteOutbox
-from geartrain_cloud.downlink.sender import Sender, first_of, opened
+from geartrain_cloud.downlink.sender import OutboxSender, opened
 from geartrain_cloud.files import write_private
 from geartrain_cloud.ingest.alarm import plain
 
@@ -87,7 +88,7 @@ async def _run(config: DownConfig) -> None:
         puback_s = config.puback_ms / 1_000
         net = AiomqttNet(broker.host, broker.port, tls_context=broker.tls_context, puback_timeout_s=puback_s)
         totals = await store.totals()
-        sender = Sender(config.flow, store, net, clock, SystemRandomness(), config.settings, totals)
+        sender = OutboxSender(config.flow, store, net, clock, SystemRandomness(), config.settings, totals)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, sender.stop)
@@ -101,7 +102,7 @@ async def _run(config: DownConfig) -> None:
             reports.cancel()
 
 
-async def _report(config: DownConfig, sender: Sender, net: AiomqttNet) -> None:
+async def _report(config: DownConfig, sender: OutboxSender, net: AiomqttNet) -> None:
     clock, path = SystemClock(), config.state / "status.json"
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     while True:

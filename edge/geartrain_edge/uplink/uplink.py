@@ -17,8 +17,10 @@ import msgspec
 from msgspec.structs import replace
 
 from geartrain.concurrency.connecting import Backoff, Connector
+from geartrain.concurrency.shield import shield
 from geartrain.concurrency.waiting import MovingTimer
-from geartrain.delivery.sender import (
+from geartrain.delivery.sender import Sender, SenderPolicy, Standing
+from geartrain.delivery.sender_events import (
     Acked,
     CompareAck,
     Doubt,
@@ -27,11 +29,8 @@ from geartrain.delivery.sender import (
     ReadAgain,
     Renew,
     SendBatch,
-    Sender,
-    SenderPolicy,
     SendHello,
     Silent,
-    Standing,
     Welcomed,
 )
 from geartrain.errors import NetError, WireError
@@ -56,7 +55,6 @@ from geartrain_edge.settings import UplinkSettings
 from geartrain_edge.spool.backlog import Backlog, Counters, Identity
 from geartrain_edge.spool.gaps import by_channel, is_intact, replacement
 from geartrain_edge.uplink.priority import Precedence, Turn
-from geartrain_edge.uplink.shield import unbroken
 from geartrain_edge.uplink.window import Window
 
 _LOG = logging.getLogger("geartrain.uplink")
@@ -337,7 +335,7 @@ class Uplink:
                 silence_s = self._settings.silence_ms / 1_000
                 raise NetError(f"ingest has said nothing for {silence_s:g} s: connecting anew")
             if isinstance(event, Renew):
-                await unbroken(self._hooks.renew(self._why(event)))
+                await shield(self._hooks.renew(self._why(event)))
             elif isinstance(event, Examine):
                 if not await self._replace_damaged(event.seq):
                     self._sender.intact(event)
@@ -374,7 +372,7 @@ class Uplink:
         Only what is damaged gives way, after a second look at the disk. A batch that was acked meanwhile, and
         is there until the next trim, arrived before it was damaged.
         """
-        return await unbroken(self._replace(seq))
+        return await shield(self._replace(seq))
 
     async def _replace(self, seq: int) -> bool:
         backlog, window = self._backlog, self._window

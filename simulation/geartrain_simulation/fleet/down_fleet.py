@@ -22,8 +22,7 @@ from geartrain.runtime.fragment import Fragment
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain.wire.codec import decode_control, decode_envelope, decode_header
 from geartrain.wire.envelope import Ack
-from geartrain_cloud.downlink.sender import Sender
-from geartrain_cloud.downlink.ways import SenderSettings
+from geartrain_cloud.downlink.sender import OutboxSender, SenderSettings
 from geartrain_cloud.ingest.ingest import Ingest
 from geartrain_edge.agent.agent import Agent
 from geartrain_edge.downlink.applying import PLACE, Place
@@ -164,7 +163,7 @@ class DownFleet:
             silence_ms=5_000,
         )
         store, net = SimOutboxStore(process, self.outbox), SimNet(process, self.broker)
-        sender = Sender(
+        sender = OutboxSender(
             self._plan.graph.name, store, net, SimClock(process), SimRandomness(process), settings
         )
         process.on_stop = sender.stop

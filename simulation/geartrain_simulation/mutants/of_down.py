@@ -10,9 +10,11 @@ from typing import Any
 
 import msgspec
 
+from geartrain.delivery.sender import Sender
 from geartrain.errors import WireError
 from geartrain.wire.codec import decode_envelope, decode_header
-from geartrain.wire.envelope import BatchKind
+from geartrain.wire.envelope import Ack, BatchKind
+from geartrain_cloud.downlink.sender import OutboxSender
 from geartrain_edge.downlink.applying import Arrival
 from geartrain_edge.downlink.receiver import Receiver
 from geartrain_edge.sinks.delivering import Deliveries
@@ -86,7 +88,66 @@ def _length_not_kept(patches: Patches) -> None:
     patches.replace(Deliveries, "prepare", make)
 
 
+def restored_outbox(seed: int) -> int:
+    """A run in which the outbox goes back to a backup, at a moment when every batch in it is acked; returns
+    the crashes.
+    """
+    fleet = DownFleet(seed)
+    book, world, kept = fleet.outbox, fleet.world, dict[str, Any]()
+
+    def is_quiet() -> bool:
+        return bool(book.lanes) and all(lane.acked_seq == lane.last_seq for lane in book.lanes.values())
+
+    def back_up() -> None:
+        if is_quiet():
+            kept.update(book.lanes)
+            world.later(0.1, restore)
+        else:
+            world.later(0.05, back_up)
+
+    def restore() -> None:
+        sender = world.nodes["sender"]
+        is_due = is_quiet() and not book.staged and book.lanes != kept and set(book.lanes) == set(kept)
+        if not is_due or sender.finished.done():
+            world.later(0.05, restore)
+            return
+        book.lanes, book.held = dict(kept), {device: {} for device in kept}
+        book.version += 1
+        sender.crash(power=False)
+
+    world.later(0.5, back_up)
+    return fleet.run()
+
+
+def _trim_without_digest_check(patches: Patches) -> None:
+    def make(right: Any) -> Any:
+        def compared(sender: Sender, ack: Any, seq: int, digest: bytes, now_s: float) -> None:
+            right(sender, msgspec.structs.replace(ack, digest=digest), seq, digest, now_s)
+
+        return compared
+
+    patches.replace(Sender, "compared", make)
+
+
+def _trim_on_puback(patches: Patches) -> None:
+    def make(right: Any) -> Any:
+        async def _send_batch(outbox: OutboxSender, connection: Any, device: str, sending: Any) -> bool:
+            went, sender = await right(outbox, connection, device, sending), outbox._senders[device]
+            seq, now_s = sending.after_seq + 1, outbox._clock.monotonic_s()
+            if went and seq > sender.acked_seq:
+                sender._take_ack(Ack(outbox._flow, sender.epoch, seq, sender.digest_at(seq), 0), now_s)
+                event: Any = sender.next_event()
+                await outbox._do(device, sender, event)
+            return bool(went)
+
+        return _send_batch
+
+    patches.replace(OutboxSender, "_send_batch", make)
+
+
 MUTANTS = [
+    Mutant("down trimmed without digest check", _trim_without_digest_check, restored_outbox),
+    Mutant("down trimmed on puback", _trim_on_puback, _run),
     Mutant("down acked before commit", _ack_before_commit, _run),
     Mutant("down applied twice", _no_dedup, _run),
     Mutant("down sent before commit", _send_before_commit, _run),

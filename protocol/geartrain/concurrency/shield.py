@@ -1,7 +1,8 @@
-"""Work that is begun is carried to its end: a change of the spool, and what the agent holds in memory of it.
+"""Work that is begun is carried to its end: a change of a store, and what memory holds of it.
 
-Under the uplink, whose connection may break at any await. Guarantees: a cancellation is heard only once the
-work is done, so that memory never stands before a change that the disk holds already, or may come to hold.
+Around what a connection asks for, which may break at any await. Guarantees: a cancellation is heard only once
+the work is done, so that memory never stands before a change that the disk holds already, or may come to
+hold.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-async def unbroken(work: Coroutine[Any, Any, T]) -> T:
+async def shield(work: Coroutine[Any, Any, T]) -> T:
     """What `work` returns or raises; raises `CancelledError` behind it where that came meanwhile.
 
     The work has to end by itself: it is waited for however often the waiting is cancelled.
