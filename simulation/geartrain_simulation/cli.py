@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from geartrain.printable import printable
 from geartrain_simulation.campaign.campaign import Report, run_seeds
 from geartrain_simulation.campaign.regressions import Case, drawn, keep, load, shrunk
 from geartrain_simulation.campaign.runs import Key, Result, current_key
@@ -95,13 +96,13 @@ def _parser() -> argparse.ArgumentParser:
 
 def _count(word: str) -> int:
     if not word.isdecimal() or not 1 <= int(word) <= SEED_MAX:
-        raise argparse.ArgumentTypeError(f"{_plain(word)!r} is no number from 1 on")
+        raise argparse.ArgumentTypeError(f"{printable(word)!r} is no number from 1 on")
     return int(word)
 
 
 def _seed(word: str) -> int:
     if not word.isdecimal() or int(word) > SEED_MAX:
-        raise argparse.ArgumentTypeError(f"{_plain(word)!r} is no seed: give a number from 0 on")
+        raise argparse.ArgumentTypeError(f"{printable(word)!r} is no seed: give a number from 0 on")
     return int(word)
 
 
@@ -239,13 +240,8 @@ def _name(key: Key) -> str:
     return f"commit {key.commit or 'unknown'}, Python {key.python}"
 
 
-def _plain(text: str) -> str:
-    """Text with everything that could steer a terminal escaped."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
 def _print(line: str) -> None:
-    sys.stdout.write(_plain(line) + "\n")
+    sys.stdout.write(printable(line) + "\n")
     sys.stdout.flush()
 
 

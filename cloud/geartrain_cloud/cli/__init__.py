@@ -20,6 +20,7 @@ from geartrain.errors import (
     SchemaError,
     SourceError,
 )
+from geartrain.printable import printable
 from geartrain_cloud.errors import CertificateError, StateError, StoppedError
 
 EXIT_OK = 0
@@ -61,5 +62,4 @@ def _code(error: GeartrainError) -> int:
 
 def _say(sentence: str) -> None:
     lines = sentence.splitlines()
-    shown = ("".join(c if c.isprintable() else repr(c)[1:-1] for c in line) for line in lines)
-    sys.stderr.write("gear: " + "\n".join(shown) + "\n")
+    sys.stderr.write("gear: " + "\n".join(map(printable, lines)) + "\n")

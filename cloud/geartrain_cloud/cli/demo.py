@@ -22,6 +22,7 @@ from rich.console import Console
 from geartrain.errors import ConfigError
 from geartrain.flow.loading import load_flow
 from geartrain.planning import make_plan
+from geartrain.printable import printable
 from geartrain_cloud.broker.ready import LOOPBACK
 from geartrain_cloud.cli.demo_figures import figures
 from geartrain_cloud.cli.demo_page import free_port, page_spec, show_page
@@ -39,7 +40,7 @@ from geartrain_cloud.errors import StoppedError
 from geartrain_cloud.files import make_private_folder
 from geartrain_cloud.pages.reader import TableReader
 from geartrain_cloud.sinks.tables import rows, write_json
-from geartrain_cloud.supervisor.child import ChildSpec, printable
+from geartrain_cloud.supervisor.child import ChildSpec
 from geartrain_cloud.supervisor.deployment import Deployment, Places
 from geartrain_cloud.supervisor.progress import read_hops
 from geartrain_cloud.supervisor.state_folder import (

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from geartrain.printable import printable
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME, format_time
 from geartrain_cloud.cli.log import time_text
 from geartrain_cloud.cli.screen import print_json, results, table_of
 from geartrain_cloud.cli.state_place import log_folder, run_folder
 from geartrain_cloud.log.browse import all_cursors, assigned_devices, excluded_devices
 from geartrain_cloud.ports import AckCursor
-from geartrain_cloud.supervisor.child import printable
 from geartrain_cloud.supervisor.deployment import Places, read_status
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from geartrain.adapters.system import SystemClock
 from geartrain.errors import ConfigError
+from geartrain.printable import printable
 from geartrain.records.event_time import START_OF_TIME, format_time
 from geartrain_cloud.cli.screen import print_json, results, table_of
 from geartrain_cloud.cli.state_place import log_folder
@@ -22,7 +23,6 @@ from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.log.retention import Retention, retain
 from geartrain_cloud.log.verify import Damage, verify_log
 from geartrain_cloud.ports import Entry
-from geartrain_cloud.supervisor.child import printable
 
 
 def list_log(state: Path, *, as_json: bool) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from geartrain.errors import LedgerError, WireError
+from geartrain.printable import printable
 from geartrain.wire.codec import decode_envelope, decode_header
 from geartrain_cloud.cli.log import time_text
 from geartrain_cloud.cli.screen import print_json, results, table_of
@@ -20,7 +21,6 @@ from geartrain_cloud.errors import StateError
 from geartrain_cloud.ingest.resubmit import Resubmitted, find_letter, resubmit_batch, resubmit_letter
 from geartrain_cloud.log.browse import HeldBatch, LoggedLetter, letters, quarantined
 from geartrain_cloud.spark.breaker import resume
-from geartrain_cloud.supervisor.child import printable
 
 
 def list_quarantine(state: Path, *, as_json: bool) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from geartrain.flow.loading import load_flow
+from geartrain.printable import printable
 from geartrain_cloud.cli.inprocess import RunResult, run_in_process
 from geartrain_cloud.cli.screen import notices, print_json, results, table_of
-from geartrain_cloud.supervisor.child import printable
 
 
 def run_flow(

@@ -19,7 +19,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from geartrain_cloud.supervisor.child import printable
+from geartrain.printable import printable
 from geartrain_cloud.supervisor.progress import Hops
 
 PLAIN_INTERVAL_S = 5.0

@@ -24,12 +24,12 @@ from geartrain.adapters.plain_log import log_to_stderr
 from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.concurrency.groups import first_of
 from geartrain.errors import ConfigError, GeartrainError
+from geartrain.printable import printable
 from geartrain_cloud.downlink.config import DownConfig, read_config
 from geartrain_cloud.downlink.errors import OutboxError
 from geartrain_cloud.downlink.outbox import SqliteOutbox
 from geartrain_cloud.downlink.sender import OutboxSender, opened
 from geartrain_cloud.files import write_private
-from geartrain_cloud.ingest.alarm import plain
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _said(error: BaseException, code: int) -> int:
-    sys.stderr.write(f"gear-down: {plain(str(error))}\n")
+    sys.stderr.write(f"gear-down: {printable(str(error))}\n")
     return code
 
 

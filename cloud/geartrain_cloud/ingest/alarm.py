@@ -11,6 +11,7 @@ import logging
 from collections import OrderedDict
 
 from geartrain.ports import Clock
+from geartrain.printable import TEXT_CHARS_MAX, printable
 
 _LOG = logging.getLogger("geartrain.ingest")
 
@@ -18,13 +19,6 @@ REPEAT_S = 10.0
 """The same warning about the same device is not repeated within this time."""
 
 _SUBJECTS_MAX = 1_024
-_TEXT_CHARS_MAX = 1_000
-
-
-def plain(text: str) -> str:
-    """`text` on one line, with everything that is not printable escaped, and cut to 1,000 characters."""
-    cut = text if len(text) <= _TEXT_CHARS_MAX else text[: _TEXT_CHARS_MAX - 1] + "…"
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in cut)
 
 
 class Alarm:
@@ -47,4 +41,4 @@ class Alarm:
         if len(self._last) > _SUBJECTS_MAX:
             self._last.popitem(last=False)
         more = f" ({left_out} more like it since the last time)" if left_out else ""
-        _LOG.warning("%s: %s%s", plain(subject), plain(text), more)
+        _LOG.warning("%s: %s%s", printable(subject, TEXT_CHARS_MAX), printable(text, TEXT_CHARS_MAX), more)

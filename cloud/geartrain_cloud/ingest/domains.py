@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
+from geartrain.printable import printable
 from geartrain.schema import ColumnBatch, Schema
-from geartrain_cloud.ingest.alarm import Alarm, plain
+from geartrain_cloud.ingest.alarm import Alarm
 from geartrain_cloud.ingest.config import FlowConfig
 from geartrain_cloud.ingest.counters import Counter, Counters
 from geartrain_cloud.ingest.streams import DeviceStream
@@ -99,7 +100,7 @@ class Domains:
         for value, home in astray.items():
             rows = column.count(value)
             self._counters.add(Counter.MISPLACED_RECORDS, rows)
-            text = plain(str(value))[:_CHARS_MAX]
+            text = printable(str(value)[:_CHARS_MAX])[:_CHARS_MAX]
             key = (field, text, stream.device)
             if key not in found and len(found) < STRAYS_MAX:
                 found[key] = Stray(field, text, (home, stream.device))

@@ -23,7 +23,7 @@ from geartrain.adapters.mqtt import AiomqttNet
 from geartrain.adapters.plain_log import log_to_stderr
 from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.errors import ConfigError, FencedError, GeartrainError
-from geartrain_cloud.ingest.alarm import plain
+from geartrain.printable import printable
 from geartrain_cloud.ingest.config import IngestConfig, read_config
 from geartrain_cloud.ingest.ingest import Ingest
 from geartrain_cloud.log.disk import OsDisk
@@ -82,7 +82,7 @@ class _NoPandas(MetaPathFinder):
 
 
 def _said(error: GeartrainError, code: int) -> int:
-    sys.stderr.write(f"gear-ingest: {plain(str(error))}\n")
+    sys.stderr.write(f"gear-ingest: {printable(str(error))}\n")
     return code
 
 

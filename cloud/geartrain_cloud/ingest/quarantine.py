@@ -7,7 +7,8 @@ counted.
 
 from __future__ import annotations
 
-from geartrain_cloud.ingest.alarm import Alarm, plain
+from geartrain.printable import TEXT_CHARS_MAX, printable
+from geartrain_cloud.ingest.alarm import Alarm
 from geartrain_cloud.ingest.config import IngestConfig
 from geartrain_cloud.ingest.counters import Counter, Counters
 from geartrain_cloud.ingest.group import Group
@@ -25,7 +26,11 @@ class Quarantine:
 
     def keep_raw(self, device: str, flow: str, payload: bytes, why: Counter, reason: str) -> None:
         """Keep a payload whose header is not known; device and flow as the topic names them."""
-        self._keep(QuarantinedBatch(device, flow, b"", 0, 0, plain(reason), payload), why, is_ours=False)
+        self._keep(
+            QuarantinedBatch(device, flow, b"", 0, 0, printable(reason, TEXT_CHARS_MAX), payload),
+            why,
+            is_ours=False,
+        )
 
     def keep(self, arrival: Arrival, why: Counter, reason: str, *, in_sequence: bool = False) -> None:
         """Keep a batch; in_sequence: it has its place in its epoch, and will be acked."""
@@ -36,7 +41,7 @@ class Quarantine:
             header.epoch,
             header.seq,
             header.count,
-            plain(reason),
+            printable(reason, TEXT_CHARS_MAX),
             arrival.payload,
             acked=in_sequence,
         )

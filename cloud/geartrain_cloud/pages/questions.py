@@ -16,6 +16,7 @@ from typing import Any, cast
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from geartrain.printable import printable
 from geartrain_cloud.pages.refusal import CONNECTIONS_MAX, Refusal
 
 LINE_BYTES_MAX = 8_190
@@ -162,8 +163,7 @@ class _Protocol(web.RequestHandler):
         """The answer to what cannot be parsed; aiohttp's own is text that quotes what came."""
         super().handle_error(request, status, exc, message)  # raises where an answer is on its way already
         why = (message or "").partition("\n")[0].partition(":")[0].strip(" .")[:_UNREADABLE_CHARS_MAX]
-        readable = "".join(c if c.isprintable() else "?" for c in why)
-        sentence = f"this is no request that can be read: {readable or 'it failed'}"
+        sentence = f"this is no request that can be read: {printable(why) or 'it failed'}"
         answer: Any = web.json_response({"error": sentence}, status=status, headers=HEADERS)
         answer.force_close()
         return cast(web.StreamResponse, answer)

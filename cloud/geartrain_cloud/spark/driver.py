@@ -25,8 +25,8 @@ from pyspark.sql import SparkSession
 
 from geartrain.errors import ConfigError, GeartrainError
 from geartrain.planning import Plan
+from geartrain.printable import printable
 from geartrain.records.event_time import END_OF_TIME
-from geartrain_cloud.ingest.alarm import plain
 from geartrain_cloud.log.queries import Registration
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.sinks.opening import open_tables
@@ -269,7 +269,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _said(sentence: str, code: int) -> int:
-    sys.stderr.write(f"driver: {plain(' '.join(sentence.split()))}\n")
+    sys.stderr.write(f"driver: {printable(' '.join(sentence.split()))}\n")
     return code
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
+from geartrain.printable import printable
 from geartrain_cloud.errors import SupervisorError
 
 LOG_BYTES_MAX = 16 << 20
@@ -172,11 +173,6 @@ def last_lines(path: Path, count: int = 12) -> str:
         return f"  ({error})"
     lines = [line for line in text.splitlines() if line.strip()][-count:]
     return "\n".join("  " + printable(line) for line in lines) or "  (it is empty)"
-
-
-def printable(text: str) -> str:
-    """`text` with everything that could steer a terminal escaped."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _kill_group(group: int) -> None:

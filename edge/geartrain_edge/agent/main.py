@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from geartrain.adapters.plain_log import escaped, log_to_stderr
+from geartrain.adapters.plain_log import log_to_stderr
 from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.errors import ConfigError, FlowError, GeartrainError, PlacementError, SchemaError, SourceError
 from geartrain.planning import Plan
+from geartrain.printable import printable
 from geartrain_edge.agent.agent import Agent
 from geartrain_edge.agent.config import AgentConfig, load
 from geartrain_edge.agent.status import write_status
@@ -76,7 +77,7 @@ def _config_file(arguments: Sequence[str]) -> str:
 
 def _said(error: GeartrainError, flow: str = "") -> int:
     """Say what was wrong, of which of several flows; returns the exit code for it."""
-    sentence = escaped(" ".join(str(error).split("\n")))
+    sentence = printable(" ".join(str(error).split("\n")))
     sys.stderr.write(f"gear-agent: flow {flow}: {sentence}\n" if flow else f"gear-agent: {sentence}\n")
     if isinstance(error, AlarmError):
         return EXIT_ALARM

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 
+from geartrain.printable import printable
+
 FORM = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
@@ -16,16 +18,11 @@ class PlainFormatter(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's own name
         """The line without a trace."""
-        return escaped(super().formatMessage(record))
+        return printable(super().formatMessage(record))
 
     def format(self, record: logging.LogRecord) -> str:
         """The line, and the trace if there is one, whose last line may quote anything."""
-        return escaped(super().format(record), but="\n")
-
-
-def escaped(text: str, but: str = "") -> str:
-    """`text` with everything escaped that is not printable, except the characters in `but`."""
-    return "".join(c if c.isprintable() or c in but else repr(c)[1:-1] for c in text)
+        return printable(super().format(record), keep="\n")
 
 
 def log_to_stderr() -> None:

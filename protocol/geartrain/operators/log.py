@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 from geartrain.graph.conform import raw_form
 from geartrain.graph.operator import Plain, Services, StreamProperties, Transform
+from geartrain.printable import TEXT_CHARS_MAX, printable
 from geartrain.records.batch import Batch
 from geartrain.records.event_time import format_time
-from geartrain.records.text import escaped
 
 
 class Log(Plain, frozen=True):
@@ -35,7 +35,8 @@ class Log(Plain, frozen=True):
             nonlocal seen
             if logger.isEnabledFor(logging.INFO):
                 for row in range(-seen % self.every, len(batch), self.every):
-                    text = escaped(raw_form(batch.values[row]).decode(errors="backslashreplace"))
+                    text = raw_form(batch.values[row]).decode(errors="backslashreplace")
+                    text = printable(text, TEXT_CHARS_MAX)
                     logger.info("%s %s: %s", services.step, _when(batch.times[row]), text)
             seen += len(batch)
             return batch

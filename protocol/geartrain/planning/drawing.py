@@ -17,6 +17,7 @@ from geartrain.planning.cost import Costs, rate
 from geartrain.planning.layout import Arrow, Box, place
 from geartrain.planning.plan import Plan
 from geartrain.planning.refusals import sentence
+from geartrain.printable import printable
 from geartrain.schema import derive
 
 Kind = Literal["edge", "cloud", "channel"]
@@ -194,8 +195,8 @@ def _short(text: str) -> str:
 
 
 def _text(text: str) -> str:
-    """Text of a flow as XML: escaped, and without characters that XML has no place for."""
-    return escape("".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text))
+    """Text of a flow as XML: escaped, and printable, since XML has no place for control characters."""
+    return escape(printable(text))
 
 
 def _cut(y: float, width: float, *, down: bool) -> str:

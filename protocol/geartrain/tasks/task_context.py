@@ -11,10 +11,10 @@ from typing import Any, NoReturn
 
 from geartrain.declarations.task import Task
 from geartrain.graph.operator import Services
+from geartrain.printable import TEXT_CHARS_MAX, printable
 from geartrain.records.children import Children
 from geartrain.records.event_time import END_OF_TIME
 from geartrain.records.keys import encode_key
-from geartrain.records.text import escaped
 
 _NAMES_MAX = 100
 _PLAIN_NAME_CHARS_MAX = 64
@@ -47,7 +47,7 @@ class TaskContext:
 
     def log(self, text: str) -> None:
         """Write a line to the program's log."""
-        self._logger.info("%s: %s", self._services.step, escaped(str(text)))
+        self._logger.info("%s: %s", self._services.step, printable(str(text), TEXT_CHARS_MAX))
 
     def now_us(self) -> int:
         """The wall clock, microseconds."""
