@@ -48,4 +48,4 @@ def test_a_file_that_is_no_outbox_is_refused(tmp_path: Path, capsys: pytest.Capt
     (tmp_path / "outbox.sqlite").write_bytes(b"no database at all, but long enough to be looked at" * 40)
     assert main(config(tmp_path)) == 1
     (sentence,) = capsys.readouterr().err.splitlines()
-    assert "cannot be used" in sentence
+    assert "is damaged, or not a file of ours" in sentence

@@ -287,7 +287,7 @@ def test_damage_inside_is_one_sentence(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert "file/s.sqlite: File exists" in failure(opened(tmp_path / "file" / "s.sqlite"))
+    assert "file/s.sqlite cannot be used: File exists" in failure(opened(tmp_path / "file" / "s.sqlite"))
 
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -197,7 +197,7 @@ def test_changed_declaration_is_refused(tables: SqliteTables, path: Path) -> Non
 def test_a_file_that_is_none_of_ours_is_one_sentence(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.write_bytes(b"not a database at all, " * 100)
-    with pytest.raises(TableError, match="cannot be opened") as raised:
+    with pytest.raises(TableError, match="is damaged, or not a file of ours") as raised:
         SqliteTables(other)
     assert "\n" not in str(raised.value)
     newer = tmp_path / "newer"
@@ -205,7 +205,7 @@ def test_a_file_that_is_none_of_ours_is_one_sentence(tmp_path: Path) -> None:
         db.execute("PRAGMA user_version = 99")
     with pytest.raises(TableError, match="layout 99"):
         SqliteTables(newer)
-    with pytest.raises(TableError, match="cannot be opened"):
+    with pytest.raises(TableError, match="cannot be used: Is a directory"):
         SqliteTables(tmp_path)
 
 

@@ -118,7 +118,7 @@ def test_what_is_not_there_is_named(path: Path, tmp_path: Path) -> None:
         rows(tmp_path / "nothing", "trades")
     assert not (tmp_path / "nothing").exists()
     (tmp_path / "damaged").write_bytes(b"SQLite format 3\x00" + b"\xff" * 4096)
-    with pytest.raises(TableError, match="cannot be read"):
+    with pytest.raises(TableError, match="is damaged, or not a file of ours"):
         rows(tmp_path / "damaged", "trades")
 
 

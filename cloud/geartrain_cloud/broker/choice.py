@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from geartrain.adapters.configuration import host_and_port
+from geartrain.adapters.files import write_private
 from geartrain.errors import ConfigError
 from geartrain.wire.limits import LIMITS
 from geartrain_cloud.broker.ready import LOOPBACK, free_port
 from geartrain_cloud.errors import BrokerError, CertificateError
-from geartrain_cloud.files import write_private
 from geartrain_cloud.programs import SBIN, find_program
 
 BROKERS = ("auto", "amqtt", "mosquitto")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from geartrain.adapters.configuration import host_and_port
+from geartrain.adapters.files import write_private
 from geartrain.errors import ConfigError
 from geartrain.wire.limits import LIMITS
 from geartrain.wire.topics import ROOT, up_filter
@@ -19,7 +20,6 @@ from geartrain_cloud.broker.choice import PACKET_OVERHEAD_BYTES, QUEUED_BATCHES_
 from geartrain_cloud.certs import CLOUD, SERVER, Fleet
 from geartrain_cloud.certs.names import common_name
 from geartrain_cloud.errors import CertificateError
-from geartrain_cloud.files import write_private
 
 INFLIGHT_MAX = 20
 KEEPALIVE_S_MAX = 300

@@ -19,10 +19,10 @@ from pathlib import Path
 
 import msgspec
 
+from geartrain.adapters.files import make_private_folder, write_private
 from geartrain_cloud.certs import authority as pki
 from geartrain_cloud.certs.names import CLOUD, DEVICE, KINDS, SERVER, check, check_host, common_name
 from geartrain_cloud.errors import CertificateError
-from geartrain_cloud.files import make_private_folder, write_private
 
 __all__ = ["CLOUD", "DEVICE", "KINDS", "SERVER", "Fleet", "Issued"]
 

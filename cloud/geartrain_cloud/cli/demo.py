@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
+from geartrain.adapters.files import make_private_folder
 from geartrain.errors import ConfigError
 from geartrain.flow.loading import load_flow
 from geartrain.planning import make_plan
@@ -37,7 +38,6 @@ from geartrain_cloud.cli.demos import (
 )
 from geartrain_cloud.cli.screen import ProgressView, notices, results, table_of
 from geartrain_cloud.errors import StoppedError
-from geartrain_cloud.files import make_private_folder
 from geartrain_cloud.pages.reader import TableReader
 from geartrain_cloud.sinks.tables import rows, write_json
 from geartrain_cloud.supervisor.child import ChildSpec

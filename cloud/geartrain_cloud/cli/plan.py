@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from geartrain.adapters.files import write_private
 from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.errors import ConfigError
 from geartrain.flow.loading import load_flow
@@ -28,7 +29,6 @@ from geartrain.planning.splitting import with_partials
 from geartrain.schema import Schema, derive
 from geartrain_cloud.cli.plan_text import print_plan
 from geartrain_cloud.cli.screen import notices, print_json
-from geartrain_cloud.files import write_private
 from geartrain_cloud.spark.compile import engine
 from geartrain_cloud.spark.stages import stage_numbers
 

@@ -6,17 +6,17 @@ the same at every run of the flow; nothing is written.
 
 from __future__ import annotations
 
-import sqlite3
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from geartrain.adapters.sqlite import open_to_read, translated
 from geartrain_cloud.cli.state_place import run_folder
 from geartrain_cloud.sinks.layout import ORDER_COLUMNS, TableError
 from geartrain_cloud.sinks.tables import table_names
 
 TABLE = "dead_letters"
-_BUSY_TIMEOUT_S = 30.0
+_BUSY_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +43,9 @@ def letters_in_tables(state: Path) -> list[TableLetter]:
         return []
     columns = ", ".join(("step", "reason", "raw", *ORDER_COLUMNS))
     query = f"SELECT {columns} FROM {TABLE} ORDER BY {', '.join(ORDER_COLUMNS)}"  # noqa: S608
-    try:
-        uri = f"{path.absolute().as_uri()}?mode=ro"
-        with closing(sqlite3.connect(uri, uri=True, timeout=_BUSY_TIMEOUT_S)) as tables:
-            rows = tables.execute(query).fetchall()
-    except sqlite3.Error as error:
-        raise TableError(f"the dead letters in {path} cannot be read: {error}") from None
+    with (
+        translated(TableError, f"the file of tables {path}"),
+        closing(open_to_read(path, busy_s=_BUSY_S)) as tables,
+    ):
+        rows = tables.execute(query).fetchall()
     return [TableLetter(step, reason, raw, time, tuple(origin)) for step, reason, raw, time, *origin in rows]

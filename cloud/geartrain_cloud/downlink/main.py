@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from geartrain.adapters.files import write_private
 from geartrain.adapters.mqtt import AiomqttNet
 from geartrain.adapters.plain_log import log_to_stderr
 from geartrain.adapters.system import SystemClock, SystemRandomness
@@ -29,7 +30,6 @@ from geartrain_cloud.downlink.config import DownConfig, read_config
 from geartrain_cloud.downlink.errors import OutboxError
 from geartrain_cloud.downlink.outbox import SqliteOutbox
 from geartrain_cloud.downlink.sender import OutboxSender, opened
-from geartrain_cloud.files import write_private
 
 EXIT_OK = 0
 EXIT_FAILED = 1

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
+from geartrain.adapters.sqlite import transaction
 from geartrain.wire.digest import FIRST_DIGEST
 from geartrain_cloud.downlink.errors import OutboxError
 from geartrain_cloud.downlink.outbox_file import (
@@ -22,8 +23,7 @@ from geartrain_cloud.downlink.outbox_file import (
     lane_of,
     new_lane,
     open_outbox,
-    transaction,
-    translated,
+    outbox_errors,
 )
 from geartrain_cloud.downlink.sealing import rewriter
 from geartrain_cloud.downlink.store import Lane, OutBatch
@@ -174,7 +174,7 @@ class SqliteOutbox:
 
     async def _run(self, work: Callable[[], R]) -> R:
         def translate() -> R:
-            with translated(self._path):
+            with outbox_errors(self._path):
                 return work()
 
         return await asyncio.get_running_loop().run_in_executor(self._thread, translate)

@@ -7,12 +7,11 @@ anything of it is used; mode 0600.
 
 from __future__ import annotations
 
-import os
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
+from geartrain.adapters.sqlite import open_to_write, transaction, translated
 from geartrain.wire.digest import FIRST_DIGEST
 from geartrain_cloud.downlink.errors import OutboxError
 from geartrain_cloud.downlink.store import Lane, OutBatch
@@ -22,7 +21,7 @@ FORMAT = 1
 APPLICATION_ID = 0x47454F42
 """`GEOB`: tells an outbox from any other SQLite file."""
 
-_BUSY_TIMEOUT_S = 30.0
+_BUSY_S = 30.0
 _TABLES = """
 CREATE TABLE outbox (one INTEGER PRIMARY KEY CHECK (one = 1), flow TEXT NOT NULL);
 CREATE TABLE queries (
@@ -56,16 +55,9 @@ def open_outbox(path: Path, flow: str) -> sqlite3.Connection:
 
     Raises `OutboxError`.
     """
-    with translated(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # SQLite gives its journal files the mode of the database, so this one call covers all three.
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        database = sqlite3.connect(
-            path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
-        )
+    with outbox_errors(path):
+        database = open_to_write(path, busy_s=_BUSY_S)
         try:
-            database.execute("PRAGMA journal_mode = WAL")
-            database.execute("PRAGMA synchronous = FULL")
             with transaction(database):
                 _prepare(database, path, flow)
             # What a killed process wrote may be in the page cache only, where power loss would take it back
@@ -96,27 +88,9 @@ def _prepare(database: sqlite3.Connection, path: Path, flow: str) -> None:
         raise OutboxError(f"the outbox {path} is of flow {owner!r}, not of {flow!r}: give each its own")
 
 
-@contextmanager
-def transaction(database: sqlite3.Connection) -> Iterator[None]:
-    """All or nothing of the statements in the block."""
-    database.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        database.execute("COMMIT")
-    finally:
-        if database.in_transaction:
-            database.execute("ROLLBACK")
-
-
-@contextmanager
-def translated(path: Path) -> Iterator[None]:
-    """Have what SQLite and the system say be an `OutboxError` of one sentence."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise OutboxError(f"the outbox {path} cannot be used: {error}") from error
-    except OSError as error:
-        raise OutboxError(f"the outbox {path} cannot be used: {error.strerror}") from error
+def outbox_errors(path: Path) -> AbstractContextManager[None]:
+    """Have what SQLite and the system say in a block be an `OutboxError` of one sentence."""
+    return translated(OutboxError, f"the outbox {path}")
 
 
 def lane_of(database: sqlite3.Connection, device: str) -> Lane | None:

@@ -33,13 +33,13 @@ from geartrain.delivery.sender_events import (
 from geartrain.errors import NetError, WireError
 from geartrain.ports import Clock, Connection, Incoming, Net, Randomness
 from geartrain.ports.buggify import buggify
+from geartrain.printable import printable
 from geartrain.wire.codec import decode_control, encode_envelope
 from geartrain.wire.envelope import EPOCH_BYTES, Control, Welcome
 from geartrain.wire.limits import LIMITS
 from geartrain.wire.topics import downack_filter, flow_down_topic, parse_downack
 from geartrain_cloud.downlink.sealing import envelope_of, gap_for, hello, is_intact
 from geartrain_cloud.downlink.store import Lane, OutboxStore
-from geartrain_cloud.ingest.alarm import plain
 
 _LOG = logging.getLogger("geartrain.down")
 
@@ -290,7 +290,7 @@ class OutboxSender:
             control = decode_control(incoming.payload)
         except WireError as error:
             self._count("answers_not_decoded")
-            _LOG.warning("the way down of flow %s: %s", self._flow, plain(str(error)))
+            _LOG.warning("the way down of flow %s: %s", self._flow, printable(str(error)))
             return None
         is_known = device in self._senders and flow == self._flow == control.flow
         if not is_known or isinstance(control, Welcome):
@@ -352,7 +352,7 @@ class OutboxSender:
     def _alarm(self, sentence: str) -> None:
         """Say what somebody has to see to."""
         self._count("alarms")
-        _LOG.critical("ALARM: %s", plain(sentence))
+        _LOG.critical("ALARM: %s", printable(sentence))
 
 
 def _standing(lane: Lane) -> Standing:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from geartrain.adapters.sqlite import transaction
 from geartrain.declarations.sink import Sink
 from geartrain.errors import USER_ERRORS, WireError
 from geartrain.graph.conform import describe
@@ -29,8 +30,7 @@ from geartrain_cloud.downlink.outbox_file import (
     lane_of,
     new_lane,
     open_outbox,
-    transaction,
-    translated,
+    outbox_errors,
 )
 from geartrain_cloud.downlink.sealing import Part, parts_of, seal
 from geartrain_cloud.downlink.store import Lane, OutBatch
@@ -84,7 +84,7 @@ class OutboxWriter:
 
     def attach(self, query: str, checkpoint: str, *, has_run: bool) -> None:
         """Bind a query to its checkpoint; raises `OutboxError` where they do not belong together."""
-        with self._lock, translated(self._path):
+        with self._lock, outbox_errors(self._path):
             held = self._held(query)
             if held is not None and held[1] >= 0 and held[0] != checkpoint:
                 raise OutboxError(
@@ -130,7 +130,7 @@ class OutboxWriter:
         """Write a micro-batch, unless it is held; raises `OutboxError`."""
         clock, ends = self._clock(query, positions), json.dumps(dict(positions), sort_keys=True)
         known = frozenset(self._devices())
-        with self._lock, translated(self._path):
+        with self._lock, outbox_errors(self._path):
             held = self._held(query) or ("", -1, "{}")
             if self._is_held(query, batch_id, ends, held):
                 return
@@ -162,7 +162,7 @@ class OutboxWriter:
         """(channel, reason, rows) that went to no device when this micro-batch was written: none is assigned,
         or its lane is full. The same however often it is asked, until the next one is written.
         """
-        with self._lock, translated(self._path):
+        with self._lock, outbox_errors(self._path):
             select = "SELECT channel, reason, packed FROM returned WHERE query = ? AND batch_id = ?"
             found = self._database.execute(select, (query, batch_id)).fetchall()
         return [(channel, reason, unpack(packed)) for channel, reason, packed in found]
@@ -256,7 +256,7 @@ class OutboxWriter:
 
     def reset(self) -> None:
         """Empty it; what devices get from now on is of new epochs."""
-        with self._lock, translated(self._path), transaction(self._database):
+        with self._lock, outbox_errors(self._path), transaction(self._database):
             for table in ("queries", "watermarks", "batches", "lanes", "returned"):
                 self._database.execute(f"DELETE FROM {table}")  # noqa: S608 - constants
 

@@ -7,11 +7,9 @@ was written, whatever bit of them it is, is not believed.
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
-import msgspec
-
+from geartrain.adapters.sqlite import row_checksum
 from geartrain.errors import LedgerError
 
 Row = tuple[Any, ...]
@@ -21,7 +19,7 @@ _BYTES = 8
 
 def sealed(row: Row) -> Row:
     """The columns and, as the last one, their checksum."""
-    return (*row, hashlib.blake2b(msgspec.msgpack.encode(row), digest_size=_BYTES).digest())
+    return (*row, row_checksum(row, _BYTES))
 
 
 def is_whole(row: Row) -> bool:

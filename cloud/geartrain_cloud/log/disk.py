@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
+from geartrain.adapters.files import fsync_path
 from geartrain.errors import DiskError
 
 T = TypeVar("T")
@@ -92,15 +93,6 @@ class OsDisk:
     def _above(self, path: Path) -> tuple[Path, ...]:
         """The folders between a file and the root, the innermost first."""
         return tuple(self.folder / one for one in path.relative_to(self.folder).parents[:-1])
-
-
-def fsync_path(path: Path) -> None:
-    """Make a file's content, or a folder's names, durable; raises `OSError`."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _list(folder: Path, prefix: str) -> list[str]:

@@ -8,32 +8,26 @@ transaction that fails leaves no trace.
 
 from __future__ import annotations
 
-import os
 import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
+from geartrain.adapters.files import fsync_path
+from geartrain.adapters.sqlite import open_to_read, open_to_write, transaction
 from geartrain.errors import ConfigError, FencedError
-from geartrain_cloud.log.disk import fsync_path
+from geartrain_cloud.log.opening import BUSY_S
 from geartrain_cloud.log.rows import put_terms, put_totals, read_terms, read_totals
 from geartrain_cloud.log.tables import CREATE, VERSION, check_version
 
-_BUSY_TIMEOUT_S = 10.0
 
-
-def open_to_write(path: Path, partitions: int, owned: Sequence[int]) -> tuple[sqlite3.Connection, int]:
+def take_ledger(path: Path, partitions: int, owned: Sequence[int]) -> tuple[sqlite3.Connection, int]:
     """Open or create the ledger at `path`, take the partitions `owned`; the connection and the fencing term.
 
     Raises `ConfigError` for another number of partitions than the ledger was made with.
     """
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    # SQLite gives its write-ahead log and shared memory the mode of this file.
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-    connection = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+    connection = open_to_write(path, busy_s=BUSY_S)
     try:
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
         with transaction(connection):
             is_new = not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
             if is_new:
@@ -51,7 +45,7 @@ def open_to_write(path: Path, partitions: int, owned: Sequence[int]) -> tuple[sq
 
 def partitions_of(path: Path) -> int:
     """How many partitions an existing ledger was made with."""
-    with closing(sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S)) as found:
+    with closing(open_to_read(path, busy_s=BUSY_S)) as found:
         check_version(found, path)
         return len(read_terms(found))
 
@@ -64,19 +58,6 @@ def check_term(connection: sqlite3.Connection, path: Path, owned: Sequence[int],
                 f"another ingest has taken the ledger {path}, partition {partition} (its term is "
                 f"{newest}, ours {term}): run only one for each partition of a log"
             )
-
-
-@contextmanager
-def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Commit at the end of the block; leave no trace when it, or the commit itself, raises."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
 
 
 def _create(connection: sqlite3.Connection, partitions: int) -> None:

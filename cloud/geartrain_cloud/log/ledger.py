@@ -15,9 +15,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
+from geartrain.adapters.sqlite import transaction, translated
 from geartrain.errors import LedgerError
 from geartrain_cloud.log.committing import write_change
-from geartrain_cloud.log.fencing import check_term, open_to_write, partitions_of, transaction
+from geartrain_cloud.log.fencing import check_term, partitions_of, take_ledger
 from geartrain_cloud.log.housekeeping import forget_rows, merge_rows
 from geartrain_cloud.log.rows import (
     mark_resubmitted,
@@ -214,10 +215,8 @@ class SqliteLedger:
         return await self._run(lambda: self._opened().execute(query, values).fetchall())
 
     async def _run(self, work: Callable[[], T]) -> T:
-        try:
+        with translated(LedgerError, f"the ledger {self.path}"):
             return await asyncio.get_running_loop().run_in_executor(self._worker, work)
-        except (sqlite3.Error, OSError) as error:
-            raise LedgerError(f"the ledger {self.path} cannot be used: {error}") from error
 
     def _opened(self) -> sqlite3.Connection:
         if self._connection is None:
@@ -228,7 +227,7 @@ class SqliteLedger:
         return f"WHERE partition IN ({', '.join(str(int(p)) for p in self._owned)}) "
 
     def _open(self, partitions: int, owned: tuple[int, ...]) -> int:
-        self._connection, term = open_to_write(self.path, partitions, owned)
+        self._connection, term = take_ledger(self.path, partitions, owned)
         self._owned = owned
         return term
 

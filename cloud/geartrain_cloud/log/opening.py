@@ -11,10 +11,12 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from geartrain.adapters.sqlite import open_to_read, open_to_write, transaction, translated
 from geartrain.errors import LedgerError
 from geartrain_cloud.log.tables import LEDGER_FILE, check_version
 
-_BUSY_TIMEOUT_S = 10.0
+BUSY_S = 10.0
+"""Seconds that a statement waits for whoever else writes the ledger."""
 
 
 @contextmanager
@@ -25,12 +27,9 @@ def ledger_of(folder: Path) -> Iterator[sqlite3.Connection]:
     path = folder / LEDGER_FILE
     if not path.is_file():
         raise LedgerError(f"there is no ledger in {folder}: start gear-ingest with that log folder first")
-    try:
-        with closing(_connect(folder)) as ledger:
-            check_version(ledger, path)
-            yield ledger
-    except sqlite3.Error as error:
-        raise LedgerError(f"the ledger {path} cannot be read: {error}") from None
+    with translated(LedgerError, f"the ledger {path}"), closing(open_to_read(path, busy_s=BUSY_S)) as ledger:
+        check_version(ledger, path)
+        yield ledger
 
 
 @contextmanager
@@ -42,24 +41,15 @@ def writable_ledger(folder: Path) -> Iterator[sqlite3.Connection]:
     path = folder / LEDGER_FILE
     with ledger_of(folder):
         pass  # there is one, of our version
-    try:
-        with closing(sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None)) as ledger:
-            ledger.execute("PRAGMA synchronous = FULL")
-            ledger.execute("BEGIN IMMEDIATE")
-            yield ledger
-            ledger.execute("COMMIT")
-    except sqlite3.Error as error:
-        raise LedgerError(f"the ledger {path} cannot be written: {error}") from None
+    with (
+        translated(LedgerError, f"the ledger {path}"),
+        closing(open_to_write(path, busy_s=BUSY_S)) as ledger,
+        transaction(ledger),
+    ):
+        yield ledger
 
 
 def has_tables(folder: Path) -> bool:
     """Whether the ledger's first transaction was made: before it there is a file without tables."""
-    with closing(_connect(folder)) as ledger:
+    with closing(open_to_read(folder / LEDGER_FILE, busy_s=BUSY_S)) as ledger:
         return bool(ledger.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
-
-
-def _connect(folder: Path) -> sqlite3.Connection:
-    path = (folder / LEDGER_FILE).absolute()
-    ledger = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=_BUSY_TIMEOUT_S)
-    ledger.execute("PRAGMA query_only = ON")
-    return ledger

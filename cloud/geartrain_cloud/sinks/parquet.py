@@ -18,12 +18,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from geartrain.adapters.files import fsync_path, make_private_folder
 from geartrain.declarations.cloud_sink import ParquetTable
 from geartrain.declarations.sink import Sink
 from geartrain.schema import ColumnBatch, Field, Schema
-from geartrain_cloud.files import make_private_folder
 from geartrain_cloud.log.arrow import SYSTEM_FIELDS, arrow_type
-from geartrain_cloud.log.disk import fsync_path
 from geartrain_cloud.sinks.binding import Mark, check_binding
 from geartrain_cloud.sinks.layout import TableError
 from geartrain_cloud.sinks.rows import plain_rows

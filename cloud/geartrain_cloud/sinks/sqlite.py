@@ -10,14 +10,13 @@ every commit durable when it returns.
 from __future__ import annotations
 
 import json
-import os
-import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from geartrain.adapters.sqlite import open_to_write, transaction, translated
 from geartrain.declarations.sink import Table
 from geartrain.schema import ColumnBatch, Schema
 from geartrain_cloud.sinks.binding import Mark, check_binding
@@ -26,7 +25,7 @@ from geartrain_cloud.sinks.layout import Layout, TableError, quoted, system_layo
 LAYOUT_VERSION = 2
 """Of the file's own tables; kept in SQLite's `user_version`."""
 
-_BUSY_TIMEOUT_S = 30.0
+_BUSY_S = 30.0
 _SINKS = """CREATE TABLE IF NOT EXISTS _sinks (
     sink TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, key TEXT NOT NULL, schema TEXT NOT NULL,
     records INTEGER NOT NULL DEFAULT 0)"""
@@ -58,23 +57,14 @@ class SqliteTables:
         self.path = Path(path)
         self._lock = threading.Lock()
         self._layouts: dict[str, Layout] = {}
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            # SQLite gives its journal files the mode of the database, so this one call covers all three.
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
-            self._db = sqlite3.connect(
-                self.path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
-            )
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = FULL")
-        except (OSError, sqlite3.Error) as error:
-            raise TableError(f"the tables at {self.path} cannot be opened ({error})") from error
+        with self._errors():
+            self._db = open_to_write(self.path, busy_s=_BUSY_S)
         self._create()
         for layout in system_layouts():
             self._declare(layout)
 
     def _create(self) -> None:
-        with self._transaction("made"):
+        with self._transaction():
             version = int(self._db.execute("PRAGMA user_version").fetchone()[0])
             if version not in {0, LAYOUT_VERSION}:
                 raise TableError(
@@ -95,7 +85,7 @@ class SqliteTables:
     def _declare(self, layout: Layout) -> None:
         layout.check()
         name, key, schema = layout.table.name, json.dumps(layout.table.key), layout.schema.to_json()
-        with self._transaction("declared"):
+        with self._transaction():
             held = self._db.execute(
                 "SELECT sink, name, key, schema FROM _sinks WHERE sink = ? OR name = ? COLLATE NOCASE",
                 (layout.sink, name),
@@ -124,7 +114,7 @@ class SqliteTables:
         place = str(self.path)
         check_binding(f"query {query!r}", mark, checkpoint, has_run=has_run, place=place, kind="file")
         if held is None or held.checkpoint != checkpoint:
-            with self._transaction("bound to a checkpoint"):
+            with self._transaction():
                 self._db.execute(_SET_QUERY, (query, checkpoint, -1, "{}", 0))
 
     def write(
@@ -144,7 +134,7 @@ class SqliteTables:
         """
         if unknown := sorted(set(rows) - set(self._layouts)):
             raise TableError(f"query {query!r} writes to {unknown[0]!r}, which is not a declared sink")
-        with self._transaction("written"):
+        with self._transaction():
             held = self._progress(query) or QueryProgress("", -1, {})
             if batch_id == held.batch_id and dict(positions) != held.positions:
                 # A checkpoint that lost its newest files in a power loss plans this micro-batch anew.
@@ -166,14 +156,14 @@ class SqliteTables:
 
     def adopt(self, query: str, checkpoint: str) -> None:
         """Bind a query to a checkpoint that was made again; what the file holds of it stays."""
-        with self._transaction("bound to a checkpoint"):
+        with self._transaction():
             held = self._progress(query) or QueryProgress("", -1, {})
             ends = json.dumps(dict(held.positions), sort_keys=True)
             self._db.execute(_SET_QUERY, (query, checkpoint, -1, ends, held.log_rows))
 
     def pass_over(self, query: str, batch_id: int) -> None:
         """Note micro-batch `batch_id`, which made again what the file holds."""
-        with self._transaction("written"):
+        with self._transaction():
             self._db.execute(
                 "UPDATE _queries SET batch_id = ? WHERE query = ? AND batch_id < ?",
                 (batch_id, query, batch_id),
@@ -218,30 +208,20 @@ class SqliteTables:
 
     def reset(self) -> None:
         """Empty all tables of the file and forget all queries, in one transaction."""
-        with self._transaction("emptied"):
+        with self._transaction():
             for (name,) in self._db.execute("SELECT name FROM _sinks").fetchall():
                 self._db.execute(f"DELETE FROM {quoted(name)}")  # noqa: S608
             self._db.execute("DELETE FROM _queries")
             self._db.execute("UPDATE _sinks SET records = 0")
 
-    @contextmanager
-    def _transaction(self, what: str) -> Iterator[None]:
-        """One transaction, durable when it is left; `what` completes the sentence of the error."""
-        with self._lock:
-            try:
-                self._db.execute("BEGIN IMMEDIATE")
-                yield
-                self._db.execute("COMMIT")
-            except sqlite3.Error as error:
-                self._rollback()
-                raise TableError(f"the tables at {self.path} cannot be {what} ({error})") from error
-            except BaseException:
-                self._rollback()
-                raise
+    def _errors(self) -> AbstractContextManager[None]:
+        return translated(TableError, f"the file of tables {self.path}")
 
-    def _rollback(self) -> None:
-        if self._db.in_transaction:
-            self._db.execute("ROLLBACK")
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """One transaction, durable when it is left."""
+        with self._lock, self._errors(), transaction(self._db):
+            yield
 
     def close(self) -> None:
         """Close the file."""

@@ -10,7 +10,7 @@ import json
 import math
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -18,12 +18,13 @@ from typing import Any
 
 import msgspec
 
+from geartrain.adapters.files import write_private
+from geartrain.adapters.sqlite import open_to_read, translated
 from geartrain.records.event_time import format_time, from_datetime
 from geartrain.schema import Field, FieldType, Schema
-from geartrain_cloud.files import write_private
 from geartrain_cloud.sinks.layout import ORDER_COLUMNS, TableError, quoted
 
-_BUSY_TIMEOUT_S = 30.0
+_BUSY_S = 30.0
 
 
 def table_names(path: str | Path) -> list[str]:
@@ -166,19 +167,19 @@ _READERS: dict[FieldType, Callable[[Any], Any]] = {
 def _open(path: str | Path) -> sqlite3.Connection:
     if not Path(path).is_file():
         raise TableError(f"there are no tables at {path}: run the flow first")
-    try:
-        return sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=ro", uri=True, timeout=_BUSY_TIMEOUT_S)
-    except sqlite3.Error as error:
-        raise TableError(f"the tables at {path} cannot be opened ({error})") from error
+    with _errors(path):
+        return open_to_read(Path(path), busy_s=_BUSY_S)
 
 
 def _fetch(
     db: sqlite3.Connection, path: str | Path, statement: str, values: tuple[Any, ...] = ()
 ) -> list[Any]:
-    try:
+    with _errors(path):
         return db.execute(statement, values).fetchall()
-    except sqlite3.Error as error:
-        raise TableError(f"the tables at {path} cannot be read ({error})") from error
+
+
+def _errors(path: str | Path) -> AbstractContextManager[None]:
+    return translated(TableError, f"the file of tables {path}")
 
 
 def _list(names: Iterable[str]) -> str:

@@ -14,7 +14,7 @@ import json
 from collections import deque
 from pathlib import Path
 
-from geartrain_cloud.files import write_private
+from geartrain.adapters.files import write_private
 from geartrain_cloud.spark.errors import BreakerError, QueryError
 
 MICRO_BATCHES = 20

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from geartrain_cloud.files import write_private
+from geartrain.adapters.files import write_private
 from geartrain_cloud.sinks.store import is_reached
 from geartrain_cloud.spark.buckets import BUCKETS
 from geartrain_cloud.spark.compile import Query

@@ -20,7 +20,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from geartrain_cloud.files import write_private
+from geartrain.adapters.files import write_private
 from geartrain_cloud.spark.columns import LogColumns
 from geartrain_cloud.spark.java import ensure_java
 from geartrain_cloud.spark.worker_python import worker_python

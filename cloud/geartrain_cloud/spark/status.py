@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from geartrain.adapters.files import write_private
 from geartrain.records.event_time import START_OF_TIME, format_time
-from geartrain_cloud.files import write_private
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.sinks.store import Tables
 from geartrain_cloud.spark.compile import Query

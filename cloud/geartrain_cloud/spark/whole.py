@@ -12,7 +12,7 @@ import json
 import zipfile
 from pathlib import Path
 
-from geartrain_cloud.files import write_private
+from geartrain.adapters.files import write_private
 from geartrain_cloud.spark.checkpoint import WAYS_OUT, Checkpoint
 from geartrain_cloud.spark.errors import RefusedError
 

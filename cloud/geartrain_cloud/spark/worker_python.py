@@ -13,7 +13,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from geartrain_cloud.files import write_private
+from geartrain.adapters.files import write_private
 
 _SCRIPT = """\
 #!/bin/sh

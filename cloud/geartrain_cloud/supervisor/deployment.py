@@ -14,13 +14,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from geartrain.adapters.files import write_private
 from geartrain.errors import ConfigError
 from geartrain.flow.loading import load_flow
 from geartrain.operators.source import SourceOperator
 from geartrain.planning import Plan, make_plan
 from geartrain.planning.properties import derive_properties
 from geartrain_cloud.broker import BrokerChoice
-from geartrain_cloud.files import write_private
 from geartrain_cloud.supervisor.child import ChildSpec, unwritable
 from geartrain_cloud.supervisor.toml_text import to_toml
 

@@ -17,8 +17,8 @@ from typing import Any
 
 import msgspec
 
+from geartrain.adapters.files import write_private
 from geartrain_cloud.errors import StateError
-from geartrain_cloud.files import write_private
 
 MANIFEST = "demo.json"
 _VERSION = 3

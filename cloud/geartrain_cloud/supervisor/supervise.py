@@ -14,9 +14,9 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Self
 
+from geartrain.adapters.files import write_private
 from geartrain.errors import ConfigError
 from geartrain_cloud.errors import SupervisorError
-from geartrain_cloud.files import write_private
 from geartrain_cloud.supervisor.child import (
     Child,
     ChildSpec,

@@ -61,13 +61,10 @@ ALTER TABLE batches ADD COLUMN mark BLOB NOT NULL DEFAULT x'';
 
 SETTINGS = (
     # Before the first access to the WAL, so that the lock is held until close and no shared memory is used.
-    "PRAGMA locking_mode=EXCLUSIVE",
-    "PRAGMA journal_mode=WAL",
-    "PRAGMA synchronous=FULL",
-    "PRAGMA fullfsync=1",
-    "PRAGMA journal_size_limit=8388608",
-    "PRAGMA cache_size=-1024",
-    "PRAGMA temp_store=MEMORY",
+    "locking_mode = EXCLUSIVE",
+    "journal_size_limit = 8388608",
+    "cache_size = -1024",
+    "temp_store = MEMORY",
 )
 
 COLUMNS = "seq, header, body, digest, count, rows, first_seq, seal, mark"

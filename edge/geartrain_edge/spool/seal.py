@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from hashlib import blake2b
 from typing import Any
 
-import msgspec
+from geartrain.adapters.sqlite import row_checksum
 
 SEAL_BYTES = 16
 _SELECTS = {
@@ -24,12 +23,11 @@ _KEYS = {"positions": ("step", "split"), "state": ("step", "key"), "counters": (
 _OWN = "SELECT device, flow, epoch, last_seq, last_digest, acked_seq, acked_digest FROM spool"
 _AT_ONCE = (256, 16, 1)
 """Keys of one question."""
-_encode = msgspec.msgpack.Encoder().encode
 
 
 def checksum(row: Sequence[Any]) -> bytes:
     """Of values as SQLite gives them, whatever they are."""
-    return blake2b(_encode(tuple(row)), digest_size=SEAL_BYTES).digest()
+    return row_checksum(row, SEAL_BYTES)
 
 
 class Seal:

@@ -8,7 +8,6 @@ covered too); one thread touches the file; nobody else can open it meanwhile; it
 from __future__ import annotations
 
 import asyncio
-import os
 import sqlite3
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -19,6 +18,8 @@ from typing import TypeVar
 
 import msgspec
 
+from geartrain.adapters.files import fsync_path
+from geartrain.adapters.sqlite import Fault, open_to_write, transaction, translated
 from geartrain.errors import SpoolError
 from geartrain.ports.spool import Rewrite, SpoolCommit, SpooledBatch, SpoolImage, SpoolTip
 from geartrain.wire.digest import FIRST_DIGEST
@@ -39,6 +40,12 @@ from geartrain_edge.spool.seal import Seal
 R = TypeVar("R")
 
 _BEGIN_ANEW = "move it away to begin a new one; what it held unsent is then lost"
+_WORDS = {
+    Fault.IN_USE: "is in use by another agent: stop that one, or give this one a state folder of its own",
+    Fault.DAMAGED: f"is damaged ({{error}}): {_BEGIN_ANEW}",
+    Fault.DISK_FULL: "cannot be written, for the disk is full: make room and start the agent again",
+}
+_BUSY_S = 2.0
 _INSERT = f"INSERT INTO batches ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - constants
 _RENEW = "UPDATE spool SET epoch = ?, last_seq = ?, last_digest = ?, acked_seq = 0, acked_digest = ?"
 _SELECT = f"SELECT {COLUMNS} FROM batches WHERE seq > ? ORDER BY seq LIMIT ?"  # noqa: S608 - constants
@@ -82,38 +89,17 @@ class SqliteSpool:
 
     async def _run(self, work: Callable[[], R]) -> R:
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
-        except sqlite3.Error as error:
-            raise self._translated(error) from None
-        except OSError as error:
-            raise SpoolError(f"spool {self._path}: {error.strerror}") from None
+            with translated(SpoolError, f"spool {self._path}", _WORDS):
+                return await asyncio.get_running_loop().run_in_executor(self._thread, work)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise SpoolError(f"spool {self._path} is damaged ({error}): {_BEGIN_ANEW}") from None
 
-    def _translated(self, error: sqlite3.Error) -> SpoolError:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            return SpoolError(
-                f"spool {self._path} is in use by another agent: stop that one, or give this one a state "
-                "folder of its own"
-            )
-        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-            return SpoolError(f"spool {self._path} is damaged ({error}): {_BEGIN_ANEW}")
-        if code == sqlite3.SQLITE_FULL:
-            return SpoolError(f"spool {self._path}: the disk is full: make room and start the agent again")
-        return SpoolError(f"spool {self._path} cannot be used: {error}")
-
     def _open(self, device: str, flow: str, fresh_epoch: bytes) -> SpoolImage:
-        fresh = self._make_file()
-        database = sqlite3.connect(self._path, timeout=2.0, isolation_level=None, check_same_thread=True)
+        fresh = not self._path.exists()
+        database = open_to_write(self._path, busy_s=_BUSY_S, one_thread=True, settings=SETTINGS)
         try:
-            for setting in SETTINGS:
-                database.execute(setting)
-            if database.execute("PRAGMA journal_mode").fetchone() != ("wal",):
-                raise SpoolError(f"spool {self._path}: SQLite keeps no WAL there: use a local file system")
-            database.execute("BEGIN EXCLUSIVE")  # fails now if another agent has it, not at the first commit
-            self._prepare(database, device, flow, fresh_epoch)
-            database.execute("COMMIT")
+            with transaction(database, "EXCLUSIVE"):  # fails now if another agent has it, not at a commit
+                self._prepare(database, device, flow, fresh_epoch)
             # What a killed agent wrote may be in the page cache only: SQLite takes it as committed, and power
             # loss would take it back after it was sent and acked. A checkpoint makes it durable.
             if database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
@@ -123,18 +109,10 @@ class SqliteSpool:
             database.close()
             raise
         if fresh:
-            _fsync_folder(self._path.parent)
-            _fsync_folder(self._path.parent.parent)
+            fsync_path(self._path.parent)
+            fsync_path(self._path.parent.parent)
         self._database, self._last_seq = database, image.last_seq
         return image
-
-    def _make_file(self) -> bool:
-        """Whether the file is new. It is never readable by others, not even for a moment."""
-        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        fresh = not self._path.exists()
-        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        self._path.chmod(0o600)
-        return fresh
 
     def _prepare(self, database: sqlite3.Connection, device: str, flow: str, fresh_epoch: bytes) -> None:
         (version,) = database.execute("PRAGMA user_version").fetchone()
@@ -245,18 +223,14 @@ class SqliteSpool:
     @contextmanager
     def _transaction(self, database: sqlite3.Connection) -> Iterator[None]:
         """All or nothing of the statements in the block, and the seal over what they leave."""
-        sealed, is_done = self._seal.rest, False
-        database.execute("BEGIN IMMEDIATE")
+        sealed = self._seal.rest
         try:
-            yield
-            self._seal.write(database)
-            database.execute("COMMIT")
-            is_done = True
-        finally:
-            if not is_done:
-                self._seal.rest = sealed
-            if database.in_transaction:  # an error of the disk at the commit has rolled back by itself
-                database.execute("ROLLBACK")
+            with transaction(database):
+                yield
+                self._seal.write(database)
+        except BaseException:
+            self._seal.rest = sealed
+            raise
 
     def _write_rest(self, database: sqlite3.Connection, change: SpoolCommit) -> None:
         """All of a commit but its batches."""
@@ -273,11 +247,3 @@ class SqliteSpool:
         database.executemany("INSERT OR REPLACE INTO state VALUES (?, ?, ?)", kept)
         database.executemany("DELETE FROM state WHERE step = ? AND key = ?", deleted)
         database.executemany("INSERT OR REPLACE INTO counters VALUES (?, ?)", counters)
-
-
-def _fsync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -1,12 +1,12 @@
 """Files that others must never see half-written, or at all: written beside their place, 0600, then renamed.
 
-For configurations, manifests and results. The log has its own `Disk` port; durability is not promised here.
+For configurations, manifests and results, which a crash may lose; what must be durable is synced by
+`fsync_path` too. The log has its own `Disk` port.
 """
 
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 
 
@@ -23,11 +23,21 @@ def write_private(path: Path, content: str | bytes) -> None:
     Makes the folders above it (0700). Raises `OSError`.
     """
     make_private_folder(path.parent)
-    descriptor, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mkstemp makes it 0600
+    draft = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
-        Path(draft).replace(path)
+        draft.replace(path)
     except BaseException:
-        Path(draft).unlink(missing_ok=True)
+        draft.unlink(missing_ok=True)
         raise
+
+
+def fsync_path(path: Path) -> None:
+    """Make a file's content, or a folder's names, durable; raises `OSError`."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
