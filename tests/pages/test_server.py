@@ -14,7 +14,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 from geartrain_cloud.errors import PageError
-from geartrain_cloud.pages.refusal import SENTENCE
+from geartrain_cloud.pages.connections import ENOUGH
 from geartrain_cloud.pages.server import serve
 from geartrain_cloud.sinks.tables import rows
 from geartrain_examples.stocks.page import StockPage
@@ -269,7 +269,7 @@ def test_what_a_page_does_not_know_is_refused_with_a_sentence(
 def test_no_more_connections_than_enough_are_answered(
     sample_tables: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("geartrain_cloud.pages.questions.CONNECTIONS_MAX", 8)
+    monkeypatch.setattr("geartrain_cloud.pages.connections.CONNECTIONS_MAX", 8)
     with served(sample_tables) as address:
         where = urlsplit(address)
         many = [
@@ -283,7 +283,7 @@ def test_no_more_connections_than_enough_are_answered(
             assert status == 503
             assert headers["connection"] == "close"
             assert headers["x-content-type-options"] == "nosniff"
-            assert json.loads(body) == {"error": SENTENCE}
+            assert json.loads(body) == {"error": ENOUGH}
             many.pop().close()
             assert _until_answered(address) == 200
         finally:
@@ -292,16 +292,16 @@ def test_no_more_connections_than_enough_are_answered(
 
 
 def test_who_is_refused_and_silent_is_cut_off(sample_tables: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("geartrain_cloud.pages.questions.CONNECTIONS_MAX", 0)
-    monkeypatch.setattr("geartrain_cloud.pages.refusal.REFUSALS_MAX", 2)
-    monkeypatch.setattr("geartrain_cloud.pages.refusal.REFUSAL_S", 1.0)
+    monkeypatch.setattr("geartrain_cloud.pages.connections.CONNECTIONS_MAX", 0)
+    monkeypatch.setattr("geartrain_cloud.pages.connections.REFUSALS_MAX", 2)
+    monkeypatch.setattr("geartrain_cloud.pages.connections.REFUSAL_S", 1.0)
     with served(sample_tables) as address:
         where = urlsplit(address)
         silent = [
             socket.create_connection((where.hostname or "", where.port or 0), timeout=20) for _ in range(3)
         ]
         assert [_end_of(one) for one in reversed(silent)] == ["cut off"] * 3  # the third of them at once
-        monkeypatch.setattr("geartrain_cloud.pages.questions.CONNECTIONS_MAX", 8)
+        monkeypatch.setattr("geartrain_cloud.pages.connections.CONNECTIONS_MAX", 8)
         assert _until_answered(address) == 200
 
 

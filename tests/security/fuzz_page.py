@@ -16,7 +16,7 @@ from aiohttp import web
 
 from geartrain.flow.loading import load_flow
 from geartrain.planning import make_plan
-from geartrain_cloud.pages.questions import PageRunner
+from geartrain_cloud.pages.connections import PageRunner
 from geartrain_cloud.pages.server import make_app
 from geartrain_examples.stocks.page import StockPage
 from geartrain_examples.traffic.page import TrafficPage

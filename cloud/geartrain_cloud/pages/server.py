@@ -25,8 +25,9 @@ from aiohttp import web
 
 from geartrain_cloud.broker.ready import LOOPBACK
 from geartrain_cloud.errors import PageError
+from geartrain_cloud.pages.connections import HEADERS, PageRunner
 from geartrain_cloud.pages.page import Page, Tables
-from geartrain_cloud.pages.questions import HEADERS, PageRunner, Question, bounded, unexpected
+from geartrain_cloud.pages.questions import Question, bounded, unexpected
 from geartrain_cloud.pages.reader import TableReader
 from geartrain_cloud.pages.token import guard, read_token
 from geartrain_cloud.sinks.layout import TableError
