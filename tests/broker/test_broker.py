@@ -50,6 +50,7 @@ def test_taken_port_is_a_sentence_of_the_amqtt_process() -> None:
         done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 1
     assert f"the amqtt broker cannot listen on 127.0.0.1:{port}" in done.stderr
+    assert done.stderr.endswith("stop what listens there, or give another --port\n")
     assert "Traceback" not in done.stderr
 
 

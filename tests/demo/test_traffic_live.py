@@ -15,7 +15,6 @@ from geartrain.errors import ConfigError
 from geartrain.flow.loading import load_flow
 from geartrain.planning import choose_cut
 from geartrain.source import Batch, Split
-from geartrain_cloud.cli.demos import deal, device_options
 from geartrain_examples.traffic import demo, simulate
 from geartrain_examples.traffic.demo import DEMO, TrafficOptions, check
 from geartrain_examples.traffic.live import FollowedPasses, FollowedReadings

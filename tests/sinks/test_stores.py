@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import socket
 import subprocess
 import threading
 import time
@@ -281,6 +282,24 @@ def test_mistakes_with_a_database_are_one_sentence(tmp_path: Path, database: str
         db.execute("CREATE TABLE trades (x int)")
     with pytest.raises(TableError, match="has a table 'trades' with other columns"):
         tables_of(tmp_path / "4", PostgresTable("trades", dsn=database))
+
+
+def test_a_database_that_nobody_answers_for_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("geartrain_cloud.sinks.postgres._AWAY_S_MAX", 1.2)  # three tries
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with pytest.raises(TableError) as raised:
+        tables_of(tmp_path, PostgresTable("trades", dsn=f"host=127.0.0.1 port={port} dbname=trades"))
+    said = str(raised.value)
+    assert said.startswith(f"the database (host=127.0.0.1 port={port} dbname=trades) cannot be used: ")
+    assert "Connection refused" in said
+    assert said.endswith(": start it, or correct the sink's dsn or PGHOST, PGPORT, PGUSER and PGDATABASE")
+    assert "\n" not in said
+    assert [one.getMessage().partition(":")[0] for one in caplog.records] == [
+        "the database is away, trying for up to 1.2 s"
+    ]
 
 
 def test_a_database_that_lost_what_the_checkpoint_knows_is_refused(tmp_path: Path, database: str) -> None:

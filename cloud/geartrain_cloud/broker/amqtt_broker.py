@@ -16,7 +16,7 @@ from typing import Any
 from amqtt.broker import Broker
 from amqtt.errors import BrokerError
 
-from geartrain_cloud.broker.ready import LOOPBACK
+from geartrain_cloud.broker.ready import LOOPBACK, OTHER_PORT
 
 _CONFIG: dict[str, Any] = {
     "listeners": {"default": {"type": "tcp", "bind": ""}},
@@ -33,7 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         asyncio.run(_serve(port))
     except (BrokerError, OSError) as error:
-        sys.stderr.write(f"the amqtt broker cannot listen on {LOOPBACK}:{port}: {error}\n")
+        sys.stderr.write(f"the amqtt broker cannot listen on {LOOPBACK}:{port} ({error}): {OTHER_PORT}\n")
         return 1
     return 0
 

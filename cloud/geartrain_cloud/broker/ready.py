@@ -16,6 +16,8 @@ from contextlib import ExitStack
 from geartrain_cloud.errors import BrokerError
 
 LOOPBACK = "127.0.0.1"
+OTHER_PORT = "stop what listens there, or give another --port"
+"""What to do about a port that another program has."""
 _CONNACK = 0x20
 
 

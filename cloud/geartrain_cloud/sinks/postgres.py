@@ -205,7 +205,7 @@ class PostgresTables:
 
     def _run(self, dsn: str, work: Callable[[psycopg.Connection[Any]], T]) -> T:
         """Do `work` in one transaction; again, from its start, while the database is away."""
-        began, refusals = time.monotonic(), 0
+        began, refusals, refused = time.monotonic(), 0, False
         while True:
             try:
                 with self._transaction(dsn) as db:
@@ -217,9 +217,12 @@ class PostgresTables:
                 over = refusals >= _REFUSALS_MAX or time.monotonic() - began > _AWAY_S_MAX
                 if over or not _comes_back(error):
                     raise TableError(
-                        f"the database ({dsn or 'of the environment'}) cannot be used: {said}"
+                        f"the database ({dsn or 'of the environment'}) cannot be used: {said}: start it, or "
+                        "correct the sink's dsn or PGHOST, PGPORT, PGUSER and PGDATABASE"
                     ) from error
-                _LOG.warning("the database is away, trying again: %s", said)
+                if not refused:
+                    _LOG.warning("the database is away, trying for up to %g s: %s", _AWAY_S_MAX, said)
+                refused = True
                 time.sleep(_PAUSE_S)
             except psycopg.Error as error:
                 raise TableError(f"the database refused: {' '.join(str(error).split())}") from error
