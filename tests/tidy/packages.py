@@ -13,7 +13,7 @@ from tests.tidy.source import Source
 
 LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "geartrain": (
-        ("errors",),
+        ("errors", "printable"),
         ("ports", "records"),
         ("adapters", "concurrency", "schema"),
         ("aggregates", "declarations", "state", "wire"),
