@@ -14,10 +14,7 @@ from geartrain.schema import Digits
 if TYPE_CHECKING:
     from geartrain import agg
     from geartrain.declarations.task import Context, Task
-    from geartrain.flow.keyed import KeyedStream
-    from geartrain.flow.windowed import WindowedStream
-    from geartrain.operators.deal import by_key
-    from geartrain.windowing.windows import (
+    from geartrain.declarations.windows import (
         every_records,
         every_time,
         global_window,
@@ -25,6 +22,9 @@ if TYPE_CHECKING:
         sliding,
         tumbling,
     )
+    from geartrain.flow.keyed import KeyedStream
+    from geartrain.flow.windowed import WindowedStream
+    from geartrain.operators.deal import by_key
 
 __version__ = "0.1.0"
 
@@ -57,7 +57,7 @@ _MODULES = {
     "geartrain.operators.deal": ("by_key",),
     "geartrain.declarations.task": ("Context", "Task"),
     "geartrain.flow.windowed": ("WindowedStream",),
-    "geartrain.windowing.windows": (
+    "geartrain.declarations.windows": (
         "every_records",
         "every_time",
         "global_window",

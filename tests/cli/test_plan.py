@@ -169,7 +169,7 @@ from datetime import timedelta
 from geartrain import Flow, Record, Table, agg
 from geartrain.sinks import JsonLinesFile
 from geartrain.testing import TestingSource
-from geartrain.windowing.windows import global_window, session, tumbling
+from geartrain.declarations.windows import global_window, session, tumbling
 
 class Row(Record):
     name: str

@@ -55,7 +55,7 @@ LATER = {
     "geartrain.operators.broadcast",
     "geartrain.operators.interval_join",
     "geartrain.operators.process",
-    "geartrain.windowing.windows",
+    "geartrain.declarations.windows",
     "geartrain_edge.sinks.delivering",
     "google.protobuf.text_format",
     "hmac",

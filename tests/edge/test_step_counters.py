@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from geartrain import Context, Flow, Record, Table, Task
+from geartrain.declarations.windows import sliding
 from geartrain.planning import Plan, make_plan
 from geartrain.records.event_time import END_OF_TIME
 from geartrain.runtime.fragment import Fragment
 from geartrain.runtime.splits import SplitTracker
 from geartrain.source import Batch
 from geartrain.testing import TestingSource
-from geartrain.windowing.windows import sliding
 from tests.edge.agents import agent_of, run, until
 from tests.edge.network import MemoryNet, NaiveIngest
 

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from geartrain import Record, agg, global_window, sliding, tumbling
+from geartrain.accumulating.aggregating import Aggregating
+from geartrain.declarations.windows import Window
 from geartrain.graph.operator import Running, Services
 from geartrain.operators.window_aggregate import WindowAggregate
 from geartrain.records.batch import Batch, DeadLetter
@@ -18,10 +20,8 @@ from geartrain.records.event_time import END_OF_TIME
 from geartrain.records.keys import encode_key
 from geartrain.state.keyed import DictBackend, KeyedState, due_of
 from geartrain.windowing import column_windows
-from geartrain.windowing.aggregating import Aggregating
 from geartrain.windowing.column_windows import ColumnWindows
 from geartrain.windowing.windowing import Windowing
-from geartrain.windowing.windows import Window
 
 
 class Reading(Record):

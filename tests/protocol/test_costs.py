@@ -15,6 +15,7 @@ import pytest
 from geartrain import Flow, Record, Table, Task, agg
 from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.declarations.task import Context
+from geartrain.declarations.windows import tumbling
 from geartrain.flow.loading import load_flow
 from geartrain.graph.graph import DEAD_LETTERS, LATE, Graph
 from geartrain.planning import Cut, choose_cut, legal_cuts, make_plan
@@ -25,7 +26,6 @@ from geartrain.planning.reasons import CostReason, cut_name, reasons, told, warn
 from geartrain.planning.splitting import with_partials
 from geartrain.source import Batch
 from geartrain.testing import TestingSource
-from geartrain.windowing.windows import tumbling
 from tests.reference.sent import EXAMPLES, Reads, example, sent_over
 
 SECOND_US = 1_000_000

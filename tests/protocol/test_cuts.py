@@ -17,9 +17,9 @@ from hypothesis import HealthCheck, given, seed, settings
 
 import geartrain.operators
 from geartrain.aggregates.mergeable import BuiltIn
+from geartrain.declarations.windows import EveryRecords, EveryTime, Global, Session, Sliding, Tumbling
 from geartrain.graph.operator import Plain
 from geartrain.planning.splitting import with_partials
-from geartrain.windowing.windows import EveryRecords, EveryTime, Global, Session, Sliding, Tumbling
 from tests.reference.comparison import check_case
 from tests.reference.flows import Case, cases
 

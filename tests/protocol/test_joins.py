@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from geartrain import Flow, KeyedStream, Record, Stream
+from geartrain.declarations.windows import global_window, session, sliding, tumbling
 from geartrain.errors import FlowError, PlacementError
 from geartrain.planning import choose_cut, legal_cuts
 from geartrain.records.event_time import END_OF_TIME
 from geartrain.testing import ABORT, RunAbortedError, Saved, TestingSink, TestingSource, run_flow
-from geartrain.windowing.windows import global_window, session, sliding, tumbling
 
 ALL_SIZES = pytest.mark.parametrize("rows_max", [1, 2, 256])
 

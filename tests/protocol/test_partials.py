@@ -21,6 +21,7 @@ from geartrain import (
     sliding,
     tumbling,
 )
+from geartrain.accumulating import partial_types
 from geartrain.errors import PlacementError, StepError
 from geartrain.graph.graph import DEAD_LETTERS, Graph, Step, key_step
 from geartrain.graph.operator import Services
@@ -32,7 +33,6 @@ from geartrain.records.event_time import END_OF_TIME
 from geartrain.records.keys import encode_key
 from geartrain.runtime.fragment import Fragment
 from geartrain.testing import TestingSource
-from geartrain.windowing import partial_types
 from tests.reference.comparison import check_equal
 from tests.reference.interpreter import interpret
 from tests.reference.rows import Answer

@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 import pytest
 
 from geartrain import Context, Flow, Record, Stream, Task
+from geartrain.declarations.windows import tumbling
 from geartrain.errors import StepError
 from geartrain.testing import TestingSink, TestingSource, run_flow
-from geartrain.windowing.windows import tumbling
 
 
 class Reading(Record):

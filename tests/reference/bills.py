@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar
 from hypothesis import strategies as st
 
 from geartrain import Context, Digits, Record, State, Task, agg
-from geartrain.windowing.windows import Global, Sliding, Tumbling
+from geartrain.declarations.windows import Global, Sliding, Tumbling
 from tests.reference.steps import KEYS, DrawStep, Known, Made, keyed
 
 Money = Annotated[Decimal, Digits(9, 2)]

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from geartrain import Flow, agg
-from geartrain.windowing.windows import Global, Sliding, Tumbling
+from geartrain.declarations.windows import Global, Sliding, Tumbling
 from tests.reference import records
 
 

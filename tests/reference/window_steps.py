@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from geartrain import agg
-from geartrain.windowing.windows import EveryRecords, EveryTime, Global, Session, Sliding, Tumbling
+from geartrain.declarations.windows import EveryRecords, EveryTime, Global, Session, Sliding, Tumbling
 from tests.reference import records, summaries
 from tests.reference.steps import KEYS, RARELY, DrawStep, Known, Made, keyed
 

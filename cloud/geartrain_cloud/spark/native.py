@@ -23,11 +23,13 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
+from geartrain.accumulating.aggregating import Aggregating
 from geartrain.aggregates.count import Count, CountAll
 from geartrain.aggregates.maximum import Max
 from geartrain.aggregates.mergeable import AggregateSpec
 from geartrain.aggregates.minimum import Min
 from geartrain.aggregates.total import Sum
+from geartrain.declarations.windows import TIME_US_MAX, Sliding, Tumbling
 from geartrain.graph.graph import Step
 from geartrain.graph.operator import Services
 from geartrain.records.batch import Batch
@@ -36,10 +38,7 @@ from geartrain.records.keys import encode_key
 from geartrain.runtime.fragment import Fragment
 from geartrain.schema import FieldType, derive
 from geartrain.state.keyed import DictBackend, KeyedState
-from geartrain.windowing.aggregating import Aggregating
-from geartrain.windowing.open_windows import TOO_FAR, OpenWindow
-from geartrain.windowing.window_results import ColumnGiver, Results, finisher
-from geartrain.windowing.windows import TIME_US_MAX, Sliding, Tumbling
+from geartrain.windowing.open_windows import TOO_FAR, ColumnGiver, OpenWindow, Results, finisher
 from geartrain_cloud.log.pack import ipc_to_table
 from geartrain_cloud.spark.chains import Chains
 from geartrain_cloud.spark.compile import Query

@@ -14,13 +14,13 @@ from geartrain.aggregates.maximum import Max
 from geartrain.aggregates.mergeable import AggregateSpec
 from geartrain.aggregates.minimum import Min
 from geartrain.aggregates.total import Sum
+from geartrain.declarations.windows import Sliding, Tumbling
 from geartrain.graph.graph import Step
 from geartrain.operators.key_by import KeyBy
 from geartrain.operators.source import SourceOperator
 from geartrain.operators.window_aggregate import WindowAggregate
 from geartrain.planning import Plan
 from geartrain.schema import Field, FieldType, derive
-from geartrain.windowing.windows import Sliding, Tumbling
 
 _PLAIN = {FieldType.BOOL, FieldType.INT64, FieldType.FLOAT64, FieldType.STR, FieldType.BYTES}
 """Fields of which every value in the log makes a record; a datetime may be too far away to be one."""

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from geartrain import Context, Flow, Record, State, Table, Task, agg
-from geartrain.windowing.windows import tumbling
+from geartrain.declarations.windows import tumbling
 from geartrain_devices.csv_replay import CsvReplay
 
 SAMPLE = Path(__file__).parent / "data" / "nab.csv.gz"

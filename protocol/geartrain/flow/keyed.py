@@ -18,9 +18,9 @@ from geartrain.graph.graph import Grouping, Input
 
 if TYPE_CHECKING:
     from geartrain.aggregates.mergeable import AggregateSpec
+    from geartrain.declarations.windows import Global, Sliding, Tumbling, Window
     from geartrain.flow.windowed import WindowedStream
     from geartrain.graph.operator import Operator
-    from geartrain.windowing.windows import Global, Sliding, Tumbling, Window
 
 K = TypeVar("K")
 T = TypeVar("T")

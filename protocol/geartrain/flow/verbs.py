@@ -62,9 +62,9 @@ def join_of(
     keeps: Iterable[str],
 ) -> WindowJoin | IntervalJoin:
     """A checked join operator."""
+    from geartrain.declarations.windows import Global, Sliding, Tumbling
     from geartrain.operators.interval_join import IntervalJoin
     from geartrain.operators.window_join import WindowJoin
-    from geartrain.windowing.windows import Global, Sliding, Tumbling
 
     if how not in ("inner", "left"):
         raise FlowError(f"{where}: how={how!r} must be 'inner' or 'left'")

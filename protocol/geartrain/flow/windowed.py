@@ -10,7 +10,20 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
+from geartrain.accumulating.contents import kept_type, settler
+from geartrain.accumulating.filling import Filling, key_fields
+from geartrain.accumulating.parts import Parts
 from geartrain.aggregates.mergeable import AggregateSpec
+from geartrain.declarations.windows import (
+    Early,
+    EveryRecords,
+    EveryTime,
+    Global,
+    Session,
+    Sliding,
+    Tumbling,
+    Window,
+)
 from geartrain.errors import FlowError, SchemaError
 from geartrain.flow.keyed import KeyedStream
 from geartrain.flow.stream import Stream
@@ -24,19 +37,6 @@ from geartrain.operators.window_fold import WindowFold
 from geartrain.operators.window_reduce import WindowReduce
 from geartrain.schema import derive
 from geartrain.state.state_type import StateType
-from geartrain.windowing.contents import kept_type, settler
-from geartrain.windowing.filling import Filling, key_fields
-from geartrain.windowing.parts import Parts
-from geartrain.windowing.windows import (
-    Early,
-    EveryRecords,
-    EveryTime,
-    Global,
-    Session,
-    Sliding,
-    Tumbling,
-    Window,
-)
 
 K = TypeVar("K")
 T = TypeVar("T")

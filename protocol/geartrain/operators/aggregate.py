@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from geartrain.accumulating.aggregating import Aggregating, aggregated
+from geartrain.accumulating.filling import KeyFields
+from geartrain.accumulating.running import running
 from geartrain.aggregates.mergeable import AggregateSpec
 from geartrain.graph.operator import Keyed, Services, StreamProperties, Transform
-from geartrain.windowing.aggregating import Aggregating, aggregated
-from geartrain.windowing.filling import KeyFields
-from geartrain.windowing.running import running
 
 
 class Aggregate(Keyed, frozen=True):

@@ -14,16 +14,16 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from geartrain.accumulating.aggregating import Aggregating
+from geartrain.accumulating.contents import without
+from geartrain.declarations.windows import Global, Window
 from geartrain.errors import USER_ERRORS, StepError
 from geartrain.graph.conform import describe
 from geartrain.graph.operator import Keyed, Running, Services, StreamProperties
 from geartrain.operators.window_aggregate import WindowAggregate
 from geartrain.records.batch import Batch
 from geartrain.records.event_time import END_OF_TIME
-from geartrain.windowing.aggregating import Aggregating
-from geartrain.windowing.contents import without
 from geartrain.windowing.windowing import Windowing
-from geartrain.windowing.windows import Global, Window
 
 A = TypeVar("A")
 

@@ -16,6 +16,10 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from geartrain.accumulating.contents import Columns, settler, without
+from geartrain.accumulating.partial_types import row_type
+from geartrain.accumulating.parts import Parts
+from geartrain.declarations.windows import Session
 from geartrain.errors import StepError
 from geartrain.graph.operator import Keyed, Plain, Running, Services, StreamProperties, Transform
 from geartrain.operators.window_aggregate import WindowAggregate
@@ -23,13 +27,8 @@ from geartrain.records.batch import Batch
 from geartrain.records.event_time import END_OF_TIME
 from geartrain.records.keys import decode_key, encode_key
 from geartrain.windowing.column_windows import ColumnWindows
-from geartrain.windowing.contents import Columns, settler, without
-from geartrain.windowing.open_windows import OpenWindow
-from geartrain.windowing.partial_types import row_type
-from geartrain.windowing.parts import Parts
-from geartrain.windowing.window_results import Giver, Results
+from geartrain.windowing.open_windows import Giver, OpenWindow, Results
 from geartrain.windowing.windowing import Windowing
-from geartrain.windowing.windows import Session
 from geartrain.wire.limits import LIMITS
 
 A = TypeVar("A")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from geartrain.accumulating.folding import Reducing
+from geartrain.accumulating.running import running
 from geartrain.graph.operator import Keyed, Services, Transform
-from geartrain.windowing.folding import Reducing
-from geartrain.windowing.running import running
 
 
 class Reduce(Keyed, frozen=True):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from geartrain.accumulating.aggregating import Aggregating, aggregated
+from geartrain.accumulating.filling import KeyFields
 from geartrain.aggregates.mergeable import AggregateSpec
+from geartrain.declarations.windows import Early, Session, Window
 from geartrain.graph.operator import Keyed, Running, Services, StreamProperties
-from geartrain.windowing.aggregating import Aggregating, aggregated
 from geartrain.windowing.column_windows import ColumnWindows
-from geartrain.windowing.filling import KeyFields
-from geartrain.windowing.window_results import ColumnGiver
+from geartrain.windowing.open_windows import ColumnGiver
 from geartrain.windowing.windowing import Windowing
-from geartrain.windowing.windows import Early, Session, Window
 
 
 class WindowAggregate(Keyed, frozen=True):

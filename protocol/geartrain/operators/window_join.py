@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
+from geartrain.declarations.windows import Global, Sliding, Tumbling
 from geartrain.graph.operator import Keyed, Running, Services, StreamProperties
 from geartrain.joining.joined import Joining, paired
-from geartrain.windowing.windows import Global, Sliding, Tumbling
 
 
 class WindowJoin(Keyed, frozen=True):

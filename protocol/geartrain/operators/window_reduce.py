@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from geartrain.accumulating.folding import Reducing
+from geartrain.declarations.windows import Window
 from geartrain.graph.operator import Keyed, Running, Services
-from geartrain.windowing.folding import Reducing
 from geartrain.windowing.windowing import Windowing
-from geartrain.windowing.windows import Window
 
 
 class WindowReduce(Keyed, frozen=True):

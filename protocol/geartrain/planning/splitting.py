@@ -68,7 +68,9 @@ def may_split(graph: Graph, step: Step, properties: dict[str, StreamProperties])
     above = step.inputs[0].step
     if properties[above].key_local or key_step(graph, above) is None:
         return False
-    from geartrain.windowing.windows import Session  # an agent whose flow has no windows does not load them
+    from geartrain.declarations.windows import (
+        Session,  # an agent whose flow has no windows does not load them
+    )
 
     whole: WindowAggregate = step.operator  # type: ignore[assignment]  # its kind says so
     return whole.early is None and not isinstance(whole.window, Session)

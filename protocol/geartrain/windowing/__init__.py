@@ -1,1 +1,1 @@
-"""Windows and what they hold: when they open, what they add up, when they fire."""
+"""Windows at work: which are open, when they fire, and the results that they give."""

@@ -12,14 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
+from geartrain.accumulating.contents import Content
+from geartrain.declarations.windows import Early, EveryRecords, EveryTime, Session, Window
 from geartrain.errors import USER_ERRORS
 from geartrain.graph.conform import dead_letter, describe
 from geartrain.graph.operator import Services
 from geartrain.records.batch import Batch
-from geartrain.windowing.contents import Content
-from geartrain.windowing.open_windows import OpenWindow, in_reach, windows_type
-from geartrain.windowing.window_results import Giver, Results, finisher
-from geartrain.windowing.windows import Early, EveryRecords, EveryTime, Session, Window
+from geartrain.windowing.open_windows import Giver, OpenWindow, Results, finisher, in_reach, windows_type
 
 
 def _no_bounds(time: int) -> tuple[tuple[int, int], ...]:

@@ -12,11 +12,11 @@ from functools import lru_cache
 from itertools import repeat
 from typing import Any
 
+from geartrain.declarations.windows import Global, Window
 from geartrain.errors import FlowError
 from geartrain.records.event_time import to_datetime
 from geartrain.records.keys import decode_key
 from geartrain.schema import derive
-from geartrain.windowing.windows import Global, Window
 
 KeyFields = tuple[tuple[str, int | None], ...]
 """(field of the result, index in the key): the index is None for the whole key."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from geartrain.accumulating.contents import Content, kept_type
+from geartrain.accumulating.folding import apart
 from geartrain.errors import USER_ERRORS
 from geartrain.graph.conform import checker, dead_letter, describe
 from geartrain.graph.operator import Services, Transform
 from geartrain.records.batch import Batch
 from geartrain.records.children import Children
-from geartrain.windowing.contents import Content, kept_type
-from geartrain.windowing.folding import apart
 
 
 def running(services: Services, content: Content) -> Transform:

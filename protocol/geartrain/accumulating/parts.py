@@ -13,12 +13,12 @@ from typing import Any
 
 import msgspec
 
+from geartrain.accumulating.contents import Columns
+from geartrain.accumulating.selected import Column
 from geartrain.aggregates.mergeable import Aggregate, AggregateSpec, BuiltIn
 from geartrain.aggregates.top_n import TopN
 from geartrain.errors import FlowError
 from geartrain.records.batch import Batch, Origin
-from geartrain.windowing.columns import Column
-from geartrain.windowing.contents import Columns
 
 Settle = Callable[[Any], Any]
 _ENCODE = msgspec.msgpack.Encoder().encode

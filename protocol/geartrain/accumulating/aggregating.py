@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from geartrain.accumulating.contents import Columns, settler, without
+from geartrain.accumulating.filling import Filling, KeyFields
+from geartrain.accumulating.parts import Parts
 from geartrain.aggregates.mergeable import AggregateSpec
+from geartrain.declarations.windows import Window
 from geartrain.errors import FlowError
 from geartrain.graph.operator import Services, StreamProperties
 from geartrain.records.batch import Batch
-from geartrain.windowing.contents import Columns, settler, without
-from geartrain.windowing.filling import Filling, KeyFields
-from geartrain.windowing.parts import Parts
-from geartrain.windowing.windows import Window
 
 
 class Aggregating:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from geartrain.accumulating.contents import kept_type
 from geartrain.errors import SchemaError
 from geartrain.graph.operator import Services
 from geartrain.records.batch import Batch
@@ -14,7 +15,6 @@ from geartrain.schema import RowCodec, derive, logicals
 from geartrain.schema.derive import is_record_type
 from geartrain.schema.logical import NestedField
 from geartrain.state.state_type import StateType
-from geartrain.windowing.contents import kept_type
 
 
 class FoldCalls(msgspec.Struct, frozen=True):
