@@ -27,6 +27,10 @@ class StoppedError(GeartrainError):
         self.received = received
 
 
+class DeadLettersError(GeartrainError):
+    """A run has ended, but too many of its records became dead letters, or a source held none."""
+
+
 class PageError(GeartrainError):
     """The page of a demo cannot be served."""
 

@@ -21,7 +21,7 @@ from geartrain.errors import (
     SourceError,
 )
 from geartrain.printable import printable
-from geartrain_cloud.errors import CertificateError, StateError, StoppedError
+from geartrain_cloud.errors import CertificateError, DeadLettersError, StateError, StoppedError
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _code(error: GeartrainError) -> int:
-    if isinstance(error, NoRecordError):
+    if isinstance(error, DeadLettersError | NoRecordError):
         return EXIT_DEAD_LETTERS
     return EXIT_USAGE if isinstance(error, MISTAKES) else EXIT_FAILED
 

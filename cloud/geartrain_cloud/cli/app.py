@@ -10,7 +10,7 @@ import typer
 from geartrain_cloud.cli.demo_app import demo_app
 from geartrain_cloud.cli.inspect_app import devices, letters_app, log_app, quarantine_app
 from geartrain_cloud.cli.secure_app import broker_app, certs_app, page
-from geartrain_cloud.cli.settings import parse_set
+from geartrain_cloud.cli.settings import parse_seconds, parse_set
 
 app = typer.Typer(
     name="gear",
@@ -47,22 +47,37 @@ def run(
     flow: FlowName,
     settings: Set = None,
     output: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write tables.sqlite and one JSON file a table here.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Write tables.sqlite, a JSON file a table, and Parquet files here."),
     ] = None,
+    length: Annotated[
+        str | None,
+        typer.Option("--for", metavar="TIME", help="Stop reading after this time, such as 30s, 5m or 2h."),
+    ] = None,
+    actuate: Annotated[
+        bool, typer.Option("--actuate", help="Call the functions of the flow's actuators.")
+    ] = False,
     json: Json = False,
 ) -> None:
-    """Run a whole flow in this process, without broker and Spark, to the end of its sources.
+    """Run a whole flow in this process, without broker and Spark.
 
-    The tables are the same, byte for byte, as those of any cut on devices and Spark.
+    It runs to the end of its sources; those that never end are read until Ctrl-C, or as long as --for says.
+    The tables are the same, byte for byte, as those of any cut on devices and Spark. What the flow would
+    write elsewhere (PostgreSQL, MQTT, files and actuators of a device) is left out and named.
+
+    The exit code is 3 where too many records became dead letters: 300 and more than 1 %, or all of a source.
 
     \b
     Examples:
       gear run my_flow:flow --output results
+      gear run my_flow:flow --for 30s --actuate
       gear run geartrain_examples.stocks.flow:flow --set quotes.path=prices.csv --set drawdown.period=month
     """
-    from geartrain_cloud.cli.run import run_flow
+    from geartrain_cloud.cli.run import RunWishes, run_flow
 
-    run_flow(flow, parse_set(settings or []), output, as_json=json)
+    seconds = None if length is None else parse_seconds("--for", length)
+    wishes = RunWishes(parse_set(settings or []), output, seconds, actuate, json)
+    run_flow(flow, wishes)
 
 
 @app.command("plan", short_help="Show where each step of a flow would run, and why.")

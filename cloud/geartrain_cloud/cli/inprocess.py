@@ -1,37 +1,79 @@
 """A flow in this process, from its sources to its tables: no broker, no Spark, the same bytes.
 
 What `gear run` does. One fragment holds all steps, so that every record takes the way that any cut gives
-it, but for the way between the tiers. Guarantees: the tables are those of a whole run, put in place when it
-has ended; a run that fails leaves the former ones as they were.
+it, but for the way between the tiers. It runs until every source has ended, or until it is told to stop.
+
+Guarantees: the tables are put in place when the run has ended; a run that fails, or one of sources that end
+by themselves that is stopped before, leaves the former ones as they were. Each sink's records are in a table
+of its name; Parquet files are written beside the tables and console sinks are printed. Nothing else leaves
+this process: what is left out is in the result.
 """
 
 from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from geartrain.adapters.system import SystemClock, SystemRandomness
-from geartrain.declarations.sink import Table
-from geartrain.errors import SourceError
-from geartrain.graph.graph import DEAD_LETTERS, LATE, OVERTAKEN, Graph
+from geartrain.declarations.cloud_sink import ConsoleSink, MqttSink, ParquetTable, PostgresTable
+from geartrain.declarations.device_sink import Actuator, Delivery, JsonLinesFile
+from geartrain.declarations.sink import Sink, Table
+from geartrain.errors import USER_ERRORS, ConfigError, GeartrainError, StepError
+from geartrain.graph.conform import describe, raw_form
+from geartrain.graph.graph import DEAD_LETTERS, LATE, OVERTAKEN, Graph, Step
 from geartrain.operators.sink import SinkOperator
 from geartrain.operators.source import SourceOperator
-from geartrain.records.batch import Batch
+from geartrain.ports import Clock
+from geartrain.records.batch import Batch, DeadLetter
+from geartrain.records.event_time import END_OF_TIME, START_OF_TIME, format_time
 from geartrain.records.letters import Letter
 from geartrain.runtime.fragment import Output
 from geartrain.runtime.local import LocalRun
 from geartrain.schema import ColumnBatch, RowCodec
-from geartrain_cloud.sinks.layout import SYSTEM_TABLES
+from geartrain_cloud.errors import DeadLettersError
+from geartrain_cloud.sinks.console import Console
+from geartrain_cloud.sinks.layout import SYSTEM_TABLES, TableError
+from geartrain_cloud.sinks.parquet import ParquetTables
 from geartrain_cloud.sinks.sqlite import SqliteTables
+from geartrain_cloud.sinks.store import Store
 from geartrain_cloud.sinks.tables import rows, table_names, write_json
+from geartrain_cloud.spark.breaker import LETTERS_PERCENT, too_many_letters
 
 READ_ROWS = 1_000
 WRITE_ROWS = 20_000
+WRITE_S = 1.0
+"""How long a row waits to be written while a source goes on."""
+REASONS_KEPT = 5
+"""Dead letters of each step whose reasons are in the result."""
 _QUERY = "run"
+_PAUSES_DOUBLED = 5
+_RECORD_CHARS = 200
+
+
+@dataclass(slots=True)
+class Refused:
+    """The dead letters of one step: how many, and the reasons of the first of them, each naming its row."""
+
+    step: str
+    count: int = 0
+    reasons: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Place:
+    """How far a split was read: its next position, its records' highest event time, whether it has ended."""
+
+    source: str
+    split: str
+    position: int
+    event_time: str | None
+    ended: bool
 
 
 @dataclass(slots=True)
@@ -40,7 +82,9 @@ class RunResult:
 
     records_read: rows that became records; dead_letters, late: those that did not, or not in time; records:
     by sink, all that came to rest there; rows: by table, what it holds at the end; refused: the first dead
-    letters.
+    letters; refused_by: all of them, by step; records_of: by source, those read; refused_of: by source, how
+    many of its records each step refused; places: of each split; ended: whether every source has ended;
+    written: the files and folders that were put in place; left_out: what was not done, one sentence each.
     """
 
     records_read: int = 0
@@ -49,44 +93,172 @@ class RunResult:
     records: dict[str, int] = field(default_factory=dict)
     rows: dict[str, int] = field(default_factory=dict)
     refused: list[dict[str, Any]] = field(default_factory=list)
+    refused_by: list[Refused] = field(default_factory=list)
+    records_of: dict[str, int] = field(default_factory=dict)
+    refused_of: dict[str, dict[str, int]] = field(default_factory=dict)
+    places: list[Place] = field(default_factory=list)
+    ended: bool = True
+    written: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
 
 
-def run_in_process(graph: Graph, output: Path | None, *, refused_max: int = 10) -> RunResult:
-    """Run `graph` to the end of its sources.
+@dataclass(frozen=True, slots=True)
+class Now:
+    """Where a run stands: records read, dead letters, rows written."""
 
-    output: a folder for `tables.sqlite` and one JSON file a table (the output contract), or None to keep
-    nothing. Raises `SourceError` when a source cannot be read, or waits for something before its end, and
-    `TableError`.
+    read: int
+    letters: int
+    written: int
+
+
+def _always() -> bool:
+    return True
+
+
+def _nobody(now: Now) -> None:
+    """Nobody is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How a flow is run.
+
+    actuate: call the functions of actuators; console: print what console sinks get; going: asked all the
+    time, says whether to go on; tell: told where the run stands, as often; clock: of this process.
     """
-    if output is not None:
-        output.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".gear-run-", dir=output) as folder:
-        path = Path(folder) / "tables.sqlite"
-        result = asyncio.run(_run(graph, path))
+
+    actuate: bool = False
+    console: bool = False
+    going: Callable[[], bool] = _always
+    tell: Callable[[Now], None] = _nobody
+    clock: Clock = field(default_factory=SystemClock)
+
+
+def run_in_process(
+    graph: Graph, output: Path | None, options: RunOptions | None = None, *, refused_max: int = 10
+) -> RunResult:
+    """Run `graph` until its sources have ended, or `options` say to stop.
+
+    output: a folder for `tables.sqlite`, one JSON file a table (the output contract) and one folder a Parquet
+    sink, or None to keep nothing; it is tried before anything is read. Raises `ConfigError` where that folder
+    cannot be written, `SourceError` when a source cannot be read, `StepError` and `TableError`.
+    """
+    how = options or RunOptions()
+    with _draft_folder(output) as folder:
+        path = folder / "tables.sqlite"
+        result = asyncio.run(_run(graph, folder, how, keeps=output is not None))
         result.refused = rows(path, "dead_letters")[:refused_max]
         # Without a log between them no clock passes a record.
         names = [name for name in table_names(path) if name != SYSTEM_TABLES[OVERTAKEN].name]
         contents = {name: rows(path, name) for name in names}
         result.rows = {name: len(contents[name]) for name in names}
-        if output is not None:
-            for suffix in ("-wal", "-shm"):  # of the former file: SQLite would take them for the new one's
-                (output / f"{path.name}{suffix}").unlink(missing_ok=True)
-            path.replace(output / path.name)
-            for name in names:
-                write_json(contents[name], output / f"{name}.json")
+        if output is not None and (result.ended or live_sources(graph)):
+            _put_in_place(folder, output, contents, result)
     return result
 
 
-async def _run(graph: Graph, path: Path) -> RunResult:
-    tables = SqliteTables(path)
+def live_sources(graph: Graph) -> list[str]:
+    """The sources of a graph that may go on for ever."""
+    return [
+        step.id
+        for step in graph.sources()
+        if isinstance(step.operator, SourceOperator) and not step.operator.source.bounded
+    ]
+
+
+def check_letters(graph: Graph, result: RunResult, percent: float = LETTERS_PERCENT) -> None:
+    """Raise `DeadLettersError` for a run that is worth little: a source that ends by itself held no record,
+    all records of a source became dead letters, or more of all than the driver of Spark would allow.
+    """
+    live = live_sources(graph)
+    for source, count in result.records_of.items():
+        refused = result.refused_of.get(source, {})
+        if not count and refused:
+            raise DeadLettersError(
+                f"source {source}: all {sum(refused.values()):,} rows became dead letters, the first as "
+                "above: mend the input, or the options of the source"
+            )
+        if not count and result.ended and source not in live:
+            raise DeadLettersError(f"source {source} held no record: is it the right input?")
+        for step, letters in refused.items():
+            if step != source and letters >= count:
+                raise DeadLettersError(
+                    f"step {step}: all {count:,} records of source {source} became dead letters, the first "
+                    "as above: mend the step, or its input"
+                )
+    total = sum(result.records_of.values()) + sum(
+        one.count for one in result.refused_by if one.step in result.records_of
+    )
+    if too_many_letters(total, result.dead_letters, percent):
+        raise DeadLettersError(
+            f"{result.dead_letters:,} dead letters of {total:,} records, more than {percent:g} %, the first "
+            "of them as above: mend the flow or its input"
+        )
+
+
+@contextmanager
+def _draft_folder(output: Path | None) -> Iterator[Path]:
+    """A folder for the tables of a run, in `output` if there is one; raises `ConfigError`."""
+    where = f"--output {output}" if output is not None else "the folder for temporary files"
     try:
-        codecs = _declare(graph, tables)
-        run = LocalRun(graph, clock=SystemClock(), randomness=SystemRandomness())
-        writer = _Writer(tables, codecs)
-        async for output in run.outputs(READ_ROWS):
-            writer.take(output)
-        writer.flush()
-        _check_ended(graph, run)
+        if output is not None:
+            output.mkdir(mode=0o700, parents=True, exist_ok=True)
+        draft = tempfile.TemporaryDirectory(prefix=".gear-run-", dir=output, ignore_cleanup_errors=True)
+    except OSError as error:
+        raise ConfigError(
+            f"{where} cannot be written ({error.strerror or error}): name another folder with --output DIR"
+        ) from None
+    with draft as folder:
+        yield Path(folder)
+
+
+def _put_in_place(
+    draft: Path, output: Path, contents: Mapping[str, list[dict[str, Any]]], result: RunResult
+) -> None:
+    tables = draft / "tables.sqlite"
+    try:
+        for suffix in ("-wal", "-shm"):  # of the former file: SQLite would take them for the new one's
+            (output / f"{tables.name}{suffix}").unlink(missing_ok=True)
+        tables.replace(output / tables.name)
+        result.written.append(tables.name)
+        for folder in sorted(draft.glob("*.parquet")):
+            if (output / folder.name).exists():
+                (output / folder.name).replace(draft / f"former-{folder.name}")
+            folder.replace(output / folder.name)
+            result.written.append(folder.name)
+    except OSError as error:
+        raise TableError(
+            f"{output} cannot be written ({error.strerror or error}): free space there, or name another "
+            "folder with --output DIR"
+        ) from None
+    for name, found in contents.items():
+        write_json(found, output / f"{name}.json")
+        result.written.append(f"{name}.json")
+
+
+async def _run(graph: Graph, folder: Path, how: RunOptions, *, keeps: bool) -> RunResult:
+    tables = SqliteTables(folder / "tables.sqlite")
+    try:
+        sinks = _Sinks(graph, tables, folder if keeps else None, console=how.console)
+        run = LocalRun(graph, clock=how.clock, randomness=SystemRandomness())
+        letters = _Letters(run.progress.records_of)
+        actuators = _Actuators(graph, how.clock, run.fragment.reject) if how.actuate else None
+        try:
+            async for output in run.outputs(READ_ROWS, how.going):
+                letters.take(output)
+                sinks.take(output)
+                if sinks.is_due(how.clock.monotonic_s()):
+                    sinks.flush()
+                if actuators is not None:
+                    await actuators.take(output)
+                how.tell(Now(run.progress.records_read, letters.count, sinks.written))
+        finally:
+            if actuators is not None:
+                await actuators.stop()
+        last = run.fragment.take()  # what actuators refused
+        letters.take(last)
+        sinks.take(last)
+        sinks.flush(last=True)
         totals = tables.records()
         totals.pop(OVERTAKEN, 0)
         return RunResult(
@@ -94,45 +266,167 @@ async def _run(graph: Graph, path: Path) -> RunResult:
             dead_letters=totals.pop(DEAD_LETTERS, 0),
             late=totals.pop(LATE, 0),
             records=totals,
+            refused_by=letters.of_steps(graph),
+            records_of=run.progress.records_of,
+            refused_of=letters.of_sources(run.progress.positions),
+            places=list(_places(run)),
+            ended=run.ended,
+            left_out=list(_left_out(graph, keeps=keeps, how=how)),
         )
     finally:
         tables.close()
 
 
-def _declare(graph: Graph, tables: SqliteTables) -> dict[str, RowCodec]:
-    """Make the tables; how the records of each sink become columns."""
-    codecs = {DEAD_LETTERS: RowCodec(Letter), LATE: RowCodec(Letter)}
+def _places(run: LocalRun) -> Iterator[Place]:
+    for (source, split), at in run.progress.positions.items():
+        top = at.max_time
+        known = START_OF_TIME < top < END_OF_TIME
+        yield Place(source, split, at.position, format_time(top) if known else None, at.ended)
+
+
+def _declared(graph: Graph) -> Iterator[tuple[Step, Sink]]:
     for step in graph.sinks():
         if isinstance(step.operator, SinkOperator):
-            codecs[step.id] = RowCodec(graph[step.inputs[0].step].out)
-            sink = step.operator.table  # of whatever kind: here it is a table of its name
-            tables.declare(step.id, Table(sink.name, sink.key), codecs[step.id].schema)
-    return codecs
+            yield step, step.operator.table
 
 
-class _Writer:
-    """Collects what leaves the fragment and writes it in transactions of about `WRITE_ROWS` rows."""
+def _left_out(graph: Graph, *, keeps: bool, how: RunOptions) -> Iterator[str]:
+    """What a run does not do that the flow asks for."""
+    for step, sink in _declared(graph):
+        kept = f"its records are in the table {sink.name}"
+        if isinstance(sink, Actuator) and not how.actuate:
+            yield f"actuator {step.id} was not called, {kept}: --actuate calls it"
+        elif isinstance(sink, JsonLinesFile):
+            file = sink.path or f"{sink.name}.jsonl"
+            yield f"sink {step.id}: the device's file {file} was not written, {kept}"
+        elif isinstance(sink, PostgresTable):
+            yield f"sink {step.id}: nothing was written to PostgreSQL, {kept}"
+        elif isinstance(sink, MqttSink):
+            yield f"sink {step.id}: nothing was published to {sink.topic or 'MQTT'}, {kept}"
+        elif isinstance(sink, ConsoleSink) and not how.console:
+            yield f"sink {step.id}: nothing was printed beside --json, {kept}"
+        elif isinstance(sink, ParquetTable) and not keeps:
+            yield f"sink {step.id}: no Parquet file was written: --output DIR writes them"
+        elif isinstance(sink, ParquetTable) and sink.folder:
+            yield f"sink {step.id}: {sink.folder} was left alone, its files are below --output"
 
-    def __init__(self, tables: SqliteTables, codecs: dict[str, RowCodec]) -> None:
-        self._tables, self._codecs = tables, codecs
-        self._waiting: dict[str, list[ColumnBatch]] = {}
-        self._count = 0
-        self._batch_id = 0
+
+class _Letters:
+    """Counts dead letters by step, and keeps the first reasons of each."""
+
+    def __init__(self, sources: Mapping[str, int]) -> None:
+        self._sources = sources
+        self._by_step: dict[str, Refused] = {}
+        self._records: Counter[tuple[str, str]] = Counter()
+        self.count = 0
 
     def take(self, output: Output) -> None:
-        """Keep the batches of an output; write them once they are many."""
+        """Note the dead letters of an output."""
+        for batch in output.batches.get(DEAD_LETTERS, ()):
+            self.count += len(batch)
+            for row, letter in enumerate(batch.values):
+                origin = batch.origin(row)
+                if not origin.path:  # the record itself, not what a step made of it
+                    self._records[letter.step, origin.name] += 1
+                refused = self._by_step.setdefault(letter.step, Refused(letter.step))
+                refused.count += 1
+                if len(refused.reasons) < REASONS_KEPT:
+                    refused.reasons.append(self._reason(batch, row, letter))
+
+    def _reason(self, batch: Batch, row: int, letter: Letter) -> str:
+        """A source of files names the line in its reason; other rows and records are named here."""
+        if letter.step in self._sources and ", line " in letter.reason:
+            return letter.reason
+        origin, raw = batch.origin(row), letter.raw.decode(errors="backslashreplace")
+        shown = raw if len(raw) <= _RECORD_CHARS else f"{raw[:_RECORD_CHARS]}…"
+        return f"{letter.reason}; the record, {origin.name} number {origin.number}: {shown}"
+
+    def of_sources(self, splits: Iterable[tuple[str, str]]) -> dict[str, dict[str, int]]:
+        """By source, how many of its records each step refused; splits: as (source, split)."""
+        source_of = {split: source for source, split in splits}
+        found: dict[str, dict[str, int]] = {}
+        for (step, split), count in sorted(self._records.items()):
+            source = source_of.get(split)
+            if source is not None:
+                of_source = found.setdefault(source, {})
+                of_source[step] = of_source.get(step, 0) + count
+        return found
+
+    def of_steps(self, graph: Graph) -> list[Refused]:
+        """All, in the order of the graph's steps."""
+        places = {step.id: number for number, step in enumerate(graph.steps)}
+        return sorted(self._by_step.values(), key=lambda one: places.get(one.step, len(places)))
+
+
+class _Sinks:
+    """Collects what leaves the fragment and writes it: tables in transactions of about `WRITE_ROWS` rows or
+    once a second, Parquet in files of as many rows, console sinks together with the tables.
+    """
+
+    def __init__(self, graph: Graph, tables: SqliteTables, folder: Path | None, *, console: bool) -> None:
+        """folder: where Parquet folders are made, None for nowhere."""
+        self._tables = tables
+        self._codecs: dict[str, RowCodec] = {DEAD_LETTERS: RowCodec(Letter), LATE: RowCodec(Letter)}
+        self._files = ParquetTables(folder) if folder is not None else None
+        self._console = Console() if console else None
+        self._store_of: dict[str, Store] = {}
+        for step, sink in _declared(graph):
+            codec = self._codecs[step.id] = RowCodec(graph[step.inputs[0].step].out)
+            tables.declare(step.id, Table(sink.name, sink.key), codec.schema)
+            if isinstance(sink, ParquetTable) and self._files is not None:
+                self._files.declare(step.id, ParquetTable(sink.name, sink.key), codec.schema)
+                self._store_of[step.id] = self._files
+            elif isinstance(sink, ConsoleSink) and self._console is not None:
+                self._console.declare(step.id, sink, codec.schema)
+                self._store_of[step.id] = self._console
+        if self._files is not None:
+            self._files.attach(_QUERY, _QUERY, has_run=False)
+        self._waiting: dict[str, list[ColumnBatch]] = {}
+        self._for_files: dict[str, list[ColumnBatch]] = {}
+        self._count, self._files_count, self._since_s = 0, 0, 0.0
+        self._batch_id, self._files_id = 0, 0
+        self.written = 0
+        """Rows written so far."""
+
+    def take(self, output: Output) -> None:
+        """Keep the batches of an output."""
         for sink, batches in output.batches.items():
             self._waiting.setdefault(sink, []).extend(self._columns(sink, batches))
             self._count += sum(map(len, batches))
-        if self._count >= WRITE_ROWS:
-            self.flush()
 
-    def flush(self) -> None:
-        """Write what is waiting."""
-        if self._waiting:
-            self._tables.write(_QUERY, self._batch_id, {}, self._waiting)
-            self._waiting, self._count = {}, 0
-            self._batch_id += 1
+    def is_due(self, now_s: float) -> bool:
+        """Whether enough has come, or the oldest has waited for long."""
+        if not self._count:
+            self._since_s = now_s
+        return self._count >= WRITE_ROWS or (self._count > 0 and now_s - self._since_s >= WRITE_S)
+
+    def flush(self, *, last: bool = False) -> None:
+        """Write what is waiting; `last`: files, too, however few their rows."""
+        waiting, self._waiting = self._waiting, {}
+        try:
+            if waiting:
+                self._tables.write(_QUERY, self._batch_id, {}, waiting)
+            self._write_elsewhere(waiting, last=last)
+        except TableError as error:
+            raise TableError(
+                f"{error}: is the disk full? Free space, or name another with --output"
+            ) from None
+        self.written += self._count
+        self._batch_id += bool(waiting)
+        self._count = 0
+
+    def _write_elsewhere(self, waiting: Mapping[str, list[ColumnBatch]], *, last: bool) -> None:
+        for sink, batches in waiting.items():
+            if self._store_of.get(sink) is self._files and self._files is not None:
+                self._for_files.setdefault(sink, []).extend(batches)
+                self._files_count += sum(map(len, batches))
+        if self._files is not None and (last or self._files_count >= WRITE_ROWS):
+            self._files.write(_QUERY, self._files_id, {}, self._for_files)
+            self._for_files, self._files_count = {}, 0
+            self._files_id += 1
+        if self._console is not None:
+            printed = {s: b for s, b in waiting.items() if self._store_of.get(s) is self._console}
+            self._console.write(_QUERY, self._batch_id, {}, printed)
 
     def _columns(self, sink: str, batches: Iterable[Batch]) -> list[ColumnBatch]:
         codec = self._codecs[sink]
@@ -142,16 +436,60 @@ class _Writer:
         ]
 
 
-def _check_ended(graph: Graph, run: LocalRun) -> None:
-    """Refuse a result that lacks the rest of a bounded source: one that gave nothing more before its end."""
-    bounded = {
-        step.id
-        for step in graph.sources()
-        if isinstance(step.operator, SourceOperator) and step.operator.source.bounded
-    }
-    for (step, split), progress in run.progress.positions.items():
-        if step in bounded and not progress.ended:
-            raise SourceError(
-                f"source {step} ({split}) gave nothing more at position {progress.position}, before its end: "
-                f"a run in one process waits for nobody, so let {step} give all it has at once (speed max)"
-            )
+class _Actuators:
+    """Hands records to the actuators of a flow, as an agent does: one after the other, again after a failure,
+    and as a dead letter once they have failed too often.
+    """
+
+    def __init__(self, graph: Graph, clock: Clock, reject: Callable[[DeadLetter], None]) -> None:
+        self._actuators = {s.id: sink for s, sink in _declared(graph) if isinstance(sink, Actuator)}
+        self._clock, self._reject = clock, reject
+        self._life, self._seq, self._started = SystemRandomness().token(8).hex(), 0, False
+
+    async def take(self, output: Output) -> None:
+        """Act on the records of an output; raises `StepError` when an actuator cannot start."""
+        if not self._started:
+            self._started = True
+            for step, actuator in self._actuators.items():
+                await _called(f"actuator {step} cannot start", actuator.start("local"))
+        for step, actuator in self._actuators.items():
+            index = 0
+            for batch in output.batches.get(step, ()):
+                self._seq += 1
+                for row, value in enumerate(batch.values):
+                    at = Delivery(self._life, self._seq, index, batch.times[row])
+                    reason = await self._act(actuator, value, at)
+                    if reason:
+                        origin, time = batch.origin(row), batch.times[row]
+                        self._reject(DeadLetter(step, origin, time, reason, raw_form(value)))
+                    index += 1
+
+    async def _act(self, actuator: Actuator[Any], value: Any, at: Delivery) -> str:
+        """Call it as often as it may fail; why it failed, or nothing."""
+        for attempt in range(1, actuator.attempts + 1):
+            try:
+                async with asyncio.timeout(actuator.timeout_ms / 1_000):
+                    await actuator.act(value, at)
+            except USER_ERRORS as error:
+                if attempt == actuator.attempts:
+                    times = "once" if attempt == 1 else f"{attempt} times"
+                    return f"the actuator failed {times}: {describe(error)}"
+                doubled = min(attempt - 1, _PAUSES_DOUBLED)
+                await self._clock.sleep(actuator.pause_ms * 2**doubled / 1_000)
+            else:
+                break
+        return ""
+
+    async def stop(self) -> None:
+        """Let go of them; raises `StepError`."""
+        for step, actuator in self._actuators.items() if self._started else ():
+            await _called(f"actuator {step} cannot stop", actuator.stop())
+
+
+async def _called(where: str, call: Any) -> None:
+    try:
+        await call
+    except GeartrainError:
+        raise
+    except USER_ERRORS as error:
+        raise StepError(f"{where}: {describe(error)}") from error

@@ -1,31 +1,104 @@
-"""`gear run`: a whole flow in this process."""
+"""`gear run`: a whole flow in this process, to the end of its sources, for a time, or until Ctrl-C."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict
+import os
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from types import FrameType, TracebackType
+from typing import Any, Self
 
 from geartrain.flow.loading import load_flow
 from geartrain.printable import printable
-from geartrain_cloud.cli.inprocess import RunResult, run_in_process
-from geartrain_cloud.cli.screen import notices, print_json, results, table_of
+from geartrain_cloud.cli.inprocess import (
+    Now,
+    Place,
+    Refused,
+    RunOptions,
+    RunResult,
+    check_letters,
+    live_sources,
+    run_in_process,
+)
+from geartrain_cloud.cli.screen import ProgressLine, notices, print_json, results, table_of
+from geartrain_cloud.errors import StoppedError
+
+REASONS_SHOWN = 3
+PLACES_SHOWN = 10
 
 
-def run_flow(
-    flow: str, settings: Mapping[str, Mapping[str, Any]], output: Path | None, *, as_json: bool
-) -> None:
-    """Run the flow and print its counts and dead letters; raises `GeartrainError`."""
-    graph = load_flow(flow).graph().with_options(settings)
-    result = run_in_process(graph, output)
-    if as_json:
+@dataclass(frozen=True, slots=True)
+class RunWishes:
+    """What the user asked for; seconds: how long sources that go on by themselves are read, None for ever."""
+
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    output: Path | None = None
+    seconds: float | None = None
+    actuate: bool = False
+    as_json: bool = False
+
+
+def run_flow(flow: str, wishes: RunWishes) -> None:
+    """Run the flow and print its counts and dead letters.
+
+    Raises `DeadLettersError` after that where too many records were refused, `StoppedError` where a signal
+    ended the run, and any `GeartrainError`.
+    """
+    graph = load_flow(flow).graph().with_options(wishes.settings)
+    notice, live = notices(), live_sources(graph)
+    if live:
+        limit = "" if wishes.seconds is None else f", for {wishes.seconds:g} s at the most"
+        notice.print(f"reading {', '.join(live)} to the end, or until Ctrl-C{limit}", soft_wrap=True)
+    with _Stop(wishes.seconds) as stop, ProgressLine(notice) as line:
+
+        def tell(now: Now) -> None:
+            line.show(
+                lambda: f"read {now.read:,} records, wrote {now.written:,} rows, dead letters {now.letters:,}"
+            )
+
+        options = RunOptions(wishes.actuate, not wishes.as_json, stop.going, tell)
+        result = run_in_process(graph, wishes.output, options)
+    if wishes.as_json:
         print_json(asdict(result))
-        return
-    _print(result)
-    if output is not None:
-        names = ", ".join(f"{name}.json" for name in result.rows)
-        notices().print(f"written to {output}: tables.sqlite, {names}")
+    else:
+        _print(result)
+    _print_notices(result, wishes)
+    if stop.received is not None:
+        raise StoppedError(stop.received)
+    check_letters(graph, result)
+
+
+class _Stop:
+    """Ctrl-C, SIGTERM and the time that is over, as a flag; a second signal ends the run at once."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self.received: signal.Signals | None = None
+        self._end_s = None if seconds is None else time.monotonic() + seconds
+        self._former: dict[signal.Signals, Any] = {}
+
+    def going(self) -> bool:
+        """Whether the run goes on."""
+        return self.received is None and (self._end_s is None or time.monotonic() < self._end_s)
+
+    def __enter__(self) -> Self:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._former[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, former in self._former.items():
+            signal.signal(number, former)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.received is not None:
+            raise KeyboardInterrupt
+        self.received = signal.Signals(number)
+        os.write(2, b"\ngear: stops after the records at hand; Ctrl-C once more ends it at once\n")
 
 
 def _print(result: RunResult) -> None:
@@ -35,7 +108,49 @@ def _print(result: RunResult) -> None:
         f"read {result.records_read:,} records; late {result.late:,}; dead letters {result.dead_letters:,}"
     )
     out.print(table_of("", ["table", "rows"], lines, numbers=[1]))
-    for letter in result.refused:
-        out.print(f"refused by {letter['step']}: {printable(letter['reason'])}")
-    if result.dead_letters > len(result.refused):
-        out.print(f"and {result.dead_letters - len(result.refused):,} more")
+    for line in _refusals(result.refused_by):
+        out.print(printable(line), soft_wrap=True)
+
+
+def _refusals(refused: Sequence[Refused]) -> list[str]:
+    lines = []
+    for one in refused:
+        lines.append(f"dead letters of {one.step}: {one.count:,}, the first of them:")
+        lines += [f"  {reason}" for reason in one.reasons[:REASONS_SHOWN]]
+    return lines
+
+
+def _print_notices(result: RunResult, wishes: RunWishes) -> None:
+    notice = notices()
+
+    def say(line: str) -> None:
+        notice.print(printable(line), soft_wrap=True)
+
+    if wishes.as_json:
+        for line in _refusals(result.refused_by):
+            say(line)
+    if not result.ended:
+        for line in _standing(result.places):
+            say(line)
+        say("windows and timers that were still open are not in the tables")
+    for line in result.left_out:
+        say(f"left out: {line}")
+    if wishes.output is None:
+        if not wishes.as_json:
+            say("nothing was kept: --output DIR writes the tables")
+    elif result.written:
+        say(f"written to {wishes.output}: {', '.join(result.written)}")
+    else:
+        say(f"nothing was written to {wishes.output}: the run was stopped before the end of its sources")
+
+
+def _standing(places: Sequence[Place]) -> list[str]:
+    """How far each split was read."""
+    lines = []
+    for one in places[:PLACES_SHOWN]:
+        time_text = "" if one.event_time is None else f", event time {one.event_time}"
+        end = "to its end" if one.ended else f"up to position {one.position:,}"
+        lines.append(f"{one.source}: {one.split} was read {end}{time_text}")
+    if len(places) > PLACES_SHOWN:
+        lines.append(f"and {len(places) - PLACES_SHOWN:,} more splits")
+    return lines

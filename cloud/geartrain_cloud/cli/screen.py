@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self, TextIO
 
@@ -22,7 +22,9 @@ from rich.text import Text
 from geartrain.printable import printable
 from geartrain_cloud.supervisor.progress import Hops
 
+FIRST_S = 2.0
 PLAIN_INTERVAL_S = 5.0
+LIVE_INTERVAL_S = 0.2
 WIDTH_ELSEWHERE = 400
 
 
@@ -60,6 +62,43 @@ def table_of(
     for row in rows:
         table.add_row(*(Text(printable(cell)) for cell in row))
     return table
+
+
+class ProgressLine:
+    """One line of text for what takes longer than `FIRST_S`: renewed in place on a terminal, else printed
+    again every few seconds, and ever less often.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._began_s = time.monotonic()
+        self._next_s = FIRST_S
+        self._live: Live | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def show(self, text: Callable[[], str]) -> None:
+        """Show `text()` where it is time for it."""
+        seconds = time.monotonic() - self._began_s
+        if seconds < self._next_s:
+            return
+        line = f"{seconds:6.1f} s  {printable(text())}"
+        if not self._console.is_terminal:
+            self._next_s = seconds + max(PLAIN_INTERVAL_S, seconds / 10)
+            self._console.print(line, soft_wrap=True)
+            return
+        self._next_s = seconds + LIVE_INTERVAL_S
+        if self._live is None:
+            self._live = Live(console=self._console, auto_refresh=False, transient=True)
+            self._live.start()
+        self._live.update(Text(line), refresh=True)
 
 
 class ProgressView:

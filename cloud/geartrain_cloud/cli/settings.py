@@ -1,7 +1,8 @@
-"""`--set step.option=value` as options by step."""
+"""Options of the command line that are more than one value: `--set step.option=value`, `--for 30s`."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -26,3 +27,19 @@ def parse_set(settings: Iterable[str]) -> dict[str, dict[str, Any]]:
             raise ConfigError(f"--set {setting}: {step}.{option} is set twice; leave one out")
         options[option] = Text(value)
     return found
+
+
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+
+
+def parse_seconds(option: str, text: str) -> float:
+    """A length of time in seconds; raises `ConfigError` for another form.
+
+    >>> parse_seconds("--for", "1.5m")
+    90.0
+    """
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)(ms|s|m|h|d)", text)
+    seconds = float(found[1]) * _SECONDS[found[2]] if found else 0.0
+    if not seconds > 0:
+        raise ConfigError(f"{option} {text}: write a number above 0 with its unit, such as 30s, 5m or 2h")
+    return seconds

@@ -27,6 +27,13 @@ LETTERS_PERCENT = 1.0
 _FILE = "tripped.json"
 
 
+def too_many_letters(records: int, letters: int, percent: float = LETTERS_PERCENT) -> bool:
+    """Whether `letters` dead letters of `records` records are more than a flow may have: `LETTERS_MIN` of
+    them at least, and more than `percent` of all. `gear run` has the same rule.
+    """
+    return letters >= LETTERS_MIN and percent < 100 and letters * 100 > records * percent
+
+
 class Breaker:
     """The breaker of the query `query`, whose checkpoint is in `folder`."""
 
@@ -43,7 +50,7 @@ class Breaker:
         """
         self._counted.append((records, letters))
         records, letters = (sum(column) for column in zip(*self._counted, strict=True))
-        if letters < LETTERS_MIN or self._percent >= 100 or letters * 100 <= records * self._percent:
+        if not too_many_letters(records, letters, self._percent):
             return
         reason = (
             f"query {self._query!r} stopped: {letters:,} dead letters of {records:,} records, more than "

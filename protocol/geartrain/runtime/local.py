@@ -6,27 +6,31 @@ as any cut gives, because the same fragment does the work; what is missing is on
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 
 import msgspec
 
-from geartrain.declarations.source import Split
 from geartrain.graph.graph import Graph
 from geartrain.ports import Clock, Randomness
 from geartrain.ports.spool import SplitProgress
-from geartrain.records.event_time import END_OF_TIME
 from geartrain.runtime.fragment import Fragment, Output
-from geartrain.runtime.opened import open_sources
-from geartrain.runtime.splits import SplitTracker
+from geartrain.runtime.reader import SplitReader, open_splits, watermark_of
 from geartrain.state.keyed import StateBackend
+
+PAUSE_S = 0.02
+"""How long a run waits for its sources where none has anything."""
 
 
 class Progress(msgspec.Struct):
-    """Totals of a run: records read from the splits, and rows there that were no records."""
+    """Totals of a run: records read from the splits, and rows there that were no records.
+
+    records_of: records by source; positions: where each (source, split) stands.
+    """
 
     records_read: int = 0
     rejected: int = 0
     late: int = 0
+    records_of: dict[str, int] = msgspec.field(default_factory=dict)
     positions: dict[tuple[str, str], SplitProgress] = msgspec.field(default_factory=dict)
 
 
@@ -44,61 +48,64 @@ class LocalRun:
         randomness: Randomness | None = None,
     ) -> None:
         """`backend` and `positions`: where a former run got to; `clock` and `randomness`: for tasks that are
-        not replayable. Raises `SourceError` when a source cannot open.
+        not replayable, and for sources whose event times are the device's own time. Raises `SourceError` when
+        a source cannot open.
         """
         steps = [s.id for s in graph.steps]
         self.fragment = Fragment(graph, steps, backend, clock=clock, randomness=randomness)
         self.progress = Progress(positions=dict(positions or {}))
-        self._splits: list[tuple[SplitTracker, Split]] = []
+        self._clock = clock
         self._sources = [step.id for step in graph.sources()]
-        for opened in open_sources(graph, device):
-            step, split = opened.step, opened.split
-            saved = self.progress.positions.get((step, split.name))
-            since_1970, bound_us = opened.source.since_1970, split.out_of_orderness_us
-            tracker = SplitTracker(step, split.name, bound_us, saved, since_1970=since_1970)
-            self._splits.append((tracker, split))
+        self.progress.records_of = dict.fromkeys(self._sources, 0)
+        self._readers = open_splits(graph, device, clock)
+        for reader in self._readers:
+            reader.stand_at(self.progress.positions.get((reader.step, reader.name)))
 
-    async def outputs(self, rows_max: int = 1_000) -> AsyncIterator[Output]:
-        """Read each split by at most `rows_max` rows in turn until all have ended or give nothing; yield
-        what leaves.
+    @property
+    def ended(self) -> bool:
+        """Whether every split has given its last record."""
+        return all(reader.ended for reader in self._readers)
 
-        A live source that has nothing to give ends the run too, for there is nobody to wait.
+    async def outputs(
+        self, rows_max: int = 1_000, going: Callable[[], bool] | None = None
+    ) -> AsyncIterator[Output]:
+        """Read each split by at most `rows_max` rows in turn until all have ended; yield what leaves.
+
+        going: asked before each read, says whether to go on; with it the run waits, by its clock, for a
+        source that has nothing to give, and yields in each round, be it nothing. Without, a source with
+        nothing to give ends the run too, for there is nobody to wait.
         """
         try:
             for step in self._sources:
-                self.fragment.advance(step, self._watermark(step))
+                self.fragment.advance(step, watermark_of(self._readers, step))
             yield self.fragment.take()
             moved = True
-            while moved:
+            while moved and not self.ended:
                 moved = False
-                for tracker, split in self._splits:
-                    if await self._read(tracker, split, rows_max):
+                for reader in self._readers:
+                    if going is not None and not going():
+                        break
+                    if not reader.ended and await self._read(reader, rows_max):
                         moved = True
                         yield self.fragment.take()
+                if going is not None and self._clock is not None and not self.ended:
+                    await self._clock.sleep(0 if moved else PAUSE_S)  # a live source comes to its turn
+                    moved = going()
+                    yield self.fragment.take()
         finally:
-            for _, split in self._splits:
-                await split.close()
+            for reader in self._readers:
+                await reader.split.close()
         self.fragment.close()
 
-    def _watermark(self, step: str) -> int:
-        marks = (tracker.watermark for tracker, _ in self._splits if tracker.step == step)
-        return min(marks, default=END_OF_TIME)
-
-    async def _read(self, tracker: SplitTracker, split: Split, rows_max: int) -> bool:
+    async def _read(self, reader: SplitReader, rows_max: int) -> bool:
         """Feed one read of a split; False when it gave nothing."""
-        if tracker.progress.ended:
-            return False
-        before = tracker.progress
-        poll = await split.read(before.position, rows_max)
-        batch, late, rejected = tracker.observe(poll)
-        for letter in rejected:
-            self.fragment.reject(letter)
-        for letter in late:
-            self.fragment.divert_late(letter)
-        self.fragment.feed(tracker.step, batch)
-        self.fragment.advance(tracker.step, self._watermark(tracker.step))
-        self.progress.records_read += len(batch) + len(late)
-        self.progress.rejected += len(rejected)
-        self.progress.late += len(late)
-        self.progress.positions[tracker.step, tracker.name] = tracker.progress
-        return tracker.progress != before
+        taken = await reader.read(rows_max)
+        taken.feed(reader.step, self.fragment)
+        self.fragment.advance(reader.step, watermark_of(self._readers, reader.step))
+        records = taken.rows - len(taken.rejected)
+        self.progress.records_read += records
+        self.progress.records_of[reader.step] += records
+        self.progress.rejected += len(taken.rejected)
+        self.progress.late += len(taken.late)
+        self.progress.positions[reader.step, reader.name] = reader.tracker.progress
+        return taken.moved
