@@ -41,7 +41,7 @@ def drawn_cuts(graph: Graph, rng: random.Random, cuts_max: int) -> list[Cut]:
     try:
         cuts = legal_cuts(graph)
     except PlacementError:
-        steps = sorted(choose_cut(graph).edge)
+        steps = sorted(choose_cut(graph, "edge").edge)
         return [choose_cut(graph, rng.sample(steps, rng.randint(1, len(steps)))) for _ in range(cuts_max)]
     return cuts if len(cuts) <= cuts_max else rng.sample(cuts, cuts_max)
 

@@ -249,7 +249,6 @@ class Stream(Generic[T]):
 
         kind = self._result(step, function, out, of_iterable=False)
         keyed = small.key_by(key, name=f"{step}_key")
-        self._flow.pin(keyed.step, "cloud")  # beside its one reader: else the small stream crosses once more
         inputs = (Input(self._step), Input(keyed.step, Grouping.BROADCAST))
         return Stream(self._flow, self._flow.add_step(step, Broadcast(key, function), inputs, kind), kind)
 

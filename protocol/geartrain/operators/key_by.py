@@ -6,18 +6,24 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any
 
+from msgspec.structs import replace
+
 from geartrain.errors import USER_ERRORS
 from geartrain.graph.conform import one_by_one
 from geartrain.graph.operator import Plain, Services, StreamProperties, Transform
-from geartrain.records.batch import Batch
+from geartrain.records.batch import Batch, DeadLetter
 from geartrain.records.keys import encode_key, encode_keys
 
 
 class KeyBy(Plain, frozen=True):
-    """Key by the value of `field`, or by what `function` returns (`field` is then None)."""
+    """Key by the value of `field`, or by what `function` returns (`field` is then None).
+
+    again: the records were keyed like this before, where the others became dead letters; they are left out.
+    """
 
     function: Callable[[Any], Any]
     field: str | None = None
+    again: bool = False
     kind = "key_by"
 
     def derive(self, inputs: Sequence[StreamProperties]) -> StreamProperties:
@@ -36,6 +42,8 @@ class KeyBy(Plain, frozen=True):
         letter.
         """
         function = self.function
+        if self.again:
+            services = replace(services, reject=_leave_out)
 
         def run(batch: Batch) -> Batch:
             try:
@@ -45,3 +53,7 @@ class KeyBy(Plain, frozen=True):
             return Batch(batch.values, batch.times, batch.names, batch.numbers, batch.paths, keys)
 
         return run
+
+
+def _leave_out(letter: DeadLetter) -> None:
+    """It was counted where the record was keyed first."""

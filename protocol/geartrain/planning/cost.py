@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from geartrain.errors import PlacementError
 from geartrain.graph.graph import DEAD_LETTERS, LATE, Graph
 from geartrain.planning.cuts import Cut
+from geartrain.planning.sharing import crossing
 
 CAPACITY = 0.5
 """The share of one core of a device that a flow may use, unless said otherwise."""
@@ -167,11 +168,10 @@ class Costs:
 
 def crossing_streams(graph: Graph, cut: Cut) -> list[str]:
     """The steps whose output is read on the other tier, up or down, in topological order."""
-    return [
-        step.id
-        for step in graph.steps
-        if any((below.id in cut.edge) is not (step.id in cut.edge) for below in graph.consumers(step.id))
-    ]
+    up = crossing(graph, cut.edge)
+    down = (s for s in graph.steps if s.id not in cut.edge)
+    found = {*up, *(s.id for s in down if any(below.id in cut.edge for below in graph.consumers(s.id)))}
+    return [step.id for step in graph.steps if step.id in found]
 
 
 SPANS_S = {"s": 1, "min": 60, "h": 3_600, "day": 86_400, "year": 31_557_600}

@@ -3,7 +3,8 @@
 Rules (DESIGN 3): 1 sources bound to devices are on the edge, sinks to stores in the cloud; 2 a step may be on
 the edge iff all its inputs are, and it is stateless, or its key is local to the device, or it is the partial
 of an aggregate that was split (`splitting`), whose merging part is always in the cloud. A pin must agree with
-them. Cuts are those of the graph with its aggregates split.
+them. Cuts are those of the graph with its aggregates split, and settled (`sharing`): two that differ only in
+where a stream is keyed are one.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from geartrain.graph.operator import StreamProperties
 from geartrain.operators.sink import SinkOperator
 from geartrain.planning.dealt import below_deals, edge_ancestors
 from geartrain.planning.properties import derive_properties
+from geartrain.planning.sharing import settled
 from geartrain.planning.splitting import MERGE, PARTIAL, with_partials
 
 if TYPE_CHECKING:
@@ -51,6 +53,7 @@ class Rule(Enum):
     PARTIAL = "partial_aggregate"
     LEGAL = "legal_on_edge"
     ASKED = "cut_asked_for"
+    CROSSES_ONCE = "crosses_once"
     COST = "cost"
     CAPACITY = "capacity"
 
@@ -123,7 +126,8 @@ def legal_cuts(graph: Graph) -> list[Cut]:
             )
     if not found:
         raise _impossible_pin(graph, properties)
-    return [Cut(edge) for edge in sorted(found, key=lambda e: (len(e), sorted(e)))]
+    edges = {settled(graph, edge) for edge in found}
+    return [Cut(edge) for edge in sorted(edges, key=lambda e: (len(e), sorted(e)))]
 
 
 def choose_cut(graph: Graph, wanted: str | Sequence[str] = "auto", costs: Costs | None = None) -> Cut:
@@ -144,7 +148,7 @@ def choose_cut(graph: Graph, wanted: str | Sequence[str] = "auto", costs: Costs 
         elif step.tier == "edge" or not step.inputs:
             raise _refusal(graph, step, possible, properties)
     if wanted in ("auto", "edge"):
-        return Cut(frozenset(possible))
+        return Cut(settled(graph, frozenset(possible)))
     named = [] if wanted == "cloud" else wanted.split(",") if isinstance(wanted, str) else wanted
     asked = frozenset(name.strip() for name in named)
     kept = frozenset(s.id for s in graph.steps if s.tier == "edge" or not s.inputs)
@@ -153,7 +157,7 @@ def choose_cut(graph: Graph, wanted: str | Sequence[str] = "auto", costs: Costs 
     if beyond:
         step = next((s for s in beyond if s.id in asked), beyond[0])
         raise _refusal(graph, step, possible, properties)
-    return Cut(edge)
+    return Cut(settled(graph, edge))
 
 
 def _refusal(

@@ -15,6 +15,7 @@ from geartrain.graph.operator import StreamProperties
 from geartrain.operators.sink import SinkOperator
 from geartrain.planning.cuts import Cut, Reason, Rule, choose_cut, obstacle
 from geartrain.planning.properties import derive_properties
+from geartrain.planning.sharing import crossing, is_again, rows_of, settled, share
 from geartrain.planning.splitting import PARTIAL, may_split, put_back, with_partials
 from geartrain.records.letters import Letter
 from geartrain.schema import Schema, derive
@@ -42,7 +43,8 @@ class Channel(msgspec.Struct, frozen=True):
 class Plan(msgspec.Struct, frozen=True, dict=True):
     """A graph cut in two; `channels` in topological order, the two system channels last.
 
-    graph: the user's, with the aggregates that this cut splits as two steps each.
+    graph: the user's, with the aggregates that this cut splits as two steps each, and with a second `key_by`
+    in the cloud where the devices need the first one and the cloud its keys.
     """
 
     graph: Graph
@@ -90,6 +92,8 @@ class Plan(msgspec.Struct, frozen=True, dict=True):
             return Reason(step.id, Rule.PARTIAL, on_edge)
         if on_edge == "edge":
             return Reason(step.id, Rule.LEGAL if step.inputs else Rule.SOURCE, on_edge)
+        if is_again(step) or self._moved(step):
+            return Reason(step.id, Rule.CROSSES_ONCE, other=rows_of(self.graph, step.id))
         why_not = obstacle(step, self.cut.edge, self._properties)
         if why_not is None or (
             why_not.rule is Rule.KEYS_NOT_LOCAL and may_split(self.graph, step, self._properties)
@@ -97,17 +101,22 @@ class Plan(msgspec.Struct, frozen=True, dict=True):
             return Reason(step.id, Rule.ASKED)
         return why_not
 
+    def _moved(self, step: Step) -> bool:
+        """Whether it could stand on the edge but for what would then cross twice."""
+        if step.operator.kind != "key_by" or obstacle(step, self.cut.edge, self._properties) is not None:
+            return False
+        return step.id not in settled(self.graph, self.cut.edge | {step.id})
+
 
 def make_plan(graph: Graph, cut: str | Sequence[str] = "auto", costs: Costs | None = None) -> Plan:
     """Cut `graph` as `choose_cut` does and find its channels; raises `PlacementError`."""
     graph = with_partials(graph)
     chosen = choose_cut(graph, cut, costs)
-    graph = put_back(graph, chosen.edge)
+    graph = share(put_back(graph, chosen.edge), chosen.edge)
     sources = frozenset(s.id for s in graph.sources())
-    read = {i.step for s in graph.steps if s.id not in chosen.edge for i in s.inputs}
-    crossing = [s for s in graph.steps if s.id in chosen.edge and s.id in read]
+    up = [graph[stream] for stream in crossing(graph, chosen.edge)]
     system = [Channel(DEAD_LETTERS, Letter, sources), Channel(LATE, Letter, sources)]
-    return Plan(graph, chosen, (*_channels(graph, crossing), *system))
+    return Plan(graph, chosen, (*_channels(graph, up), *system))
 
 
 def _channels(graph: Graph, steps: Sequence[Step]) -> tuple[Channel, ...]:

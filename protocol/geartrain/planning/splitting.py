@@ -89,7 +89,7 @@ def _split(graph: Graph, step: Step, taken: set[str]) -> tuple[Step, Step]:
     record = graph[above].out
     whole: WindowAggregate = step.operator  # type: ignore[assignment]
     operator = PartialAggregate(whole, step.id, _key_type(graph, above))
-    name = _free_name(step.id, taken)
+    name = free_name(step.id, "partial", taken)
     partial = Step(name, operator, step.inputs, operator.row(name, record), step.tier)
     merging = replace(step, operator=MergePartials(whole, record), inputs=(Input(name),), tier=None)
     return partial, merging
@@ -109,9 +109,10 @@ def _key_type(graph: Graph, stream: str) -> Any:
     return None
 
 
-def _free_name(step: str, taken: set[str]) -> str:
-    name, number = f"{step[: _ID_CHARS_MAX - 11]}_partial", 2
+def free_name(step: str, part: str, taken: set[str]) -> str:
+    """An id for a step that the planner adds to `step`, which is then among `taken`."""
+    name, number = f"{step[: _ID_CHARS_MAX - 11]}_{part}", 2
     while name in taken:
-        name, number = f"{step[: _ID_CHARS_MAX - 11]}_partial{number}", number + 1
+        name, number = f"{step[: _ID_CHARS_MAX - 11]}_{part}{number}", number + 1
     taken.add(name)
     return name
