@@ -127,7 +127,7 @@ def _report(shape: str, steps: int, parallelism: int) -> dict[str, float]:
     began = time.process_time()
     graph = graph_of(shape, steps, parallelism)
     built = time.process_time()
-    plan = make_plan(graph)
+    plan = make_plan(graph, "edge")
     placed = len(plan.edge) + len(plan.cloud)
     done = time.process_time()
     return {

@@ -133,7 +133,7 @@ def plan_over(rows: Sequence[Any], make: Callable[[Sequence[Any]], tuple[list[in
         "means", out=Mean, celsius=agg.mean("celsius")
     )
     means.sink("out", Table("means", key=("sensor", "window_end")))
-    return make_plan(flow.graph(), "auto")
+    return make_plan(flow.graph(), "edge")
 
 
 def _bytewax(rows: Sequence[bytes]) -> list[Mean]:

@@ -41,7 +41,7 @@ def plan_of(rows: Sequence[int]) -> Plan:
     for stage in range(STAGES):
         stream = stream.map(plus_one, name=f"plus_{stage}")
     stream.sink("out", Table("numbers"))
-    return make_plan(flow.graph(), "auto")
+    return make_plan(flow.graph(), "edge")
 
 
 def _bytewax(rows: Sequence[int]) -> list[int]:

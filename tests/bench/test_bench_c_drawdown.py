@@ -79,7 +79,7 @@ def plan_of(rows: Sequence[tuple[int, Quote]]) -> Plan:
     stream = flow.source("quotes", Given(rows=rows, make=_timed), out=Quote, partitioned_by="symbol")
     reports = stream.key_by("symbol").process("drawdown", Drawdown(period="year"))
     reports.sink("out", Table("drawdown", key=("symbol", "period")))
-    return make_plan(flow.graph(), "auto")
+    return make_plan(flow.graph(), "edge")
 
 
 def _bytewax(rows: Sequence[tuple[int, Quote]]) -> list[Report]:

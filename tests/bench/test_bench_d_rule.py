@@ -85,7 +85,7 @@ def plan_of(rows: Sequence[bytes]) -> Plan:
     flow = Flow("rule")
     readings = flow.source("readings", Given(rows=rows, make=_taken), out=Reading)
     readings.filter(hot).at("edge").sink("out", JsonLinesFile("hot"))
-    return make_plan(flow.graph(), "auto")
+    return make_plan(flow.graph(), "edge")
 
 
 def _by_runtime(rows: Sequence[bytes], path: Path) -> None:

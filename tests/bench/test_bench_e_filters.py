@@ -68,7 +68,7 @@ def plan_of(rows: Sequence[Reading]) -> Plan:
     source = flow.source("readings", Given(rows=rows, make=_timed), out=Reading)
     first, *others = [source.filter(above, name=f"rule_{n}") for n, above in enumerate(RULES)]
     first.merge("passed", *others).at("edge").sink("out", Table("passed"))
-    return make_plan(flow.graph(), "auto")
+    return make_plan(flow.graph(), "edge")
 
 
 def _bytewax(rows: Sequence[Reading]) -> list[Reading]:

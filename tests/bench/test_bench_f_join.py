@@ -102,7 +102,7 @@ def plan_of(rows: Sequence[Door]) -> Plan:
     reach = timedelta(microseconds=REACH_US)
     stays = left.join("stays", right, stay, lower=timedelta(), upper=reach, keeps=["door"])
     stays.sink("out", Table("stays"))
-    return make_plan(flow.graph(), "auto")
+    return make_plan(flow.graph(), "edge")
 
 
 def _bytewax(rows: Sequence[Door]) -> list[Stay]:

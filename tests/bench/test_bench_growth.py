@@ -109,7 +109,7 @@ def test_keys() -> None:
     flow = Flow("keys")
     items = flow.source("items", Items(), out=Item, partitioned_by="key")
     items.key_by("key").process("count", Count()).sink("counts", Table("counts"))
-    plan = make_plan(flow.graph())
+    plan = make_plan(flow.graph(), "edge")
     assert "count" in plan.edge
 
     def cost(keys: int) -> float:
@@ -137,7 +137,7 @@ def test_steps() -> None:
         for number in range(steps):
             stream = stream.map(next_one, name=f"step{number}")
         stream.sink("all", Table("all"))
-        plan = make_plan(flow.graph())
+        plan = make_plan(flow.graph(), "edge")
         driven, keys = Driven(plan, f"step{steps - 1}"), range(scaled(STEP_CALLS) // steps)
         began = time.process_time()
         found = driven.run(keys)

@@ -72,7 +72,7 @@ def _acking(port: int) -> AbstractContextManager[subprocess.Popen[str]]:
 def _plan(source: Source[Any]) -> Plan:
     flow = Flow("readings")
     flow.source("readings", source, out=Reading).sink("out", Table("readings"))
-    return make_plan(flow.graph(), "auto")
+    return make_plan(flow.graph(), "edge")
 
 
 def test_uplink_of_one_agent(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_latency_from_sensor_to_ack(tmp_path: Path) -> None:
     flow = Flow("readings")
     flow.source("readings", Ticking(ticks=ticks), out=LiveReading).sink("out", Table("readings"))
     deadline = time.monotonic() + PATIENCE_S
-    with sending(make_plan(flow.graph(), "auto"), tmp_path, "readings") as hops:
+    with sending(make_plan(flow.graph(), "edge"), tmp_path, "readings") as hops:
         while not hops.acked or hops.acked[-1][1] < ticks.total:
             if hops.acked:
                 ticks.go.set()

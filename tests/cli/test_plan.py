@@ -40,10 +40,10 @@ def prices(tmp_path: Path) -> str:
 
 
 def test_the_dag_is_a_tree_in_which_every_step_stands_once(capsys: Capture) -> None:
-    code, out, _ = gear(["plan", DAG], capsys)
+    code, out, _ = gear(["plan", DAG, "--cut", "edge"], capsys)
     assert code == 0
     lines = [line.rstrip() for line in out.splitlines()]
-    assert lines[0] == "Flow complexdag: cut auto, 11 of 16 steps on the devices"
+    assert lines[0] == "Flow complexdag: cut edge, 11 of 16 steps on the devices"
     tree = [line.split("  ")[1] for line in lines[4:25]]
     assert tree[:5] == ["a", "├─── c", "│", "│", "│"]
     names = [line.strip("│├└═╪─ ").split("  ")[0] for line in lines[4:25]]
@@ -70,7 +70,7 @@ def test_types_and_channels_are_shown_without_a_measurement(capsys: Capture) -> 
     assert "µs a record" not in out
     found = planned([STOCKS], capsys)
     assert found["warnings"] == []
-    assert (found["asked"], found["cut"]) == ("auto", "drawdown,whole")
+    assert (found["asked"], found["cut"]) == ("auto", "cloud")
     assert "measured" not in found
 
 
@@ -82,7 +82,7 @@ def test_a_measured_plan_says_what_everything_costs(capsys: Capture, prices: str
     assert steps["quotes"]["records"] == 12_154
     assert steps["drawdown"]["cpu_us_per_record"] > 0
     assert (found["cuts"][0]["cut"], found["cuts"][0]["chosen"]) == ("cloud", True)
-    assert len(found["cuts"]) == found["measured"]["legal_cuts"] == 5
+    assert len(found["cuts"]) == found["measured"]["legal_cuts"] == 4
     assert [one["bytes"] for one in found["cuts"]] == sorted(one["bytes"] for one in found["cuts"])
     assert sum(one["chosen"] for one in found["cuts"]) == 1
     (quotes,) = [one for one in found["channels"] if one["id"] == "quotes"]
@@ -99,7 +99,7 @@ def test_a_measured_plan_says_what_everything_costs(capsys: Capture, prices: str
     assert f"drawn to {drawing}" in err
     assert "measured: " in out
     assert ", to the end of its input; rates are by event time" in out
-    assert "Legal cuts: 5, fewest bytes first" in out
+    assert "Legal cuts: 4, fewest bytes first" in out
     (chosen,) = [line for line in out.splitlines() if "▶" in line]
     assert "97,241" in chosen
     assert chosen.rstrip().endswith("cloud")

@@ -72,7 +72,7 @@ def test_what_auto_sends_is_within_5_percent_of_the_least() -> None:
     sent, least, raw = (costs.of_cut(one.graph, one.cut).bytes for one in (chosen, best, all_cloud))
     assert sent <= 1.05 * least
     assert sent < raw
-    for plan in (chosen, make_plan(graph, "auto")):
+    for plan in (chosen, make_plan(graph, "edge")):
         assert {"overspeed", "streets", "city_partial"} <= set(plan.edge)
         assert {"legs", "traces", "city"} <= set(plan.cloud)
     # The streets alone: what they need of the raw rows, against their own.

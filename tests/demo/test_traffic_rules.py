@@ -141,7 +141,7 @@ def test_passes_of_one_moment_go_by_detector_on_any_number_of_devices(tmp_path: 
     wanted = expected_of(inputs)
     for devices in (1, 2, 3):
         graph, world = dealt_world(inputs, devices)
-        for seed, cut in enumerate(("auto", "cloud") * 3):
+        for seed, cut in enumerate(("edge", "cloud") * 3):
             assert cut_tables(graph, choose_cut(graph, cut), world, seed, tmp_path) == wanted
 
 

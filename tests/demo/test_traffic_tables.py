@@ -58,7 +58,7 @@ def test_the_sample_gives_what_pandas_finds(tmp_path: Path) -> None:
     assert b'"congested"' in wanted["streets"]  # the accident
 
 
-@pytest.mark.parametrize(("devices", "cut"), [(8, "auto"), (3, "cloud"), (5, "edge")])
+@pytest.mark.parametrize(("devices", "cut"), [(8, "auto"), (8, "edge"), (3, "cloud"), (5, "edge")])
 def test_the_sample_dealt_and_cut(devices: int, cut: str, tmp_path: Path) -> None:
     graph, world = dealt_world(SAMPLE_INPUTS, devices)
     chosen = choose_cut(graph, cut)
@@ -85,7 +85,7 @@ def test_a_city_for_any_number_of_devices(
 ) -> None:
     graph, world = dealt_world(city, devices)
     for seed in range(3):
-        found = cut_tables(graph, choose_cut(graph, "auto"), world, 100 * devices + seed, tmp_path)
+        found = cut_tables(graph, choose_cut(graph, "edge"), world, 100 * devices + seed, tmp_path)
         assert differing(found, city_wanted) == [], seed
 
 
@@ -96,8 +96,8 @@ def test_every_plate_used_twice_is_found_and_no_other(city: dict[str, Path], tmp
     assert len(fakes) == 5
 
 
-def test_auto_leaves_to_spark_what_needs_all_devices() -> None:
+def test_edge_leaves_to_spark_what_needs_all_devices() -> None:
     graph, _ = prepared(SAMPLE_INPUTS)
-    edge = choose_cut(graph, "auto").edge
+    edge = choose_cut(graph, "edge").edge
     assert {"overspeed", "streets", "city_partial"} <= edge
     assert not {"legs", "sections", "fakes", "traces", "city", "placed"} & edge

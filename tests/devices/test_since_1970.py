@@ -96,7 +96,7 @@ def test_an_agent_counts_them(tmp_path: Path) -> None:
     flow = Flow("fleet")
     items = [(-5, Plain(1)), (7, Plain(2)), (-3, Plain(3))]
     flow.source("rows", Modern(items=items), out=Plain).sink("all", Table("t"))
-    plan = make_plan(flow.graph())
+    plan = make_plan(flow.graph(), "edge")
     ingest = NaiveIngest(plan)
     agent = agent_of(plan, tmp_path / "spool.sqlite", MemoryNet(ingest))
 

@@ -26,7 +26,7 @@ def local_plan(sink: JsonLinesFile | Valve) -> Plan:
     items = [(number, Reading("d1", float(number))) for number in range(ROWS)]
     readings = flow.source("readings", TestingSource(items=items), out=Reading)
     readings.map(command).sink("valve", sink)
-    return make_plan(flow.graph())
+    return make_plan(flow.graph(), "edge")
 
 
 def world_of(folder: Path, sink: JsonLinesFile | Valve) -> tuple[World, MemoryBroker]:

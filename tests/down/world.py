@@ -92,7 +92,7 @@ def plan_of(*, actuator: Valve | None = None, timed: bool = False) -> Plan:
     else:
         passed = made.filter(lambda c: c.number >= 0, name="passed").at("edge", device="tank")
         passed.sink("valve", actuator or JsonLinesFile("valve"))
-    return make_plan(flow.graph())
+    return make_plan(flow.graph(), "edge")
 
 
 @dataclass

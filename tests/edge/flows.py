@@ -64,7 +64,7 @@ def items(count: int, seed: int = 1) -> list[Any]:
     return found
 
 
-def plan_of(given: Sequence[Any], cut: str = "auto", source: Any = None) -> Plan:
+def plan_of(given: Sequence[Any], cut: str = "edge", source: Any = None) -> Plan:
     """Readings to a table, and their running totals by sensor to another."""
     flow = Flow("fleet")
     readings = flow.source(

@@ -42,7 +42,7 @@ def test_a_bounded_run_sends_all_and_finishes(tmp_path: Path) -> None:
     assert status.epoch == ingest.epoch.hex()
 
 
-@pytest.mark.parametrize("cut", ["auto", "cloud"])
+@pytest.mark.parametrize("cut", ["edge", "cloud"])
 def test_every_cut_sends_its_own_channels(tmp_path: Path, cut: str) -> None:
     plan = plan_of(items(60), cut)
     ingest = NaiveIngest(plan)
@@ -299,7 +299,7 @@ def test_a_task_that_cannot_start_is_one_sentence(tmp_path: Path) -> None:
     source: Source[Reading] = TestingSource(items=items(5))
     readings = flow.source("readings", source, out=Reading, partitioned_by="sensor")
     readings.key_by("sensor").process("totals", Refusing()).sink("sums", Table("sums"))
-    plan = make_plan(flow.graph())
+    plan = make_plan(flow.graph(), "edge")
     with pytest.raises(StepError, match=r"step 'totals': Refusing\.on_start raised ValueError: no model"):
         run(agent_of(plan, tmp_path / "spool.sqlite", MemoryNet(NaiveIngest(plan))).run())
 

@@ -48,5 +48,5 @@ def test_a_state_folder_of_another_version_is_refused_before_anything_runs(tmp_p
 
 def test_a_layout_is_that_of_the_flow_as_it_is_cut() -> None:
     graph = control_loop.graph()
-    assert layout_of(make_plan(graph)) == layout_of(make_plan(control_loop.graph()))
-    assert layout_of(make_plan(graph)) != layout_of(make_plan(graph, "cloud"))
+    assert layout_of(make_plan(graph, "edge")) == layout_of(make_plan(control_loop.graph(), "edge"))
+    assert layout_of(make_plan(graph, "edge")) != layout_of(make_plan(graph, "cloud"))

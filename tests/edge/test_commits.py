@@ -70,7 +70,7 @@ class _Counting(SqliteSpool):
 def _plan(split: _Few) -> Plan:
     flow = Flow("fleet")
     flow.source("readings", FewAtATime(split=split), out=Reading).sink("out", Table("readings"))
-    return make_plan(flow.graph(), "auto")
+    return make_plan(flow.graph(), "edge")
 
 
 def _batches(tmp_path: Path, split: _Few, settings: AgentSettings) -> list[int]:

@@ -107,7 +107,7 @@ class Sensors(Source[Reading]):
 def test_a_silent_door_holds_up_nobody(tmp_path: Path) -> None:
     flow = Flow("fleet")
     flow.source("readings", Sensors(), out=Reading).sink("levels", Table("levels"))
-    plan = make_plan(flow.graph())
+    plan = make_plan(flow.graph(), "edge")
     ingest = NaiveIngest(plan)
     agent = agent_of(plan, tmp_path / "spool.sqlite", MemoryNet(ingest))
     start_us = time.time_ns() // 1_000

@@ -85,7 +85,7 @@ def mixed(count: int = 60) -> Plan:
     )
     readings.sink("levels", Table("levels"))
     flow.source("door", Door(), out=Reading).sink("knocks", Table("knocks"))
-    return make_plan(flow.graph())
+    return make_plan(flow.graph(), "edge")
 
 
 def knocks(ingest: NaiveIngest) -> list[float]:

@@ -72,7 +72,7 @@ class _Endless:
 def test_a_split_that_a_commit_had_no_room_for_is_read_first_in_the_next() -> None:
     flow = Flow("turns")
     flow.source("numbers", Three(), out=int).sink("out", Table("out"))
-    plan = make_plan(flow.graph(), "auto")
+    plan = make_plan(flow.graph(), "edge")
     intake = Intake(plan, "d", 10, 100, SystemClock())
     intake.restore({})
     fragment, counters = Fragment(plan.graph, plan.edge), Counters({})
@@ -111,7 +111,7 @@ class _Noted(_Endless):
 def test_all_else_has_its_turn_between_two_reads_of_one_commit(tmp_path: Path) -> None:
     flow, turns, seen = Flow("fleet"), [0], list[int]()
     flow.source("numbers", Noted(turns=turns, seen=seen), out=int).sink("out", Table("out"))
-    plan = make_plan(flow.graph(), "auto")
+    plan = make_plan(flow.graph(), "edge")
     settings = replace(SETTINGS, records_max=1_000, read_max=10, interval_ms=60_000)
     agent = agent_of(plan, tmp_path / "spool.sqlite", MemoryNet(NaiveIngest(plan)), settings)
 

@@ -65,7 +65,7 @@ class Readings(TestingSource[Reading]):
         return TestingSource.open(mine, device, step, kind)
 
 
-def plan_of(cut: str = "auto") -> Plan:
+def plan_of(cut: str = "edge") -> Plan:
     flow = Flow("fleet")
     by_sensor = flow.source("readings", Readings(), out=Reading).key_by("sensor", name="by_sensor")
     windows = by_sensor.window(sliding(timedelta(seconds=4), timedelta(seconds=2)))

@@ -105,7 +105,7 @@ class Inline(Executor):
 
 def delays(tmp_path: Path, *, is_urgent: bool) -> list[int]:
     """Publishes of the backlog between each ring's commit and its publish."""
-    bulk, alarms = make_plan(two_flows.bulk.graph()), make_plan(two_flows.alarms.graph())
+    bulk, alarms = make_plan(two_flows.bulk.graph(), "edge"), make_plan(two_flows.alarms.graph(), "edge")
     last = backlog_of(bulk, tmp_path / "bulk.sqlite")
     assert last >= BULK_ROWS // SETTINGS.records_max
     journal: list[str] = []

@@ -66,7 +66,7 @@ def test_commands_are_those_of_an_independent_computation(tmp_path: Path) -> Non
 
 
 def test_the_plan_says_what_goes_down() -> None:
-    plan = make_plan(load_flow(FLOW).graph())
+    plan = make_plan(load_flow(FLOW).graph(), "edge")
     assert [channel.id for channel in plan.down] == ["command_down"]
     assert plan.edge == ("levels", "levels_by_tank", "command", "valve")
     assert plan.reason(plan.graph["command_down"]).rule is Rule.DEALS

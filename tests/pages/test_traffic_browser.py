@@ -63,7 +63,7 @@ def page(browser: Browser) -> Iterator[Page]:
 @pytest.fixture(scope="module")
 def city(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with closing(build(tmp_path_factory.mktemp("city"))) as built:
-        plan = make_plan(load_flow("geartrain_examples.stocks.flow:flow").graph())
+        plan = make_plan(load_flow("geartrain_examples.stocks.flow:flow").graph(), "edge")
         with served(built.path, TrafficPage(plan, LIMIT_MPS, 60.0)) as address:
             yield address
 

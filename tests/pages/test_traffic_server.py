@@ -36,7 +36,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def address(tables: Path) -> Iterator[str]:
-    plan = make_plan(load_flow("geartrain_examples.stocks.flow:flow").graph())
+    plan = make_plan(load_flow("geartrain_examples.stocks.flow:flow").graph(), "edge")
     with served(tables, TrafficPage(plan, LIMIT_MPS, 60.0)) as found:
         yield found
 

@@ -49,7 +49,7 @@ async def _run(config: dict[str, Any]) -> None:
     # A connect takes a thread; the few that a loop has by itself would let a fleet in one by one.
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(CONNECTS_AT_ONCE))
     graph = load_flow("tests.process.flows:flow").graph()
-    plan = make_plan(graph.with_options({"numbers": config["source"]}, "crowd"), "auto")
+    plan = make_plan(graph.with_options({"numbers": config["source"]}, "crowd"), "edge")
     agents = [_agent(config, plan, number) for number in range(config["agents"])]
     status = Path(config["state"]) / "status.json"
     async with asyncio.TaskGroup() as group:

@@ -116,7 +116,7 @@ def test_the_sender_goes_on_where_pubacks_are_lost(tmp_path: Path) -> None:
 
 def fill_outbox(path: Path, devices: list[str]) -> None:
     """One command for each device, as a driver writes it."""
-    plan = make_plan(load_flow("geartrain_examples.control_loop.flow:flow").graph())
+    plan = make_plan(load_flow("geartrain_examples.control_loop.flow:flow").graph(), "edge")
     (channel,) = plan.down
     deal = plan.graph[channel.id].operator
     assert isinstance(deal, Deal)

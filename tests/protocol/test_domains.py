@@ -114,7 +114,7 @@ def made(build: Callable[[Any, Any], Any]) -> tuple[Flow, Any]:
 def test_a_domain_is_kept_and_the_keyed_step_below_stands_on_the_device_whole(name: str) -> None:
     flow, stream = made(KEPT[name])
     assert derive_properties(flow.graph())[stream.step].domain == "street"
-    plan = make_plan(flow.graph())
+    plan = make_plan(flow.graph(), "edge")
     assert "last_n" in plan.edge
     assert plan.reason(plan.graph["last_n"]).rule is Rule.LEGAL
 
@@ -123,7 +123,7 @@ def test_a_domain_is_kept_and_the_keyed_step_below_stands_on_the_device_whole(na
 def test_a_domain_is_lost_and_the_keyed_step_below_is_split_or_in_the_cloud(name: str) -> None:
     flow, stream = made(LOST[name])
     assert derive_properties(flow.graph())[stream.step].domain != "street"
-    plan = make_plan(flow.graph())
+    plan = make_plan(flow.graph(), "edge")
     assert "last_n" in plan.cloud
     assert ("last_n_partial" in plan.edge) is (stream.step in plan.edge)
 
@@ -138,8 +138,8 @@ def joined(right_domain: str | None, *, key: str = "street") -> Flow:
 
 
 def test_a_join_stands_on_the_device_where_both_its_sources_share_one_domain() -> None:
-    assert "jam" in choose_cut(joined("street").graph()).edge
-    assert "jam" not in choose_cut(joined(None).graph()).edge
+    assert "jam" in choose_cut(joined("street").graph(), "edge").edge
+    assert "jam" not in choose_cut(joined(None).graph(), "edge").edge
     with pytest.raises(PlacementError, match="the keys of 'loops_by' are not local to a device"):
         choose_cut(joined("lane").graph(), "jam")
     with pytest.raises(PlacementError, match="its inputs are partitioned by different fields"):
@@ -152,7 +152,7 @@ def test_a_task_over_the_merge_of_two_sources_of_one_domain_stands_on_the_device
     more = flow.source("more", TestingSource[Pass](), out=Pass, partitioned_by="street")
     keyed = passes.merge("all", more).key_by("street", name="by")
     keyed.reduce("latest", lambda old, new: new).sink("o", Table("o"))
-    assert {"all", "by", "latest_order", "latest"} <= choose_cut(flow.graph()).edge
+    assert {"all", "by", "latest_order", "latest"} <= choose_cut(flow.graph(), "edge").edge
 
 
 def test_a_key_that_was_worked_out_is_local_to_no_device() -> None:
@@ -160,7 +160,7 @@ def test_a_key_that_was_worked_out_is_local_to_no_device() -> None:
     passes = flow.source("passes", TestingSource[Pass](), out=Pass, partitioned_by="street")
     keyed = passes.key_by(lambda p: p.street, name="by")
     keyed.window(global_window()).aggregate("n", out=Number, n=agg.count()).sink("o", Table("o"))
-    assert "n_partial" in choose_cut(flow.graph()).edge
+    assert "n_partial" in choose_cut(flow.graph(), "edge").edge
 
 
 def test_below_what_comes_down_nothing_is_split() -> None:
@@ -171,4 +171,4 @@ def test_below_what_comes_down_nothing_is_split() -> None:
     keyed = back.key_by("street", name="once_more").window(hour())
     keyed.aggregate("n", out=Counted, n=agg.count()).sink("o", JsonLinesFile("counts"))
     with pytest.raises(PlacementError, match="step 'n' cannot be on the edge"):
-        make_plan(flow.graph())
+        make_plan(flow.graph(), "edge")

@@ -112,7 +112,7 @@ def test_a_mistake_is_one_sentence_that_says_what_to_write(mistake: str) -> None
 
     def planned() -> None:
         work(flow, up)
-        make_plan(flow.graph())
+        make_plan(flow.graph(), "edge")
 
     with pytest.raises((FlowError, PlacementError), match=said) as raised:
         planned()
@@ -136,7 +136,7 @@ def test_without_state_both_may_meet() -> None:
     own = flow.source("own", TestingSource(name="o"), out=Reading).map(same, name="there").at("edge")
     down = up.map(same, name="m").at("edge", device="sensor")
     own.merge("both", down).sink("t", JsonLinesFile("t"))
-    plan = make_plan(flow.graph())
+    plan = make_plan(flow.graph(), "edge")
     assert {"own", "there", "m", "both", "t"} <= set(plan.edge)
     assert not waits_for_time(plan.graph, "m_down")
 
@@ -145,7 +145,7 @@ def test_an_ordered_step_below_is_ordered_on_the_device() -> None:
     flow, up = begun()
     up.key_by("sensor").process("count", Count()).at("edge", device=by_key).sink("t", JsonLinesFile("t"))
     graph = flow.graph()
-    plan = make_plan(graph)
+    plan = make_plan(graph, "edge")
     assert [i.step for i in graph["count"].inputs] == ["count_order"]
     assert plan.edge == ("readings", "count_order", "count", "t")
     assert [channel.id for channel in plan.down] == ["count_down"]

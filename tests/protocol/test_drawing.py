@@ -152,7 +152,7 @@ def test_the_cuts_of_an_example_can_be_read(name: str) -> None:
 
 
 def test_what_comes_down_to_devices_has_a_line_of_its_own() -> None:
-    found = check(make_plan(load_flow("geartrain_examples.control_loop.flow:flow").graph()))
+    found = check(make_plan(load_flow("geartrain_examples.control_loop.flow:flow").graph(), "edge"))
     boxes = {box.name: box for box in found.boxes}
     up, down = found.cuts
     assert [text for _, text in found.tiers] == ["↑ devices", "↓ cloud", "↑ cloud", "↓ devices"]
@@ -165,7 +165,7 @@ def test_a_measurement_is_written_into_the_boxes() -> None:
     graph = load_flow("geartrain_examples.stocks.flow:flow").graph()
     streams = {s.id: StreamCost(1_000, 4_567) for s in graph.steps if s.out is not None}
     steps = {s.id: StepCost(1_000, 0.005) for s in graph.steps}
-    plan = make_plan(graph)
+    plan = make_plan(graph, "edge")
     found = check(plan, Costs(10.0, True, 10.0, True, streams, steps))
     texts = {box.name: [text for _, _, text in box.texts[1:]] for box in found.boxes}
     assert texts["channel quotes"] == ["100 records/s, 4.57 B each"]
@@ -182,12 +182,12 @@ def test_text_of_a_flow_is_escaped_and_cut() -> None:
     flow = Flow("names")
     rows = flow.source("rows", TestingSource[Row](), out=Hostile)
     rows.filter(bool, name="a" * 63).sink("s", Table("t"))
-    svg = draw(make_plan(flow.graph()), None, {"rows": "because of </title><b>"})
+    svg = draw(make_plan(flow.graph(), "edge"), None, {"rows": "because of </title><b>"})
     assert "<script>" not in svg
     assert "\x07" not in svg
     found = Drawing.of(svg)
     assert max(len(text) for box in found.boxes for _, _, text in box.texts) <= 44
-    assert draw(make_plan(flow.graph()), None, {"rows": "because of </title><b>"}) == svg
+    assert draw(make_plan(flow.graph(), "edge"), None, {"rows": "because of </title><b>"}) == svg
 
 
 def test_boxes_of_a_row_are_apart_and_arrows_go_straight_where_they_can() -> None:

@@ -186,7 +186,7 @@ def test_a_wrong_join_is_one_sentence(options: dict[str, Any], sentence: str) ->
 def test_a_join_of_streams_of_one_domain_may_stand_on_the_device() -> None:
     flow, orders, prices = shop([], [])
     orders.join("bills", prices, bill, lower=us(0), upper=us(1)).sink("out", TestingSink("out"))
-    assert "bills" in choose_cut(flow.graph(), "auto").edge
+    assert "bills" in choose_cut(flow.graph(), "edge").edge
 
 
 def priced(order: Order, table: Mapping[Any, Price]) -> str:

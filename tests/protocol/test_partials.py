@@ -143,14 +143,14 @@ def test_what_is_split_and_what_is_not() -> None:
         "o", Table("o")
     )
     assert not split_of(flow)  # its keys are local: it stands on the device whole
-    assert "all" in make_plan(flow.graph()).edge
+    assert "all" in make_plan(flow.graph(), "edge").edge
 
 
 def test_cuts_reasons_and_channels_of_a_split_aggregate() -> None:
     graph = minutes().graph()
     edges = [sorted(cut.edge) for cut in legal_cuts(graph)]
     assert edges == [["passes"], ["by", "passes"], ["by", "minute_partial", "passes"]]
-    plan = make_plan(graph)
+    plan = make_plan(graph, "edge")
     assert (plan.edge, plan.cloud) == (("passes", "by", "minute_partial"), ("minute", "minutes"))
     assert plan.channels[0].id == "minute_partial"
     fields = [(f.name, f.type.value, f.optional) for f in plan.channels[0].schema.fields]
@@ -188,11 +188,11 @@ def test_a_pin_to_the_edge_holds_for_the_part_that_can_be_there() -> None:
 def test_the_partials_name_is_one_that_is_free() -> None:
     flow = minutes()
     flow.source("minute_partial", TestingSource[Pass](), out=Pass).sink("o", Table("o"))
-    assert "minute_partial2" in make_plan(flow.graph()).edge
+    assert "minute_partial2" in make_plan(flow.graph(), "edge").edge
     flow, stream = passes()
     made = stream.key_by("street").window(global_window()).aggregate("x" * 63, out=Whole, n=agg.count())
     made.sink("o", Table("o"))
-    assert make_plan(flow.graph()).edge[-1] == "x" * 52 + "_partial"
+    assert make_plan(flow.graph(), "edge").edge[-1] == "x" * 52 + "_partial"
 
 
 KEYS = [
@@ -209,7 +209,7 @@ KEYS = [
 @pytest.mark.parametrize(("by", "column"), KEYS, ids=[str(key[0])[:8] for key in KEYS])
 def test_keys_travel_in_a_column_of_their_type_or_encoded(by: Any, column: str) -> None:
     graph = minutes(by).graph()
-    assert make_plan(graph).channels[0].schema.fields[0].type.value == column
+    assert make_plan(graph, "edge").channels[0].schema.fields[0].type.value == column
     items = [Pass("a\x00", -1, 1.0, lit=True, plate=b"\x00\xff", maybe="ü"), Pass("", 2**63 - 1, 2.0)]
     want = same_everywhere(graph, world(north=list(enumerate(items)), south=list(enumerate(items[::-1]))))
     assert sum(row.value.n for row in want.sinks["minutes"]) == (2 if by == "maybe" else 4)
@@ -227,7 +227,7 @@ def test_an_aggregate_may_be_called_as_a_column_of_ours() -> None:
     windows.aggregate("named", out=Named, key=agg.last("street"), start=agg.last("maybe")).sink(
         "o", Table("o")
     )
-    fields = make_plan(flow.graph()).channels[0].schema.fields
+    fields = make_plan(flow.graph(), "edge").channels[0].schema.fields
     assert [f.name for f in fields] == ["key_", "start_", "key", "start"]
     same_everywhere(flow.graph(), TWO)
 
@@ -239,7 +239,7 @@ def test_windows_that_end_of_time_cuts_short_have_places_of_their_own() -> None:
         graph, world(north=[(at, Pass("a"))], south=[(at, Pass("a")), (at + 5, Pass("a"))])
     )
     assert {row.time for row in want.sinks["minutes"][-3:]} == {END_OF_TIME - 1}
-    plan = make_plan(graph)
+    plan = make_plan(graph, "edge")
     fragment = Fragment(plan.graph, plan.edge)
     fragment.feed("passes", Batch([Pass("a")], [at], ["split"], [3]))
     fragment.advance("passes", END_OF_TIME)
@@ -252,7 +252,7 @@ def test_windows_that_end_of_time_cuts_short_have_places_of_their_own() -> None:
 
 @pytest.mark.parametrize("sizes", [(1, 1, 1, 1), (4,), (2, 2), (3, 1)])
 def test_a_row_has_the_place_of_the_first_record_in_it(sizes: tuple[int, ...]) -> None:
-    plan = make_plan(minutes().graph())
+    plan = make_plan(minutes().graph(), "edge")
     born = [(7, "b", 0), (5, "b", 9), (5, "a", 12), (5, "a", 30)]
     for shift in range(4):
         fragment, rows = Fragment(plan.graph, plan.edge), [*born[shift:], *born[:shift]]
@@ -333,7 +333,7 @@ def test_a_partial_that_no_batch_could_take_stops_the_run_and_names_the_step() -
     words = flow.source("words", TestingSource[Text](), out=Text)
     windows = words.key_by(lambda word: 1, name="one").window(tumbling(us(60)))
     windows.aggregate("vocabulary", out=Whole, n=agg.count_distinct("text")).sink("o", Table("o"))
-    plan = make_plan(flow.graph())
+    plan = make_plan(flow.graph(), "edge")
     fragment = Fragment(plan.graph, plan.edge)
     values = [Text(f"{number:05d}" + "x" * 95) for number in range(3_000)]
     numbers = list(range(len(values)))
@@ -360,7 +360,7 @@ def test_a_row_is_small_however_many_records_it_was_made_of() -> None:
     }
     windows: Any = stream.key_by("street").window(tumbling(us(10_000)))
     windows.aggregate("levels", out=Level, **fields).sink("o", Table("o"))
-    plan, rng = make_plan(flow.graph()), random.Random(1)
+    plan, rng = make_plan(flow.graph(), "edge"), random.Random(1)
     fragment = Fragment(plan.graph, plan.edge)
     for number in range(5_000):
         speed = rng.gauss(14, 4)
@@ -393,7 +393,7 @@ def test_the_smallest_form_of_an_exact_sum_is_the_same_sum(seed: int) -> None:
 
 
 def test_the_type_of_a_row_is_found_again_by_its_name() -> None:
-    kind = make_plan(minutes().graph()).channels[0].kind
+    kind = make_plan(minutes().graph(), "edge").channels[0].kind
     assert getattr(partial_types, kind.__qualname__) is kind
     assert kind.__module__ == partial_types.__name__
     with pytest.raises(AttributeError, match="has no attribute 'Partials'"):
@@ -402,7 +402,7 @@ def test_the_type_of_a_row_is_found_again_by_its_name() -> None:
 
 def merging(rows: list[Any], times: list[int]) -> tuple[list[Any], list[Any]]:
     """(results, dead letters) of such rows, given to the cloud's part as they came over a channel."""
-    plan = make_plan(minutes().graph())
+    plan = make_plan(minutes().graph(), "edge")
     fragment = Fragment(plan.graph, plan.cloud)
     count = len(rows)
     fragment.feed("minute_partial", Batch(rows, times, ["split"] * count, list(range(count))))
@@ -414,7 +414,7 @@ def merging(rows: list[Any], times: list[int]) -> tuple[list[Any], list[Any]]:
 
 
 def test_a_row_that_no_partial_has_given_is_a_dead_letter_and_stops_nothing() -> None:
-    kind = make_plan(minutes().graph()).channels[0].kind
+    kind = make_plan(minutes().graph(), "edge").channels[0].kind
     good = kind("a", 0, 2, None)
     results, letters = merging(
         [good, kind("a", 0, 1, b"\xc1"), kind("a", 0, 7, b"\x93"), good], [59, 59, 59, 60]
@@ -429,7 +429,7 @@ def test_a_row_that_no_partial_has_given_is_a_dead_letter_and_stops_nothing() ->
 
 def test_rows_have_the_keys_of_what_they_were_made_of() -> None:
     for by in ("street", lambda p: (p.street, p.lane)):
-        plan = make_plan(minutes(by).graph())
+        plan = make_plan(minutes(by).graph(), "edge")
         step = key_step(plan.graph, "minute_partial")
         assert isinstance(step, Step)
         fragment = Fragment(plan.graph, plan.edge)

@@ -156,7 +156,7 @@ def test_log_writes_what_passes_and_changes_nothing(rows_max: int, caplog: pytes
     lines = [record.getMessage() for record in caplog.records]
     assert lines[1] == r'seen 1970-01-01T00:00:00.000002Z: {"foot":"a\u001b[2J","metres":2.0}'
     assert len(lines) == 3
-    assert "count" in choose_cut(flow.graph()).edge  # the keys are still local to the device
+    assert "count" in choose_cut(flow.graph(), "edge").edge  # the keys are still local to the device
     with pytest.raises(FlowError, match="every=0: write 1 to log each record"):
         steps.log("none", every=0)
 

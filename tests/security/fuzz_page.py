@@ -95,7 +95,7 @@ def requests(numbers: range) -> Outcome:
         )
         stocks, city = tables_of(prices, Path(folder)), traffic_tables.build(_made(Path(folder) / "city"))
         city.close()
-        plan = make_plan(load_flow("geartrain_examples.stocks.flow:flow").graph())
+        plan = make_plan(load_flow("geartrain_examples.stocks.flow:flow").graph(), "edge")
         apps = [
             make_app(StockPage(), stocks),
             make_app(TrafficPage(plan, traffic_tables.LIMIT_MPS, 60.0), city.path),

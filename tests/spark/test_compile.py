@@ -40,7 +40,7 @@ def test_cloud_cut_has_two_queries() -> None:
 
 
 def test_edge_cut_needs_no_state_in_the_cloud() -> None:
-    (query,) = compile_queries(make_plan(sums_flow().graph(), "auto"))
+    (query,) = compile_queries(make_plan(sums_flow().graph(), "edge"))
     assert query.direct["adding"] == ("each", "last")
     assert query.direct["positive"] == ("kept",)
     assert query.prefix == frozenset()

@@ -52,7 +52,7 @@ def test_rows_of_several_devices_are_merged_into_what_one_step_would_give(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     graph = flow_of_samples().graph()
-    plan, rng = make_plan(graph), random.Random(5)
+    plan, rng = make_plan(graph, "edge"), random.Random(5)
     assert plan.edge[-2:] == ("wide_partial", "whole_partial")
     world = families_world(3)
     samples = {device: {"samples": sources["samples"]} for device, sources in world.devices.items()}
@@ -73,7 +73,7 @@ def test_rows_of_several_devices_are_merged_into_what_one_step_would_give(
 
 def test_the_families_with_all_that_is_legal_on_the_edge(spark: SparkSession, tmp_path: Path) -> None:
     graph, world = families_flow().graph(), families_world(9)
-    plan = make_plan(replace(graph, name="split_families"))
+    plan = make_plan(replace(graph, name="split_families"), "edge")
     assert {"hour_partial", "best_partial"} <= set(plan.edge)
     assert "quiet_hour_partial" not in plan.edge  # below a task in the cloud
     run = SparkRun(spark, tmp_path, plan, rows_max=500)

@@ -21,10 +21,10 @@ from geartrain.flow.loading import load_flow
 from geartrain.graph.graph import Graph, Step
 from geartrain.planning import Channel, Plan, legal_cuts, make_plan
 from geartrain.planning.cost import CAPACITY, Costs, CutCost, StreamCost
-from geartrain.planning.cuts import Reason
+from geartrain.planning.cuts import Cut, Reason, TooManyCutsError
 from geartrain.planning.drawing import draw
 from geartrain.planning.measure import Measurement
-from geartrain.planning.reasons import cut_name, reasons, told, warnings
+from geartrain.planning.reasons import cut_name, estimated_reasons, reasons, told, warnings
 from geartrain.planning.splitting import with_partials
 from geartrain.schema import Schema, derive
 from geartrain_cloud.cli.plan_text import print_plan
@@ -84,8 +84,7 @@ def show_plan(flow: str, options: PlanOptions, settings: Mapping[str, Mapping[st
 
 
 def _measured(graph: Graph, options: PlanOptions) -> Measured:
-    # What is asked for by name needs no list of the others, which may be too long.
-    cuts = legal_cuts(graph) if options.compare or options.cut == "auto" else []
+    cuts = _listed(graph, options)
     capacity = CAPACITY if options.capacity is None else options.capacity
     seconds = MEASURE_S if options.measure_s is None else options.measure_s
     notices().print(f"measuring, for {seconds:g} s at most")
@@ -97,6 +96,18 @@ def _measured(graph: Graph, options: PlanOptions) -> Measured:
             "it more time, or an input with --set"
         )
     return Measured(costs, tuple(costs.compare(graph, cuts)))
+
+
+def _listed(graph: Graph, options: PlanOptions) -> list[Cut]:
+    """The legal cuts; none where nobody needs them, or where they are too many and nobody asked for them."""
+    if not options.compare and options.cut != "auto":
+        return []
+    try:
+        return legal_cuts(graph)
+    except TooManyCutsError:
+        if options.compare:
+            raise
+        return []
 
 
 def measure(graph: Graph, seconds: float) -> Costs:
@@ -133,6 +144,8 @@ def describe_plan(
     why = {step.id: plan.reason(step) for step in plan.graph.steps}
     if measured is not None and options.cut == "auto":
         why = reasons(plan, measured.costs, measured.compared)
+    elif options.cut == "auto":
+        why = estimated_reasons(plan)
     return {
         "flow": plan.graph.name,
         "asked": options.cut,

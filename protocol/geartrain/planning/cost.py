@@ -7,12 +7,13 @@ what they weigh on the wire, and over the steps on the edge, the time that they 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from geartrain.errors import PlacementError
 from geartrain.graph.graph import DEAD_LETTERS, LATE, Graph
 from geartrain.planning.cuts import Cut
+from geartrain.planning.estimate import SCALE
 from geartrain.planning.sharing import crossing
 
 CAPACITY = 0.5
@@ -117,6 +118,42 @@ class Costs:
             )
         return self.late if channel == LATE else self.streams[channel]
 
+    def cheapest_of_many(self, graph: Graph, least: Least) -> Cut:
+        """The cut with the fewest bytes where there are too many to compare, found by `least`.
+
+        Where that is above the capacity, CPU seconds get a price in bytes, the lowest at which the cut fits.
+        """
+
+        def at(price: float) -> CutCost:
+            return self.of_cut(graph, least(*self._priced(graph, price)))
+
+        found, low, high = at(0.0), 0.0, 1.0
+        if found.cpu_share <= self.capacity:
+            return found.cut
+        for _ in range(PRICES_TRIED):
+            found = at(high)
+            if found.cpu_share <= self.capacity:
+                break
+            low, high = high, high * 4
+        for _ in range(PRICES_TRIED):
+            middle = (low + high) / 2
+            tried = at(middle)
+            if tried.cpu_share <= self.capacity:
+                found, high = tried, middle
+            else:
+                low = middle
+        return found.cut
+
+    def _priced(self, graph: Graph, price: float) -> tuple[dict[str, int], dict[str, int]]:
+        """(What each stream costs, what each step), in parts of a byte, a CPU second at `price` bytes."""
+
+        def cost(one: StreamCost, cpu_s: float = 0.0) -> int:
+            return round(SCALE * (one.bytes + price * (one.encode_s + cpu_s)))
+
+        streams = {step.id: cost(self.streams[step.id]) for step in graph.steps if step.out is not None}
+        known = {step: self.steps[step] for step in (s.id for s in graph.steps) if step in self.steps}
+        return streams, {step: cost(one.letters, one.cpu_s) for step, one in known.items()}
+
     def _cpu_s(self, step: str) -> float:
         return self.steps[step].cpu_s if step in self.steps else 0.0
 
@@ -164,6 +201,12 @@ class Costs:
         limit = within[0].bytes * (1 + NEAR_LEAST)
         near = [one for one in within if one.bytes <= limit]
         return min(near, key=lambda one: -len(one.cut.edge)).cut  # the first of these has the fewest bytes
+
+
+PRICES_TRIED = 40
+"""How often the price of a device's time is halved or doubled until a cut fits its capacity."""
+Least = Callable[[Mapping[str, int], Mapping[str, int]], Cut]
+"""The cut that costs least, from what each stream costs where it crosses, and each step on the edge."""
 
 
 def crossing_streams(graph: Graph, cut: Cut) -> list[str]:

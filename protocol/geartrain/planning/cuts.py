@@ -21,8 +21,10 @@ from geartrain.graph.graph import Graph, Step, Tier
 from geartrain.graph.operator import StreamProperties
 from geartrain.operators.sink import SinkOperator
 from geartrain.planning.dealt import below_deals, edge_ancestors
+from geartrain.planning.estimate import estimated_bytes
+from geartrain.planning.least_bytes import Weights, least_bytes
 from geartrain.planning.properties import derive_properties
-from geartrain.planning.sharing import settled
+from geartrain.planning.sharing import settled, without_idle_keys
 from geartrain.planning.splitting import MERGE, PARTIAL, with_partials
 
 if TYPE_CHECKING:
@@ -30,6 +32,12 @@ if TYPE_CHECKING:
 
 CUTS_MAX = 4_096
 """Legal cuts that are enumerated at the most."""
+ESTIMATED_STEPS_MAX = 10_000
+"""Steps of a graph whose unmeasured `auto` is the cut of the fewest bytes; a larger one's is `edge`."""
+
+
+class TooManyCutsError(PlacementError):
+    """A flow has more legal cuts than are listed; one can still be chosen."""
 
 
 class Cut(msgspec.Struct, frozen=True):
@@ -56,6 +64,7 @@ class Rule(Enum):
     CROSSES_ONCE = "crosses_once"
     COST = "cost"
     CAPACITY = "capacity"
+    ESTIMATE = "estimated_cost"
 
 
 class Reason(msgspec.Struct, frozen=True):
@@ -120,9 +129,9 @@ def legal_cuts(graph: Graph) -> list[Cut]:
                 grown.append(edge)
         found = grown
         if len(found) > CUTS_MAX:
-            raise PlacementError(
-                f"flow {graph.name} has more than {CUTS_MAX} legal cuts: pin some steps with "
-                '.at("edge") or .at("cloud")'
+            raise TooManyCutsError(
+                f"flow {graph.name} has more than {CUTS_MAX:,} legal cuts, too many to list: pin some "
+                'steps with .at("edge") or .at("cloud")'
             )
     if not found:
         raise _impossible_pin(graph, properties)
@@ -131,15 +140,33 @@ def legal_cuts(graph: Graph) -> list[Cut]:
 
 
 def choose_cut(graph: Graph, wanted: str | Sequence[str] = "auto", costs: Costs | None = None) -> Cut:
-    """The cut for `auto` (as much on the edge as is legal; where it was measured, the cheapest by `costs`),
-    `edge` (as much as is legal), `cloud` (only the sources on the edge), or for the named steps and all above
-    them.
+    """The cut for `auto` (the fewest bytes, as estimated, or the cheapest by `costs` where it was measured),
+    `edge` (as much on the edge as is legal), `cloud` (only the sources there), or for the named steps and all
+    above them.
 
     Raises `PlacementError` naming the step, the rule and the fix.
     """
     graph = with_partials(graph)
-    if wanted == "auto" and costs is not None:
-        return costs.cheapest(graph, legal_cuts(graph))
+    if wanted == "auto":
+        return _auto(graph, costs)
+    possible, kept = limits(graph)
+    if wanted == "edge":
+        return Cut(settled(graph, frozenset(possible)))
+    named = [] if wanted == "cloud" else wanted.split(",") if isinstance(wanted, str) else wanted
+    asked = frozenset(name.strip() for name in named)
+    edge = kept | edge_ancestors(graph, asked)
+    beyond = [s for s in graph.steps if s.id in edge - possible]
+    if beyond:
+        step = next((s for s in beyond if s.id in asked), beyond[0])
+        raise _refusal(graph, step, possible, derive_properties(graph))
+    return Cut(settled(graph, edge))
+
+
+def limits(graph: Graph) -> tuple[frozenset[str], frozenset[str]]:
+    """(The steps that may be on the edge all at once, those that are there under every legal cut.)
+
+    Raises `PlacementError` for an impossible pin.
+    """
     properties = derive_properties(graph)
     possible: set[str] = set()
     for step in graph.steps:
@@ -147,17 +174,25 @@ def choose_cut(graph: Graph, wanted: str | Sequence[str] = "auto", costs: Costs 
             possible.add(step.id)
         elif step.tier == "edge" or not step.inputs:
             raise _refusal(graph, step, possible, properties)
-    if wanted in ("auto", "edge"):
-        return Cut(settled(graph, frozenset(possible)))
-    named = [] if wanted == "cloud" else wanted.split(",") if isinstance(wanted, str) else wanted
-    asked = frozenset(name.strip() for name in named)
-    kept = frozenset(s.id for s in graph.steps if s.tier == "edge" or not s.inputs)
-    edge = edge_ancestors(graph, asked | kept | below_deals(graph))
-    beyond = [s for s in graph.steps if s.id in edge - possible]
-    if beyond:
-        step = next((s for s in beyond if s.id in asked), beyond[0])
-        raise _refusal(graph, step, possible, properties)
-    return Cut(settled(graph, edge))
+    pinned = frozenset(s.id for s in graph.steps if s.tier == "edge" or not s.inputs)
+    return frozenset(possible), edge_ancestors(graph, pinned | below_deals(graph))
+
+
+def _auto(graph: Graph, costs: Costs | None) -> Cut:
+    possible, kept = limits(graph)
+
+    def least(streams: Weights, steps: Weights) -> Cut:
+        return Cut(without_idle_keys(graph, least_bytes(graph, possible, kept, streams, steps)))
+
+    if costs is None:
+        if len(graph.steps) > ESTIMATED_STEPS_MAX:
+            return Cut(settled(graph, possible))
+        return least(estimated_bytes(graph), {})
+    try:
+        cuts = legal_cuts(graph)
+    except TooManyCutsError:
+        return costs.cheapest_of_many(graph, least)
+    return costs.cheapest(graph, cuts)
 
 
 def _refusal(

@@ -7,16 +7,21 @@ what the other tier would have cost.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from geartrain.graph.graph import Graph, Step, Tier
 from geartrain.planning.cost import NEAR_LEAST, Costs, CutCost, rate
-from geartrain.planning.cuts import Cut, Reason, Rule
+from geartrain.planning.cuts import Cut, Reason, Rule, limits
+from geartrain.planning.estimate import SCALE, estimated_bytes
+from geartrain.planning.least_bytes import least_bytes
 from geartrain.planning.plan import Plan
 from geartrain.planning.refusals import sentence
+from geartrain.planning.sharing import crossing
 from geartrain.planning.splitting import MERGE, PARTIAL, with_partials
 from geartrain.schema import Field, derive
 
+WEIGHED_STEPS_MAX = 300
+"""Steps of a graph of which each is weighed on the other tier, too, to say why it stands where it stands."""
 _UNTYPED = re.compile(r"\b(Any|list|dict|tuple)\b(?![\[:])")
 
 
@@ -46,6 +51,46 @@ class CapacityReason(Reason, frozen=True, kw_only=True):
     needed: float
     capacity: float
     partial: bool = False
+
+
+class EstimateReason(Reason, frozen=True, kw_only=True):
+    """The step stands where the cut has it that is estimated to send the fewest bytes (`Rule.ESTIMATE`).
+
+    here, there: bytes over the link for one record of each source, of this cut, and of the best one with the
+    step on the other tier; partial: it is the step's partial aggregate that could move.
+    """
+
+    here: float
+    there: float
+    partial: bool = False
+
+
+def estimated_reasons(plan: Plan) -> dict[str, Reason]:
+    """Why each step stands where it stands in a plan that was chosen by estimate."""
+    if len(plan.graph.steps) > WEIGHED_STEPS_MAX:
+        return {step.id: plan.reason(step) for step in plan.graph.steps}
+    split = with_partials(plan.graph)
+    sizes, (possible, kept) = estimated_bytes(split), limits(split)
+    here = _sent(split, plan.cut.edge, sizes)
+
+    def reason(step: Step) -> Reason:
+        moved = _movable(plan.graph, split, step)
+        on_edge = moved in plan.cut.edge
+        fixed = step.tier is not None or moved not in possible or moved in kept
+        if fixed or split[moved].operator.kind == "key_by":
+            return plan.reason(step)
+        may, must = (possible - {moved}, kept) if on_edge else (possible, kept | {moved})
+        there = _sent(split, least_bytes(split, may, must, sizes), sizes)
+        tier: Tier = "edge" if on_edge else "cloud"
+        partial = moved != step.id
+        return EstimateReason(step.id, Rule.ESTIMATE, tier, here=here, there=there, partial=partial)
+
+    return {step.id: reason(step) for step in plan.graph.steps}
+
+
+def _sent(graph: Graph, edge: frozenset[str], sizes: Mapping[str, int]) -> float:
+    """The bytes that a cut is estimated to send up for one record of each source."""
+    return sum(sizes[stream] for stream in crossing(graph, edge)) / SCALE
 
 
 def reasons(plan: Plan, costs: Costs, compared: Sequence[CutCost]) -> dict[str, Reason]:
@@ -95,6 +140,11 @@ def told(reason: Reason) -> str:
         part = " (its partial aggregates)" if reason.partial else ""
         needed = f"{reason.needed:.2g} of a core or more, above the capacity of {reason.capacity:g}"
         return f"cost: {there}{part} would take {needed}"
+    if isinstance(reason, EstimateReason):
+        part = " (its partial aggregates)" if reason.partial else ""
+        sizes = f"{here} {reason.here:.3g} B, {there}{part} at least {reason.there:.3g} B"
+        same = ": as good, so on the edge" if reason.tier == "edge" and reason.here == reason.there else ""
+        return f"estimate: {sizes}{same}"
     if not isinstance(reason, CostReason):
         return sentence(reason)
     part = " (its partial aggregates)" if reason.partial else ""

@@ -32,7 +32,7 @@ _SENTENCES = {
     Rule.PARTIAL: "rule 2: a partial aggregate, merged in the cloud",
     Rule.LEGAL: "rule 2: legal on the edge",
     Rule.CROSSES_ONCE: "it keys {other!r} in the cloud, so that its records cross once",
-    Rule.ASKED: "the cut that was asked for keeps it in the cloud",
+    Rule.ASKED: "the cut keeps it in the cloud",
 }
 _WHERE = {"edge": "on the edge", "cloud": "in the cloud"}
 

@@ -55,6 +55,16 @@ def settled(graph: Graph, edge: frozenset[str]) -> frozenset[str]:
     return frozenset(kept)
 
 
+def without_idle_keys(graph: Graph, edge: AbstractSet[str]) -> frozenset[str]:
+    """`edge` without each `key_by` that no step there reads, unless it is pinned there: the cloud does it."""
+    kept = set(edge)
+    for step in reversed(graph.steps):
+        idle = not any(below.id in kept for below in graph.consumers(step.id))
+        if idle and step.operator.kind == "key_by" and step.tier != "edge":
+            kept.discard(step.id)
+    return frozenset(kept)
+
+
 def share(graph: Graph, edge: AbstractSet[str]) -> Graph:
     """`graph` in which each `key_by` on both sides has a second one in the cloud, `<step>_again`."""
     needed: set[str] = set()

@@ -67,7 +67,7 @@ def make_down_plan() -> Plan:
     orders = flow.source("orders", Nothing(), out=Order).filter(lambda order: True, name="made").at("cloud")
     sums = orders.key_by("device").process("adding", Adding()).at("edge", device=by_key)
     sums.sink("valve", JsonLinesFile("valve"))
-    return make_plan(flow.graph())
+    return make_plan(flow.graph(), "edge")
 
 
 class FileBook:

@@ -103,7 +103,7 @@ class Fleet:
         names = [device.name for device in self.devices]
         self.sensors = {d.name: Sensor(seed, d.name, d.readings) for d in self.devices if d.readings}
         records = {device.name: device.records for device in self.devices if device.records}
-        self._plan = make_plan(make_graph(seed, records, self.climate.read_s_max, self.sensors))
+        self._plan = make_plan(make_graph(seed, records, self.climate.read_s_max, self.sensors), "edge")
         self.flow = self._plan.graph.name
         self.broker = SimBroker(self.world, self.climate)
         self.copied = {f.node for f in self.faults if f.kind == "copy" and f.node in names}
