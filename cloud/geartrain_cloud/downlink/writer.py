@@ -35,6 +35,7 @@ from geartrain_cloud.downlink.outbox_file import (
 from geartrain_cloud.downlink.sealing import Part, parts_of, seal
 from geartrain_cloud.downlink.store import Lane, OutBatch
 from geartrain_cloud.log.pack import pack, unpack
+from geartrain_cloud.sinks.binding import NOTHING, Binding, Mark
 from geartrain_cloud.sinks.rows import take_rows
 from geartrain_cloud.sinks.store import Rows
 
@@ -85,26 +86,18 @@ class OutboxWriter:
     def attach(self, query: str, checkpoint: str, *, has_run: bool) -> None:
         """Bind a query to its checkpoint; raises `OutboxError` where they do not belong together."""
         with self._lock, outbox_errors(self._path):
-            held = self._held(query)
-            if held is not None and held[1] >= 0 and held[0] != checkpoint:
-                raise OutboxError(
-                    f"the outbox {self._path} holds what query {query!r} wrote, but its checkpoint is not "
-                    "there: bring the checkpoint back, or empty both with --reset"
-                )
-            if has_run and (held is None or held[0] != checkpoint):
-                raise OutboxError(
-                    f"the checkpoint of query {query!r} goes on from an earlier run, but the outbox "
-                    f"{self._path} holds nothing of it: bring the file back, or empty both with --reset"
-                )
-            if held is None or held[0] != checkpoint:
+            if self._binding(query).check_checkpoint(self._held(query), checkpoint, has_run=has_run):
                 with transaction(self._database):
                     values = (query, checkpoint, -1, "{}")
                     self._database.execute("INSERT OR REPLACE INTO queries VALUES (?, ?, ?, ?)", values)
 
-    def _held(self, query: str) -> tuple[str, int, str] | None:
+    def _binding(self, query: str) -> Binding:
+        return Binding(f"query {query!r}", f"the outbox {self._path}", "file", OutboxError)
+
+    def _held(self, query: str) -> Mark | None:
         select = "SELECT checkpoint, batch_id, positions FROM queries WHERE query = ?"
-        found: tuple[str, int, str] | None = self._database.execute(select, (query,)).fetchone()
-        return found
+        found = self._database.execute(select, (query,)).fetchone()
+        return None if found is None else Mark(found[0], found[1], json.loads(found[2]))
 
     def refused(self, sink_id: str, rows: ColumnBatch) -> Mapping[int, str]:
         """The rows that name no device, or cannot be sent: what depends on the row alone."""
@@ -131,8 +124,8 @@ class OutboxWriter:
         clock, ends = self._clock(query, positions), json.dumps(dict(positions), sort_keys=True)
         known = frozenset(self._devices())
         with self._lock, outbox_errors(self._path):
-            held = self._held(query) or ("", -1, "{}")
-            if self._is_held(query, batch_id, ends, held):
+            held = self._held(query) or NOTHING
+            if self._binding(query).holds(held, batch_id, positions):
                 return
             dealt, back = self._dealt(rows, known)
             with transaction(self._database):
@@ -142,21 +135,8 @@ class OutboxWriter:
                 self._database.execute("DELETE FROM returned WHERE query = ?", (query,))
                 values = [(query, batch_id, sink, reason, pack(part)) for sink, reason, part in back]
                 self._database.executemany("INSERT INTO returned VALUES (?, ?, ?, ?, ?)", values)
-                where = (query, held[0], batch_id, ends)
+                where = (query, held.checkpoint, batch_id, ends)
                 self._database.execute("INSERT OR REPLACE INTO queries VALUES (?, ?, ?, ?)", where)
-
-    def _is_held(self, query: str, batch_id: int, ends: str, held: tuple[str, int, str]) -> bool:
-        if batch_id == held[1] and ends != held[2]:
-            raise OutboxError(
-                f"query {query!r} repeats micro-batch {batch_id} with other positions than {self._path} holds"
-                ", so its checkpoint is not whole: empty both with --reset, the log has all records"
-            )
-        if batch_id > held[1] + 1:
-            raise OutboxError(
-                f"query {query!r} brings micro-batch {batch_id}, but the outbox {self._path} holds them only "
-                f"up to {held[1]}: bring the newer file back, or empty both with --reset"
-            )
-        return batch_id <= held[1]
 
     def returned(self, query: str, batch_id: int) -> Sequence[tuple[str, str, ColumnBatch]]:
         """(channel, reason, rows) that went to no device when this micro-batch was written: none is assigned,

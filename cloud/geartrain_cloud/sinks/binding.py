@@ -1,7 +1,9 @@
-"""Whether a store and a query's checkpoint belong together: asked by each store before a query writes to it.
+"""Whether a store and a query's checkpoint belong together, and which micro-batch the store takes next.
 
-Beside the record's path, between the stores and what they hold of a query. Guarantees: no record is doubled
-by a query that starts again from nothing, or lost by one that goes on where a store holds nothing of it.
+Beside the record's path, between every store (tables, PostgreSQL, Parquet, outbox) and what it holds of a
+query. Guarantees: no record is doubled by a query that starts again from nothing, or lost by one that goes on
+where a store holds nothing of it; a store takes each micro-batch once, in order, and notices one that was
+planned anew.
 """
 
 from __future__ import annotations
@@ -20,23 +22,77 @@ class Mark(NamedTuple):
     positions: Mapping[str, int]
 
 
-def check_binding(
-    query: str, held: Mark | None, checkpoint: str, *, has_run: bool, place: str, kind: str
-) -> None:
-    """Raise `TableError` where `held` and the checkpoint named `checkpoint` do not belong together.
+NOTHING = Mark("", -1, {})
+"""Of a query that was never bound."""
 
-    query: as a sentence names it; has_run: the checkpoint holds a micro-batch already; place: the store, by
-    its name; kind: what it is, a file for example.
-    """
-    is_of_it = held is not None and held.checkpoint == checkpoint
-    if held is not None and held.positions and not is_of_it:
-        raise TableError(
-            f"{place} holds what {query} wrote up to micro-batch {held.batch_id}, but its checkpoint is not "
-            "there: bring the checkpoint back, make it again from the log with --restore, or empty both with "
-            "--reset"
-        )
-    if has_run and not is_of_it:
-        raise TableError(
-            f"the checkpoint of {query} goes on from an earlier run, but {place} holds nothing of it: bring "
-            f"the {kind} back, or empty both with --reset"
-        )
+
+class Binding:
+    """One store and one query, in the words of their errors."""
+
+    def __init__(self, query: str, place: str, kind: str, error: type[TableError] = TableError) -> None:
+        """Args:
+
+        query: as a sentence names it, `query 'main'` for example.
+        place: the store by its name.
+        kind: what the store is, such as a file, that a person can bring back.
+        error: what is raised.
+        """
+        self._query, self._place, self._kind, self._error = query, place, kind, error
+
+    def check_checkpoint(self, held: Mark | None, checkpoint: str, *, has_run: bool) -> bool:
+        """Whether the store has yet to be bound to the checkpoint.
+
+        Args:
+            held: what the store holds of the query, None where it was never bound.
+            checkpoint: the name of the checkpoint with which the query runs.
+            has_run: whether the checkpoint holds a micro-batch already.
+
+        Raises:
+            TableError: the two do not belong together.
+        """
+        is_of_it = held is not None and held.checkpoint == checkpoint
+        if held is not None and held.positions and not is_of_it:
+            raise self._error(
+                f"{self._place} holds what {self._query} wrote up to micro-batch {held.batch_id}, but its "
+                "checkpoint is not there: bring the checkpoint back, make it again from the log with "
+                "--restore, or empty both with --reset"
+            )
+        if has_run and not is_of_it:
+            raise self._error(
+                f"the checkpoint of {self._query} goes on from an earlier run, but {self._place} holds "
+                f"nothing of it: bring the {self._kind} back, or empty both with --reset"
+            )
+        return not is_of_it
+
+    def holds(self, held: Mark, batch_id: int, positions: Mapping[str, int]) -> bool:
+        """Whether the store holds a micro-batch already; where not, it is the next.
+
+        Args:
+            held: what the store holds of the query.
+            batch_id: the micro-batch that is brought.
+            positions: where it ends in the log.
+
+        Raises:
+            TableError: it repeats the last one with other positions, leaves a gap after it, or goes back.
+        """
+        if batch_id == held.batch_id and dict(positions) != dict(held.positions):
+            # A checkpoint that lost its newest files in a power loss plans this micro-batch anew.
+            raise self._error(
+                f"{self._query} repeats micro-batch {batch_id} with other positions than {self._place} "
+                "holds, so its checkpoint is not whole: empty both with --reset, the log has all records"
+            )
+        if batch_id <= held.batch_id:
+            return True
+        if batch_id != held.batch_id + 1:
+            raise self._error(
+                f"{self._query} brings micro-batch {batch_id}, but {self._place} holds them only up to "
+                f"{held.batch_id}, so it is older than the checkpoint: bring the newer {self._kind} back, or "
+                "empty both with --reset"
+            )
+        for key, position in held.positions.items():
+            if positions.get(key, -1) < position:
+                raise self._error(
+                    f"{self._query}, channel {key!r}: micro-batch {batch_id} ends at position "
+                    f"{positions.get(key)}, but {self._place} is already at {position}"
+                )
+        return False

@@ -23,7 +23,7 @@ from geartrain.declarations.cloud_sink import ParquetTable
 from geartrain.declarations.sink import Sink
 from geartrain.schema import ColumnBatch, Field, Schema
 from geartrain_cloud.log.arrow import SYSTEM_FIELDS, arrow_type
-from geartrain_cloud.sinks.binding import Mark, check_binding
+from geartrain_cloud.sinks.binding import Binding, Mark
 from geartrain_cloud.sinks.layout import TableError
 from geartrain_cloud.sinks.rows import plain_rows
 from geartrain_cloud.sinks.store import Rows, is_reached
@@ -55,6 +55,15 @@ class _Dataset:
                     )
         except (OSError, ValueError, KeyError) as error:
             raise TableError(f"sink {self.sink!r}: {path} cannot be read ({error})") from error
+
+    def mark(self, query: str) -> Mark | None:
+        held = self.queries.get(query)
+        if held is None:
+            return None
+        return Mark(held["checkpoint"], held["batch_id"], held.get("positions", {}))
+
+    def binding(self, query: str) -> Binding:
+        return Binding(f"query {query!r}", str(self.folder), "folder")
 
     def save(self) -> None:
         content = json.dumps({"schema": self.schema.to_json(), "queries": self.queries}, indent=1)
@@ -93,12 +102,7 @@ class ParquetTables:
     def attach(self, query: str, checkpoint: str, *, has_run: bool) -> None:
         """Bind a query to its checkpoint; raises `TableError` where a folder is of another one."""
         for dataset in self._datasets.values():
-            held = dataset.queries.get(query)
-            mark = None
-            if held is not None:
-                mark = Mark(held["checkpoint"], held["batch_id"], held.get("positions", {}))
-            place = str(dataset.folder)
-            check_binding(f"query {query!r}", mark, checkpoint, has_run=has_run, place=place, kind="folder")
+            dataset.binding(query).check_checkpoint(dataset.mark(query), checkpoint, has_run=has_run)
             self._change(dataset, query, checkpoint)
 
     def _change(self, dataset: _Dataset, query: str, checkpoint: str) -> None:
@@ -129,8 +133,18 @@ class ParquetTables:
     def catch_up(self, query: str, batch_id: int, positions: Mapping[str, int], rows: Rows) -> None:
         """As `write`, but a folder that stands at `positions` or beyond is left as it is."""
         for sink, dataset in self._datasets.items():
-            if not is_reached(dataset.queries.get(query, {}).get("positions", {}), positions):
+            held = dataset.mark(query)
+            if held is None or not is_reached(held.positions, positions):
                 self._write(sink, query, batch_id, positions, rows)
+            elif batch_id > held.batch_id:
+                dataset.queries[query]["batch_id"] = batch_id
+                self._save(dataset)
+
+    def _save(self, dataset: _Dataset) -> None:
+        try:
+            dataset.save()
+        except OSError as error:
+            raise _failed(dataset, error) from error
 
     def refused(self, sink_id: str, rows: ColumnBatch) -> Mapping[int, str]:
         """Parquet holds every record."""
@@ -143,11 +157,12 @@ class ParquetTables:
 
     def _write(self, sink: str, query: str, batch_id: int, positions: Mapping[str, int], rows: Rows) -> None:
         dataset = self._datasets[sink]
-        held = dataset.queries.get(query)
-        if held is None:
+        mark = dataset.mark(query)
+        if mark is None:
             raise TableError(f"sink {sink!r}: query {query!r} was never bound to {dataset.folder}")
-        if batch_id <= held["batch_id"]:
+        if dataset.binding(query).holds(mark, batch_id, positions):
             return
+        held = dataset.queries[query]
         try:
             batches = [batch for batch in rows.get(sink, ()) if len(batch)]
             if batches:

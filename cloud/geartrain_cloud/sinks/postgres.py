@@ -21,7 +21,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from geartrain.declarations.cloud_sink import PostgresTable
 from geartrain.declarations.sink import Sink
 from geartrain.schema import ColumnBatch, FieldType, Schema
-from geartrain_cloud.sinks.binding import Mark, check_binding
+from geartrain_cloud.sinks.binding import NOTHING, Binding, Mark
 from geartrain_cloud.sinks.layout import ORDER_COLUMNS, Layout, TableError
 from geartrain_cloud.sinks.postgres_columns import ORDER_TYPES, column_type, converter, insert_of, names_of
 from geartrain_cloud.sinks.store import Rows, is_reached
@@ -99,10 +99,11 @@ class PostgresTables:
 
     def _attach(self, db: psycopg.Connection[Any], query: str, checkpoint: str, has_run: bool) -> None:
         held = self._mark(db, query)
-        what, place = f"query {query!r} of flow {self._flow}", f"the database {db.info.dbname}"
-        check_binding(what, held, checkpoint, has_run=has_run, place=place, kind="database")
-        if held is None or held.checkpoint != checkpoint:
+        if self._binding(db, query).check_checkpoint(held, checkpoint, has_run=has_run):
             self._set_mark(db, query, checkpoint, -1, {})
+
+    def _binding(self, db: psycopg.Connection[Any], query: str) -> Binding:
+        return Binding(f"query {query!r} of flow {self._flow}", f"the database {db.info.dbname}", "database")
 
     def stands(self, query: str) -> list[Mapping[str, int]]:
         """The positions at which the databases hold what a query has written; none where that is nothing."""
@@ -168,12 +169,14 @@ class PostgresTables:
         held = self._mark(db, query)
         if held is None or not is_reached(held.positions, positions):
             self._write(db, query, batch_id, positions, rows)
+        else:
+            self._set_mark(db, query, held.checkpoint, max(batch_id, held.batch_id), held.positions)
 
     def _write(
         self, db: psycopg.Connection[Any], query: str, batch_id: int, positions: Mapping[str, int], rows: Rows
     ) -> None:
-        checkpoint, held, _ = self._mark(db, query) or Mark("", -1, {})
-        if batch_id <= held:
+        held = self._mark(db, query) or NOTHING
+        if self._binding(db, query).holds(held, batch_id, positions):
             return
         with db.cursor() as cursor:
             for sink, batches in rows.items():
@@ -187,7 +190,7 @@ class PostgresTables:
                         for row in layout.rows(batches)
                     ],
                 )
-        self._set_mark(db, query, checkpoint, batch_id, positions)
+        self._set_mark(db, query, held.checkpoint, batch_id, positions)
 
     def reset(self) -> None:
         """Empty the tables and forget the queries of this flow."""

@@ -19,7 +19,7 @@ from pathlib import Path
 from geartrain.adapters.sqlite import open_to_write, transaction, translated
 from geartrain.declarations.sink import Table
 from geartrain.schema import ColumnBatch, Schema
-from geartrain_cloud.sinks.binding import Mark, check_binding
+from geartrain_cloud.sinks.binding import Binding, Mark
 from geartrain_cloud.sinks.layout import Layout, TableError, quoted, system_layouts
 
 LAYOUT_VERSION = 2
@@ -47,6 +47,11 @@ class QueryProgress:
     batch_id: int
     positions: Mapping[str, int]
     log_rows: int = 0
+
+    @property
+    def mark(self) -> Mark:
+        """The same as every store has it."""
+        return Mark(self.checkpoint, self.batch_id, self.positions)
 
 
 class SqliteTables:
@@ -110,12 +115,13 @@ class SqliteTables:
         by a query that starts again from nothing, or lost by one that goes on where the file has nothing.
         """
         held = self.progress(query)
-        mark = None if held is None else Mark(held.checkpoint, held.batch_id, held.positions)
-        place = str(self.path)
-        check_binding(f"query {query!r}", mark, checkpoint, has_run=has_run, place=place, kind="file")
-        if held is None or held.checkpoint != checkpoint:
+        mark = None if held is None else held.mark
+        if self._binding(query).check_checkpoint(mark, checkpoint, has_run=has_run):
             with self._transaction():
                 self._db.execute(_SET_QUERY, (query, checkpoint, -1, "{}", 0))
+
+    def _binding(self, query: str) -> Binding:
+        return Binding(f"query {query!r}", str(self.path), "file")
 
     def write(
         self,
@@ -136,15 +142,8 @@ class SqliteTables:
             raise TableError(f"query {query!r} writes to {unknown[0]!r}, which is not a declared sink")
         with self._transaction():
             held = self._progress(query) or QueryProgress("", -1, {})
-            if batch_id == held.batch_id and dict(positions) != held.positions:
-                # A checkpoint that lost its newest files in a power loss plans this micro-batch anew.
-                raise TableError(
-                    f"query {query!r} repeats micro-batch {batch_id} with other positions than {self.path} "
-                    "holds, so its checkpoint is not whole: empty both with --reset, the log has all records"
-                )
-            if batch_id <= held.batch_id:
+            if self._binding(query).holds(held.mark, batch_id, positions):
                 return False
-            self._check_next(query, batch_id, positions, held)
             for sink, batches in rows.items():
                 layout = self._layouts[sink]
                 self._db.executemany(layout.insert, layout.rows(batches))
@@ -168,22 +167,6 @@ class SqliteTables:
                 "UPDATE _queries SET batch_id = ? WHERE query = ? AND batch_id < ?",
                 (batch_id, query, batch_id),
             )
-
-    def _check_next(
-        self, query: str, batch_id: int, positions: Mapping[str, int], held: QueryProgress
-    ) -> None:
-        if batch_id != held.batch_id + 1:
-            raise TableError(
-                f"query {query!r} brings micro-batch {batch_id}, but {self.path} holds them only up to "
-                f"{held.batch_id}, so it is older than the checkpoint: bring the newer file back, or empty "
-                "both with --reset"
-            )
-        for channel, position in held.positions.items():
-            if positions.get(channel, -1) < position:
-                raise TableError(
-                    f"query {query!r}, channel {channel!r}: micro-batch {batch_id} ends at position "
-                    f"{positions.get(channel)}, but {self.path} is already at {position}"
-                )
 
     def positions(self, query: str) -> dict[str, int]:
         """Up to which position of each channel the file holds what `query` made of it; empty for none."""
