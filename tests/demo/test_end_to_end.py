@@ -1,7 +1,8 @@
 """The whole demo as a user runs it: agents, broker, ingest and Spark as processes, on the real prices.
 
-The output of each run is compared with pandas and with `gear run`, byte for byte, under every cut; one run
-has its agent, ingest, broker and Spark driver killed with SIGKILL, each once in mid-replay.
+Its output is compared with pandas, byte for byte, and so is that of `gear run`. Agent, ingest, broker and
+Spark driver are killed with SIGKILL, each once in mid-replay. The other cuts are in
+tests/proofs/test_every_cut.py, and test_own_prices.py runs the cut `cloud` on the broker that comes along.
 """
 
 from __future__ import annotations
@@ -68,15 +69,6 @@ def command(folder: Path, *options: str) -> list[str]:
     ]
 
 
-def demo(folder: Path, *options: str) -> bytes:
-    done = subprocess.run(
-        command(folder, *options), capture_output=True, text=True, timeout=RUN_S, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert ACCOUNTS.search(done.stderr + done.stdout)
-    return (folder / "out.json").read_bytes()
-
-
 def whole(folder: Path) -> list[dict[str, Any]]:
     """The table of whole histories, which every run computes beside the chosen period."""
     return rows(folder / "state" / "tables.sqlite", "drawdown_all")
@@ -99,34 +91,10 @@ def test_gear_run_equals_pandas(sample: Path, prices: pd.DataFrame, period: str,
 
 
 @pytest.mark.slow
-def test_all_on_the_devices_by_the_default_broker(
+def test_all_on_the_devices_while_each_process_is_killed_once_in_mid_replay(
     prices: pd.DataFrame, broker_kind: str, tmp_path: Path
 ) -> None:
-    assert demo(tmp_path, "--cut", "edge", "--period", "year", "--broker", broker_kind) == expected(
-        prices, "year"
-    )
-    assert whole(tmp_path) == drawdown_rows(prices, "all")
-    held = rows(tmp_path / "state" / "tables.sqlite", "prices", canonical=True)
-    assert len(held) == len(prices)
-    again = subprocess.run(command(tmp_path), capture_output=True, text=True, timeout=60, check=False)
-    assert again.returncode == 0, again.stderr
-    assert (tmp_path / "out.json").read_bytes() == expected(prices, "year")
-
-
-@pytest.mark.slow
-def test_only_sources_on_the_devices_by_the_broker_that_comes_along(
-    prices: pd.DataFrame, tmp_path: Path
-) -> None:
-    found = demo(tmp_path, "--cut", "cloud", "--period", "month", "--devices", "2", "--broker", "amqtt")
-    assert found == expected(prices, "month")
-    assert whole(tmp_path) == drawdown_rows(prices, "all")
-
-
-@pytest.mark.slow
-def test_each_process_killed_once_in_mid_replay_changes_nothing(
-    prices: pd.DataFrame, broker_kind: str, tmp_path: Path
-) -> None:
-    options = ("--period", "all", "--cut", "auto", "--broker", broker_kind, "--speed", "10000000")
+    options = ("--period", "year", "--cut", "edge", "--broker", broker_kind, "--speed", "10000000")
     log = (tmp_path / "gear.log").open("w")
     running = subprocess.Popen(command(tmp_path, *options), stdout=log, stderr=subprocess.STDOUT)
     state = tmp_path / "state"
@@ -145,9 +113,16 @@ def test_each_process_killed_once_in_mid_replay_changes_nothing(
         running.wait()
         log.close()
     assert ACCOUNTS.search((tmp_path / "gear.log").read_text())
-    assert (tmp_path / "out.json").read_bytes() == expected(prices, "all")
+    assert (tmp_path / "out.json").read_bytes() == expected(prices, "year")
+    assert whole(tmp_path) == drawdown_rows(prices, "all")
+    held = rows(state / "tables.sqlite", "prices", canonical=True)
+    assert len(held) == len(prices)
     restarts = {name: one["restarts"] for name, one in processes(state).items()}
     assert all(restarts[name] >= 1 for name in ("agent device-1", "broker", "ingest", "driver"))
+    # A run that is over is not run again.
+    again = subprocess.run(command(tmp_path), capture_output=True, text=True, timeout=60, check=False)
+    assert again.returncode == 0, again.stderr
+    assert (tmp_path / "out.json").read_bytes() == expected(prices, "year")
 
 
 def processes(state: Path) -> dict[str, dict[str, Any]]:

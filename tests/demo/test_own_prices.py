@@ -9,7 +9,6 @@ import subprocess
 import urllib.request
 from functools import partial
 from pathlib import Path
-from typing import Literal
 from urllib.parse import quote
 
 import pandas as pd
@@ -121,12 +120,11 @@ def stopped_by_ctrl_c(arguments: list[str], places: Places) -> None:
 
 
 @pytest.mark.slow
-def test_killed_stopped_resumed(
-    prices: Path, frame: pd.DataFrame, tmp_path: Path, broker_kind: Literal["mosquitto", "amqtt"]
-) -> None:
+def test_killed_stopped_resumed(prices: Path, frame: pd.DataFrame, tmp_path: Path) -> None:
+    """On the broker that comes along: test_end_to_end.py takes mosquitto where it is."""
     places = Places(tmp_path / "state")
     common = ["demo", "stocks", "--state", str(places.folder)]
-    at_work = [*common, "--broker", broker_kind, "--no-page"]
+    at_work = [*common, "--broker", "amqtt", "--no-page"]
     # So slow that it could not end by itself: the second price of a stock is due in hours.
     killed_with_all_it_started([*at_work, "--input", str(prices), "--cut", "cloud", "--speed", "1"], places)
     stopped_by_ctrl_c([*at_work, "--speed", "1"], places)
