@@ -7,16 +7,18 @@ broker run on amqtt if there is no mosquitto.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 from hypothesis import settings
 
 from geartrain_cloud.broker import find_mosquitto
+from tests import spark_session
 from tests.postgres_server import postgres
 from tests.programs import IN_CI, PROGRAMS, begin, find_chromium, leave_out
+from tests.spark_session import scope_of, spark
 
-__all__ = ["postgres"]
+__all__ = ["postgres", "spark"]
 
 # Nothing is judged by the clock, drawn examples neither: a machine may be busy.
 settings.register_profile("untimed", settings(), deadline=None)
@@ -51,6 +53,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         asked = getattr(item, "fixturenames", ())
         if "spark" in asked:
             item.add_marker("spark")
+            spark_session.check(item)
         for program in PROGRAMS:
             if program.fixture in asked:
                 item.add_marker(program.marker)
@@ -67,9 +70,22 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def _longest_first(items: list[pytest.Item]) -> None:
-    """Files with tests that are slow before the others, so that processes side by side end together."""
+    """What shares Spark's session, then files with slow tests: so processes side by side end together."""
     slow = {item.path for item in items if any(map(item.get_closest_marker, ("slow", "spark", "chromium")))}
-    items.sort(key=lambda item: item.path not in slow)
+    shared = {item.path for item in items if "spark" in getattr(item, "fixturenames", ())}
+    items.sort(key=lambda item: (item.path not in shared, item.path not in slow))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Files side by side, as `--dist loadfile` has them, but for those that share Spark's session."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling  # there with the option only
+
+    scheduler = LoadFileScheduling(config, log)
+    scheduler._split_scope = lambda nodeid: scope_of(nodeid, config.rootpath)
+    return scheduler
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -40,6 +40,18 @@ def test_broker():
 ASKS_FOR_A_BROKER = "def test_any(broker_kind):\n    assert broker_kind in ('mosquitto', 'amqtt')\n"
 
 
+ASKS_FOR_SPARK = """
+from __future__ import annotations
+import os
+import pytest
+@pytest.fixture
+def spark():
+    return os.getpid()
+@pytest.mark.parametrize("number", range(3))
+def test_it(spark: SparkSession, number):
+    with open("processes", "a") as file:
+        file.write(f"{spark}\\n")
+"""
 ALONE, SIDE_BY_SIDE = (), ("-n", "2", "--dist", "loadfile")
 both_ways = pytest.mark.parametrize("how", [ALONE, SIDE_BY_SIDE], ids=["alone", "side_by_side"])
 
@@ -130,3 +142,17 @@ def test_programs_that_are_there_are_driven(ci: bool, tmp_path: Path) -> None:
 def test_forgotten_marker_is_found_where_the_program_is(tmp_path: Path) -> None:
     code, said = run(tmp_path, FORGOT_ITS_MARKER, ci=False, programs=("mosquitto",))
     assert (code, "mark this test: @pytest.mark.mosquitto" in said) == (1, True), said
+
+
+def test_files_that_share_sparks_session_run_in_one_process(tmp_path: Path) -> None:
+    for number in range(4):
+        (tmp_path / f"test_more_{number}.py").write_text(ASKS_FOR_SPARK)
+    code, said = run(tmp_path, PASSES, ci=False, how=SIDE_BY_SIDE)
+    assert (code, "13 passed" in said) == (0, True), said
+    processes = (tmp_path / "processes").read_text().split()
+    assert (len(processes), len(set(processes))) == (12, 1)
+
+
+def test_file_whose_share_in_sparks_session_cannot_be_seen_is_refused(tmp_path: Path) -> None:
+    code, said = run(tmp_path, ASKS_FOR_SPARK.replace("spark: SparkSession", "spark"), ci=False)
+    assert (code, "write the parameter as `spark: SparkSession`" in said) == (4, True), said

@@ -5,20 +5,8 @@ Spark share one session.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
-
-
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A session with the settings of production, on two cores; it takes 9 to 17 s to start."""
-    from geartrain_cloud.spark.session import open_session
-
-    session = open_session("local[2]", tmp_path_factory.mktemp("spark"))
-    yield session
-    session.stop()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

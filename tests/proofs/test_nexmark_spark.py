@@ -6,9 +6,9 @@ import random
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from geartrain.planning import make_plan
-from geartrain_cloud.spark.session import open_session
 from tests.examples.nexmark_reference import QUERIES
 from tests.examples.nexmark_world import dealt, events, graph_of, rows_of
 from tests.spark.case_log import answer_of, log_of
@@ -20,19 +20,15 @@ EVENTS, PERIOD_US = 1_000, 60_000  # a minute
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_spark_answers_as_plain_python_does(tmp_path: Path) -> None:
+def test_spark_answers_as_plain_python_does(spark: SparkSession, tmp_path: Path) -> None:
     house = events(EVENTS, PERIOD_US)
     graphs = {query: graph_of(query) for query in QUERIES}
     flows, world = side_by_side((graph, dealt(graph, house, 2)) for graph in graphs.values())
     plan = make_plan(flows, "cloud")
-    spark = open_session("local[2]", tmp_path)
-    try:
-        run = SparkRun(spark, tmp_path / "run", plan, rows_max=100_000)
-        run.append(log_of(plan, world, random.Random(1)))
-        run.run()
-        run.log.close()
-    finally:
-        spark.stop()
+    run = SparkRun(spark, tmp_path / "run", plan, rows_max=100_000)
+    run.append(log_of(plan, world, random.Random(1)))
+    run.run()
+    run.log.close()
     answer = answer_of(plan.graph, run.store.sinks)
     assert not answer.dead
     assert not answer.late

@@ -8,7 +8,6 @@ import importlib
 import pkgutil
 import random
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ from pyspark.sql import SparkSession
 
 from geartrain import operators
 from geartrain_cloud.spark.compile import compile_queries
-from geartrain_cloud.spark.session import open_session
 from tests.reference.flows import Case
 from tests.spark.many_flows import NATIVE, many
 from tests.spark.test_random_flows import check_flows, drawn
@@ -29,13 +27,6 @@ LOW_LEVEL = {"copies", "deal", "stateless"}
 FLOWS = 40
 TOGETHER = 20
 RUNS = 4
-
-
-@pytest.fixture(scope="module")
-def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    spark = open_session("local[2]", tmp_path_factory.mktemp("spark"))
-    yield spark
-    spark.stop()
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +65,6 @@ def test_every_operator_is_run_in_two_flows_at_least(flows: list[Case]) -> None:
 
 @pytest.mark.parametrize("number", range(RUNS))
 def test_flows_on_spark_equal_the_reference(
-    session: SparkSession, tmp_path: Path, flows: list[Case], number: int
+    spark: SparkSession, tmp_path: Path, flows: list[Case], number: int
 ) -> None:
-    check_flows(session, tmp_path, group_of(flows, number), number, restart=number == 0)
+    check_flows(spark, tmp_path, group_of(flows, number), number, restart=number == 0)
