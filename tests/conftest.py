@@ -7,6 +7,7 @@ broker run on amqtt if there is no mosquitto.
 
 from __future__ import annotations
 
+import gc
 from typing import Any, Literal
 
 import pytest
@@ -23,6 +24,9 @@ __all__ = ["postgres", "spark"]
 # Nothing is judged by the clock, drawn examples neither: a machine may be busy.
 settings.register_profile("untimed", settings(), deadline=None)
 settings.load_profile("untimed")
+
+# As agents set it in their main(), so that fewer searches for garbage are made.
+gc.set_threshold(10_000)
 
 notes_key = pytest.StashKey[list[str]]()
 skipped_key = pytest.StashKey[list[str]]()

@@ -7,6 +7,7 @@ where one was broken or a planted fault survived, with 2 for a wrong option.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import sys
 import time
@@ -18,6 +19,7 @@ from pathlib import Path
 import msgspec
 
 from geartrain.printable import printable
+from geartrain_edge.main import GARBAGE_THRESHOLD
 from geartrain_simulation.campaign.campaign import Report, run_seeds
 from geartrain_simulation.campaign.regressions import Case, drawn, keep, load, shrunk
 from geartrain_simulation.campaign.runs import Key, Result, current_key
@@ -44,6 +46,7 @@ give the same trace. One seed in a hundred is run twice, in another process, to 
 def main(words: Sequence[str] | None = None) -> int:
     """Run what the words of the command line ask for; returns the exit status."""
     options = _parser().parse_args(words)
+    gc.set_threshold(GARBAGE_THRESHOLD)
     try:
         return _run(options)
     except KeyboardInterrupt:

@@ -13,6 +13,8 @@ OURS = {"geartrain", "geartrain_devices", "geartrain_edge", "geartrain_examples"
 
 MEASURE = """
 import sys
+from geartrain_edge.main import prepare
+prepare()
 import geartrain_edge.agent.main
 import geartrain.adapters.mqtt
 import geartrain_examples.stocks.flow
@@ -38,6 +40,8 @@ def test_importing_the_agent_and_a_flow_brings_nothing_heavy(tmp_path: Path) -> 
 
 UNUSED = """
 import sys
+from geartrain_edge.main import prepare
+prepare()
 import geartrain_edge.agent.main
 import dataclasses, json
 ours = [module for name, module in sys.modules.items() if name.startswith("geartrain")]

@@ -26,6 +26,8 @@ assert "xml.dom.no_such_module" not in sys.modules
 
 AGENT = """
 import sys
+from geartrain_edge.main import prepare
+prepare()
 import geartrain_edge.agent.main
 assert "http.client" not in sys.modules
 import geartrain.adapters.mqtt, geartrain.wire.codec

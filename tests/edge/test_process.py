@@ -40,9 +40,7 @@ def write_config(tmp_path: Path, address: str) -> Path:
 
 
 def start_agent(config: Path) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "geartrain_edge.agent.main", "--config", str(config)], cwd=ROOT
-    )
+    return subprocess.Popen([sys.executable, "-m", "geartrain_edge.main", "--config", str(config)], cwd=ROOT)
 
 
 async def receive(connection: Connection, ingest: NaiveIngest) -> None:

@@ -54,10 +54,7 @@ HEADERS = {
 
 _UNREADABLE_CHARS_MAX = 120
 
-# aiohttp answers 400 to what is not HTTP, and logs a trace of each, which could fill a disk.
-# What our own handlers raise is logged by the server.
 _PROTOCOL_LOG = logging.getLogger("geartrain.pages.protocol")
-_PROTOCOL_LOG.setLevel(logging.CRITICAL)
 
 
 class PageRunner(web.AppRunner):
@@ -66,6 +63,9 @@ class PageRunner(web.AppRunner):
     __slots__ = ()
 
     def __init__(self, app: web.Application) -> None:
+        # aiohttp answers 400 to what is not HTTP, and logs a trace of each, which could fill a disk.
+        # What our own handlers raise is logged by the server.
+        _PROTOCOL_LOG.setLevel(logging.CRITICAL)
         super().__init__(app, access_log=None, logger=_PROTOCOL_LOG)
 
     @property

@@ -153,7 +153,3 @@ def _write(config: AgentConfig, agent: Agent, net: AiomqttNet) -> None:
         write_status(path, replace(status, pid=os.getpid(), counters=status.counters | net.counters))
     except OSError as error:  # a status is a courtesy: the records go on without it
         _LOG.warning("the status file %s cannot be written: %s", path, error.strerror)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

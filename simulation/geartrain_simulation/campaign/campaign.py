@@ -6,6 +6,7 @@ hundred is run again in a new process with another hash seed, and must leave the
 
 from __future__ import annotations
 
+import gc
 import json
 import multiprocessing
 import os
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 
+from geartrain_edge.main import GARBAGE_THRESHOLD
 from geartrain_simulation.campaign.runs import Key, Result, current_key, run_seed
 
 CHUNK = 10
@@ -79,7 +81,9 @@ def run_seeds(
     digests: dict[int, str] = {}
     workers = workers or len(os.sched_getaffinity(0))
     chunks = (range(n, min(n + CHUNK, first + count)) for n in range(first, first + count, CHUNK))
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+    context = multiprocessing.get_context("spawn")
+    # Worlds make much that lives long and little garbage, as agents do.
+    with ProcessPoolExecutor(workers, context, gc.set_threshold, (GARBAGE_THRESHOLD,)) as pool:
         for results in _in_turn(pool, chunks, 2 * workers, lambda: len(report.violations) < VIOLATIONS_MAX):
             for result in results:
                 report.take(result)

@@ -1,0 +1,39 @@
+"""`gear-agent --config FILE.toml`: the agent's process, made ready before the agent is imported.
+
+Guarantees: importing a module of the agent changes nothing in the process that does so. What an agent's
+process sets for itself is set here.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Sequence
+
+from geartrain_edge.lazy_import import load_later
+
+GARBAGE_THRESHOLD = 10_000
+"""New objects between two searches for garbage. With Python's 700 it would search fifty times during the
+imports and several times a batch of thousands of records; neither makes much garbage.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run an agent until its end; returns the exit code."""
+    prepare()
+    from geartrain_edge.agent.main import main as run  # after what is set for its imports
+
+    return run(arguments)
+
+
+def prepare() -> None:
+    """Set up this process for an agent: call it before the agent's modules are imported."""
+    gc.set_threshold(GARBAGE_THRESHOLD)
+    # paho looks for proxies there, but only where PySocks is installed: 1.3 MB that no agent has a use for.
+    load_later("urllib.request")
+    # protobuf in Python, with its text format: protobuf in C asks it for nothing.
+    load_later("google.protobuf.internal.python_message")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
