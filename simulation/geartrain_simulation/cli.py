@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from geartrain.printable import printable
-from geartrain_edge.main import GARBAGE_THRESHOLD
+from geartrain_edge.agent.process import GARBAGE_THRESHOLD
 from geartrain_simulation.campaign.campaign import Report, run_seeds
 from geartrain_simulation.campaign.regressions import Case, drawn, keep, load, shrunk
 from geartrain_simulation.campaign.runs import Key, Result, current_key

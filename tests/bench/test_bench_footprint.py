@@ -52,7 +52,9 @@ print(used.ru_utime + used.ru_stime)
 """
 
 
-AGENT = "geartrain_edge.main; geartrain_edge.main.prepare(); import geartrain_edge.agent.main"
+AGENT = (
+    "geartrain_edge.agent.process; geartrain_edge.agent.process.prepare(); import geartrain_edge.agent.main"
+)
 """As the agent's process imports it."""
 
 

@@ -13,7 +13,7 @@ OURS = {"geartrain", "geartrain_devices", "geartrain_edge", "geartrain_examples"
 
 MEASURE = """
 import sys
-from geartrain_edge.main import prepare
+from geartrain_edge.agent.process import prepare
 prepare()
 import geartrain_edge.agent.main
 import geartrain.adapters.mqtt
@@ -40,7 +40,7 @@ def test_importing_the_agent_and_a_flow_brings_nothing_heavy(tmp_path: Path) -> 
 
 UNUSED = """
 import sys
-from geartrain_edge.main import prepare
+from geartrain_edge.agent.process import prepare
 prepare()
 import geartrain_edge.agent.main
 import dataclasses, json

@@ -26,7 +26,7 @@ assert "xml.dom.no_such_module" not in sys.modules
 
 AGENT = """
 import sys
-from geartrain_edge.main import prepare
+from geartrain_edge.agent.process import prepare
 prepare()
 import geartrain_edge.agent.main
 assert "http.client" not in sys.modules

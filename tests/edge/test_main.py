@@ -69,7 +69,7 @@ def greeted(config: Path) -> Path:
 
 
 def start(config: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "geartrain_edge.main", "--config", str(config)]
+    command = [sys.executable, "-m", "geartrain_edge.agent.process", "--config", str(config)]
     return subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
 
 

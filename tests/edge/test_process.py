@@ -40,7 +40,9 @@ def write_config(tmp_path: Path, address: str) -> Path:
 
 
 def start_agent(config: Path) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-m", "geartrain_edge.main", "--config", str(config)], cwd=ROOT)
+    return subprocess.Popen(
+        [sys.executable, "-m", "geartrain_edge.agent.process", "--config", str(config)], cwd=ROOT
+    )
 
 
 async def receive(connection: Connection, ingest: NaiveIngest) -> None:

@@ -30,7 +30,7 @@ flow.source("readings", CsvReplay(time_column="time"), out=Reading).sink("all", 
 """
 PROBE = """
 import json, sys
-from geartrain_edge.main import prepare
+from geartrain_edge.agent.process import prepare
 prepare()
 import geartrain_edge.agent.main, geartrain_edge.agent.agent, geartrain_devices.csv_replay
 status = open("/proc/self/status").read() if sys.platform == "linux" else "VmRSS: 0 kB"

@@ -134,7 +134,9 @@ class World:
             "sources": {"numbers": options},
         }
         (home / "agent.toml").write_text(to_toml(content), encoding="utf-8")
-        agent = Program(name, "geartrain_edge.main", home / "agent.toml", self.folder / f"{name}.log")
+        agent = Program(
+            name, "geartrain_edge.agent.process", home / "agent.toml", self.folder / f"{name}.log"
+        )
         self.agents[name] = agent
         if self.near.port:
             self.set_address(agent)

@@ -83,8 +83,8 @@ async def lie(net: AiomqttNet) -> None:
 def test_a_device_delivers_over_mutual_tls_and_a_forger_does_not(tmp_path: Path) -> None:
     with secured(tmp_path) as broker:
         ingest = run("geartrain_cloud.ingest.main", write_ingest(broker, tmp_path / "cloud"))
-        forger = run("geartrain_edge.main", write_agent(broker, tmp_path / "edge", "d1", "d2"))
-        agent = run("geartrain_edge.main", write_agent(broker, tmp_path / "edge", "d1", "d1"))
+        forger = run("geartrain_edge.agent.process", write_agent(broker, tmp_path / "edge", "d1", "d2"))
+        agent = run("geartrain_edge.agent.process", write_agent(broker, tmp_path / "edge", "d1", "d1"))
         try:
             broker.reload()  # as after a revocation: whoever is connected connects again by himself
             assert agent.wait(timeout=120) == 0, (tmp_path / "edge" / "d1-d1.log").read_text()

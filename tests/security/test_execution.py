@@ -69,7 +69,9 @@ def test_agent_and_ingest_execute_nothing_that_they_read(
             reports["ingest"], "geartrain_cloud.ingest.main", "--config", str(tmp_path / "ingest.toml")
         )
         try:
-            sent = watched(reports["agent"], "geartrain_edge.main", "--config", str(tmp_path / "agent.toml"))
+            sent = watched(
+                reports["agent"], "geartrain_edge.agent.process", "--config", str(tmp_path / "agent.toml")
+            )
             assert sent.wait(timeout=120) == 0
             ingest.terminate()
             assert ingest.wait(timeout=60) == 0

@@ -13,7 +13,12 @@ from tests.tidy import rules
 from tests.tidy.rules import Rule
 from tests.tidy.source import PARTS, ROOT, Source, python_files, readable_files
 
-IMPORT_NAMES = {"protobuf": "google", "grpcio-tools": "grpc_tools", "types-protobuf": "google"}
+IMPORT_NAMES = {
+    "protobuf": "google",
+    "grpcio-tools": "grpc_tools",
+    "types-protobuf": "google",
+    "pytest-xdist": "xdist",
+}
 """Distributions whose package has another name; elsewhere a dash becomes an underscore."""
 
 # Written so that this file does not hold what it looks for.

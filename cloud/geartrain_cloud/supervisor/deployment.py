@@ -206,7 +206,7 @@ def _agent(deployment: Deployment, device: str, broker: BrokerChoice, places: Pl
     status = places.agent_status(device)
     return ChildSpec(
         f"agent {device}",
-        (sys.executable, "-m", "geartrain_edge.main", "--config", str(config)),
+        (sys.executable, "-m", "geartrain_edge.agent.process", "--config", str(config)),
         places.logs / f"{device}.log",
         finished=lambda: read_status(status).get("finished") is True,
     )

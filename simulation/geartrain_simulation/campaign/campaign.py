@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 
-from geartrain_edge.main import GARBAGE_THRESHOLD
+from geartrain_edge.agent.process import GARBAGE_THRESHOLD
 from geartrain_simulation.campaign.runs import Key, Result, current_key, run_seed
 
 CHUNK = 10
