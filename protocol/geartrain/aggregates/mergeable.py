@@ -42,7 +42,13 @@ class Selector(msgspec.Struct, frozen=True):
 
 
 class AggregateSpec(msgspec.Struct, frozen=True):
-    """One aggregate of a step: what is computed, of which value; `give` selects what `top_n` lists."""
+    """One aggregate of a step: what is computed, of which value. The functions of `geartrain.agg` make it.
+
+    Args:
+        aggregate: what is computed.
+        selector: which value of a record it takes.
+        give: which value `top_n` lists.
+    """
 
     aggregate: Aggregate[Any, Any, Any]
     selector: Selector = Selector()
@@ -50,11 +56,11 @@ class AggregateSpec(msgspec.Struct, frozen=True):
 
 
 class Aggregate(Generic[V, A, R]):
-    """Base of an aggregate of values `V` with accumulators `A` and results `R`.
+    """Base of an aggregate of values `V` with accumulators `A` and results `R`: subclass it for your own.
 
-    accumulator: the type of the accumulator, typed and with a msgpack form: a `State`, a scalar or a list of
-    them; empty: the result where every value was None, which is never added. An accumulator may be changed in
-    place by `add` and `merge`, which return it.
+    Subclasses say: `accumulator`, its type, which has a msgpack form: a `State`, a scalar or a list of them.
+    `empty`, the result where every value was None. None is never added. `add` then `merge` gives what adding
+    all would give, to the last bit, in any order.
 
     >>> from geartrain import State, agg
     >>> class Range(State):
@@ -83,39 +89,104 @@ class Aggregate(Generic[V, A, R]):
     empty: ClassVar[Any] = None
 
     def of(self, what: str | Callable[[Any], Any] | None = None) -> AggregateSpec:
-        """This aggregate of a field, of what a function of the record returns, or of the record itself."""
+        """This aggregate of something.
+
+        Args:
+            what: a field, a function of the record, or None for the record itself.
+
+        Returns:
+            What `aggregate(..., name=...)` takes.
+
+        Raises:
+            FlowError: for anything else.
+        """
         return AggregateSpec(self, Selector.of(what))
 
     def create(self) -> A:
-        """A fresh accumulator."""
+        """A fresh accumulator.
+
+        Returns:
+            The accumulator of no value.
+        """
         raise TypeError(f"{type(self).__name__} must define create()")
 
     def add(self, acc: A, value: V, time: int, origin: Origin) -> A:
-        """`acc` with `value`, of a record of event time `time` (microseconds) and the given origin; it may
-        refuse a value by raising, by the value alone.
+        """Take one value. The accumulator may be changed in place.
+
+        Args:
+            acc: the accumulator.
+            value: what the record has, never None.
+            time: the record's event time, microseconds since 1970 UTC.
+            origin: the record's place among those of the same time.
+
+        Returns:
+            The accumulator with it.
+
+        Raises:
+            Exception: to refuse a value, by the value alone; the record is then a dead letter.
         """
         raise TypeError(f"{type(self).__name__} must define add(acc, value, time, origin)")
 
     def merge(self, left: A, right: A) -> A:
-        """Both in one."""
+        """Both accumulators in one. It must be associative and commutative, to the last bit.
+
+        Args:
+            left: one accumulator, which may be changed in place.
+            right: the other.
+
+        Returns:
+            The accumulator of all that both have taken.
+        """
         raise TypeError(f"{type(self).__name__} must define merge(left, right)")
 
     def result(self, acc: A) -> R:
-        """What goes into the field of the result; does not change `acc` in a way that shows."""
+        """What goes into the field of the result.
+
+        Args:
+            acc: the accumulator. What is changed in it must not show in a later result.
+
+        Returns:
+            The result.
+        """
         raise TypeError(f"{type(self).__name__} must define result(acc)")
 
     def accumulator_of(self, kind: Any) -> Any:
-        """The accumulator's type for values of the Python type `kind`, None where it is not known."""
+        """The type of the accumulator for values of one type.
+
+        Args:
+            kind: the type of the values, None where it is not known.
+
+        Returns:
+            The type, None where it is not known.
+        """
         return self.accumulator
 
     def accept(self, kind: Any) -> Accept | None:
-        """The check of values of type `kind` before they are added, None where they need none; raises
-        `FlowError` for a type that this aggregate does not take.
+        """How values of one type are checked before they are added.
+
+        Args:
+            kind: the type of the values, None where it is not known.
+
+        Returns:
+            A function that returns the value in the form that `add` takes, None where none is needed.
+
+        Raises:
+            FlowError: for a type that this aggregate does not take.
         """
         return None
 
     def add_all(self, acc: A, values: Sequence[V], times: Sequence[int], origins: Sequence[Origin]) -> A:
-        """`acc` with all of `values`; times and origins are empty where `placed` is False."""
+        """Take many values.
+
+        Args:
+            acc: the accumulator.
+            values: what the records have.
+            times: their event times, microseconds; empty where `placed` is False.
+            origins: their origins; empty where `placed` is False.
+
+        Returns:
+            The accumulator with all of them.
+        """
         for value, time, origin in zip(values, times, origins, strict=True):
             acc = self.add(acc, value, time, origin)
         return acc

@@ -15,9 +15,15 @@ from geartrain.declarations.sink import Sink
 class PostgresTable(Sink):
     """A table in a PostgreSQL database: exactly once.
 
-    dsn: where the database is, as libpq has it (`host=db.example dbname=plant user=geartrain`, a
-    `postgresql://` address, or empty for the PG… variables of the environment). A password does not belong
-    there: it comes from PGPASSWORD or ~/.pgpass.
+    Args:
+        name: what the table is called.
+        key: fields that name a row, as for every sink.
+        dsn: where the database is, as libpq has it: `host=db.example dbname=plant user=geartrain`, or a
+            `postgresql://` address. Empty means the PG… variables of the environment. A password does not
+            belong here: it comes from PGPASSWORD or ~/.pgpass.
+
+    Raises:
+        FlowError: for a name that cannot name a table.
     """
 
     dsn: str = ""
@@ -25,9 +31,15 @@ class PostgresTable(Sink):
 
 @dataclass(frozen=True)
 class ParquetTable(Sink):
-    """A folder of Parquet files beside the flow's own tables: exactly once, rows are only added.
+    """A folder of Parquet files: exactly once, rows are only added.
 
-    folder: where the folder is made; empty for the folder of the flow's own tables.
+    Args:
+        name: what the folder is called, `NAME.parquet`.
+        key: must be empty: rows are not replaced.
+        folder: where the folder is made; empty for the folder of the flow's own tables.
+
+    Raises:
+        FlowError: for a name that cannot name a table.
     """
 
     folder: str = ""
@@ -35,9 +47,15 @@ class ParquetTable(Sink):
 
 @dataclass(frozen=True)
 class ConsoleSink(Sink):
-    """Lines of JSON on the driver's standard output: at least once, for looking on.
+    """Lines of JSON on the driver's standard output, for looking on: at least once.
 
-    rows_max: of one micro-batch, at the most; the others are counted.
+    Args:
+        name: what the lines begin with.
+        key: not used.
+        rows_max: how many rows of a micro-batch are printed; the others are counted.
+
+    Raises:
+        FlowError: for a name that cannot name a table.
     """
 
     rows_max: int = 20
@@ -45,11 +63,23 @@ class ConsoleSink(Sink):
 
 @dataclass(frozen=True)
 class MqttSink(Sink):
-    """Messages of JSON to a topic: at least once, each with its record's `_id`, by which to know it again.
+    """Messages of JSON to a topic: at least once, each with its record's `_id`, which is equal in a
+    repetition.
 
-    topic: a field's value takes the place of `{field}`; host, port: of the broker; tls, ca, certificate,
-    private_key: how it is reached, as the table `[broker]` of an agent's file has it, where the last is
-    called key; paths are taken from the driver's working directory.
+    Args:
+        name: what the sink is called.
+        key: not used.
+        topic: where to publish; the value of a field takes the place of `{field}`.
+        host: of the broker.
+        port: of the broker.
+        tls: whether the connection is encrypted.
+        ca: the file of the certificate authority, from the driver's working directory; empty for the
+            system's.
+        certificate: the file of the client's certificate.
+        private_key: the file of its key. An agent's table `[broker]` calls it `key`.
+
+    Raises:
+        FlowError: for a name that cannot name a table.
     """
 
     topic: str = ""

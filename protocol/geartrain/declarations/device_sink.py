@@ -21,9 +21,11 @@ T = TypeVar("T")
 class Delivery(msgspec.Struct, frozen=True):
     """The identity of one record at one device sink, the same however often it is handed over.
 
-    epoch: in hexadecimal, the life of the outbox (of a record that never left the device: of its spool);
-    seq: the batch there (or a count of the agent's); index: of the record among those of this batch that
-    reached this sink, from 0; time_us: the record's event time.
+    Args:
+        epoch: the life of the outbox (of a record that never left the device: of its spool), in hexadecimal.
+        seq: the batch there, or a count of the agent's.
+        index: the record's place among those of the batch that reached this sink, from 0.
+        time_us: the record's event time, microseconds since 1970 UTC.
     """
 
     epoch: str
@@ -39,8 +41,16 @@ class Delivery(msgspec.Struct, frozen=True):
 class JsonLinesFile(DeviceSink):
     """A file of JSON lines on the device: exactly once, by the file's length.
 
-    path: where the file is; a relative one is in the agent's state folder, and empty means NAME.jsonl there.
-    Only the agent writes to it: a file that was made shorter stops it.
+    Only the agent writes to it. A file that was made shorter stops the agent.
+
+    Args:
+        name: what the sink is called.
+        key: not used.
+        path: where the file is; a relative one is in the agent's state folder, and empty means NAME.jsonl
+            there.
+
+    Raises:
+        FlowError: for a name that cannot name a table.
     """
 
     path: str = ""
@@ -53,9 +63,18 @@ class Actuator(DeviceSink, Generic[T]):
     It travels inside the flow, to Spark's workers too, so what it needs of the device it takes in `start`. A
     subclass with options of its own is a frozen dataclass.
 
-    At least once: a record is handed over after it was committed, and again when the agent dies before it
-    has noted that `act` returned; the identity tells a repetition. attempts: how often `act` may raise or
-    exceed timeout_ms before the record becomes a dead letter; pause_ms: between two, doubling up to 32 times.
+    At least once: a record is handed over after it was committed. It is handed over again when the agent dies
+    before it has noted that `act` returned. The identity tells a repetition.
+
+    Args:
+        name: what the sink is called.
+        key: not used.
+        attempts: how often `act` may raise or take too long before the record is a dead letter, 1 or more.
+        timeout_ms: how long one call may take, 1 or more.
+        pause_ms: how long to wait between two attempts, doubling up to 32 times, 1 or more.
+
+    Raises:
+        FlowError: for an option below 1, or a name that cannot name a table.
     """
 
     attempts: int = 5
@@ -69,10 +88,22 @@ class Actuator(DeviceSink, Generic[T]):
                 raise FlowError(f"actuator {self.name}: {option}={getattr(self, option)} must be 1 or more")
 
     async def start(self, device: str) -> None:
-        """Called once, before the first record, with the device's name."""
+        """Called once, before the first record.
+
+        Args:
+            device: the device's name.
+        """
 
     async def act(self, value: T, at: Delivery) -> None:
-        """Act on a record. It must not block: what waits is awaited."""
+        """Act on a record. It must not block the loop: what waits is awaited.
+
+        Args:
+            value: the record.
+            at: its identity, the same in a repetition.
+
+        Raises:
+            Exception: whatever it raises counts as one of the `attempts`.
+        """
         raise TypeError(f"{type(self).__name__} must define act(value, at)")
 
     async def stop(self) -> None:

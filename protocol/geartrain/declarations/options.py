@@ -43,8 +43,16 @@ class Options:
     def with_options(self, values: Mapping[str, Any], where: str) -> Self:
         """A copy with some options replaced.
 
-        values: by name; a `Text` is converted by the option's annotation. where: begins the message of the
-        `ConfigError` for a name that is unknown or a value that does not fit.
+        Args:
+            values: option to value. a `Text`, which a person wrote on a command line, is converted by the
+                option's annotation.
+            where: how the sentence of an error begins.
+
+        Returns:
+            The copy.
+
+        Raises:
+            ConfigError: for an option that does not exist, or a value that does not fit.
         """
         known = [f.name for f in dataclasses.fields(typing.cast(Any, self)) if f.init]
         ready = converted(type(self), values, known, where)

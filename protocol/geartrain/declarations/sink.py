@@ -17,10 +17,15 @@ from geartrain.errors import FlowError
 
 @dataclass(frozen=True)
 class Sink:
-    """A place named `name` for the records of one stream.
+    """Base of all sinks: a place for the records of one stream.
 
-    key: fields that name a row; a row is then replaced only by a canonically later record of the same key.
-    Without, every record is a row of its own.
+    Args:
+        name: what the place is called: letters, digits and _, beginning with a letter.
+        key: fields that name a row. A row is then replaced only by a later record (in canonical order) of the
+            same key. Without them, every record is a row of its own.
+
+    Raises:
+        FlowError: for a name that is not such.
     """
 
     name: str
@@ -34,13 +39,37 @@ class Sink:
             )
 
     def with_options(self, values: Mapping[str, Any], where: str) -> Self:
-        """A copy with other options than name and key; raises `ConfigError`."""
+        """A copy with other options.
+
+        Args:
+            values: option to value; name and key are none.
+            where: how the sentence of an error begins.
+
+        Returns:
+            The copy.
+
+        Raises:
+            ConfigError: for an option that does not exist, or a value of another type.
+        """
         known = [option.name for option in fields(self) if option.name not in ("name", "key")]
         return replace(self, **converted(type(self), values, known, where))
 
 
 class Table(Sink):
-    """A table of the flow's own SQLite file, whose columns are the record's fields: exactly once."""
+    """A table of the flow's own SQLite file in the data centre, whose columns are the record's fields:
+    exactly once.
+
+    Args:
+        name: what the table is called: letters, digits and _, beginning with a letter.
+        key: fields that name a row, as for every sink.
+
+    Raises:
+        FlowError: for a name that is not such.
+
+    >>> from geartrain import Table
+    >>> Table("latest", key=("sensor",)).key
+    ('sensor',)
+    """
 
 
 class DeviceSink(Sink):

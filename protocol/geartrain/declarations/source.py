@@ -22,8 +22,13 @@ T = TypeVar("T")
 
 
 class Reject(msgspec.Struct, frozen=True):
-    """A row that is no record: its number in the split, reason (one sentence: file, line, what) and raw
-    bytes.
+    """A row that is no record. It becomes a dead letter.
+
+    Args:
+        number: its number in the split.
+        reason: one sentence: which file and line, and what is wrong.
+        raw: the row's bytes.
+        event_time: its event time, microseconds since 1970 UTC, where it is known.
     """
 
     number: int
@@ -35,8 +40,13 @@ class Reject(msgspec.Struct, frozen=True):
 class Batch(msgspec.Struct, frozen=True):
     """What one read of a split gave.
 
-    values, times (microseconds), numbers: one each a record, in reading order; rejects: rows that are dead
-    letters; position: where to read on after all of these; ended: a bounded split has nothing more, ever.
+    Args:
+        values: the records, in reading order.
+        times: their event times, microseconds since 1970 UTC.
+        numbers: their numbers in the split, ascending, the same in every run of a replayable source.
+        position: where to read on after all of these.
+        rejects: rows that are no records.
+        ended: whether a bounded split has nothing more, ever.
     """
 
     values: Sequence[Any]
@@ -48,7 +58,7 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 class Split(Protocol):
-    """One ordered part of a source, on one device."""
+    """One ordered part of a source, on one device: a file, a sensor."""
 
     @property
     def name(self) -> str:
@@ -57,11 +67,22 @@ class Split(Protocol):
 
     @property
     def out_of_orderness_us(self) -> int:
-        """Bound: how far a record's event time may lie below the highest before it and not be late."""
+        """How far an event time may lie below the highest before it and not be late, microseconds."""
         ...
 
     async def read(self, position: int, limit: int) -> Batch:
-        """Up to `limit` rows from `position` on; none where nothing is there yet. Raises `SourceError`."""
+        """Read on. It must not block the loop for long.
+
+        Args:
+            position: where to begin: 0, or the `position` of the read before.
+            limit: how many rows at most, rejects included.
+
+        Returns:
+            The rows that are there; none, at the same position, where nothing is there yet.
+
+        Raises:
+            SourceError: when the split cannot be read at all; one sentence that says what to do.
+        """
         ...
 
     async def close(self) -> None:
@@ -70,23 +91,24 @@ class Split(Protocol):
 
 
 class LiveSplit(Split, Protocol):
-    """A split of a source that goes on by itself. live_clock: its event times are the device's own time, so
-    that its watermark follows the device's clock while nothing comes, and what is of the future is refused.
-    """
+    """A split of a source that goes on by itself. It may say `live_clock`."""
 
     @property
     def live_clock(self) -> bool:
-        """Whether events carry the device's time."""
+        """Whether its event times are the device's own time. Its watermark then follows the device's clock
+        while nothing comes, and a record of the future is refused.
+        """
         ...
 
 
 class Source(Options, Generic[T]):
-    """A declared source of records of type `T`; annotated attributes are its options, as for `Task`.
+    """A declared source of records of type `T`: subclass it and define `open`. Annotated attributes are
+    options.
 
-    bounded: it ends by itself; replayable: a split can be read again from any position; in_order: every split
-    yields event times that never decrease, so that its records are in canonical order; pausable: nothing is
-    lost while nobody reads it, which is not so with a sensor; idle_after_ms: a live split is idle after so
-    long without a record (see `LiveSplit`).
+    Subclasses may say of themselves: `bounded`, it ends by itself. `replayable`, a split can be read again
+    from any position. `in_order`, the event times of each split never decrease. `pausable = False`, what
+    nobody reads is lost, as with a sensor. `idle_after_ms`, a live split is idle after so long without a
+    record.
     """
 
     bounded: ClassVar[bool] = False
@@ -108,7 +130,17 @@ class Source(Options, Generic[T]):
         return False
 
     def open(self, device: str, step: str, out: type[T]) -> Sequence[Split]:
-        """The splits that this device holds. Raises `SourceError` (one sentence: file or option, what to
-        do).
+        """Open the source on a device.
+
+        Args:
+            device: the device's name.
+            step: the id of the source's step.
+            out: the type of its records.
+
+        Returns:
+            The splits that this device holds.
+
+        Raises:
+            SourceError: one sentence that names the file or option and says what to do.
         """
         raise TypeError(f"{type(self).__name__} must define open(device, step, out)")

@@ -22,28 +22,33 @@ class Metrics(Protocol):
     """Counters of a task, for people: they count calls that are run again or undone too."""
 
     def add(self, name: str, count: int = 1) -> None:
-        """Raise the counter `name` of this step; a name is made by its first use, at most 100 a step."""
+        """Raise a counter of this step. Its first use makes it.
+
+        Args:
+            name: the counter, at most 100 of them a step.
+            count: by how much.
+        """
         ...
 
 
 class Context(Protocol[Emitted_contra, S]):
     """What a task may touch while it is called.
 
-    state: the key's state, made by the task's `state` type on first use; assign or change it in place.
-    In `on_start`, `on_watermark` and `on_stop` there is no key: `key`, `state` and `notify_at` raise
-    `RuntimeError`, and `emit` does too, except in the `on_watermark` of a task that is not replayable.
+    `state` is the key's state, made by the task's `state` type on first use; assign it, or change it in
+    place. `on_start`, `on_watermark` and `on_stop` have no key: `key`, `state` and `notify_at` raise
+    `RuntimeError` there. So does `emit`, except in the `on_watermark` of a task that is not replayable.
     """
 
     state: S
 
     @property
     def event_time(self) -> int:
-        """Of the record at hand, or of the timer; microseconds since 1970 UTC."""
+        """The event time of the record at hand, or of the timer, microseconds since 1970 UTC."""
         ...
 
     @property
     def key(self) -> Any:
-        """As `key_by` gave it."""
+        """The key of the record or timer at hand, as `key_by` gave it."""
         ...
 
     @property
@@ -52,27 +57,56 @@ class Context(Protocol[Emitted_contra, S]):
         ...
 
     def emit(self, value: Emitted_contra) -> None:
-        """Send a record on, with the event time of the record or timer at hand."""
+        """Send a record on, with the event time of the record or timer at hand.
+
+        Args:
+            value: the record.
+        """
         ...
 
     def notify_at(self, time: int) -> None:
-        """Have `on_notify(time)` called for this key once event time has come to `time` (microseconds).
+        """Have `on_notify(time)` called for this key once event time has come to `time`.
 
-        A time in the past is now; a time that is set already stays set once. Raises `ValueError` beyond
-        END_OF_TIME, `TypeError` for what is no int, `RuntimeError` for more than 1,000,000 timers of a key.
+        A time in the past is taken as now. A time that is set already stays set once.
+
+        Args:
+            time: microseconds since 1970 UTC.
+
+        Raises:
+            ValueError: for a time beyond the end of time, 2200-01-01.
+            TypeError: for what is no int.
+            RuntimeError: for more than 1,000,000 timers of a key.
         """
         ...
 
     def log(self, text: str) -> None:
-        """Write a line to the program's log, without control characters; it has no effect on results."""
+        """Write a line to the program's log; it has no effect on results.
+
+        Args:
+            text: the line; control characters are taken out.
+        """
         ...
 
     def now_us(self) -> int:
-        """The wall clock, microseconds; raises `RuntimeError` unless the task says `replayable = False`."""
+        """The wall clock.
+
+        Returns:
+            Microseconds since 1970 UTC.
+
+        Raises:
+            RuntimeError: unless the task says `replayable = False`.
+        """
         ...
 
     def random(self) -> float:
-        """A float in [0, 1]; raises `RuntimeError` unless the task says `replayable = False`."""
+        """A random number.
+
+        Returns:
+            A float in [0, 1].
+
+        Raises:
+            RuntimeError: unless the task says `replayable = False`.
+        """
         ...
 
 
@@ -109,24 +143,50 @@ class Task(Options, Generic[In, Out]):
     replayable: ClassVar[bool] = True
 
     def on_start(self, ctx: Context[Out, Any]) -> None:
-        """Called once when the task is opened in a process, as often as that may be."""
+        """Called when the task is opened in a process, as often as that may be.
+
+        Args:
+            ctx: without key and state.
+        """
 
     def on_next(self, value: In, ctx: Context[Out, Any]) -> None:
-        """Called for every record, in canonical order for each key."""
+        """Called for every record, in canonical order for each key.
+
+        Args:
+            value: the record.
+            ctx: its key and state, and a way to emit.
+
+        Raises:
+            Exception: whatever it raises undoes the call, and the record becomes a dead letter with that
+                reason.
+        """
         raise TypeError(f"{type(self).__name__} must define on_next(value, ctx)")
 
     def on_watermark(self, time: int, ctx: Context[Out, Any]) -> None:
-        """Called when no record below `time` (microseconds) will come any more, after the timers up to there.
+        """Called when the watermark moves, after the timers up to there. How often depends on how the records
+        are batched.
 
-        How often depends on how the records are batched.
+        Args:
+            time: no record below it will come any more, microseconds since 1970 UTC.
+            ctx: without key and state.
         """
 
     def on_notify(self, time: int, ctx: Context[Out, Any]) -> None:
-        """Called once for each time set with `ctx.notify_at`, in order of time for each key."""
+        """Called once for each time that was set with `ctx.notify_at`, in order of time for each key.
+
+        Args:
+            time: the time that was set, microseconds since 1970 UTC; what is emitted has it as its event
+                time.
+            ctx: the key and its state, and a way to emit.
+        """
         raise TypeError(f"{type(self).__name__} must define on_notify(time, ctx)")
 
     def on_stop(self, ctx: Context[Out, Any]) -> None:
-        """Called once when the process ends cleanly."""
+        """Called when the process ends cleanly.
+
+        Args:
+            ctx: without key and state.
+        """
 
 
 def task_output(task: Task[Any, Any]) -> Any:

@@ -115,9 +115,17 @@ Early: TypeAlias = EveryRecords | EveryTime
 
 
 def tumbling(size: timedelta, *, offset: timedelta = timedelta()) -> Tumbling:
-    """Windows of one size, one after the other, aligned to 1970-01-01 UTC plus `offset`.
+    """Windows of one size, one after the other, aligned to 1970-01-01 UTC.
 
-    Raises `FlowError` for a size that is not longer than nothing.
+    Args:
+        size: how long each is, a microsecond at the least.
+        offset: by how much all of them are moved.
+
+    Returns:
+        The window, for `KeyedStream.window` and `join`.
+
+    Raises:
+        FlowError: for a size that is not longer than nothing, or longer than 30,000 years.
 
     >>> from datetime import timedelta
     >>> tumbling(timedelta(seconds=1)).assign(-1)
@@ -127,8 +135,19 @@ def tumbling(size: timedelta, *, offset: timedelta = timedelta()) -> Tumbling:
 
 
 def sliding(size: timedelta, every: timedelta, *, offset: timedelta = timedelta()) -> Sliding:
-    """Windows of one size, of which one begins at every multiple of `every` since 1970-01-01 UTC plus
-    `offset`. Raises `FlowError` when a record would lie in more than 10,000 of them.
+    """Windows of one size, of which one begins at every multiple of a time since 1970-01-01 UTC.
+
+    Args:
+        size: how long each is.
+        every: how long after one the next begins; shorter than `size`, they overlap, longer, they leave gaps.
+        offset: by how much all of them are moved.
+
+    Returns:
+        The window, for `KeyedStream.window` and `join`.
+
+    Raises:
+        FlowError: for a length that is not longer than nothing, and where a record would lie in more than
+            10,000 windows.
 
     >>> from datetime import timedelta
     >>> sliding(timedelta(microseconds=4), timedelta(microseconds=2)).assign(5)
@@ -139,7 +158,17 @@ def sliding(size: timedelta, every: timedelta, *, offset: timedelta = timedelta(
 
 
 def session(gap: timedelta) -> Session:
-    """Sessions: each record comes less than `gap` after the one before.
+    """Sessions: runs of records of a key, each of which comes less than a gap after the one before.
+
+    Args:
+        gap: the time without a record that ends a session. A session lasts from its first record to its last
+            one plus the gap.
+
+    Returns:
+        The window, for `KeyedStream.window`.
+
+    Raises:
+        FlowError: for a gap that is not longer than nothing.
 
     >>> from datetime import timedelta
     >>> session(timedelta(minutes=30)).gap_us
@@ -151,6 +180,9 @@ def session(gap: timedelta) -> Session:
 def global_window() -> Global:
     """One window for all of time; its result comes when all sources have ended.
 
+    Returns:
+        The window, for `KeyedStream.window` and `join`.
+
     >>> global_window() == Global()
     True
     """
@@ -158,7 +190,16 @@ def global_window() -> Global:
 
 
 def every_records(count: int) -> EveryRecords:
-    """Early results with every `count` records of a window.
+    """Early results: one with every so many records of a window.
+
+    Args:
+        count: how many, 1 or more.
+
+    Returns:
+        What `WindowedStream.aggregate` takes as `early`.
+
+    Raises:
+        FlowError: for a count below 1.
 
     >>> every_records(100).count
     100
@@ -167,7 +208,17 @@ def every_records(count: int) -> EveryRecords:
 
 
 def every_time(every: timedelta) -> EveryTime:
-    """Early results with every `every` of event time that passes in a window.
+    """Early results: one each time so much event time has passed in a window, if records came since the last
+    one.
+
+    Args:
+        every: how much, counted from the window's start (a global window: from 1970).
+
+    Returns:
+        What `WindowedStream.aggregate` takes as `early`.
+
+    Raises:
+        FlowError: for a time that is not longer than nothing.
 
     >>> from datetime import timedelta
     >>> every_time(timedelta(minutes=5)).boundary(0, 7_000_000)

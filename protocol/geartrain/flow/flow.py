@@ -24,10 +24,28 @@ T = TypeVar("T")
 
 
 class Flow:
-    """A dataflow under construction, named `name`."""
+    """A dataflow under construction. Begin with `source`, chain verbs on its streams, and end each in a sink.
+
+    Nothing runs before the flow is run: by `gear run`, by agents and Spark, or by
+    `geartrain.testing.run_flow`.
+
+    Args:
+        name: names the flow's topics, log and tables: letters, digits and _, beginning with a letter, at most
+            63.
+
+    Raises:
+        FlowError: for a name that is not such.
+
+    >>> from geartrain import Flow
+    >>> from geartrain.testing import TestingSink, TestingSource, run_flow
+    >>> flow = Flow("double")
+    >>> numbers = flow.source("numbers", TestingSource(items=[(1, 10), (2, 20)]), out=int)
+    >>> numbers.map(lambda n: 2 * n, name="double", out=int).sink("out", TestingSink("out"))
+    >>> run_flow(flow).tables["out"]
+    [(1, 20), (2, 40)]
+    """
 
     def __init__(self, name: str) -> None:
-        """`name` names the flow's topics, log and tables; raises `FlowError` when it is not a plain name."""
         check_id(name)
         self.name = name
         self._steps: dict[str, Step] = {}
@@ -35,10 +53,33 @@ class Flow:
     def source(
         self, step: str, source: Source[T], *, out: type[T], partitioned_by: str | None = None
     ) -> SourceStream[T]:
-        """A stream of records of type `out` from `source`.
+        """A stream of the records of a source.
 
-        `partitioned_by` promises that each value of that field is seen in one split only, and so on one
-        device only.
+        Args:
+            step: the id of the step, which names it in options, tables of counters and the plan.
+            source: where the records are born.
+            out: the type of the records: a `Record`, a dataclass, a NamedTuple or a scalar.
+            partitioned_by: a field of which each value is seen in one split only, and so on one device only.
+                Steps that are keyed by it may then run on the device. A promise that does not hold gives
+                wrong results.
+
+        Returns:
+            The records that are not late; those that are come from its `late`.
+
+        Raises:
+            FlowError: for an id that is taken, a type that is no record, or a field that it does not have.
+
+        >>> from geartrain import Flow, Record
+        >>> from geartrain.testing import TestingSink, TestingSource, run_flow
+        >>> class Reading(Record):
+        ...     sensor: str
+        ...     celsius: float
+        >>> flow = Flow("heat")
+        >>> items = TestingSource(items=[(1, Reading("a", 20.5))])
+        >>> readings = flow.source("readings", items, out=Reading, partitioned_by="sensor")
+        >>> readings.sink("out", TestingSink("out"))
+        >>> run_flow(flow).tables["out"]
+        [(1, Reading(sensor='a', celsius=20.5))]
         """
         added = self.add_step(step, SourceOperator(source, partitioned_by), (), out)
         stream = SourceStream[T](self, added, out)
@@ -48,7 +89,11 @@ class Flow:
     def graph(self) -> Graph:
         """The flow as a checked graph, with the `order` steps that it needs.
 
-        Raises `FlowError` when it has no source or no sink.
+        Returns:
+            The steps in topological order.
+
+        Raises:
+            FlowError: when it has no source or no sink.
         """
         graph = with_order(Graph(self.name, tuple(self._steps.values())))
         if not graph.sources():
@@ -62,8 +107,20 @@ class Flow:
         return graph
 
     def add_step(self, step_id: str, operator: Operator, inputs: tuple[Input, ...], out: Any) -> str:
-        """Add a step and return its id; raises `FlowError` for a second step of one id or a type "
-        "that is no record."""
+        """Add a step; the verbs of the streams do it.
+
+        Args:
+            step_id: its id.
+            operator: what it does.
+            inputs: the steps that it reads, and how their records are dealt to its instances.
+            out: the type of its records, None for a sink.
+
+        Returns:
+            The id.
+
+        Raises:
+            FlowError: for an id that is taken, or a type that is no record.
+        """
         if step_id in self._steps:
             raise FlowError(
                 f"flow {self.name}: two steps are named {step_id!r}; "
@@ -74,18 +131,41 @@ class Flow:
         return step_id
 
     def keyed_by(self, step_id: str) -> Operator | None:
-        """The operator that keys the output of a step, None where it has no keys."""
+        """The operator that keys the records of a step.
+
+        Args:
+            step_id: the step.
+
+        Returns:
+            The operator, None where the records have no keys.
+        """
         step = key_step(self._steps, step_id)
         return None if step is None else step.operator
 
     def check_field(self, step: str, out: Any, field: str | None) -> None:
-        """Raise `FlowError` unless `field` is None or a field of the record type `out`."""
+        """Check that a record type has a field.
+
+        Args:
+            step: the step that asks, for the sentence of the error.
+            out: the record type.
+            field: the field's name; None is always right.
+
+        Raises:
+            FlowError: where it has none of that name.
+        """
         check_field(f"flow {self.name}, step {step!r}", out, field)
 
     def pin(self, step_id: str, tier: Tier, device: Device | None = None) -> None:
-        """Pin a step to a tier; raises `FlowError` for another word than `edge` and `cloud`, or where the
-        step can only stand on the other one. device: to the device that it names for each record; raises
-        `FlowError` where none can be told.
+        """Pin a step to a tier, as `Stream.at` does.
+
+        Args:
+            step_id: the step.
+            tier: `"edge"` or `"cloud"`.
+            device: of a step below the cloud: to which device each record that it reads goes.
+
+        Raises:
+            FlowError: for another tier, for a step that can only stand on the other one, and where no device
+                can be told.
         """
         if tier not in ("edge", "cloud"):
             raise FlowError(

@@ -30,7 +30,15 @@ A = TypeVar("A")
 
 
 class KeyedStream(Stream[T], Generic[K, T]):
-    """A stream whose records have a key; only here can a step keep state."""
+    """A stream whose records have a key; `Stream.key_by` makes it. Only here can a step keep state.
+
+    K is the type of the keys, T that of the records.
+
+    Args:
+        flow: the flow that it belongs to.
+        step: the id of the step that keys it.
+        out: the type of the records.
+    """
 
     def process(
         self,
@@ -42,11 +50,23 @@ class KeyedStream(Stream[T], Generic[K, T]):
         initial: Mapping[Any, Any] | None = None,
         order: Literal["canonical", "arrival"] = "canonical",
     ) -> Stream[U]:
-        """Run `task` with one state per key. `out` defaults to the second type argument of the task's
-        `Task[In, Out]`.
+        """Run a task, with one state for each key.
 
-        ttl: a key's state and timers are forgotten so long after its last call, in event time; initial: the
-        states that keys begin with; order: `"arrival"` gives up canonical order, and with it equal results.
+        Args:
+            step: the id of the step.
+            task: what is run. It sees the records of each key in canonical order.
+            out: the type of the records that it emits; the second type argument of its `Task[In, Out]` by
+                default.
+            ttl: a key's state and timers are forgotten so long after its last call, in event time.
+            initial: the states that keys begin with, by key.
+            order: `"arrival"` gives up canonical order, and with it equal results in every run.
+
+        Returns:
+            The stream of what the task emits.
+
+        Raises:
+            FlowError: for a missing type, a state that cannot be kept, another order, or a `ttl` that is not
+                longer than nothing.
 
         >>> from typing import ClassVar
         >>> from geartrain import Context, Flow, Task
@@ -76,26 +96,76 @@ class KeyedStream(Stream[T], Generic[K, T]):
         return self._flow.keyed_by(self._step)
 
     def stateful(self, step: str, operator: Operator, out: Any) -> Stream[Any]:
-        """Add a step that keeps state for each key."""
+        """Add a step that keeps state for each key; the verbs do it.
+
+        Args:
+            step: its id.
+            operator: what it does.
+            out: the type of its records.
+
+        Returns:
+            The stream of its records.
+        """
         return Stream(self._flow, self._flow.add_step(step, operator, self._input(Grouping.HASH), out), out)
 
     def mistake(self, step: str, what: str) -> FlowError:
-        """The error of a step of this flow that cannot be."""
+        """The error of a step of this flow that cannot be.
+
+        Args:
+            step: its id.
+            what: the sentence.
+
+        Returns:
+            The error, to be raised.
+        """
         return self._mistake(step, what)
 
     def window(self, window: Window) -> WindowedStream[K, T]:
-        """Cut the stream into windows of event time: `tumbling(...)`, `sliding(...)`, `session(...)` or
-        `global_window()`; what is computed of each window is the next verb.
+        """Cut the stream into windows of event time. What is computed of each window is the next verb.
+
+        Args:
+            window: `tumbling(...)`, `sliding(...)`, `session(...)` or `global_window()`.
+
+        Returns:
+            The windowed stream.
+
+        Raises:
+            FlowError: for what is no window.
+
+        >>> from datetime import timedelta
+        >>> from geartrain import Flow, Record, agg, tumbling
+        >>> from geartrain.testing import TestingSink, TestingSource, run_flow
+        >>> class Count(Record):
+        ...     key: str
+        ...     n: int
+        >>> flow = Flow("words")
+        >>> words = flow.source("words", TestingSource(items=[(1, "to"), (2, "be"), (3, "to")]), out=str)
+        >>> minutes = words.key_by(str, name="word").window(tumbling(timedelta(minutes=1)))
+        >>> minutes.aggregate("counts", out=Count, n=agg.count()).sink("out", TestingSink("out"))
+        >>> sorted((count.key, count.n) for _, count in run_flow(flow).tables["out"])
+        [('be', 1), ('to', 2)]
         """
         from geartrain.flow.windowed import WindowedStream
 
         return WindowedStream(self, window)
 
     def aggregate(self, step: str, /, *, out: type[U], **fields: AggregateSpec) -> Stream[U]:
-        """For each record one of type `out`, of all records of its key so far, in canonical order.
+        """For each record one result, of all records of its key so far, in canonical order.
 
-        The fields of `out` are filled by name: by the aggregates given as `fields`, and by the key (the field
-        of `key_by`, or `key`).
+        The fields of the result are filled by name: by the aggregates, and by the key (the field of `key_by`,
+        or `key`).
+
+        Args:
+            step: the id of the step.
+            out: the record type of the results.
+            fields: an aggregate for each field: `n=agg.count()`.
+
+        Returns:
+            The stream of the results, at the event times of the records.
+
+        Raises:
+            FlowError: for a field that nobody fills or that `out` does not have, and for a type that does not
+                fit.
 
         >>> from geartrain import Flow, Record, agg
         >>> from geartrain.testing import TestingSink, TestingSource, run_flow
@@ -114,7 +184,18 @@ class KeyedStream(Stream[T], Generic[K, T]):
         return aggregate(self, step, out, fields, None, None)
 
     def reduce(self, step: str, function: Callable[[T, T], T]) -> Stream[T]:
-        """For each record one: the first of its key, and then `function(so far, record)`.
+        """For each record one result: the first record of its key, and from then on `function(so far,
+        record)`.
+
+        Args:
+            step: the id of the step.
+            function: makes one record of two.
+
+        Returns:
+            The stream of the results, of the same type.
+
+        Raises:
+            FlowError: for an id that is taken, or a type that cannot be a state.
 
         >>> from geartrain import Flow
         >>> from geartrain.testing import TestingSink, TestingSource, run_flow
@@ -138,11 +219,23 @@ class KeyedStream(Stream[T], Generic[K, T]):
         out: type[U] | None = None,
         state: type[A] | None = None,
     ) -> Stream[U]:
-        """For each record one: the state after `function(state, record)`, from `make()` on, or `result` of
-        it.
+        """For each record one result: the state after `function(state, record)`, or `result` of it.
 
-        `state` defaults to the class that `make` is or the type that it is annotated to return; `out` to what
-        `result` is annotated to return, or the state's type.
+        Args:
+            step: the id of the step.
+            make: makes the state that a key begins with.
+            function: makes the next state of a state and a record.
+            result: makes the result of a state; without it, the state is the result.
+            out: the type of the results; what `result` is annotated to return, or the state's type, by
+                default.
+            state: the type of the state; the class that `make` is, or what it is annotated to return, by
+                default.
+
+        Returns:
+            The stream of the results, at the event times of the records.
+
+        Raises:
+            FlowError: for a type that is missing or that cannot be a state.
 
         >>> from geartrain import Flow
         >>> from geartrain.testing import TestingSink, TestingSource, run_flow
@@ -170,11 +263,30 @@ class KeyedStream(Stream[T], Generic[K, T]):
         keeps: Iterable[str] = (),
         out: type[U] | None = None,
     ) -> Stream[U]:
-        """`function(left, right)` for every pair of records of one key that lie in a window together
-        (`within`), or where left.time + lower <= right.time <= left.time + upper.
+        """Join two keyed streams: one result for every pair of records of one key that meet.
 
-        how: with `"left"`, a record without any such `right` leaves as `function(left, None)`. keeps: fields
-        of both that `function` passes on unchanged; a domain on one of them, which is the key, is kept.
+        Two records meet that lie in a window together (`within`), or where left.time + lower <= right.time <=
+        left.time + upper. Give either the window or both bounds.
+
+        Args:
+            step: the id of the step.
+            right: the other stream, keyed by the same kind of key.
+            function: makes the result of a left and a right record.
+            within: a tumbling, sliding or global window.
+            lower: the earliest that a right record may be, relative to the left one; negative is before it.
+            upper: the latest that it may be, itself included.
+            how: `"inner"`, or `"left"`: a left record that meets nobody gives `function(left, None)`. That
+                takes a tumbling window or bounds.
+            keeps: fields of both that `function` passes on unchanged; a `partitioned_by` on one of them,
+                which is the key, holds below.
+            out: the type of the results; what the function is annotated to return by default.
+
+        Returns:
+            The stream of the results. With bounds, a pair has the later event time of the two.
+
+        Raises:
+            FlowError: for a window and bounds, or for neither; for bounds of which the lower is after the
+                upper; for a type that is missing.
 
         >>> from datetime import timedelta
         >>> from geartrain import Flow

@@ -45,7 +45,12 @@ Kind = Literal["hash", "global", "custom", "broadcast", "shuffle", "local"]
 
 @dataclass(frozen=True)
 class Deal:
-    """Which instance of the processor below sees a record; made by the functions of this module."""
+    """Which instance of the processor below sees a record. The functions of this module make it.
+
+    Args:
+        kind: the grouping's name.
+        by: the field or function that it goes by.
+    """
 
     kind: Kind
     by: str | Callable[[Any], Any] | None = None
@@ -55,32 +60,63 @@ class Deal:
 
 
 def hash_by(key: str | Callable[[Any], Any]) -> Deal:
-    """One state for each value of a field, or of a function that returns a str, int, bool, bytes or tuple."""
+    """One state for each key.
+
+    Args:
+        key: a field, or a function of the record that returns a str, int, bool, bytes or tuple.
+
+    Returns:
+        The grouping, to stand between two processors.
+    """
     return Deal("hash", key)
 
 
 def global_() -> Deal:
-    """One state for all records."""
+    """One state for all records.
+
+    Returns:
+        The grouping, to stand between two processors.
+    """
     return Deal("global")
 
 
 def custom(instance: Callable[[Any], int]) -> Deal:
-    """One state for each instance; `instance(record) % parallelism` is its number."""
+    """One state for each instance, and a function that says which instance a record goes to.
+
+    Args:
+        instance: returns a number; the instance is `instance(record) % parallelism`.
+
+    Returns:
+        The grouping, to stand between two processors.
+    """
     return Deal("custom", instance)
 
 
 def broadcast() -> Deal:
-    """Every instance sees every record, and keeps a state of its own."""
+    """Every instance sees every record, and keeps a state of its own.
+
+    Returns:
+        The grouping, to stand between two processors.
+    """
     return Deal("broadcast")
 
 
 def shuffle() -> Deal:
-    """Any instance; the task keeps no state."""
+    """Any instance sees the record; the task keeps no state.
+
+    Returns:
+        The grouping, to stand between two processors.
+    """
     return Deal("shuffle")
 
 
 def local() -> Deal:
-    """The instance where the record is; the task keeps no state. What `a >> b` means too."""
+    """The instance sees the record that is where the record is; the task keeps no state. `a >> b` means it,
+    too.
+
+    Returns:
+        The grouping, to stand between two processors.
+    """
     return Deal("local")
 
 
@@ -95,7 +131,14 @@ class Node:
 
 @dataclass(frozen=True, eq=False)
 class Input(Node):
-    """A source named `id`, of records of type `out`."""
+    """A source.
+
+    Args:
+        id: the id of its step.
+        source: where the records are born.
+        out: their type.
+        partitioned_by: as for `Flow.source`.
+    """
 
     id: str
     source: Source[Any]
@@ -105,9 +148,19 @@ class Input(Node):
 
 @dataclass(frozen=True, eq=False)
 class Processor(Node):
-    """A task, in `parallelism` instances; its id is the name of the task's class in small letters, or given.
+    """A task, in several instances.
 
-    out, ttl, initial and order are as for `KeyedStream.process`.
+    Args:
+        task: what is run.
+        id: the id of its step; the name of the task's class in small letters by default.
+        parallelism: how many instances, 1 or more.
+        out: the type of what it emits; the second type argument of its `Task[In, Out]` by default.
+        ttl: as for `KeyedStream.process`.
+        initial: as for `KeyedStream.process`.
+        order: as for `KeyedStream.process`.
+
+    Raises:
+        FlowError: for a `parallelism` out of range.
     """
 
     task: Task[Any, Any]
@@ -135,7 +188,12 @@ class Processor(Node):
 
 @dataclass(frozen=True, eq=False)
 class Output(Node):
-    """A sink named `id`."""
+    """A sink.
+
+    Args:
+        id: the id of its step.
+        sink: where the records come to rest.
+    """
 
     id: str
     sink: Sink
@@ -143,7 +201,13 @@ class Output(Node):
 
 @dataclass(frozen=True)
 class Way:
-    """Nodes joined so far: each link is (from, grouping, to); `last` is where the next one begins."""
+    """Nodes that are joined by `>>` so far; `dataflow` takes it.
+
+    Args:
+        links: each is (from, grouping, to).
+        last: the node where the next link begins.
+        deal: the grouping that waits for the next node.
+    """
 
     links: tuple[tuple[Node, Deal, Node], ...]
     last: Node
@@ -165,7 +229,19 @@ class Way:
 
 
 def dataflow(name: str, *ways: Way) -> Graph:
-    """The graph of all `ways`, with the `order` steps that it needs; raises `FlowError`."""
+    """The graph of processors that are joined by `>>`.
+
+    Args:
+        name: the flow's name.
+        ways: what `>>` gave.
+
+    Returns:
+        The graph, with the `order` steps that it needs.
+
+    Raises:
+        FlowError: for a task with state that has no key above it, a type that is missing, or an id that is
+            there twice.
+    """
     from geartrain.flow.processor_graph import graph_of
 
     return graph_of(name, ways)

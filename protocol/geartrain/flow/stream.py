@@ -27,7 +27,16 @@ V = TypeVar("V")
 
 
 class Stream(Generic[T]):
-    """The records that a step puts out."""
+    """The records that one step puts out. Each verb adds a step to the flow and returns the stream of it.
+
+    T is the type of the records. Verbs that take a function name their step after it; a lambda needs `name=`.
+    `Flow.source` and the verbs make streams.
+
+    Args:
+        flow: the flow that it belongs to.
+        step: the id of the step.
+        out: the type of the records.
+    """
 
     def __init__(self, flow: Flow, step: str, out: Any) -> None:
         self._flow, self._step, self._out = flow, step, out
@@ -50,9 +59,20 @@ class Stream(Generic[T]):
         out: type[U] | None = None,
         keeps: Iterable[str] = (),
     ) -> Stream[U]:
-        """One record out for each in. `out` defaults to the function's return annotation.
+        """One record out for each record in, with the same event time.
 
-        keeps: the fields that `function` passes on unchanged; a domain on one of them is kept.
+        Args:
+            function: makes the record. One that it raises for is a dead letter.
+            name: the id of the step; the function's name by default.
+            out: the type of the records; what the function is annotated to return by default.
+            keeps: the fields that the function passes on unchanged. A `partitioned_by` on one of them holds
+                below.
+
+        Returns:
+            The stream of what the function returned.
+
+        Raises:
+            FlowError: for a step without a name, an id that is taken, or a type that is missing or no record.
 
         >>> from geartrain import Flow
         >>> from geartrain.testing import TestingSink, TestingSource, run_flow
@@ -76,10 +96,20 @@ class Stream(Generic[T]):
         out: type[U] | None = None,
         keeps: Iterable[str] = (),
     ) -> Stream[U]:
-        """Any number of records out for each in. `out` defaults to the element type of the return
-        annotation.
+        """Any number of records out for each record in, with its event time.
 
-        keeps: as for `map`.
+        Args:
+            function: returns the records, in their order.
+            name: the id of the step; the function's name by default.
+            out: the type of the records; the element type of what the function is annotated to return by
+                default.
+            keeps: as for `map`.
+
+        Returns:
+            The stream of all that the function returned.
+
+        Raises:
+            FlowError: as for `map`.
 
         >>> from geartrain import Flow
         >>> from geartrain.testing import TestingSink, TestingSource, run_flow
@@ -96,7 +126,17 @@ class Stream(Generic[T]):
         return self._then(step, FlatMap(function, frozenset(keeps)), kind)
 
     def filter(self, predicate: Callable[[T], bool], *, name: str | None = None) -> Stream[T]:
-        """Only the records for which `predicate` is true.
+        """Only the records for which a function says true.
+
+        Args:
+            predicate: says of each record whether it stays.
+            name: the id of the step; the function's name by default.
+
+        Returns:
+            The stream of those that stay.
+
+        Raises:
+            FlowError: for a step without a name, or an id that is taken.
 
         >>> from geartrain import Flow
         >>> from geartrain.testing import TestingSink, TestingSource, run_flow
@@ -112,8 +152,37 @@ class Stream(Generic[T]):
         return self._then(step, Filter(predicate), self._out)
 
     def key_by(self, key: str | Callable[[T], Any], *, name: str | None = None) -> KeyedStream[Any, T]:
-        """Key the stream by a field, or by a function that returns a str, int, bool, bytes or a tuple of
-        them. What follows may keep a state for each key.
+        """Give each record a key. What follows may keep a state for each key, and sees its records in order.
+
+        Args:
+            key: a field, or a function of the record. A key is a str, int, bool, bytes or a tuple of them.
+            name: the id of the step; `STREAM_by_FIELD`, or the function's name, by default.
+
+        Returns:
+            The keyed stream. Its records are the same.
+
+        Raises:
+            FlowError: for a field that the records do not have, a step without a name, or an id that is
+                taken.
+
+        >>> from geartrain import Flow, Record, agg
+        >>> from geartrain.testing import TestingSink, TestingSource, run_flow
+        >>> class Sale(Record):
+        ...     shop: str
+        ...     pence: int
+        >>> class Sum(Record):
+        ...     shop: str
+        ...     pence: int
+        >>> flow = Flow("sales")
+        >>> items = [(1, Sale("east", 5)), (2, Sale("west", 3)), (3, Sale("east", 2))]
+        >>> sales = flow.source("sales", TestingSource(items=items), out=Sale)
+        >>> sums = sales.key_by("shop").aggregate("sums", out=Sum, pence=agg.sum("pence"))
+        >>> sums.sink("out", TestingSink("out"))
+        >>> for time, sum in sorted(run_flow(flow).tables["out"], key=lambda row: row[0]):
+        ...     print(time, sum)
+        1 Sum(shop='east', pence=5)
+        2 Sum(shop='west', pence=3)
+        3 Sum(shop='east', pence=7)
         """
         from geartrain.flow.keyed import KeyedStream
         from geartrain.operators.key_by import KeyBy
@@ -130,7 +199,17 @@ class Stream(Generic[T]):
         )
 
     def merge(self, step: str, *others: Stream[T]) -> Stream[T]:
-        """The records of this stream and of `others`, which have the same type.
+        """The records of several streams in one.
+
+        Args:
+            step: the id of the step.
+            others: streams of the same record type.
+
+        Returns:
+            The stream of all of them, in no order among each other.
+
+        Raises:
+            FlowError: for streams of different types, or an id that is taken.
 
         >>> from geartrain import Flow
         >>> from geartrain.testing import TestingSink, TestingSource, run_flow
@@ -154,9 +233,19 @@ class Stream(Generic[T]):
         return Stream(self._flow, self._flow.add_step(step, Merge(), inputs, self._out), self._out)
 
     def split(self, step: str, function: Callable[[T], str], branches: Sequence[str]) -> dict[str, Stream[T]]:
-        """A stream for each of `branches`, with the records for which `function` returns its name.
+        """A stream for each of some branches. Each record goes into the one that a function names.
 
-        A record for which it raises or returns another name is a dead letter of the first branch's step.
+        Args:
+            step: the steps are called `STEP_BRANCH`.
+            function: returns the branch of a record. A record for which it raises, or returns another name,
+                is a dead letter of the first branch's step.
+            branches: the names, each once.
+
+        Returns:
+            The streams by branch.
+
+        Raises:
+            FlowError: for no branches, a name that is there twice, or an id that is taken.
 
         >>> from geartrain import Flow
         >>> from geartrain.testing import TestingSink, TestingSource, run_flow
@@ -185,7 +274,19 @@ class Stream(Generic[T]):
         until: Callable[[T], bool] | None = None,
         rounds_max: int,
     ) -> Stream[T]:
-        """`value = body(value)` until `until(value)` is true, at most `rounds_max` times; one record out.
+        """`value = body(value)` again and again, for each record by itself; one record out.
+
+        Args:
+            step: the id of the step.
+            body: makes the next value of the one before.
+            until: says whether a value is the last one; without it, all rounds are made.
+            rounds_max: how many rounds at most, 1 or more.
+
+        Returns:
+            The stream of the last values.
+
+        Raises:
+            FlowError: for `rounds_max` below 1, or an id that is taken.
 
         >>> from geartrain import Flow
         >>> from geartrain.testing import TestingSink, TestingSource, run_flow
@@ -203,7 +304,17 @@ class Stream(Generic[T]):
         return self._then(step, Iterate(body, until, rounds_max), self._out)
 
     def log(self, step: str, *, every: int = 1) -> Self:
-        """The same stream; one record of `every` is written to the program's log.
+        """The same stream; some of its records are written to the program's log.
+
+        Args:
+            step: the id of the step.
+            every: one record of so many is written, 1 or more.
+
+        Returns:
+            The same records, keyed as before.
+
+        Raises:
+            FlowError: for `every` below 1, or an id that is taken.
 
         >>> from geartrain import Flow
         >>> from geartrain.testing import TestingSink, TestingSource, run_flow
@@ -229,8 +340,21 @@ class Stream(Generic[T]):
         key: str | Callable[[V], Any],
         out: type[U] | None = None,
     ) -> Stream[U]:
-        """`function(value, table)` for each record; `table` maps `key` (a field or a function) of the records
-        of `small` to the last of them at the record's own time. It runs in the cloud.
+        """Look each record up in a table that a small stream makes. The step runs in the cloud.
+
+        Args:
+            step: the id of the step.
+            small: the records of the table. For each key the table holds the last one at the record's own
+                time.
+            function: makes a record of a value and the table, which maps keys to records of `small`.
+            key: a field of the records of `small`, or a function of them.
+            out: the type of the records; what the function is annotated to return by default.
+
+        Returns:
+            The stream of what the function returned.
+
+        Raises:
+            FlowError: as for `map` and `key_by`.
 
         >>> from geartrain import Flow
         >>> from geartrain.testing import TestingSink, TestingSource, run_flow
@@ -253,14 +377,41 @@ class Stream(Generic[T]):
         return Stream(self._flow, self._flow.add_step(step, Broadcast(key, function), inputs, kind), kind)
 
     def sink(self, step: str, table: Sink) -> None:
-        """End the stream in a table, or on a device; `FlowError` when a key is not a field of the records."""
+        """End the stream in a table, a file, a topic, or on a device. A stream may have several sinks.
+
+        Args:
+            step: the id of the step.
+            table: where the records come to rest: `Table`, or one of `geartrain.sinks`.
+
+        Raises:
+            FlowError: when a key of the table is not a field of the records, or for an id that is taken.
+
+        >>> from geartrain import Flow, Table
+        >>> from geartrain.testing import TestingSource, run_flow
+        >>> flow = Flow("tides")
+        >>> levels = flow.source("levels", TestingSource(items=[(1, 3)]), out=int)
+        >>> levels.sink("out", Table("levels"))
+        >>> run_flow(flow).tables["out"]
+        [(1, 3)]
+        """
         for field in table.key:
             self._flow.check_field(step, self._out, field)
         self._flow.add_step(step, sink_operator(table), self._input(), None)
 
     def at(self, tier: Tier, device: Device | None = None) -> Self:
-        """Pin the step that makes this stream to a tier: `"edge"` or `"cloud"`. device: of a step below the
-        cloud, to which device each record that it reads goes: `by_key`, a field, or a function of it.
+        """Pin the step that makes this stream to a tier. Without a pin the planner decides.
+
+        Args:
+            tier: `"edge"` or `"cloud"`.
+            device: of a step below the cloud: to which device each record that it reads goes. `by_key`, a
+                field, or a function that returns the device's name.
+
+        Returns:
+            This stream.
+
+        Raises:
+            FlowError: for another tier, for a step that can only stand on the other one, and where no device
+                can be told.
         """
         self._flow.pin(self._step, tier, device)
         return self
@@ -284,12 +435,21 @@ class Stream(Generic[T]):
 
 
 class SourceStream(Stream[T]):
-    """The records of a source that are not late."""
+    """The records of a source that are not late. `Flow.source` makes it.
+
+    Args:
+        flow: the flow that it belongs to.
+        step: the id of the source's step.
+        out: the type of the records.
+    """
 
     def late(self) -> Stream[T]:
-        """The records that were late at their birth, instead of in the table of late records.
+        """The records of the source that were late at their birth. Without this they go to the table `late`.
 
         They obey no watermark: only map, flat_map, filter, split, merge and sinks may read them.
+
+        Returns:
+            The stream of them, of the same type.
 
         >>> from geartrain import Flow
         >>> from geartrain.testing import TestingSink, TestingSource, run_flow

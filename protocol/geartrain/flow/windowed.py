@@ -45,10 +45,17 @@ A = TypeVar("A")
 
 
 class WindowedStream(Generic[K, T]):
-    """A keyed stream cut into windows of event time."""
+    """A keyed stream cut into windows of event time; `KeyedStream.window` makes it.
+
+    Args:
+        stream: the keyed stream.
+        window: the window.
+
+    Raises:
+        FlowError: for what is no window.
+    """
 
     def __init__(self, stream: KeyedStream[K, T], window: Window) -> None:
-        """Raises `FlowError` for what is no window."""
         if not isinstance(window, Tumbling | Sliding | Session | Global):
             raise FlowError(
                 f"{stream.step!r}: window({window!r}) must be given tumbling(...), sliding(...), "
@@ -59,15 +66,29 @@ class WindowedStream(Generic[K, T]):
     def aggregate(
         self, step: str, /, *, out: type[U], early: Early | None = None, **fields: AggregateSpec
     ) -> Stream[U]:
-        """One record of type `out` for each key and window that has records, when the watermark passes its
-        end; its event time is the window's last microsecond.
+        """One result for each key and window that has records, once the watermark has passed the window's
+        end.
 
-        The fields of `out` are filled by name: by the aggregates given as `fields`, by the key (the field of
-        `key_by`, or `key`), by `window_start` and `window_end` (datetime, or int microseconds), and by
-        `revision`. early: gives results before the end of a window too, numbered by their revision.
+        The fields of the result are filled by name: by the aggregates, by the key (the field of `key_by`, or
+        `key`), by `window_start` and `window_end` (datetime, or int of microseconds), and by `revision`. Its
+        event time is the window's last microsecond.
 
-        Where a key is on many devices, each of them adds up its own records and the cloud merges, with the
-        same result to the last bit; not with sessions or early results.
+        Where a key is on many devices, each of them adds up its own records and the cloud merges. The result
+        is the same to the last bit. Sessions and early results are not split so.
+
+        Args:
+            step: the id of the step.
+            out: the record type of the results.
+            early: gives results before the end of a window, too, numbered by their `revision`:
+                `every_records(...)` or `every_time(...)`.
+            fields: an aggregate for each field: `n=agg.count()`.
+
+        Returns:
+            The stream of the results.
+
+        Raises:
+            FlowError: for a field that nobody fills or that `out` does not have, and for a type that does not
+                fit.
 
         >>> from datetime import timedelta
         >>> from geartrain import Flow, Record, agg, tumbling
@@ -94,8 +115,18 @@ class WindowedStream(Generic[K, T]):
         return aggregate(self._stream, step, out, fields, self._window, early)
 
     def reduce(self, step: str, function: Callable[[T, T], T]) -> Stream[T]:
-        """One record for each key and window: the first one, and then `function(so far, record)` for each
-        further one in canonical order.
+        """One record for each key and window: the first, and then `function(so far, record)` in canonical
+        order.
+
+        Args:
+            step: the id of the step.
+            function: makes one record of two.
+
+        Returns:
+            The stream of the results, of the same type.
+
+        Raises:
+            FlowError: for an id that is taken, or a type that cannot be a state.
 
         >>> from geartrain import Flow, global_window
         >>> from geartrain.testing import TestingSink, TestingSource, run_flow
@@ -121,11 +152,23 @@ class WindowedStream(Generic[K, T]):
         out: type[U] | None = None,
         state: type[A] | None = None,
     ) -> Stream[U]:
-        """One result for each key and window: `make()`, then `function(state, record)` for each record in
-        canonical order, then `result(state)`, or the state itself.
+        """One result for each key and window, of a state that takes its records in canonical order.
 
-        `state` defaults to the class that `make` is or the type that it is annotated to return; `out` to what
-        `result` is annotated to return, or the state's type.
+        Args:
+            step: the id of the step.
+            make: makes the state that a window begins with.
+            function: makes the next state of a state and a record.
+            result: makes the result of the last state; without it, the state is the result.
+            out: the type of the results; what `result` is annotated to return, or the state's type, by
+                default.
+            state: the type of the state; the class that `make` is, or what it is annotated to return, by
+                default.
+
+        Returns:
+            The stream of the results.
+
+        Raises:
+            FlowError: for a type that is missing or that cannot be a state.
 
         >>> from geartrain import Flow, global_window
         >>> from geartrain.testing import TestingSink, TestingSource, run_flow

@@ -69,7 +69,15 @@ def check_id(step_id: str) -> None:
 
 
 class Graph(msgspec.Struct, frozen=True, dict=True):
-    """A named DAG of steps in topological order."""
+    """A flow as data: a named graph of steps without a cycle, in topological order. `Flow.graph` makes it.
+
+    Args:
+        name: the flow's name.
+        steps: each reads only steps before it.
+
+    Raises:
+        FlowError: for an id that is there twice, or an input that is no step before it.
+    """
 
     name: str
     steps: tuple[Step, ...]
@@ -112,19 +120,41 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
             ) from None
 
     def consumers(self, step_id: str) -> tuple[Step, ...]:
-        """The steps that read the output of `step_id`, in topological order."""
+        """The steps that read the output of a step.
+
+        Args:
+            step_id: the step.
+
+        Returns:
+            They, in topological order.
+        """
         return tuple(self._below.get(step_id, ()))
 
     def sources(self) -> tuple[Step, ...]:
-        """The steps without inputs."""
+        """The steps without inputs.
+
+        Returns:
+            They, in topological order.
+        """
         return tuple(s for s in self.steps if not s.inputs)
 
     def sinks(self) -> tuple[Step, ...]:
-        """The steps without output."""
+        """The steps without output.
+
+        Returns:
+            They, in topological order.
+        """
         return tuple(s for s in self.steps if s.out is None)
 
     def ancestors(self, step_id: str) -> frozenset[str]:
-        """All steps above `step_id`, itself included."""
+        """All steps above a step, itself included.
+
+        Args:
+            step_id: the step.
+
+        Returns:
+            Their ids.
+        """
         found: set[str] = set()
         waiting = [step_id]
         while waiting:
@@ -135,7 +165,11 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
         return frozenset(found)
 
     def sources_above(self) -> dict[str, frozenset[str]]:
-        """The sources above each step, itself if it is one. One walk; steps below the same share a set."""
+        """The sources above each step, itself if it is one.
+
+        Returns:
+            Their ids, by the id of the step; steps below the same sources share a set.
+        """
         found: dict[str, frozenset[str]] = {}
         for step in self.steps:
             sets = [found[i.step] for i in step.inputs] or [frozenset((step.id,))]
@@ -143,10 +177,18 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
         return found
 
     def with_options(self, options: Mapping[str, Mapping[str, Any]], where: str = "--set") -> Graph:
-        """A graph whose steps' options are replaced: `{step id: {option: value}}`, a value
-        that a person wrote on a command line as `geartrain.declarations.options.Text`.
+        """A graph whose steps have other options.
 
-        Raises `ConfigError` naming the step or option that does not exist, or the value that does not fit.
+        Args:
+            options: by step id, option to value; one that a person wrote on a command line is a
+                `geartrain.declarations.options.Text`.
+            where: how the sentence of an error begins.
+
+        Returns:
+            The copy.
+
+        Raises:
+            ConfigError: for a step or option that does not exist, or a value that does not fit.
         """
         unknown = sorted(set(options) - set(self._by_id))
         if unknown:
@@ -167,7 +209,18 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
 
     @staticmethod
     def of(name: str, steps: Iterable[Step]) -> Graph:
-        """A graph of `steps` given in any topological order."""
+        """A graph of some steps.
+
+        Args:
+            name: the flow's name.
+            steps: in any topological order.
+
+        Returns:
+            The graph.
+
+        Raises:
+            FlowError: as for the class.
+        """
         return Graph(name, tuple(steps))
 
 

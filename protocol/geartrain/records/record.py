@@ -12,9 +12,10 @@ import msgspec
 
 @dataclass_transform(frozen_default=True)
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """A typed, immutable record: annotate its fields with bool, int, float, str, bytes, datetime,
-    Annotated[Decimal, Digits(12, 2)], an Enum, a list, dict, tuple or another record, Any (one untyped
-    column), or one of them | None.
+    """A typed record: subclass it and annotate the fields. It cannot be changed once it is made.
+
+    A field may be bool, int (64 bits), float, str, bytes, datetime, `Annotated[Decimal, Digits(12, 2)]`, an
+    Enum, a list, dict, tuple or another record. `Any` is one untyped column. Each of them may be `| None`.
 
     >>> class Quote(Record):
     ...     symbol: str
@@ -25,7 +26,9 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
 
 class State(msgspec.Struct):
-    """A typed, mutable state of one key: fields with defaults, saved by the runtime as msgpack.
+    """The typed state of one key: subclass it, and give each field a default. It may be changed in place.
+
+    The runtime saves it as msgpack after each batch that changed it.
 
     >>> class Seen(State):
     ...     count: int = 0

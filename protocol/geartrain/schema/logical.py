@@ -27,7 +27,14 @@ _DEPTH_MAX = 8
 
 
 class Digits(msgspec.Struct, frozen=True):
-    """How many decimal digits a Decimal field has, `scale` of them behind the point.
+    """How many decimal digits a Decimal field has.
+
+    Args:
+        precision: all of them, 1 to 18.
+        scale: those behind the point, 0 to `precision`.
+
+    Raises:
+        SchemaError: for others.
 
     >>> from decimal import Decimal
     >>> from typing import Annotated

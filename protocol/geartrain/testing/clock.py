@@ -11,7 +11,11 @@ from geartrain.records.event_time import SECOND_US
 
 
 class FakeClock:
-    """A `Clock` at `now_us`; `advance` moves it and wakes the sleepers whose time has come, in order."""
+    """A clock that stands still until a test moves it.
+
+    Args:
+        now_us: the wall clock that it begins with, microseconds since 1970 UTC.
+    """
 
     def __init__(self, now_us: int = 0) -> None:
         self._start_us = now_us
@@ -19,15 +23,27 @@ class FakeClock:
         self._sleepers: list[tuple[int, asyncio.Future[None]]] = []
 
     def now_us(self) -> int:
-        """Wall clock, microseconds since 1970 UTC."""
+        """The wall clock.
+
+        Returns:
+            Microseconds since 1970 UTC.
+        """
         return self._start_us + self._elapsed_us
 
     def monotonic_s(self) -> float:
-        """Seconds since the clock was made."""
+        """How long the clock has gone.
+
+        Returns:
+            Seconds since it was made.
+        """
         return self._elapsed_us / SECOND_US
 
     async def sleep(self, seconds: float) -> None:
-        """Wait until the clock was advanced by `seconds`."""
+        """Wait until the clock was moved so far.
+
+        Args:
+            seconds: how far; for 0 or less, only others get their turn.
+        """
         if seconds <= 0:
             await asyncio.sleep(0)
             return
@@ -37,7 +53,11 @@ class FakeClock:
         await woken
 
     def advance(self, seconds: float) -> None:
-        """Move the clock and wake who is due."""
+        """Move the clock and wake who is due, in the order of their times.
+
+        Args:
+            seconds: how far.
+        """
         self._elapsed_us += round(seconds * SECOND_US)
         due = sorted((s for s in self._sleepers if s[0] <= self._elapsed_us), key=lambda s: s[0])
         self._sleepers = [s for s in self._sleepers if s[0] > self._elapsed_us]
@@ -47,15 +67,34 @@ class FakeClock:
 
 
 class SeededRandomness:
-    """A `Randomness` whose draws are a function of its seed."""
+    """Randomness whose draws are a function of its seed.
+
+    Args:
+        seed: equal seeds give equal draws.
+    """
 
     def __init__(self, seed: int = 0) -> None:
         self._random = random.Random(seed)  # noqa: S311 - a test wants the same draws each time
 
     def uniform(self, low: float, high: float) -> float:
-        """A float in [low, high]."""
+        """A random number.
+
+        Args:
+            low: the least.
+            high: the greatest.
+
+        Returns:
+            A float in [low, high].
+        """
         return self._random.uniform(low, high)
 
     def token(self, size: int) -> bytes:
-        """`size` bytes."""
+        """Random bytes.
+
+        Args:
+            size: how many.
+
+        Returns:
+            The bytes.
+        """
         return self._random.randbytes(size)

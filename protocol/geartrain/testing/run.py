@@ -25,7 +25,13 @@ from geartrain.testing.sink import TestingSink
 
 @dataclass(slots=True)
 class Results:
-    """What a flow put out: `(event time, record)` by sink id, and its dead letters and late records."""
+    """What a flow put out so far.
+
+    Args:
+        tables: `(event time in microseconds, record)` by the id of the sink's step.
+        dead_letters: the records that a step or a source could not process, with the step and the reason.
+        late: the records that were late at their birth, unless the flow asked for them itself.
+    """
 
     tables: dict[str, list[tuple[int, Any]]] = field(default_factory=dict)
     dead_letters: list[Letter] = field(default_factory=list)
@@ -34,7 +40,13 @@ class Results:
 
 @dataclass(slots=True)
 class Saved:
-    """What survives a crash: positions, keyed state, and the results that were committed with them."""
+    """What survives a crash. A fresh one is the beginning; give the same one to the next run.
+
+    Args:
+        positions: where each split is read on.
+        state: the keyed state, by step and encoded key.
+        results: what was committed with them.
+    """
 
     positions: dict[tuple[str, str], SplitProgress] = field(default_factory=dict)
     state: dict[tuple[str, bytes], bytes] = field(default_factory=dict)
@@ -42,10 +54,20 @@ class Saved:
 
 
 def run_flow(flow: Flow | Graph, saved: Saved | None = None, *, rows_max: int = 256) -> Results:
-    """Run `flow` to its end, to an EOF, or to an ABORT (which raises `RunAbortedError`).
+    """Run a flow in this process to its end, to an EOF, or to an ABORT.
 
-    saved: gives a place to resume from and is brought up to date by each commit, one every `rows_max` rows.
-    Returns all results so far. Raises what the flow's sources raise.
+    Args:
+        flow: the flow, or its graph. Its sources must answer at once, as `TestingSource` and files do.
+        saved: where to resume; each commit brings it up to date.
+        rows_max: rows of a split that a commit takes at most, 1 or more.
+
+    Returns:
+        All results so far.
+
+    Raises:
+        RunAbortedError: at an ABORT; run again with the same `saved` to resume.
+        SourceError: for a source that cannot be read.
+        RuntimeError: for a source that waits.
     """
     graph = flow.graph() if isinstance(flow, Flow) else flow
     kept = saved if saved is not None else Saved()

@@ -10,8 +10,15 @@ from geartrain.declarations.sink import Table
 
 @dataclass(frozen=True, slots=True)
 class TestingSink(Table):
-    """Collects `(event time in microseconds, record)` in the order of arrival, over all runs it was given
-    to.
+    """A table that also keeps what reached it, over all runs that it was given to.
+
+    Args:
+        name: what the table is called: letters, digits and _, beginning with a letter.
+        key: not used.
+        records: `(event time in microseconds, record)`, in the order of arrival; leave it out.
+
+    Raises:
+        FlowError: for a name that is not such.
     """
 
     __test__ = False

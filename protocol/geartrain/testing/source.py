@@ -17,19 +17,17 @@ T = TypeVar("T")
 
 
 class _Sentinel:
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, name: str, doc: str) -> None:
+        self._name, self.__doc__ = name, doc
 
     def __repr__(self) -> str:
         return self._name
 
 
-ABORT: Final = _Sentinel("ABORT")
-"""An item at which a run crashes: `RunAbortedError` is raised, once for each such item, as after a kill
--9.
-"""
-EOF: Final = _Sentinel("EOF")
-"""An item at which a run ends cleanly; the next run goes on behind it."""
+ABORT: Final = _Sentinel(
+    "ABORT", "An item at which a run crashes, as after a kill -9: `RunAbortedError`, once for each such item."
+)
+EOF: Final = _Sentinel("EOF", "An item at which a run ends cleanly; the next run goes on behind it.")
 
 
 class RunAbortedError(GeartrainError):
@@ -37,9 +35,13 @@ class RunAbortedError(GeartrainError):
 
 
 class TestingSource(Source[T]):
-    """One split of given items: `(event time in microseconds, record)`, a `Reject`, ABORT or EOF.
+    """One split of given items.
 
-    name: the split's name, `{device}/{step}` by default; out_of_orderness_us: its bound.
+    Args:
+        items: each `(event time in microseconds, record)`, a `Reject`, ABORT or EOF.
+        name: the split's name; `DEVICE/STEP` by default.
+        out_of_orderness_us: how far a record may lie below the newest before it and not be late,
+            microseconds.
     """
 
     __test__ = False
@@ -51,7 +53,16 @@ class TestingSource(Source[T]):
     out_of_orderness_us: int = 0
 
     def open(self, device: str, step: str, out: type[T]) -> Sequence[Split]:
-        """The one split."""
+        """The one split.
+
+        Args:
+            device: the device's name.
+            step: the id of the source's step.
+            out: the type of the records.
+
+        Returns:
+            One split, which reads the same items in every run.
+        """
         return [
             _TestingSplit(
                 self.name or f"{device}/{step}", self.out_of_orderness_us, self.items, self._aborted
