@@ -12,13 +12,11 @@ from typing import Any
 
 from geartrain.aggregates.count import Count, CountAll
 from geartrain.aggregates.distinct import LIMIT, CountDistinct, CountDistinctEstimate
-from geartrain.aggregates.first import First
-from geartrain.aggregates.last import Last
-from geartrain.aggregates.maximum import Max
 from geartrain.aggregates.mean import Mean
 from geartrain.aggregates.mergeable import Aggregate, AggregateSpec, Selector
-from geartrain.aggregates.minimum import Min
+from geartrain.aggregates.placed import First, Last
 from geartrain.aggregates.quantile import Quantile
+from geartrain.aggregates.ranking import Max, Min
 from geartrain.aggregates.top_n import TopGiven, TopN
 from geartrain.aggregates.total import Sum
 from geartrain.aggregates.variance import Variance

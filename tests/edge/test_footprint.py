@@ -57,7 +57,7 @@ LATER = {
     "geartrain.declarations.task",
     "geartrain.flow.keyed",
     "geartrain.operators.broadcast",
-    "geartrain.operators.interval_join",
+    "geartrain.operators.join",
     "geartrain.operators.process",
     "geartrain.declarations.windows",
     "geartrain_edge.sinks.delivering",

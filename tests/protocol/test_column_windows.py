@@ -14,7 +14,7 @@ from geartrain import Record, agg, global_window, sliding, tumbling
 from geartrain.accumulating.aggregating import Aggregating
 from geartrain.declarations.windows import Window
 from geartrain.graph.operator import Running, Services
-from geartrain.operators.window_aggregate import WindowAggregate
+from geartrain.operators.aggregate import WindowAggregate
 from geartrain.records.batch import Batch, DeadLetter
 from geartrain.records.event_time import END_OF_TIME
 from geartrain.records.keys import encode_key

@@ -9,8 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from geartrain.aggregates.maximum import Max
-from geartrain.aggregates.minimum import Min
+from geartrain.aggregates.ranking import Max, Min
 from geartrain.schema import ColumnBatch
 from geartrain_cloud.log.pack import unpack
 from geartrain_cloud.spark.compile import Query

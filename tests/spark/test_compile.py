@@ -10,11 +10,11 @@ from geartrain.errors import PlacementError
 from geartrain.graph.graph import Graph, Input, Step
 from geartrain.graph.operator import Keyed, Services, Transform
 from geartrain.operators.filter import Filter
+from geartrain.operators.join import WindowJoin
 from geartrain.operators.log import Log
 from geartrain.operators.merge import Merge
 from geartrain.operators.order import Order
 from geartrain.operators.sink import SinkOperator
-from geartrain.operators.window_join import WindowJoin
 from geartrain.planning import Channel, Cut, Plan, legal_cuts, make_plan
 from geartrain.testing import TestingSource
 from geartrain_cloud.spark.compile import KEYED, Query, compile_queries, engine

@@ -19,7 +19,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("aggregates", "declarations", "state", "wire"),
         ("delivery", "graph"),
         ("accumulating", "tasks"),
-        ("joining", "windowing"),
+        ("windowing",),
         ("operators",),
         ("runtime",),
         ("planning",),

@@ -25,9 +25,8 @@ from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
 from geartrain.accumulating.aggregating import Aggregating
 from geartrain.aggregates.count import Count, CountAll
-from geartrain.aggregates.maximum import Max
 from geartrain.aggregates.mergeable import AggregateSpec
-from geartrain.aggregates.minimum import Min
+from geartrain.aggregates.ranking import Max, Min
 from geartrain.aggregates.total import Sum
 from geartrain.declarations.windows import TIME_US_MAX, Sliding, Tumbling
 from geartrain.graph.graph import Step

@@ -10,15 +10,14 @@ import typing
 from collections.abc import Iterable
 
 from geartrain.aggregates.count import Count, CountAll
-from geartrain.aggregates.maximum import Max
 from geartrain.aggregates.mergeable import AggregateSpec
-from geartrain.aggregates.minimum import Min
+from geartrain.aggregates.ranking import Max, Min
 from geartrain.aggregates.total import Sum
 from geartrain.declarations.windows import Sliding, Tumbling
 from geartrain.graph.graph import Step
+from geartrain.operators.aggregate import WindowAggregate
 from geartrain.operators.key_by import KeyBy
 from geartrain.operators.source import SourceOperator
-from geartrain.operators.window_aggregate import WindowAggregate
 from geartrain.planning import Plan
 from geartrain.schema import Field, FieldType, derive
 

@@ -1,4 +1,4 @@
-"""A value with its place in canonical order: what first, last and top_n keep."""
+"""A value with its place in canonical order: what first, last and top_n keep; and the first two."""
 
 from __future__ import annotations
 
@@ -69,3 +69,23 @@ class Outermost(BuiltIn[Any, Any, Any]):
     def result(self, acc: Any) -> Any:
         """The value."""
         return acc.value
+
+
+class First(Outermost):
+    """The first."""
+
+    name: ClassVar[str] = "agg.first"
+
+    def merge(self, left: Any, right: Any) -> Any:
+        """The earlier of both."""
+        return left if right is None or (left is not None and left.place() <= right.place()) else right
+
+
+class Last(Outermost):
+    """The last."""
+
+    name: ClassVar[str] = "agg.last"
+
+    def merge(self, left: Any, right: Any) -> Any:
+        """The later of both."""
+        return left if right is None or (left is not None and left.place() >= right.place()) else right

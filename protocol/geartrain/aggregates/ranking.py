@@ -1,4 +1,4 @@
-"""The order of values for minimum, maximum and top_n, and the accumulator of the first two.
+"""The order of values for min, max and top_n; and the first two.
 
 Guarantees a total order of all values that they take, so that equal sets of values have one least element:
 NaN (only top_n meets it) below all, -0.0 below 0.0, equal numbers by type (bool, int, float, Decimal), and
@@ -107,3 +107,29 @@ class Ranked(BuiltIn[Any, Any, Any]):
     def result(self, acc: Any) -> Any:
         """The value, NaN when there was nothing else."""
         return math.nan if acc.value is None else acc.value
+
+
+class Min(Ranked):
+    """The least."""
+
+    name: ClassVar[str] = "agg.min"
+
+    def choose(self, values: Sequence[Any]) -> Any:
+        """The least; zeros and mixed types are told apart by `rank`."""
+        kinds = set(map(type, values))
+        if len(kinds) == 1 and Decimal not in kinds and (best := min(values)):
+            return best
+        return min(values, key=rank)
+
+
+class Max(Ranked):
+    """The greatest."""
+
+    name: ClassVar[str] = "agg.max"
+
+    def choose(self, values: Sequence[Any]) -> Any:
+        """The greatest; zeros and mixed types are told apart by `rank`."""
+        kinds = set(map(type, values))
+        if len(kinds) == 1 and Decimal not in kinds and (best := max(values)):
+            return best
+        return max(values, key=rank)

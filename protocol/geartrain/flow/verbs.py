@@ -16,9 +16,8 @@ from geartrain.schema import derive
 
 if TYPE_CHECKING:
     from geartrain.declarations.task import Task
-    from geartrain.operators.interval_join import IntervalJoin
+    from geartrain.operators.join import IntervalJoin, WindowJoin
     from geartrain.operators.process import Process
-    from geartrain.operators.window_join import WindowJoin
 
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -63,8 +62,7 @@ def join_of(
 ) -> WindowJoin | IntervalJoin:
     """A checked join operator."""
     from geartrain.declarations.windows import Global, Sliding, Tumbling
-    from geartrain.operators.interval_join import IntervalJoin
-    from geartrain.operators.window_join import WindowJoin
+    from geartrain.operators.join import IntervalJoin, WindowJoin
 
     if how not in ("inner", "left"):
         raise FlowError(f"{where}: how={how!r} must be 'inner' or 'left'")

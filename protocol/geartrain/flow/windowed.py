@@ -28,13 +28,10 @@ from geartrain.errors import FlowError, SchemaError
 from geartrain.flow.keyed import KeyedStream
 from geartrain.flow.stream import Stream
 from geartrain.graph.operator import Operator
-from geartrain.operators.aggregate import Aggregate
-from geartrain.operators.fold import Fold
+from geartrain.operators.aggregate import Aggregate, WindowAggregate
+from geartrain.operators.fold import Fold, WindowFold
 from geartrain.operators.key_by import KeyBy
-from geartrain.operators.reduce import Reduce
-from geartrain.operators.window_aggregate import WindowAggregate
-from geartrain.operators.window_fold import WindowFold
-from geartrain.operators.window_reduce import WindowReduce
+from geartrain.operators.reduce import Reduce, WindowReduce
 from geartrain.schema import derive
 from geartrain.state.state_type import StateType
 

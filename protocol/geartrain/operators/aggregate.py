@@ -1,4 +1,7 @@
-"""aggregate: several aggregates of a key at once, with a result for each record."""
+"""aggregate: several aggregates of a key at once, or of each of its windows.
+
+Without a window there is a result for each record.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,11 @@ from geartrain.accumulating.aggregating import Aggregating, aggregated
 from geartrain.accumulating.filling import KeyFields
 from geartrain.accumulating.running import running
 from geartrain.aggregates.mergeable import AggregateSpec
-from geartrain.graph.operator import Keyed, Services, StreamProperties, Transform
+from geartrain.declarations.windows import Early, Session, Window
+from geartrain.graph.operator import Keyed, Running, Services, StreamProperties, Transform
+from geartrain.windowing.column_windows import ColumnWindows
+from geartrain.windowing.open_windows import ColumnGiver
+from geartrain.windowing.windowing import Windowing
 
 
 class Aggregate(Keyed, frozen=True):
@@ -32,3 +39,36 @@ class Aggregate(Keyed, frozen=True):
     def open(self, services: Services) -> Transform:
         """A function from a keyed batch to the batch of running results."""
         return running(services, Aggregating(services, self.fields, self.key_fields, None))
+
+
+class WindowAggregate(Keyed, frozen=True):
+    """What `fields` compute of each window, as a record with these fields, once the watermark passes its end.
+
+    key_fields: fields that the key fills, with the index in the key, None for the whole key; early: when a
+    window gives results before its end; that needs its records in canonical order.
+    """
+
+    window: Window
+    fields: Mapping[str, AggregateSpec]
+    key_fields: KeyFields
+    early: Early | None = None
+    kind = "window_aggregate"
+
+    def __hash__(self) -> int:  # a mapping has none
+        return hash((self.window, self.key_fields, self.early))
+
+    @property
+    def ordered(self) -> bool:
+        """Where it gives early results."""
+        return self.early is not None
+
+    def derive(self, inputs: Sequence[StreamProperties]) -> StreamProperties:
+        """Order is lost; a domain that is the key is kept."""
+        return aggregated(inputs[0], self.key_fields, in_order=False)
+
+    def open(self, services: Services) -> Running:
+        """The operator at work; its cells hold the open windows of a key."""
+        content = Aggregating(services, self.fields, self.key_fields, self.window)
+        if content.trusted and self.early is None and not isinstance(self.window, Session):
+            return ColumnWindows(services, self.window, content, ColumnGiver(services, content))
+        return Windowing(services, self.window, content, self.early)

@@ -1,4 +1,7 @@
-"""fold: a state of a key that takes in record after record, with a result for each record."""
+"""fold: a state of a key, or of each of its windows, that takes in record after record.
+
+Without a window there is a result for each record.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,9 @@ from typing import Any
 
 from geartrain.accumulating.folding import FoldCalls, Folding
 from geartrain.accumulating.running import running
-from geartrain.graph.operator import Keyed, Services, Transform
+from geartrain.declarations.windows import Window
+from geartrain.graph.operator import Keyed, Running, Services, Transform
+from geartrain.windowing.windowing import Windowing
 
 
 class Fold(Keyed, frozen=True):
@@ -27,3 +32,23 @@ class Fold(Keyed, frozen=True):
         """A function from a keyed batch to the batch of running results."""
         calls = FoldCalls(self.make, self.function, self.result)
         return running(services, Folding(services, calls, self.state))
+
+
+class WindowFold(Keyed, frozen=True):
+    """`function(state, record)` from `make()` on in each window; the result is `result(state)`, or the state.
+
+    state: the state's type.
+    """
+
+    window: Window
+    make: Callable[[], Any]
+    function: Callable[[Any, Any], Any]
+    result: Callable[[Any], Any] | None
+    state: Any
+    kind = "window_fold"
+    ordered = True
+
+    def open(self, services: Services) -> Running:
+        """The operator at work; its cells hold the open windows of a key."""
+        calls = FoldCalls(self.make, self.function, self.result)
+        return Windowing(services, self.window, Folding(services, calls, self.state), None)

@@ -20,7 +20,7 @@ from geartrain.declarations.windows import Global, Window
 from geartrain.errors import USER_ERRORS, StepError
 from geartrain.graph.conform import describe
 from geartrain.graph.operator import Keyed, Running, Services, StreamProperties
-from geartrain.operators.window_aggregate import WindowAggregate
+from geartrain.operators.aggregate import WindowAggregate
 from geartrain.records.batch import Batch
 from geartrain.records.event_time import END_OF_TIME
 from geartrain.windowing.windowing import Windowing

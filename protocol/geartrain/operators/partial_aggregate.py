@@ -22,7 +22,7 @@ from geartrain.accumulating.parts import Parts
 from geartrain.declarations.windows import Session
 from geartrain.errors import StepError
 from geartrain.graph.operator import Keyed, Plain, Running, Services, StreamProperties, Transform
-from geartrain.operators.window_aggregate import WindowAggregate
+from geartrain.operators.aggregate import WindowAggregate
 from geartrain.records.batch import Batch
 from geartrain.records.event_time import END_OF_TIME
 from geartrain.records.keys import decode_key, encode_key

@@ -1,4 +1,7 @@
-"""reduce: one record of a key's records so far, with a result for each record."""
+"""reduce: one record of all records of a key, or of those in each of its windows.
+
+Without a window there is a result for each record.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,9 @@ from typing import Any
 
 from geartrain.accumulating.folding import Reducing
 from geartrain.accumulating.running import running
-from geartrain.graph.operator import Keyed, Services, Transform
+from geartrain.declarations.windows import Window
+from geartrain.graph.operator import Keyed, Running, Services, Transform
+from geartrain.windowing.windowing import Windowing
 
 
 class Reduce(Keyed, frozen=True):
@@ -20,3 +25,16 @@ class Reduce(Keyed, frozen=True):
     def open(self, services: Services) -> Transform:
         """A function from a keyed batch to the batch of running results."""
         return running(services, Reducing(services, self.function))
+
+
+class WindowReduce(Keyed, frozen=True):
+    """The first record of each window, and then `function(what was reduced so far, record)`."""
+
+    window: Window
+    function: Callable[[Any, Any], Any]
+    kind = "window_reduce"
+    ordered = True
+
+    def open(self, services: Services) -> Running:
+        """The operator at work; its cells hold the open windows of a key."""
+        return Windowing(services, self.window, Reducing(services, self.function), None)

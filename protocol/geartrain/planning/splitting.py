@@ -21,7 +21,7 @@ from geartrain.planning.dealt import below_deals
 from geartrain.planning.properties import derive_properties
 
 if TYPE_CHECKING:
-    from geartrain.operators.window_aggregate import WindowAggregate
+    from geartrain.operators.aggregate import WindowAggregate
 
 PARTIAL, MERGE = "partial_aggregate", "merge_partials"
 """The kinds of operator of the two steps."""

@@ -1,4 +1,4 @@
-"""The work of both joins: pairs of records of one key, of which each left one reaches some right times.
+"""join: pairs of records of one key that lie in an interval of time around each other, or in one window.
 
 A pair leaves as soon as both its records are there; a left record without any leaves once the watermark says
 that none will come. Guarantees: the same pairs in whatever order the two sides arrive; a record is held no
@@ -11,13 +11,14 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import msgspec
 
+from geartrain.declarations.windows import Global, Sliding, Tumbling
 from geartrain.errors import USER_ERRORS
 from geartrain.graph.conform import checker, describe, raw_form
-from geartrain.graph.operator import Services, StreamProperties
+from geartrain.graph.operator import Keyed, Running, Services, StreamProperties
 from geartrain.records.batch import Batch, DeadLetter, Origin
 from geartrain.records.event_time import END_OF_TIME
 from geartrain.records.keys import TUPLE, encode_elements
@@ -258,3 +259,76 @@ def _place_of(time: int, rows: list[HeldRow[Any]]) -> int:
 def _place(row: HeldRow[Any]) -> bytes:
     """The record's part of an origin path; those of the two records of a pair follow one another."""
     return encode_elements(row.time, row.name, row.number, row.path)
+
+
+class IntervalJoin(Keyed, frozen=True):
+    """Join where left.time + after_us <= right.time <= left.time + before_us, microseconds.
+
+    A pair's event time is the later of its two. With `how="left"` a left record without any right one leaves
+    as `function(left, None)` once none can come, at the end of its interval or its own time if that is later.
+    """
+
+    after_us: int
+    before_us: int
+    how: Literal["inner", "left"]
+    function: Callable[[Any, Any], Any]
+    keeps: frozenset[str] = frozenset()
+    kind = "interval_join"
+
+    def derive(self, inputs: Sequence[StreamProperties]) -> StreamProperties:
+        """Order is lost; a domain that both sides are keyed by is kept, if it is among `keeps`."""
+        return paired(inputs, self.keeps)
+
+    def open(self, services: Services) -> Running:
+        """The operator at work; its cells hold what may still be joined."""
+        return Joining(services, self, self.function, outer=self.how == "left")
+
+    def of(self, side: int, time: int) -> tuple[int, int]:
+        """The times of the other side for a record of `side` at `time`, both ends in."""
+        if side == LEFT:
+            return time + self.after_us, time + self.before_us
+        return time - self.before_us, time - self.after_us
+
+    def last(self, side: int, time: int) -> int:
+        """The last time of the other side for a record of `side` at `time`."""
+        return time + self.before_us if side == LEFT else time - self.after_us
+
+    def unmatched_time(self, time: int) -> int:
+        """When a left record without a match leaves."""
+        return max(time, time + self.before_us)
+
+
+class WindowJoin(Keyed, frozen=True):
+    """Join what shares a window; where windows overlap, a pair still leaves once.
+
+    A pair's event time is the later of its two. With `how="left"` (tumbling windows only) a left record
+    without any right one in its window leaves as `function(left, None)` when the window ends.
+    """
+
+    window: Tumbling | Sliding | Global
+    how: Literal["inner", "left"]
+    function: Callable[[Any, Any], Any]
+    keeps: frozenset[str] = frozenset()
+    kind = "window_join"
+
+    def derive(self, inputs: Sequence[StreamProperties]) -> StreamProperties:
+        """Order is lost; a domain that both sides are keyed by is kept, if it is among `keeps`."""
+        return paired(inputs, self.keeps)
+
+    def open(self, services: Services) -> Running:
+        """The operator at work; its cells hold what may still be joined."""
+        return Joining(services, self, self.function, outer=self.how == "left")
+
+    def of(self, side: int, time: int) -> tuple[int, int] | None:
+        """The times that share a window with `time`, both ends in; None in a gap between windows."""
+        windows = self.window.assign(time)
+        return (windows[0][0], windows[-1][1] - 1) if windows else None
+
+    def last(self, side: int, time: int) -> int:
+        """The last time that shares a window with `time`, itself in a gap between windows."""
+        reach = self.of(side, time)
+        return time if reach is None else reach[1]
+
+    def unmatched_time(self, time: int) -> int:
+        """When a left record without a match leaves: the last microsecond of its window."""
+        return self.last(0, time)
