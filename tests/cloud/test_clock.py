@@ -9,10 +9,10 @@ from tempfile import TemporaryDirectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from geartrain.delivery.receiver import WaitingBudget
 from geartrain.records.event_time import START_OF_TIME
 from geartrain_cloud.ingest.clock import ChannelClock
 from geartrain_cloud.ingest.config import IngestConfig
-from geartrain_cloud.ingest.lineage import WaitingBudget
 from geartrain_cloud.ingest.recovery import Recovered, recover
 from geartrain_cloud.log.disk import OsDisk
 from geartrain_cloud.log.ledger import SqliteLedger

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from geartrain.adapters.system import SystemClock
+from geartrain.delivery.receiver import WaitingBudget
 from geartrain.errors import FencedError, LedgerError
 from geartrain_cloud.ingest import ingest as ingest_module
 from geartrain_cloud.ingest.alarm import Alarm
 from geartrain_cloud.ingest.counters import Counter, Counters
-from geartrain_cloud.ingest.lineage import WaitingBudget
 from geartrain_cloud.ingest.recovery import recover
 from geartrain_cloud.ingest.upkeep import MERGED_BYTES_MAX, Upkeep, find_runs
 from geartrain_cloud.log.disk import OsDisk

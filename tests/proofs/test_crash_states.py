@@ -20,9 +20,9 @@ from random import Random
 from typing import Any
 
 from geartrain.adapters.system import SystemClock, SystemRandomness
+from geartrain.delivery.receiver import WaitingBudget
 from geartrain.ports import SplitProgress, SpoolCommit, SpooledBatch, SpoolImage
 from geartrain_cloud.ingest.ingest import Ingest
-from geartrain_cloud.ingest.lineage import WaitingBudget
 from geartrain_cloud.ingest.recovery import recover
 from geartrain_cloud.log.disk import OsDisk
 from geartrain_cloud.log.ledger import SqliteLedger

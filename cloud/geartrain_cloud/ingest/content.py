@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
+from geartrain.delivery.receiver import Arrival
 from geartrain.errors import WireError
 from geartrain.graph.graph import LATE
 from geartrain.ports import SplitProgress
@@ -23,7 +24,6 @@ from geartrain_cloud.ingest.config import SYSTEM_CHANNELS
 from geartrain_cloud.ingest.counters import DROPPED_PREFIX, ROWS_PREFIX, Counter, Counters
 from geartrain_cloud.ingest.domains import Domains
 from geartrain_cloud.ingest.group import Group, Partition, Place
-from geartrain_cloud.ingest.lineage import Arrival
 from geartrain_cloud.ingest.quarantine import Quarantine
 from geartrain_cloud.ingest.streams import DeviceStream
 from geartrain_cloud.log.part import SegmentPart

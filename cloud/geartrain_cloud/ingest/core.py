@@ -6,6 +6,7 @@ a device is told of nothing that is not durable.
 
 from __future__ import annotations
 
+from geartrain.delivery.receiver import WaitingBudget
 from geartrain.ports import Clock
 from geartrain.wire.envelope import NackReason
 from geartrain_cloud.ingest.advance import Advance
@@ -15,7 +16,6 @@ from geartrain_cloud.ingest.content import Content
 from geartrain_cloud.ingest.domains import Domains
 from geartrain_cloud.ingest.group import Group, SealedGroup
 from geartrain_cloud.ingest.intake import Intake
-from geartrain_cloud.ingest.lineage import WaitingBudget
 from geartrain_cloud.ingest.membership import Membership
 from geartrain_cloud.ingest.outbox import Outbox
 from geartrain_cloud.ingest.quarantine import Quarantine

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Coroutine, Iterator, Mapping
 from dataclasses import replace
 
+from geartrain.delivery.receiver import WaitingBudget
 from geartrain.errors import DiskError, GeartrainError, LedgerError
 from geartrain.ports import Clock, Disk, Incoming, Net, Randomness
 from geartrain.ports.buggify import buggify
@@ -19,7 +20,6 @@ from geartrain_cloud.ingest.advance import INTERVAL_S
 from geartrain_cloud.ingest.config import IngestConfig
 from geartrain_cloud.ingest.core import Core
 from geartrain_cloud.ingest.counters import Counter
-from geartrain_cloud.ingest.lineage import WaitingBudget
 from geartrain_cloud.ingest.link import Link, leaves
 from geartrain_cloud.ingest.recovery import assign, recover
 from geartrain_cloud.ingest.status import STATUS_FILE, make_status, write_status

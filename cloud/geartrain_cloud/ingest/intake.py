@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from geartrain.delivery.receiver import Arrival
 from geartrain.errors import WireError
 from geartrain.ports import Incoming
 from geartrain.wire.codec import decode_envelope, decode_header
@@ -16,7 +17,6 @@ from geartrain.wire.limits import LIMITS
 from geartrain.wire.topics import parse_up
 from geartrain_cloud.ingest.alarm import Alarm
 from geartrain_cloud.ingest.counters import Counter, Counters
-from geartrain_cloud.ingest.lineage import Arrival
 from geartrain_cloud.ingest.membership import Membership
 from geartrain_cloud.ingest.quarantine import Quarantine
 from geartrain_cloud.ingest.sequence import Sequencer

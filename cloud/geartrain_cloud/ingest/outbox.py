@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 
+from geartrain.delivery.receiver import NackPace
 from geartrain.errors import WireError
 from geartrain.ports import Clock, Connection
 from geartrain.ports.buggify import buggify
@@ -23,14 +24,13 @@ class Outbox:
     """Gathers answers; `send_forever` publishes them while there is a connection."""
 
     def __init__(self, clock: Clock, counters: Counters, nack_interval_s: float) -> None:
-        self._clock, self._counters, self._nack_interval_s = clock, counters, nack_interval_s
+        self._clock, self._counters, self._pace = clock, counters, NackPace(nack_interval_s)
         self.term = 0
         self._acks: dict[tuple[str, str], Ack] = {}
         self._last_acks: dict[tuple[str, str], Ack] = {}
         self._welcomes: dict[tuple[str, str], Welcome] = {}
         self._offers: dict[tuple[str, str], Offer] = {}
         self._nacks: dict[tuple[str, str, NackReason], Nack] = {}
-        self._nacked: dict[tuple[str, str, NackReason], tuple[bytes, int, float]] = {}
         self._filled = asyncio.Event()
         self._emptied = asyncio.Event()
         self._emptied.set()
@@ -66,13 +66,10 @@ class Outbox:
 
         Returns False where the same was said a moment ago, and nothing is sent.
         """
-        key, now = (device, flow, reason), self._clock.monotonic_s()
-        last = self._nacked.get(key)
-        if last is not None and last[:2] == (epoch, seq) and now - last[2] < self._nack_interval_s:
+        if not self._pace.is_due((device, flow), epoch, seq, reason, self._clock.monotonic_s()):
             self._counters.add(Counter.NACKS_SUPPRESSED)
             return False
-        self._nacked[key] = (epoch, seq, now)
-        self._nacks[key] = Nack(flow, epoch, seq, reason, self.term)
+        self._nacks[device, flow, reason] = Nack(flow, epoch, seq, reason, self.term)
         self._wake()
         return True
 

@@ -7,12 +7,12 @@ counted.
 
 from __future__ import annotations
 
+from geartrain.delivery.receiver import Arrival
 from geartrain.printable import TEXT_CHARS_MAX, printable
 from geartrain_cloud.ingest.alarm import Alarm
 from geartrain_cloud.ingest.config import IngestConfig
 from geartrain_cloud.ingest.counters import Counter, Counters
 from geartrain_cloud.ingest.group import Group
-from geartrain_cloud.ingest.lineage import Arrival
 from geartrain_cloud.ports import QuarantinedBatch
 
 

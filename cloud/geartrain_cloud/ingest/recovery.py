@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
+from geartrain.delivery.receiver import Receiver, WaitingBudget
 from geartrain.errors import ConfigError, LedgerError
 from geartrain.ports import Disk
 from geartrain.records.event_time import START_OF_TIME
@@ -22,7 +23,6 @@ from geartrain_cloud.ingest.closed import ClosedEpochs
 from geartrain_cloud.ingest.config import FlowConfig, IngestConfig
 from geartrain_cloud.ingest.counters import Counter, Counters
 from geartrain_cloud.ingest.group import SEGMENTS, Group, Partition, Place
-from geartrain_cloud.ingest.lineage import Lineage, WaitingBudget
 from geartrain_cloud.ingest.streams import DeviceStream
 from geartrain_cloud.log.part import partition_of
 from geartrain_cloud.ports import AckCursor, Entry, EntryKind, LedgerStore
@@ -165,6 +165,8 @@ def _stream(
     which: tuple[str, str, int], flow: FlowConfig, cursor: AckCursor | None, budget: WaitingBudget
 ) -> DeviceStream:
     device, flow_name, partition = which
-    current = None if cursor is None else Lineage(cursor.epoch, budget, cursor.seq, cursor.digest)
+    current = None
+    if cursor is not None:
+        current = Receiver(cursor.epoch, budget, cursor.seq, cursor.digest, passes_loss=True)
     channels = tuple(flow.fed_by(device))
     return DeviceStream(device, flow_name, channels, cursor, cursor, current, partition=partition)

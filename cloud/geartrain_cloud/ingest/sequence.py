@@ -10,6 +10,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 
+from geartrain.delivery.receiver import (
+    Arrival,
+    Beyond,
+    DigestRefused,
+    Missing,
+    Next,
+    Receiver,
+    Repeated,
+    WaitingBudget,
+)
 from geartrain.wire.digest import FIRST_DIGEST
 from geartrain.wire.envelope import BatchKind, NackReason
 from geartrain_cloud.ingest.alarm import Alarm
@@ -17,7 +27,6 @@ from geartrain_cloud.ingest.closed import ClosedEpochs
 from geartrain_cloud.ingest.content import Content
 from geartrain_cloud.ingest.counters import Counter, Counters
 from geartrain_cloud.ingest.group import Group
-from geartrain_cloud.ingest.lineage import Arrival, Lineage, Place, WaitingBudget
 from geartrain_cloud.ingest.outbox import Outbox
 from geartrain_cloud.ingest.quarantine import Quarantine
 from geartrain_cloud.ingest.streams import DeviceStream
@@ -63,30 +72,35 @@ class Sequencer:
             self._take_unsequenced(stream, arrival)
             return
         if stream.current is None:
-            lineage = self._candidate(stream, epoch)
+            receiver = self._candidate(stream, epoch)
         elif epoch == stream.current.epoch:
-            lineage = stream.current
+            receiver = stream.current
         else:
             self._refuse_unopened(stream, arrival)
             return
-        place = lineage.place(arrival)
-        if place is Place.PAST:
-            await self._answer_past(stream, lineage, arrival)
-        elif place is Place.NEXT:
-            self._take_next(stream, lineage, arrival)
-        else:
-            self._take_beyond(stream, lineage, arrival)
+        receiver.receive_batch(arrival)
+        while (event := receiver.next_event()) is not None:
+            if isinstance(event, Next):
+                self._take_next(stream, receiver, event)
+            elif isinstance(event, Repeated):
+                await self._answer_repeated(stream, event)
+            elif isinstance(event, Beyond):
+                self._counters.add(Counter.REORDERED_BATCHES if event.waits else Counter.WAITING_DROPPED)
+            elif isinstance(event, Missing):
+                self._nack(stream, receiver, NackReason.GAP)
+            elif isinstance(event, DigestRefused):
+                self._refuse_digest(stream, receiver)
 
     def hint(self, stream: DeviceStream) -> None:
         """Ask at once for what is expected, after something of the stream arrived that cannot be read."""
         if stream.current is not None:
             self._nack(stream, stream.current, NackReason.GAP)
 
-    def _candidate(self, stream: DeviceStream, epoch: bytes) -> Lineage:
+    def _candidate(self, stream: DeviceStream, epoch: bytes) -> Receiver:
         if stream.candidate is None or stream.candidate.epoch != epoch:
             if stream.candidate is not None:
                 self._counters.add(Counter.WAITING_DROPPED, stream.candidate.clear())
-            stream.candidate = Lineage(epoch, self._budget)
+            stream.candidate = Receiver(epoch, self._budget, passes_loss=True)
         return stream.candidate
 
     def _take_unsequenced(self, stream: DeviceStream, arrival: Arrival) -> None:
@@ -117,7 +131,7 @@ class Sequencer:
             if known and ordinal <= known:
                 self._outbox.offer(stream.device, stream.flow, epoch, known + 1)
                 return
-            self._group.open_epoch(self._open_epoch(stream, self._candidate(stream, epoch)))
+            self._group.open_epoch(self._open_epoch(stream, self._candidate(stream, epoch), 1))
         if stream.durable is not None and stream.durable.epoch == epoch:
             self._outbox.welcome(stream.durable)
         else:
@@ -150,9 +164,9 @@ class Sequencer:
             self._quarantine.keep(arrival, Counter.CLOSED_EPOCH_BATCHES, reason)
         self._outbox.close(closed, header.seq)
 
-    async def _answer_past(self, stream: DeviceStream, lineage: Lineage, arrival: Arrival) -> None:
+    async def _answer_repeated(self, stream: DeviceStream, event: Repeated) -> None:
+        arrival, known = event.arrival, event.digest
         header = arrival.header
-        known = lineage.recent_digest(header.seq)
         if known is None:
             known = await self._digest_at(stream.device, stream.flow, header.epoch, header.seq)
         if known is None:
@@ -168,71 +182,45 @@ class Sequencer:
         if durable is not None and durable.epoch == header.epoch and durable.seq:
             self._outbox.ack(durable)
 
-    def _take_next(self, stream: DeviceStream, lineage: Lineage, arrival: Arrival) -> None:
-        if not lineage.fits(arrival):
-            self._refuse_digest(stream, lineage)
+    def _take_next(self, stream: DeviceStream, receiver: Receiver, event: Next) -> None:
+        """Append a batch whose turn has come, unless its schema is asked for instead."""
+        arrival = event.arrival
+        if self._asks_schema(stream, receiver, arrival):
+            receiver.decline()
+            self._counters.add(Counter.WAITING_DROPPED, event.was_waiting)
             return
-        if self._append(stream, lineage, arrival):
-            self._take_waiting(stream, lineage)
+        first = arrival.first_seq if event.lost else receiver.expected
+        cursor = self._cursor(stream, receiver, first)
+        if event.lost:
+            self._note_loss(stream, receiver, first)
+        self._counters.add(Counter.WAITING_DROPPED, receiver.accept())
+        self._content.append(stream, cursor, arrival, first)
 
-    def _take_beyond(self, stream: DeviceStream, lineage: Lineage, arrival: Arrival) -> None:
-        if lineage.claims_loss(arrival):
-            if not self._asks_schema(stream, lineage, arrival):
-                self._pass_loss(stream, lineage, arrival)
-                self._take_waiting(stream, lineage)
-            return
-        waits = arrival.header.kind is not BatchKind.GAP and lineage.wait(arrival)
-        self._counters.add(Counter.REORDERED_BATCHES if waits else Counter.WAITING_DROPPED)
-        self._nack(stream, lineage, NackReason.GAP)
-
-    def _take_waiting(self, stream: DeviceStream, lineage: Lineage) -> None:
-        while (arrival := lineage.take(lineage.expected)) is not None:
-            if not lineage.fits(arrival):
-                self._refuse_digest(stream, lineage)
-                return
-            if not self._append(stream, lineage, arrival):
-                self._counters.add(Counter.WAITING_DROPPED)
-                return
-        if lineage.has_waiting:
-            self._nack(stream, lineage, NackReason.GAP)
-
-    def _refuse_digest(self, stream: DeviceStream, lineage: Lineage) -> None:
+    def _refuse_digest(self, stream: DeviceStream, receiver: Receiver) -> None:
         self._counters.add(Counter.DIGEST_MISMATCHES)
-        reason = f"batch {lineage.expected} came with a digest that does not fit; it is asked for again"
+        reason = f"batch {receiver.expected} came with a digest that does not fit; it is asked for again"
         self._alarm.warn(Counter.DIGEST_MISMATCHES, stream.name, reason)
-        self._nack(stream, lineage, NackReason.DIGEST)
+        self._nack(stream, receiver, NackReason.DIGEST)
 
-    def _nack(self, stream: DeviceStream, lineage: Lineage, reason: NackReason) -> None:
-        self._outbox.nack(stream.device, stream.flow, lineage.epoch, lineage.expected, reason)
+    def _nack(self, stream: DeviceStream, receiver: Receiver, reason: NackReason) -> None:
+        self._outbox.nack(stream.device, stream.flow, receiver.epoch, receiver.expected, reason)
 
-    def _append(self, stream: DeviceStream, lineage: Lineage, arrival: Arrival) -> bool:
-        """Append a batch whose turn has come; False where its schema was asked for instead."""
-        if self._asks_schema(stream, lineage, arrival):
-            return False
-        self._put(stream, lineage, arrival)
-        return True
-
-    def _asks_schema(self, stream: DeviceStream, lineage: Lineage, arrival: Arrival) -> bool:
+    def _asks_schema(self, stream: DeviceStream, receiver: Receiver, arrival: Arrival) -> bool:
         """Ask for the schema that a batch lacks, unless that was in vain; whether the batch must wait."""
-        if lineage.schema_asks >= SCHEMA_ASKS_MAX or not self._content.lacks_schema(stream, arrival):
+        if receiver.asks >= SCHEMA_ASKS_MAX or not self._content.lacks_schema(stream, arrival):
             return False
-        place = (stream.device, stream.flow, lineage.epoch, arrival.header.seq)
+        place = (stream.device, stream.flow, receiver.epoch, arrival.header.seq)
         if self._outbox.nack(*place, NackReason.NEED_SCHEMA):
-            lineage.schema_asks += 1
+            receiver.asks += 1
             self._counters.add(Counter.SCHEMAS_ASKED)
         return True
 
-    def _put(self, stream: DeviceStream, lineage: Lineage, arrival: Arrival) -> None:
-        cursor, first = self._cursor(stream, lineage), lineage.expected
-        lineage.advance(arrival)
-        self._content.append(stream, cursor, arrival, first)
-
-    def _cursor(self, stream: DeviceStream, lineage: Lineage) -> AckCursor:
-        if lineage is stream.current and stream.cursor is not None:
+    def _cursor(self, stream: DeviceStream, receiver: Receiver, first_seq: int) -> AckCursor:
+        if receiver is stream.current and stream.cursor is not None:
             return stream.cursor
-        return self._open_epoch(stream, lineage)
+        return self._open_epoch(stream, receiver, first_seq)
 
-    def _open_epoch(self, stream: DeviceStream, lineage: Lineage) -> AckCursor:
+    def _open_epoch(self, stream: DeviceStream, receiver: Receiver, first_seq: int) -> AckCursor:
         before = stream.cursor
         ordinal, kind, detail = 1, EntryKind.JOINED, "the first epoch of the device"
         if before is not None:
@@ -246,24 +234,22 @@ class Sequencer:
             _LOG.warning("%s: %s", stream.name, detail)
         if stream.current is not None:
             self._counters.add(Counter.WAITING_DROPPED, stream.current.clear())
-        stream.current, stream.candidate = lineage, None
+        stream.current, stream.candidate = receiver, None
         self._counters.add(Counter.EPOCHS_OPENED)
         knew = ({}, {}) if before is None else (before.positions, before.watermarks)
-        place = (stream.device, stream.flow, lineage.epoch)
-        cursor = AckCursor(*place, ordinal, lineage.seq, FIRST_DIGEST, *knew)
+        place = (stream.device, stream.flow, receiver.epoch)
+        cursor = AckCursor(*place, ordinal, first_seq - 1, FIRST_DIGEST, *knew)
         stream.cursor = cursor
-        self._content.note(stream, kind, lineage.epoch, lineage.expected, detail)
+        self._content.note(stream, kind, receiver.epoch, first_seq, detail)
         return cursor
 
-    def _pass_loss(self, stream: DeviceStream, lineage: Lineage, arrival: Arrival) -> None:
-        first, seq = lineage.expected, arrival.first_seq
+    def _note_loss(self, stream: DeviceStream, receiver: Receiver, seq: int) -> None:
+        """Note that the batches before `seq` will never come."""
+        first = receiver.expected
         detail = (
             f"batches {first} to {seq - 1} are lost: they never came, and the device no longer holds them"
         )
         _LOG.error("%s: %s", stream.name, detail)
         self._counters.add(Counter.LOSSES)
         self._counters.add(Counter.BATCHES_LOST, seq - first)
-        self._counters.add(Counter.WAITING_DROPPED, lineage.skip_to(seq))
-        self._cursor(stream, lineage)
-        self._content.note(stream, EntryKind.LOSS, lineage.epoch, seq, detail)
-        self._put(stream, lineage, arrival)
+        self._content.note(stream, EntryKind.LOSS, receiver.epoch, seq, detail)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from geartrain_cloud.ingest.lineage import Lineage
+from geartrain.delivery.receiver import Receiver
 from geartrain_cloud.ports import AckCursor
 
 
@@ -25,8 +25,8 @@ class DeviceStream:
     channels: tuple[str, ...]
     cursor: AckCursor | None = None
     durable: AckCursor | None = None
-    current: Lineage | None = None
-    candidate: Lineage | None = None
+    current: Receiver | None = None
+    candidate: Receiver | None = None
     contact_us: int = 0
     contact_s: float = -math.inf
     greeted: bytes = b""

@@ -12,6 +12,7 @@ import logging
 
 import msgspec
 
+from geartrain.delivery.receiver import Arrival
 from geartrain.errors import GeartrainError, WireError
 from geartrain.graph.conform import describe
 from geartrain.planning import Plan
@@ -22,7 +23,7 @@ from geartrain.schema import RowCodec
 from geartrain.wire.body import decode_rows
 from geartrain.wire.codec import decode_gap
 from geartrain.wire.digest import FIRST_DIGEST
-from geartrain.wire.envelope import BatchKind, Envelope, Header
+from geartrain.wire.envelope import BatchKind
 from geartrain.wire.limits import Limits
 from geartrain_edge.spool.backlog import Counters
 
@@ -40,19 +41,6 @@ class Place(msgspec.Struct, frozen=True):
     seq: int = 0
     digest: bytes = FIRST_DIGEST
     watermarks: dict[str, int] = {}
-
-
-class Arrival(msgspec.Struct, frozen=True):
-    """A batch, or the hello that opens an epoch, in its turn. digest: the running one after it."""
-
-    header: Header
-    envelope: Envelope
-    digest: bytes
-
-    @property
-    def size(self) -> int:
-        """Its bytes."""
-        return len(self.envelope.header) + len(self.envelope.body)
 
 
 class Applied:
@@ -98,7 +86,7 @@ class Applied:
         for channel, mark in header.watermarks.items():
             if channel in self.codecs and mark > marks.get(channel, START_OF_TIME):
                 marks[channel] = mark
-        self.place = Place(header.epoch, self.place.ordinal, header.seq, arrival.digest, marks)
+        self.place = Place(header.epoch, self.place.ordinal, header.seq, arrival.digest_after, marks)
         self.advance(fragment)
         return header.count
 

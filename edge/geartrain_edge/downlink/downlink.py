@@ -15,7 +15,7 @@ from geartrain.planning import Plan
 from geartrain.ports import Clock, Connection
 from geartrain.runtime.fragment import Fragment, Output
 from geartrain_edge.downlink.applying import PLACE
-from geartrain_edge.downlink.receiver import Receiver
+from geartrain_edge.downlink.receiver import DownReceiver
 from geartrain_edge.settings import AgentSettings
 from geartrain_edge.sinks.delivering import Deliveries, LineFiles
 from geartrain_edge.spool.backlog import Counters
@@ -39,10 +39,10 @@ class Down:
         """`state`: what the spool holds; raises `ConfigError`."""
         device, limits = settings.device, settings.limits
         self._rows_max, self._fragment, self._clock = settings.records_max, fragment, clock
-        self.receiver: Receiver | None = None
+        self.receiver: DownReceiver | None = None
         if plan.down:
             silence_ms = settings.uplink.silence_ms
-            self.receiver = Receiver(plan, device, state.get(PLACE), limits, counters, clock, silence_ms)
+            self.receiver = DownReceiver(plan, device, state.get(PLACE), limits, counters, clock, silence_ms)
         self._deliveries = Deliveries(plan, device, state, limits, counters, clock, files)
         self._deliveries.reject = fragment.reject
         self._held = Output()

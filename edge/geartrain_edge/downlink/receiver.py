@@ -1,9 +1,10 @@
 """The receiver: batches of the cloud's outbox as they come, put in order, each taken once.
 
-Between the broker and the fragment, on the way down. Guarantees: a batch is taken only as the next one of the
-open epoch and with a digest that follows from the one before; an epoch is opened only by a hello with an
-ordinal above all before it; an ack says only what a commit of the spool holds. All that waits is bounded;
-what is not taken is counted, and the outbox, which keeps it, sends it again.
+Between the broker and the fragment, on the way down. The order within an epoch is that of
+`geartrain.delivery.Receiver`; here are the epochs, the queue to the fragment and the answers. Guarantees: an
+epoch is opened only by a hello with an ordinal above all before it. An ack says only what a commit of the
+spool holds. All that waits is bounded. What is not taken is counted, and the outbox, which keeps it, sends it
+again.
 """
 
 from __future__ import annotations
@@ -12,26 +13,33 @@ import asyncio
 import logging
 from collections import deque
 
+from geartrain.delivery.receiver import (
+    Arrival,
+    Beyond,
+    DigestRefused,
+    NackPace,
+    Next,
+    Receiver,
+    Repeated,
+    WaitingBudget,
+)
 from geartrain.errors import WireError
 from geartrain.planning import Plan
 from geartrain.ports import Clock, Connection
 from geartrain.runtime.fragment import Fragment
 from geartrain.wire.codec import decode_envelope, decode_header, encode_control
-from geartrain.wire.digest import FIRST_DIGEST, next_digest
 from geartrain.wire.envelope import (
     EPOCH_BYTES,
     Ack,
     BatchKind,
     Control,
-    Envelope,
-    Header,
     Nack,
     NackReason,
     Offer,
 )
 from geartrain.wire.limits import Limits
 from geartrain.wire.topics import downack_topic, flow_down_topic
-from geartrain_edge.downlink.applying import Applied, Arrival
+from geartrain_edge.downlink.applying import Applied
 from geartrain_edge.spool.backlog import Counters
 
 _LOG = logging.getLogger("geartrain.down")
@@ -43,7 +51,7 @@ NACK_INTERVAL_S = 0.1
 _ANSWERS_MAX = 16
 
 
-class Receiver:
+class DownReceiver:
     """The receiving end of one (device, flow)."""
 
     def __init__(
@@ -66,13 +74,15 @@ class Receiver:
         self._answer_topic = downack_topic(device, self._flow)
         self._applied = Applied(plan, device, stored, limits, counters)
         place = self._applied.place
-        self._epoch, self._ordinal = place.epoch, place.ordinal
-        self._seq, self._digest = place.seq, place.digest
+        self._budget = WaitingBudget(QUEUE_BATCHES_MAX, QUEUE_BYTES_MAX)
+        self._order, self._ordinal = (
+            Receiver(place.epoch, self._budget, place.seq, place.digest),
+            place.ordinal,
+        )
         self._queue: deque[Arrival] = deque()
-        self._beyond: dict[int, Arrival] = {}
         self._answers: deque[Control] = deque(maxlen=_ANSWERS_MAX)
         self._speaks = asyncio.Event()
-        self._nacked = (0, -NACK_INTERVAL_S)
+        self._pace = NackPace(NACK_INTERVAL_S)
         self.arrived = asyncio.Event()
         """Set when there is something to apply."""
 
@@ -97,24 +107,22 @@ class Receiver:
         if (header.device, header.flow) != (self._device, self._flow):
             self._counters.add("down_of_others")
         elif header.kind is BatchKind.HELLO:
-            self._on_hello(header, envelope)
+            self._on_hello(Arrival(header, envelope, payload))
         elif header.kind is BatchKind.SCHEMA:
             self._counters.add("down_not_decoded")
-        elif header.epoch != self._epoch:
+        elif header.epoch != self._order.epoch:
             self._counters.add("down_closed_epochs")
             self._answer(Nack(self._flow, header.epoch, header.seq, NackReason.CLOSED, 0))
-        elif header.seq <= self._seq:
-            self._counters.add("down_doubles")
-            self._say_where()
         else:
-            self._on_batch(Arrival(header, envelope, header.digest_after or envelope.digest))
+            self._on_batch(Arrival(header, envelope, payload))
 
-    def _on_hello(self, header: Header, envelope: Envelope) -> None:
-        if envelope.digest != next_digest(FIRST_DIGEST, envelope.header, envelope.body):
+    def _on_hello(self, arrival: Arrival) -> None:
+        header, order = arrival.header, self._order
+        if not arrival.has_own_digest:
             self._counters.add("down_not_decoded")
             return
-        is_open = header.epoch == self._epoch
-        if header.first_seq > (self._seq if is_open else 0) + 1 or (
+        is_open = header.epoch == order.epoch
+        if header.first_seq > (order.seq if is_open else 0) + 1 or (
             not is_open and header.ordinal <= self._ordinal
         ):
             # What we lack is not there any more, or another epoch came later: a new one has to begin.
@@ -124,43 +132,31 @@ class Receiver:
         elif is_open:
             self._say_where()
         else:
-            self._counters.add("down_batches_dropped", len(self._queue) + len(self._beyond))
+            self._counters.add("down_batches_dropped", len(self._queue) + order.clear())
             self._queue.clear()
-            self._beyond.clear()
-            self._epoch, self._ordinal, self._seq, self._digest = (
-                header.epoch,
-                header.ordinal,
-                0,
-                FIRST_DIGEST,
-            )
-            self._queue.append(Arrival(header, envelope, FIRST_DIGEST))
+            self._order, self._ordinal = Receiver(header.epoch, self._budget), header.ordinal
+            self._queue.append(arrival)
             self.arrived.set()
 
     def _on_batch(self, arrival: Arrival) -> None:
-        header = arrival.header
-        if (header.first_seq or header.seq) > self._seq + 1:
-            waiting = sum(one.size for one in self._beyond.values())
-            if len(self._beyond) < QUEUE_BATCHES_MAX and waiting < QUEUE_BYTES_MAX:
-                self._beyond[header.first_seq or header.seq] = arrival
+        self._order.receive_batch(arrival)
+        while (event := self._order.next_event()) is not None:
+            if isinstance(event, Next):
+                self._take(event.arrival)
+            elif isinstance(event, Repeated):
+                self._counters.add("down_doubles")
+                self._say_where()
+            elif isinstance(event, Beyond):
+                self._counters.add("down_batches_dropped", not event.waits)
+            elif isinstance(event, DigestRefused):
+                self._counters.add("down_digests_refused")
+                self._nack(event.seq, NackReason.DIGEST)
             else:
-                self._counters.add("down_batches_dropped")
-            self._nack(self._seq + 1, NackReason.GAP)
-            return
-        if not self._append(arrival):
-            return
-        while (following := self._beyond.pop(self._seq + 1, None)) is not None:
-            if not self._append(following):
-                return
-        self._beyond = {seq: one for seq, one in self._beyond.items() if seq > self._seq}
+                self._nack(event.seq, NackReason.GAP)
 
-    def _append(self, arrival: Arrival) -> bool:
-        """Put a batch that is next in the queue; False where it is not the one, or there is no room."""
-        header, envelope = arrival.header, arrival.envelope
-        before = FIRST_DIGEST if header.kind is BatchKind.GAP else self._digest
-        if next_digest(before, envelope.header, envelope.body) != envelope.digest:
-            self._counters.add("down_digests_refused")
-            self._nack(header.seq, NackReason.DIGEST)
-            return False
+    def _take(self, arrival: Arrival) -> None:
+        """Put the batch that is next in the queue, unless it is of another flow, or there is no room."""
+        header = arrival.header
         codec = self._applied.codecs.get(header.channel)
         if header.count and (codec is None or codec.schema.schema_id != header.schema_id):
             self._counters.add("down_schemas_refused")
@@ -171,14 +167,16 @@ class Receiver:
                 header.channel,
             )
             self._nack(header.seq, NackReason.NEED_SCHEMA)
-            return False
-        if len(self._queue) >= QUEUE_BATCHES_MAX or sum(one.size for one in self._queue) >= QUEUE_BYTES_MAX:
+            self._order.decline()
+            return
+        queued_bytes = sum(len(one.payload) for one in self._queue)
+        if len(self._queue) >= QUEUE_BATCHES_MAX or queued_bytes >= QUEUE_BYTES_MAX:
             self._counters.add("down_batches_dropped")
-            return False
+            self._order.decline()
+            return
         self._queue.append(arrival)
-        self._seq, self._digest = header.seq, arrival.digest
+        self._order.accept()
         self.arrived.set()
-        return True
 
     # What is applied
 
@@ -207,7 +205,7 @@ class Receiver:
 
     def _say_where(self) -> None:
         where, flow = self._applied.durable, self._flow
-        if where.epoch != self._epoch or not where.epoch:
+        if where.epoch != self._order.epoch or not where.epoch:
             return  # a new epoch is on its way into the spool
         if where.seq:
             self._answer(Ack(flow, where.epoch, where.seq, where.digest, 0))
@@ -215,11 +213,10 @@ class Receiver:
             self._answer(Nack(flow, where.epoch, 1, NackReason.GAP, 0))
 
     def _nack(self, seq: int, reason: NackReason) -> None:
-        now_s, (nacked, then_s) = self._clock.monotonic_s(), self._nacked
-        if seq != nacked or now_s - then_s >= NACK_INTERVAL_S:
-            self._nacked = (seq, now_s)
+        epoch = self._order.epoch
+        if self._pace.is_due((), epoch, seq, reason, self._clock.monotonic_s()):
             self._counters.add("down_nacks")
-            self._answer(Nack(self._flow, self._epoch, seq, reason, 0))
+            self._answer(Nack(self._flow, epoch, seq, reason, 0))
 
     def _answer(self, control: Control) -> None:
         if isinstance(control, Ack):  # the last one says it all

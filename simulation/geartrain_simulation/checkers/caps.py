@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
+from geartrain.delivery.receiver import DIGESTS_AT_HAND, Receiver
 from geartrain.ports import SpoolCommit
 from geartrain_cloud.ingest.closed import CLOSED_KEPT
 from geartrain_cloud.ingest.config import IngestConfig
 from geartrain_cloud.ingest.ingest import Ingest
-from geartrain_cloud.ingest.lineage import DIGESTS_AT_HAND, Lineage
 from geartrain_edge.agent.agent import Agent
 from geartrain_edge.settings import AgentSettings, Policy
 from geartrain_simulation.checkers.violation import Breach
@@ -48,13 +48,13 @@ def ingest_holds(
     waiting = used = 0
     budget_used = 0
     for stream in core.known.streams.values():
-        for lineage in (stream.current, stream.candidate):
-            if isinstance(lineage, Lineage):
-                batches = lineage._waiting.values()  # noqa: SLF001
+        for receiver in (stream.current, stream.candidate):
+            if isinstance(receiver, Receiver):
+                batches = receiver._waiting.values()  # noqa: SLF001
                 waiting = max(waiting, len(batches))
                 used += sum(len(arrival.payload) for arrival in batches)
-                budget_used = lineage.budget.bytes_used
-                yield "digests at hand", len(lineage._recent), DIGESTS_AT_HAND  # noqa: SLF001
+                budget_used = receiver.budget.bytes_used
+                yield "digests at hand", len(receiver._recent), DIGESTS_AT_HAND  # noqa: SLF001
     yield "batches that wait in an epoch", waiting, config.waiting_batches_max
     yield "bytes that wait", used, config.waiting_bytes_max
     yield "bytes counted for what waits", abs(budget_used - used), 0

@@ -10,13 +10,13 @@ from typing import Any
 
 import msgspec
 
+from geartrain.delivery.receiver import Arrival, Next, Receiver
 from geartrain.delivery.sender import Sender
 from geartrain.errors import WireError
 from geartrain.wire.codec import decode_envelope, decode_header
 from geartrain.wire.envelope import Ack, BatchKind
 from geartrain_cloud.downlink.sender import OutboxSender
-from geartrain_edge.downlink.applying import Arrival
-from geartrain_edge.downlink.receiver import Receiver
+from geartrain_edge.downlink.receiver import DownReceiver
 from geartrain_edge.sinks.delivering import Deliveries
 from geartrain_simulation.fleet.down_fleet import DownFleet
 from geartrain_simulation.mutants.planting import Mutant, Patches
@@ -29,7 +29,7 @@ def _run(seed: int) -> object:
 
 def _ack_before_commit(patches: Patches) -> None:
     def make(right: Any) -> Any:
-        def apply(receiver: Receiver, arrival: Any, fragment: Any) -> int:
+        def apply(receiver: DownReceiver, arrival: Any, fragment: Any) -> int:
             rows: int = right(receiver, arrival, fragment)
             receiver._applied.durable = receiver._applied.place
             receiver._say_where()
@@ -37,27 +37,28 @@ def _ack_before_commit(patches: Patches) -> None:
 
         return apply
 
-    patches.replace(Receiver, "apply", make)
+    patches.replace(DownReceiver, "apply", make)
 
 
 def _no_dedup(patches: Patches) -> None:
     def make(right: Any) -> Any:
-        def hear(receiver: Receiver, payload: bytes) -> None:
+        def hear(receiver: DownReceiver, payload: bytes) -> None:
             try:
                 envelope = decode_envelope(payload)
                 header = decode_header(envelope.header)
             except WireError:
                 return
-            again = header.epoch == receiver._epoch and 0 < header.seq <= receiver._seq
+            order = receiver._order
+            again = header.epoch == order.epoch and 0 < header.seq <= order.seq
             if again and header.kind is BatchKind.DATA and header.count:
-                last = msgspec.structs.replace(header, seq=receiver._seq)
-                receiver._queue.append(Arrival(last, envelope, receiver._digest))
+                last = msgspec.structs.replace(header, seq=order.seq, digest_after=order.digest)
+                receiver._queue.append(Arrival(last, envelope, payload))
                 receiver.arrived.set()
             right(receiver, payload)
 
         return hear
 
-    patches.replace(Receiver, "hear", make)
+    patches.replace(DownReceiver, "hear", make)
 
 
 def _send_before_commit(patches: Patches) -> None:
@@ -145,7 +146,21 @@ def _trim_on_puback(patches: Patches) -> None:
     patches.replace(OutboxSender, "_send_batch", make)
 
 
+def _taken_out_of_order(patches: Patches) -> None:
+    def make(right: Any) -> Any:
+        def receive_batch(order: Receiver, arrival: Any) -> None:
+            if arrival.header.seq > order.expected:
+                order._say_next(Next(arrival))
+            else:
+                right(order, arrival)
+
+        return receive_batch
+
+    patches.replace(Receiver, "receive_batch", make)
+
+
 MUTANTS = [
+    Mutant("down taken out of order", _taken_out_of_order, _run),
     Mutant("down trimmed without digest check", _trim_without_digest_check, restored_outbox),
     Mutant("down trimmed on puback", _trim_on_puback, _run),
     Mutant("down acked before commit", _ack_before_commit, _run),

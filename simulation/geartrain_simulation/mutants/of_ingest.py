@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from geartrain.delivery.receiver import Receiver
 from geartrain_cloud.ingest import recovery
 from geartrain_cloud.ingest.clock import ChannelClock
 from geartrain_cloud.ingest.ingest import Ingest
-from geartrain_cloud.ingest.lineage import Lineage
 from geartrain_cloud.ingest.sequence import Sequencer
 from geartrain_simulation.fleet.fleet import Fleet
 from geartrain_simulation.machine.disk import SimDisk
@@ -87,27 +87,25 @@ def _no_fsync(patches: Patches) -> None:
 
 def _no_dedup(patches: Patches) -> None:
     def make(right: Any) -> Any:
-        async def _answer_past(sequencer: Sequencer, stream: Any, lineage: Any, arrival: Any) -> None:
-            cursor = stream.cursor
+        async def _answer_repeated(sequencer: Sequencer, stream: Any, event: Any) -> None:
+            cursor, arrival = stream.cursor, event.arrival
             if cursor is not None:
                 sequencer._content.append(stream, cursor, arrival, arrival.header.seq)
                 stream.cursor = cursor
                 sequencer._group.move(cursor, 0)
-            await right(sequencer, stream, lineage, arrival)
+            await right(sequencer, stream, event)
 
-        return _answer_past
+        return _answer_repeated
 
-    patches.replace(Sequencer, "_answer_past", make)
+    patches.replace(Sequencer, "_answer_repeated", make)
 
 
 def _gap_accepted(patches: Patches) -> None:
-    patches.replace(
-        Lineage, "claims_loss", lambda right: lambda lineage, arrival: arrival.first_seq > lineage.expected
-    )
+    patches.replace(Receiver, "_claims_loss", lambda right: lambda receiver, arrival: True)
 
 
 def _digest_ignored_in_append(patches: Patches) -> None:
-    patches.replace(Lineage, "fits", lambda right: lambda lineage, arrival: True)
+    patches.replace(Receiver, "_fits", lambda right: lambda receiver, arrival: True)
 
 
 def _orphan_segment_kept(patches: Patches) -> None:
