@@ -12,6 +12,7 @@ import logging
 from collections.abc import Coroutine, Iterator, Mapping
 from dataclasses import replace
 
+from geartrain.concurrency.groups import first_of
 from geartrain.delivery.receiver import WaitingBudget
 from geartrain.errors import DiskError, GeartrainError, LedgerError
 from geartrain.ports import Clock, Disk, Incoming, Net, Randomness
@@ -20,7 +21,7 @@ from geartrain_cloud.ingest.advance import INTERVAL_S
 from geartrain_cloud.ingest.config import IngestConfig
 from geartrain_cloud.ingest.core import Core
 from geartrain_cloud.ingest.counters import Counter
-from geartrain_cloud.ingest.link import Link, leaves
+from geartrain_cloud.ingest.link import Link
 from geartrain_cloud.ingest.recovery import assign, recover
 from geartrain_cloud.ingest.status import STATUS_FILE, make_status, write_status
 from geartrain_cloud.ingest.upkeep import SegmentMerger, Upkeep
@@ -88,7 +89,8 @@ class Ingest:
         try:
             await self._run()
         except* GeartrainError as group:
-            failure = next(leaves(group))
+            found = first_of(group)
+            failure = found if isinstance(found, GeartrainError) else None
         finally:
             await self._ledger.close()
         if failure is not None:

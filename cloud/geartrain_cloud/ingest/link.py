@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 
-from geartrain.errors import GeartrainError, NetError
+from geartrain.concurrency.connecting import Backoff, Connector
+from geartrain.concurrency.waiting import first_done
+from geartrain.errors import NetError
 from geartrain.ports import Clock, Connection, Incoming, Net, Randomness
 from geartrain.wire.topics import up_filter
 from geartrain_cloud.ingest.config import IngestConfig
@@ -21,8 +23,7 @@ from geartrain_cloud.ingest.counters import Counter
 
 _LOG = logging.getLogger("geartrain.ingest")
 
-_BACKOFF_S_MIN = 0.1
-_STEADY_S = 5.0  # a connection that held for this long was a good one: the next pause is a short one again
+_BACKOFF_S = 0.05
 _FAREWELL_S = 2.0
 _PUBLISH_S = 0.05
 _TURN = 512
@@ -39,38 +40,29 @@ class Link:
     ) -> None:
         self._config, self._net, self._clock, self._randomness = config, net, clock, randomness
         self._take = take
+        self._connector = Connector(clock, randomness, Backoff(_BACKOFF_S, config.backoff_ms_max / 1_000))
         self._arrivals = 0
-        self.is_connected = False
+
+    @property
+    def is_connected(self) -> bool:
         """Whether the broker is there, and knows what it was asked for."""
+        return self._connector.is_connected
 
     async def stay(self, core: Core) -> None:
         """Be connected, forever: again after each break, with a pause of `backoff_ms_max` at the most."""
-        pause_s = _BACKOFF_S_MIN
         client_id = f"ingest-{self._randomness.token(6).hex()}"
-        while True:
-            began_s = self._clock.monotonic_s()
-            # In its own task: its task groups leave `cancelling()` raised, and ours must tell of our end.
-            link = asyncio.create_task(self._connect(core, client_id))
-            try:
-                await link
-            except* NetError as group:
-                core.counters.add(Counter.CONNECTIONS_LOST)
-                core.alarm.warn(Counter.CONNECTIONS_LOST, "broker", str(next(leaves(group))))
-            finally:
-                self.is_connected = False
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():  # the link may have put a NetError in its place
-                raise asyncio.CancelledError
-            if self._clock.monotonic_s() - began_s >= _STEADY_S:
-                pause_s = _BACKOFF_S_MIN
-            await self._clock.sleep(self._randomness.uniform(0, pause_s))
-            pause_s = min(pause_s * 2, self._config.backoff_ms_max / 1_000)
+
+        def lost(error: NetError) -> None:
+            core.counters.add(Counter.CONNECTIONS_LOST)
+            core.alarm.warn(Counter.CONNECTIONS_LOST, "broker", str(error))
+
+        await self._connector.stay(lambda: self._connect(core, client_id), lost)
 
     async def _connect(self, core: Core, client_id: str) -> None:
         async with self._net.connect(client_id) as connection:
             for topic_filter in _filters(self._config):
                 await connection.subscribe(topic_filter)
-            self.is_connected = True
+            self._connector.is_connected = True
             core.membership.listen()
             core.ask()
             _LOG.info("connected to the broker")
@@ -106,12 +98,7 @@ class Link:
         """Send the last acks, if the broker takes them in time."""
         if not self.is_connected:
             return
-        async with asyncio.TaskGroup() as tasks:
-            limit = tasks.create_task(self._clock.sleep(_FAREWELL_S))
-            emptied = tasks.create_task(core.outbox.wait_empty())
-            await asyncio.wait((limit, emptied), return_when=asyncio.FIRST_COMPLETED)
-            limit.cancel()
-            emptied.cancel()
+        await first_done(self._clock.sleep(_FAREWELL_S), core.outbox.wait_empty())
         # A publish that was handed over is not on its way yet.
         await self._clock.sleep(_PUBLISH_S)
 
@@ -121,12 +108,3 @@ def _filters(config: IngestConfig) -> list[str]:
     first, last = config.buckets
     buckets = ["+"] if config.is_whole else [f"{number:02x}" for number in range(first, last + 1)]
     return [f"{up_filter(b).removesuffix('+/up')}{flow}/up" for flow in sorted(config.flows) for b in buckets]
-
-
-def leaves(group: BaseExceptionGroup[GeartrainError]) -> Iterator[GeartrainError]:
-    """The errors in a group and in the groups in it."""
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            yield from leaves(error)
-        else:
-            yield error

@@ -7,10 +7,10 @@ acked after that commit, and handed to sinks after that commit.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from geartrain.concurrency.waiting import first_done
 from geartrain.planning import Plan
 from geartrain.ports import Clock, Connection
 from geartrain.runtime.fragment import Fragment, Output
@@ -122,18 +122,9 @@ class Down:
         """Wait so long, or until there is something to apply or to note."""
         events = [self._deliveries.moved] + ([self.receiver.arrived] if self.receiver is not None else [])
         if not any(event.is_set() for event in events):
-            async with asyncio.TaskGroup() as group:
-                waits: list[asyncio.Task[object]] = [group.create_task(_happens(event)) for event in events]
-                waits.append(group.create_task(self._pause(seconds)))
-                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-                for task in waits:
-                    task.cancel()
+            await first_done(self._clock.sleep(seconds), *(event.wait() for event in events))
         for event in events:  # here, because what is held back until the welcome must not wake us again
             event.clear()
-
-    async def _pause(self, seconds: float) -> object:
-        await self._clock.sleep(seconds)
-        return None
 
     async def speak(self, connection: Connection) -> None:
         """Answer the outbox, forever; raises `NetError`."""
@@ -149,7 +140,3 @@ class Down:
         """Take what came in there."""
         if self.receiver is not None:
             self.receiver.hear(payload)
-
-
-async def _happens(event: asyncio.Event) -> object:
-    return await event.wait()
