@@ -1,7 +1,7 @@
 """`gear-sim`: simulated worlds from the command line, by the thousand or one at a time.
 
-Results go to stdout, progress to stderr and only to a terminal. Ends with 0 where every rule held, with 1
-where one was broken or a planted fault survived, with 2 for a wrong option.
+Results go to stdout, progress to stderr and only to a terminal. The exit code is 0 where every rule held, 1
+where one was broken or a planted fault was not found, and 2 for a wrong option.
 """
 
 from __future__ import annotations

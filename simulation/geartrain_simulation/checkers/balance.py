@@ -1,7 +1,7 @@
 """The rules of the end: what the log holds is what the spools took in, to the unit, and the counters say so.
 
-Guarantees I2: per channel `accepted = delivered + declared_dropped + quarantined + dead_lettered`, each
-record once and in order per (device, epoch); and that every figure that ingest and agents show is true.
+They check I2: per channel `accepted = delivered + declared_dropped + quarantined + dead_lettered`, each
+record once and in order per (device, epoch); and every figure that ingest and agents show is true.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What must always hold at every step and at the end, watched from outside while agents and ingest run.
 
-Stand beside the simulated ports, which tell them of each publish, trim and commit. Guarantees: a breach ends
-the run there and then with a `ViolationError` that names the rule; what they see is not changed by it.
+The simulated ports tell the board of each publish, trim and commit. Guarantees: a breach ends the run at once
+with a `ViolationError` that names the rule; watching changes nothing in the run.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ class Caps:
         """Compare a spool with its cap, after a commit.
 
         Where the sources wait, a new epoch may have come between the look at the room and the commit of what
-        was read: it takes along all that is held, its own schemas before it, however full the spool is.
+        was read. It takes along all that is held, its own schemas before it, however full the spool is.
         """
         cap, held = settings.spool_bytes_max, sum(batch.size for batch in spool.batches.values())
         if settings.policy is Policy.BLOCK:

@@ -1,6 +1,6 @@
 """The rules of delivery, at every publish, trim and commit: what is sent, acked, trimmed and named.
 
-Guarantees I3 and the protocol of acks: nothing is trimmed that was not acked, nothing acked that is not
+They check I3 and the protocol of acks: nothing is trimmed that was not acked, nothing is acked that is not
 durable, and a batch has one content for ever.
 """
 
@@ -91,7 +91,7 @@ class Delivery:
     def committed(self, change: LedgerChange) -> None:
         """Check what the ledger has just made durable.
 
-        A group may hold the last batches of an epoch and the hello that replaces it: the ledger then says
+        A group may hold the last batches of an epoch and the hello that replaces it. The ledger then says
         what it has of the former in the row of the closed epoch, and has no cursor of it any more.
         """
         for entry in change.entries:

@@ -1,7 +1,7 @@
-"""The rules of the way out: after the last trouble a spool empties in bounded time, with bounded sending.
+"""The rules of draining: after the last trouble a spool empties in bounded time, with bounded sending.
 
-Guarantees that nothing merely survives: it arrives, without a storm of repeats. The last trouble is taken
-from the trace, so that a run is held to its bound from the moment when its world was whole.
+They check that records do not merely survive but arrive, without a storm of repeats. The last trouble is
+taken from the trace, so that the bound holds from the moment when nothing goes wrong any more.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The devices of a run, drawn from its seed: what they read, how their agents are set, what their spools do.
+"""The devices of a run, drawn from its seed: what they read, their agents' settings, what their spools do.
 
 Read by `geartrain_simulation.fleet.fleet`. Guarantees: a device is a function of the seed and its name alone,
 so that taking one out of a run leaves the others as they are.

@@ -1,9 +1,9 @@
-"""A fleet whose commands come down: real agents, a real sender and a real ingest over simulated ports.
+"""A fleet that gets commands from the cloud: real agents, sender and ingest over simulated ports.
 
-The way from the outbox to the sinks of devices. Guarantees: the run is a function of its seed; kills, power
-losses, cuts and a rough broker strike at random; it ends when every agent has finished, and then the file of
-each device holds what was dealt to it, each once and in order. At every step: what is sent was committed,
-what is acked is in a spool, what is trimmed was acked.
+It covers the path from the outbox to the sinks of devices. Guarantees: the run is a function of its seed;
+kills, power losses, cuts and a rough broker strike at random. The run ends when every agent has finished;
+then the file of each device holds what was dealt to it, each once and in order. At every step, what is
+sent was committed, what is acked is in a spool, and what is trimmed was acked.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a simulated fleet of the way down runs: its flow, its driver's micro-batches and its devices' files.
+"""What a simulated fleet runs downwards: its flow, its driver's micro-batches and its devices' files.
 
 Under `DownFleet`. Guarantees: what is drawn is a function of the seed; a file holds what was appended to it
 before a kill, and perhaps a part of what was being appended.

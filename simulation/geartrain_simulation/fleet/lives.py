@@ -1,4 +1,4 @@
-"""What the nodes of a fleet run: real agents and real ingests, each life of one over ports of its process.
+"""What the nodes of a fleet run: real agents and real ingests, with ports of their own in each life.
 
 Between `Fleet`, which says what nodes there are and when they start, and the production classes. Guarantees:
 the checkers watch each life from its first step; a program that ends before it is told to, or before all is

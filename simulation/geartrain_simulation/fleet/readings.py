@@ -1,7 +1,7 @@
 """What simulated devices measure: a small flow with one channel of each kind, over a source made from a seed.
 
-The first thing on a simulated record's path. Guarantees: a device's rows are a function of the seed and its
-name alone, however often, in whatever pieces and after whatever pauses they are read.
+First on a simulated record's path. Guarantees: a device's rows are a function of the seed and its name alone,
+however often they are read, in whatever pieces and after whatever pauses.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class Sensor:
         self.random = Random(f"{seed}/{device}/sensor")
 
     def speak(self) -> tuple[int, Reading]:
-        """How far its event time is from its device's clock, microseconds, and the reading: most of them are
+        """How far its event time is from its device's clock, microseconds, and the reading. Most are
         a little late, some are beyond the bound, and some come from the future.
         """
         self.left -= 1

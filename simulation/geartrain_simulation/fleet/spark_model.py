@@ -1,9 +1,9 @@
 """A short model of Spark: a query that reads the log in micro-batches, with a checkpoint and a sink.
 
-Last on a simulated record's path, a node of its own that may die between any two steps. It does what Spark
-does: plans a micro-batch in its offset log, reads it, hands it to the sink at least once, notes it in its
-commit log. Guarantees, as long as the log's are kept: the sink's rows are the log's, each once, and each
-micro-batch ends at one place, however often it is run.
+Last on a simulated record's path, a node of its own that may die between any two steps. It works as Spark
+does: it plans a micro-batch in its offset log, reads it, hands it to the sink at least once, and notes it
+in its commit log. Guarantees, as long as the log keeps its own: the sink's rows are the log's, each once,
+and each micro-batch ends at one place, however often it is run.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What goes wrong in a run, as plain data drawn from its seed: each fault with its rate, reach and time.
 
-Stand outside of the nodes. Guarantees: each fault can be left out by itself, and the others strike as they
-would have; all of them are over at `HEALED_S`, so that a run that does not come to its end then has a fault
-of its own. Kills aim at the points around effects: kills at random times alone miss what lies between a write
-and its fsync.
+They act from outside the nodes. Guarantees: each fault can be left out by itself, and the others strike as
+before. All of them are over at `HEALED_S`; a run that does not end after that has found a fault of the code.
+Kills aim at the points around effects, because kills at random times miss what lies between a write and its
+fsync.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A broker of MQTT publishes that loses, doubles, delays and reorders them, forgets sessions and vanishes.
 
-Stands between the simulated nodes, itself outside of all of them. Harsher than a real one on purpose:
-nothing above it may rest on a puback (I3). Guarantees only what `geartrain.ports.Net` does: nothing arrives
-but what was published, and only on topics that were subscribed.
+It stands between the simulated nodes and belongs to none of them. It is harsher than a real broker on
+purpose: nothing above it may rest on a puback (I3). It guarantees only what `geartrain.ports.Net` does:
+what arrives was published, on a topic that was subscribed.
 """
 
 from __future__ import annotations

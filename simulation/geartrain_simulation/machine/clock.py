@@ -1,7 +1,7 @@
-"""A node's clock in virtual time: its wall clock stands off by an offset, drifts, and may jump.
+"""A node's clock in virtual time: its wall clock has an offset, drifts, and may jump.
 
-Handed to agent and ingest as their `Clock`. Guarantees: monotonic time never goes back, and at true speed but
-for the drift; a wall clock never shows a time before 1970.
+Agent and ingest get it as their `Clock`. Guarantees: monotonic time never goes back, and it runs at true
+speed but for the drift; a wall clock never shows a time before 1970.
 """
 
 from __future__ import annotations

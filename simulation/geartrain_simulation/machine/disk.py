@@ -1,7 +1,7 @@
-"""A process's way to its node's medium: the `Disk` that ingest keeps its log on.
+"""A process's access to its node's medium: the `Disk` on which ingest keeps its log.
 
-Guarantees: every call of a dead process is refused; a call takes its time, and may fail as the node's faults
-say; a kill strikes before an effect, in the midst of a write, or behind it.
+Guarantees: every call of a dead process is refused. A call takes time, and may fail as the node's faults
+say. A kill strikes before an effect, in the middle of a write, or after it.
 """
 
 from __future__ import annotations

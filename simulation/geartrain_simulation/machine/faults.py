@@ -1,7 +1,7 @@
-"""What effects meet at a time: how long they take, and how often each kind of them fails.
+"""The faults in force at a time: how long effects take, and how often each kind of them fails.
 
-Read by the simulated disk, network and stores. The defaults are a world in which nothing goes wrong; what
-goes wrong when in a run is drawn by `geartrain_simulation.fleet.troubles`.
+The simulated disk, network and stores read them. By default nothing goes wrong;
+`geartrain_simulation.fleet.troubles` draws what goes wrong in a run, and when.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Transactions on a simulated disk: each is one checksummed record at the end of a file, synced, or nothing.
 
-Under the simulated stores, in the place of SQLite's write-ahead log. Guarantees: a transaction that returned
-is durable; of one that a crash cut off, all is there afterwards or nothing; what is found at the opening is
-made durable before anything rests on it. A record whose bytes were torn ends the file, with all behind it.
+The simulated stores use it in place of SQLite's write-ahead log. Guarantees: a transaction that returned
+is durable; one that a crash cut off is there afterwards as a whole or not at all. What is found at the
+opening is made durable before anything rests on it. A record with torn bytes ends the file: what follows
+it is dropped.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """An asyncio event loop on virtual time, whose order of callbacks is drawn from a seed.
 
-Stands under everything that the simulator runs. Guarantees: no real waiting and no real I/O; equal seeds run
-equal callbacks in equal order, in any process; a wait that nothing can end is an error at once, and so is a
-run that goes on without end. Tasks and futures hash by number, since asyncio itself iterates sets of them.
+Everything that the simulator runs, runs on it. Guarantees: there is no real waiting and no real I/O; equal
+seeds run equal callbacks in equal order, in any process. A wait that nothing can end is an error at once,
+and so is a run that goes on without end. Tasks and futures hash by number, since asyncio itself iterates
+sets of them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One process's way to the simulated broker: the `Net` that agent and ingest are given.
+"""One process's connection to the simulated broker: the `Net` that agent and ingest are given.
 
 Guarantees: every call of a dead process is refused; a publish that returned promises nothing.
 """

@@ -1,9 +1,9 @@
-"""A medium whose un-synced writes are lost, torn or out of order when the power goes: what a node's disk is.
+"""A node's disk: when the power goes, its un-synced writes are lost, torn or out of order.
 
-Under every simulated store, and outlives processes. Guarantees: a kill leaves everything written so far (the
-page cache survives it); power loss leaves of the un-synced what a real disk may. Model: a file's content is
-durable at its fsync; each change of a name (create, rename, remove) is durable at the fsync of that name, and
-until then it survives power loss or not, each by itself.
+It lies under every simulated store, and outlives processes. Guarantees: a kill leaves everything written
+so far (the page cache survives it); power loss leaves of un-synced writes what a real disk may leave.
+Model: a file's content is durable at its fsync. Each change of a name (create, rename, remove) is durable
+at the fsync of that name; until then each may or may not survive power loss, by itself.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A process's randomness, drawn from the seed: handed to the agent as its `Randomness`."""
+"""A process's randomness, drawn from the seed: the agent gets it as its `Randomness`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The world: nodes on one virtual clock, each a process that can be killed at any step and started again.
 
-Stands between the loop and the simulated ports. Guarantees: a kill raises `Killed` at once in every task of
-the process; from then on the loop runs no callback of it, and its ports, which know whose life they
-belong to, refuse it.
+It stands between the loop and the simulated ports. Guarantees: a kill raises `Killed` at once in every
+task of the process. From then on the loop runs no callback of that process, and its ports, which know to
+whose life they belong, refuse it.
 """
 
 from __future__ import annotations

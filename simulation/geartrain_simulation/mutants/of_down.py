@@ -1,4 +1,4 @@
-"""Faults planted in the way down: acked or sent before a commit, applied twice, files not cut off."""
+"""Faults planted in the downlink: acked or sent before a commit, applied twice, files not cut off."""
 
 # ruff: noqa: SLF001 - a fault is planted inside
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"

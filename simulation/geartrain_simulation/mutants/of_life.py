@@ -1,4 +1,4 @@
-"""Faults planted in what comes with time: lost and full spools, devices out of reach, two ingests."""
+"""Faults planted in what happens over time: lost and full spools, devices out of reach, two ingests."""
 
 # ruff: noqa: SLF001 - a fault is planted inside
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"

@@ -1,7 +1,7 @@
 """How a fault is planted: parts of production classes are replaced by broken ones, for the length of a run.
 
-Guarantees: what was replaced stands again afterwards, whatever happened; a patch of something that is no
-longer there is an error at once, so that no mutant dies unnoticed of a change in the code.
+Guarantees: what was replaced is put back afterwards, whatever happened. A patch of something that is no
+longer there is an error at once, so that a change in the code cannot disable a mutant unnoticed.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 `SpoolBook` is what the disk of a device holds, as readers see it; `SimSpoolStore` is one process's way to
 it. Guarantees of each transaction: all of it or nothing, in the order of the calls; a kill may strike in the
-midst of its write, and after it before its caller hears. It refuses what the SQLite form refuses.
+middle of its write, or after it and before its caller hears of it. It refuses what the SQLite form refuses.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The two transactional stores of a simulated world, under one name for those who watch both."""
+"""The two transactional stores of a simulated world, under one name for the checkers of both."""
 
 from geartrain_simulation.stores.ledger_book import DIGESTS_KEPT, LedgerBook
 from geartrain_simulation.stores.ledgers import SimLedgerStore
