@@ -1,1 +1,1 @@
-"""A graph that is no chain: two sources, five steps, five sinks, fifteen edges."""
+"""A graph with many paths: two sources, five steps, five sinks, fifteen edges."""

@@ -1,6 +1,6 @@
-"""A graph that is no chain: 2 sources, 5 nodes, 5 sinks and 15 edges between them.
+"""A graph with many paths: 2 sources, 5 nodes, 5 sinks and 15 edges between them.
 
-Every node marks the records that pass it, so that the sinks show which ways lead to them.
+Every node marks the records that pass it, so that each sink shows by which paths its records came.
 
     gear run geartrain_examples.complexdag.flow:flow --output build/dag
 """

@@ -1,1 +1,1 @@
-"""A control loop: sensors, a mean in the cloud, and a command back to the very device that needs it."""
+"""A control loop: sensors, a mean in the cloud, and a command back to the device that needs it."""

@@ -1,5 +1,7 @@
-"""Tanks: each reports its level, the cloud takes the mean of every minute, and a tank whose mean passes the
-limit gets the command to open its valve, on the very device that it hangs on. A device is named as its tank.
+"""Tanks: each reports its level, and the cloud takes the mean of every minute.
+
+A tank whose mean passes the limit gets the command to open its valve, on its own device. A device has the
+name of its tank.
 
 gear run geartrain_examples.control_loop.flow:flow --output build/control_loop
 """

@@ -1,6 +1,6 @@
-"""Closed auctions and their winning bids, which q4 and q6 begin with.
+"""Closed auctions and their winning bids: the first part of q4 and q6.
 
-A bid counts from the opening of its auction to its end, both included; the highest wins, of equal ones the
+A bid counts from the opening of its auction to its end, both included. The highest wins; of equal bids, the
 first. The winner is known when the auction is over, one microsecond after its end.
 """
 

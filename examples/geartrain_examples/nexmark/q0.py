@@ -1,4 +1,4 @@
-"""q0, pass through: every bid as it is. What the way itself costs."""
+"""q0, pass through: every bid as it is. It shows what the path itself costs."""
 
 from geartrain import Flow, Table
 from geartrain_examples.nexmark.sources import bids_of

@@ -1,7 +1,7 @@
 """q18, find last bid: what did each user bid last in each auction?
 
-SQL numbers the bids of a user and auction from the last one on and takes the first. A table with a key does
-that by itself: only what is later in canonical order takes the place of a row, whatever comes in when.
+SQL numbers the bids of a user and auction from the last one back, and takes the first. A table with a key
+does the same: only a bid that is later in canonical order replaces a row, whenever it comes in.
 """
 
 from geartrain import Flow, Table

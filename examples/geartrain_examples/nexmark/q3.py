@@ -1,7 +1,7 @@
 """q3, local item suggestion: who in Oregon, Idaho and California sells in category 10, and what?
 
-SQL joins all auctions with all persons, whenever either came. So it is here, but that both are forgotten
-after a year, since a state that only grows is one that ends.
+SQL joins all auctions with all persons, whenever they came. Here both are forgotten after a year, because no
+machine can hold a state that only grows.
 """
 
 from datetime import timedelta

@@ -1,7 +1,7 @@
 """q5, hot items: which auctions had the most bids in the last 10 seconds, looked at every 2 seconds?
 
-As the SQL has it: count the bids of each auction and window, find the highest count of each window, and join
-the two, so that auctions with equally many are all there. All counts of a window are born at its end, which
+As in SQL: count the bids of each auction and window, find the highest count of each window, and join the two.
+So auctions with equally many bids are all there. All counts of a window have its end as their time, which
 puts them into one tumbling window of 2 seconds.
 """
 

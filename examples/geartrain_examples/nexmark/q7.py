@@ -1,7 +1,7 @@
 """q7, highest bid: which bids were the highest of the last 10 seconds, looked at every 10 seconds?
 
-As the SQL has it: the highest price of each window, joined with the bids of the window that offered it, so
-that equal ones are all there.
+As in SQL: the highest price of each window, joined with the bids of the window that offered it, so that equal
+bids are all there.
 """
 
 from datetime import timedelta

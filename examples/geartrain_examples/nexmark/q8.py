@@ -1,8 +1,8 @@
 """q8, monitor new users: who registered and put something up for sale within the same 10 seconds?
 
-Windows are those of the clock, as in the SQL: whoever registers in the last second of one and sells in the
-first second of the next one is not among them. A seller is told once for each window, however many items
-there were.
+Windows are those of the clock, as in SQL: who registers in the last second of one window and sells in the
+first second of the next is not found. A seller is reported once for each window, however many items there
+were.
 """
 
 from datetime import timedelta

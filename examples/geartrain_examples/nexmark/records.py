@@ -1,7 +1,7 @@
-"""The records of the auction house: who comes to it, what is sold, and what is offered for it.
+"""The records of the auction house: persons, auctions and bids.
 
-Born at the three sources, in the order of their event times. A record carries its time as `at_us` as well
-(microseconds since 1970 UTC), for queries that compare the times of two; prices are cents.
+They are born at the three sources, in the order of their event times. A record also carries its time as
+`at_us` (microseconds since 1970 UTC), for queries that compare the times of two records. Prices are cents.
 """
 
 from __future__ import annotations

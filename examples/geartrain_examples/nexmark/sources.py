@@ -1,8 +1,8 @@
-"""Where the auction house's records come from: a seeded generator, read as three sources that keep step.
+"""The sources of the auction house: a seeded generator, read as three sources that agree.
 
-Of every 50 events one is a person, three are auctions and 46 are bids, as in the published generators; every
+Of every 50 events one is a person, three are auctions and 46 are bids, as in the published generators. Every
 second bid is for one hot auction, three of four come from one hot bidder, three of four auctions from one hot
-seller. Two things are simpler here: nothing is named before it is born, and an auction is open for 1 to 20
+seller. Two things are simpler here. No event names one that comes later, and an auction is open for 1 to 20
 seconds, whatever the rate. Guarantees: an event is a pure function of (seed, number), and no two events have
 the same time, so that any split can be read again from any place.
 """

@@ -1,4 +1,4 @@
-"""Speed of light: records of a size through a number of steps that do nothing, to a table of one row.
+"""Speed of light: records of one size pass through steps that do nothing, to a table of one row.
 
 gear run geartrain_examples.sol.flow:flow --set light.records=1000000 --set light.payload_bytes=100
 GEARTRAIN_SOL_STAGES=8 gear run geartrain_examples.sol.flow:flow

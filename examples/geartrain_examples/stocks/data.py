@@ -1,12 +1,12 @@
-"""Where the prices come from: the sample of the `bokeh_sampledata` package, or a file of the user's own.
+"""The prices of the stock demo: the sample of the `bokeh_sampledata` package, or a file of the user's own.
 
-Before the record's path: only the launcher of the demo reads the package, and hands the agents a CSV file, so
-that nothing heavy is ever installed on a device.
+Before the record's path. Only `gear demo` reads the package; it hands the agents a CSV file, so that nothing
+heavy is installed on a device.
 
 The sample holds the daily prices of AAPL, FB, GOOG, IBM and MSFT up to March 2013. They come from Quandl's
 WIKI Prices, which their publisher declared to be in the public domain and free to redistribute; they are as
-supplied, without any promise of accuracy. Used is the adjusted close: a plain close shows each split as a
-crash.
+supplied, without any promise of accuracy. The demo uses the adjusted close, because a plain close shows each
+split as a crash.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
 """The worst drawdown of a stock in each period, quote by quote: the one keyed step of the stock flow.
 
-Stands between the quotes of a symbol, in the order of their dates, and the table of reports. Guarantees:
-after every quote it reports the worst fall of the period so far, so that the last report of a period is its
-result.
+It takes the quotes of a symbol in the order of their dates, and feeds the table of reports. Guarantees: after
+every quote it reports the worst fall of the period so far, so that the last report of a period is its result.
 
-A fall begins at a strictly higher price than any before in the period, which is its peak, and deepens at a
-strictly lower one than any since, its trough. Whenever a fall begins or deepens, it is the period's worst if
-its depth is at least that of the worst so far. Money is binary64, unrounded.
+A fall begins at a price strictly higher than any before in the period, which is its peak. It deepens at a
+price strictly lower than any since, which is its trough. Whenever a fall begins or deepens, it is the
+period's worst if its depth is at least that of the worst so far. Money is binary64, unrounded.
 """
 
 from datetime import datetime

@@ -1,13 +1,13 @@
 """A made-up city: a grid of n x n cameras and seeded traffic on it, as the files of the traffic demo.
 
 Before the record's path. Guarantees: the same arguments give the same bytes; an honest vehicle is never
-faster than 120 km/h between two cameras, and every plate that is used twice is seen at two cameras 5 km apart
+faster than 120 km/h between two cameras; every plate that is used twice is seen at two cameras 5 km apart
 within a minute.
 
-A camera stands at each crossing and sees who takes which of the streets that lead from there, at the end of
-a way who came by which; each street has a loop. Between two crossings that are neighbours, to the side or
-above one another, there are two streets, one each way. Vehicles drive along the grid at a steady speed of
-their own; a few streets are jammed for some minutes.
+A camera stands at each crossing. It sees which street a vehicle takes from there or, at the end of its trip,
+by which street it came. Each street has a loop. Two crossings that are neighbours in a row or a column are
+joined by two streets, one each way. Each vehicle drives along the grid at a steady speed of its own; a few
+streets are jammed for some minutes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The sources of the traffic flow: CSV files of passes, of loop readings, and of checkpoints, .gz too.
 
-Where its records are born. Guarantees: an event time is the start plus the exact decimal of the text, in
-microseconds, half to even; a street (`edge`) names the device that has all of its rows.
+First on a record's path. Guarantees: an event time is the start plus the exact decimal of the text, rounded
+to microseconds half to even; all rows of a street (`edge`) are on one device.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The traffic flow on what a simulation sees now: sources that follow the files that it appends to.
+"""The traffic flow on a running simulation: sources that follow the files to which it appends.
 
-Where records of a live run are born. The file is the device's memory: a position is a byte in it, so that a
-restart goes on at the very record. Event times are the clock's, and while a file is silent the watermark
-follows the clock: a street where nothing passes holds up nobody.
+First on a record's path in a live run. A position is a byte in the file, so that a restart goes on at the
+right record. Event times are the clock's. While a file does not grow, the watermark follows the clock, so
+that a street where nothing passes holds up nobody.
 """
 
 from __future__ import annotations

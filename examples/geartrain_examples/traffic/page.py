@@ -1,8 +1,8 @@
 """What the page of the traffic demo shows, as data: the map, each minute's streets, lists, and one vehicle.
 
-After the end of the record's path: it reads tables only, whatever machine filled them and while they are
-filled. Guarantees: reading changes nothing, an answer has at most `ROWS_MAX` rows of a list, and one who asks
-on with the `next` of a list misses no row and sees none twice, in whatever order they came in.
+After the end of the record's path: it only reads tables, even while they are being filled. Guarantees: an
+answer has at most `ROWS_MAX` rows of a list. Who goes on with the `next` of a list misses no row and sees
+none twice, in whatever order rows came in.
 """
 
 from __future__ import annotations

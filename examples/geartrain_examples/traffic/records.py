@@ -1,7 +1,7 @@
 """The records of the traffic flow: what cameras and loops see, and the rows of its tables.
 
-From the sources on the devices to the tables. A record has no time of its own where its event time says it
-all; in a row of a table the time is a field.
+They go from the sources on the devices to the tables. A record needs no field for its event time; a row of a
+table has one.
 """
 
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""A city that is simulated while one looks: SUMO, step by step with the clock, and what its cameras see.
+"""A city that is simulated live: SUMO, in step with the clock, and what its cameras see.
 
 Before the record's path, as a process of its own: `python -m geartrain_examples.traffic.simulate FOLDER`
 appends passes and readings to files that the agents follow. Needs the extra `sumo`. A simulation that is

@@ -2,7 +2,7 @@
 
 Beside the page of the traffic demo. A street is a directed edge between two checkpoints; its name often says
 which: `A0A1` leads from A0 to A1, `left2A2` comes into the city from the left. Guarantees: the same streets
-and positions give the same map, every street has a place on it, and a map has no size of its own: x grows to
+and positions give the same map, and every street has a place on it. A map has no fixed size: x grows to
 the right, y upwards, in metres where positions are known and in blocks otherwise.
 """
 
