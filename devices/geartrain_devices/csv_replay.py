@@ -6,6 +6,7 @@ those of `geartrain_devices.file_replay`.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import field
@@ -16,7 +17,7 @@ import msgspec
 
 from geartrain.errors import USER_ERRORS, SourceError
 from geartrain.graph.conform import describe
-from geartrain.records.event_time import END_OF_TIME, format_time
+from geartrain.records.event_time import EARLIEST_TIME, END_OF_TIME, format_time
 from geartrain.schema import Field, Logical, Schema, derive, logicals
 from geartrain.source import Split
 from geartrain_devices.csv_rows import Row, column_index, field_at, read_header, read_rows
@@ -24,6 +25,12 @@ from geartrain_devices.csv_values import parse_field, parse_moment, shortened
 from geartrain_devices.file_replay import FileReplay, RecordedRow, RowReader
 
 T = TypeVar("T")
+_LOG = logging.getLogger("geartrain.devices")
+
+_VALUES_MAX = 10_000
+"""Values of a partition column that are counted for a warning."""
+_NAMED_MAX = 5
+"""Values that a warning names."""
 
 
 class CsvReplay(FileReplay[T]):
@@ -70,7 +77,7 @@ class CsvReplay(FileReplay[T]):
             raise SourceError(
                 f"source {step} has select but no partition_column: name the column to select by"
             )
-        return [self.split(device, step, _Layout.of(self, out))]
+        return [self.split(device, step, _Layout.of(self, out, f"source {step}"))]
 
 
 class _Column(msgspec.Struct, frozen=True):
@@ -104,13 +111,15 @@ class _Layout(msgspec.Struct, frozen=True):
     time_index: int | None
     time_column: str
     partition: _Column | None
+    partition_column: str
     select: frozenset[str]
     others: bool
     check: Callable[[Any], str | None]
     moment: Callable[[str], int]
+    source: str
 
     @staticmethod
-    def of(source: CsvReplay[Any], kind: Any) -> _Layout:
+    def of(source: CsvReplay[Any], kind: Any, name: str = "a source") -> _Layout:
         path, schema = source.path, derive(kind)
         header = read_header(path)
         partition, time_column = source.partition_column, source.time_column
@@ -124,18 +133,44 @@ class _Layout(msgspec.Struct, frozen=True):
             column_index(path, header, time_column) if time_column else None,
             time_column,
             _Column.of(source, header, partition) if partition else None,
+            partition,
             frozenset(source.select),
             source.others,
             source.check,
             source.moment,
+            name,
         )
 
     def rows(self) -> Iterator[RecordedRow | None]:
         """One of each row below the header: None for a row of another device."""
         with closing(read_rows(self.path)) as rows:
             next(rows, None)
+            missing, others = set(self.select), set[str]()
             for row in rows:
-                yield self._read(row) if self._mine(row) else None
+                part = self._part(row) if self.select else ""
+                missing.discard(part)
+                if not self.select or (part in self.select if part else self.others):
+                    yield self._read(row)
+                else:
+                    if len(others) < _VALUES_MAX:
+                        others.add(part)
+                    yield None
+        if missing:
+            self._warn(sorted(missing), others)
+
+    def _warn(self, missing: list[str], others: set[str]) -> None:
+        """Say which values of `select` no row has; others: values that rows have and `select` has not."""
+        named = ", ".join(map(shortened, missing[:_NAMED_MAX]))
+        where = f"column {self.partition_column} of file {self.path}"
+        if len(missing) < len(self.select):
+            what = f"select names {named}, which {where} does not hold"
+        else:
+            values = sorted(others - {""})
+            count = f"{len(values):,}{'' if len(others) < _VALUES_MAX else ' or more'}"
+            some = ", ".join(map(shortened, values[:_NAMED_MAX]))
+            what = f"select = [{named}] selects none of the {count} values in {where}"
+            what += f", such as {some}" if some else ""
+        _LOG.warning("selects_nothing: %s: %s", self.source, what)
 
     def survey(self) -> Iterator[tuple[str, int | None]]:
         """Partition and event time of each row."""
@@ -144,12 +179,6 @@ class _Layout(msgspec.Struct, frozen=True):
             for row in rows:
                 read = self._read(row)
                 yield self._part(row), None if read.problem else read.time
-
-    def _mine(self, row: Row) -> bool:
-        if not self.select:
-            return True
-        value = self._part(row)
-        return value in self.select if value else self.others
 
     def _part(self, row: Row) -> str:
         """The text of a row's partition, empty where it has none that can be read."""
@@ -184,18 +213,17 @@ class _Layout(msgspec.Struct, frozen=True):
             if problem is None:
                 return RecordedRow(row.line, time_us, values)
         where = f"{Path(self.path).name}, line {row.line}"
-        return RecordedRow(row.line, time_us, [], f"{where}: {problem}", row.raw)
+        return RecordedRow(row.line, time_us, [], f"{where}: {problem}", row.raw, row.undecodable)
 
     def _time(self, text: str) -> int:
         try:
             time_us = self.moment(text)
         except ValueError as error:
             raise ValueError(f"column {self.time_column}: {error}") from None
-        if time_us >= END_OF_TIME:
-            raise ValueError(
-                f"column {self.time_column}: {shortened(text)} is not before {format_time(END_OF_TIME)}"
-            )
-        return time_us
+        if EARLIEST_TIME <= time_us < END_OF_TIME:
+            return time_us
+        side, end = ("before", EARLIEST_TIME) if time_us < EARLIEST_TIME else ("not before", END_OF_TIME)
+        raise ValueError(f"column {self.time_column}: {shortened(text)} is {side} {format_time(end)}")
 
     @staticmethod
     def _value(field: Field, logical: Logical | None, column: _Column, fields: list[str]) -> Any:

@@ -9,16 +9,16 @@ names it.
 from __future__ import annotations
 
 import csv
-import gzip
 import zlib
 from collections.abc import Generator
 from contextlib import closing
-from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
 import msgspec
 
 from geartrain.errors import SourceError
+from geartrain.schema.storable import is_unicode
+from geartrain_devices.text_files import not_utf8, open_text, said
 
 ROW_BYTES_MAX = 1 << 20
 """Bytes of one row, quoted newlines included."""
@@ -30,13 +30,15 @@ class Row(msgspec.Struct, frozen=True):
     """One row: `line` it begins on (from 1), raw bytes without the line's end, its fields as text.
 
     problem: why it is no record, None where it can be one; `fields` of a row with a problem may be empty,
-    and bytes in them that are not UTF-8 stand as lone surrogates.
+    and bytes in them that are not UTF-8 stand as lone surrogates. undecodable: that there are such bytes is
+    the problem.
     """
 
     line: int
     raw: bytes
     fields: list[str]
     problem: str | None = None
+    undecodable: bool = False
 
 
 class _Lines:
@@ -79,7 +81,7 @@ class _Lines:
 def read_rows(path: str) -> Generator[Row, None, None]:
     """Every row of the file but blank lines, the header too; raises `SourceError` when it cannot be read."""
     try:
-        with _open(path) as file:
+        with open_text(path) as file:
             lines = _Lines(file)
             reader = csv.reader(lines, strict=True)
             while True:
@@ -93,30 +95,20 @@ def read_rows(path: str) -> Generator[Row, None, None]:
                     return
                 if fields or problem:
                     raw = bytes(lines.raw).rstrip(b"\r\n")
-                    yield Row(lines.begins, raw, fields, problem or _problem(fields))
+                    undecodable = None if problem else _undecodable(fields, raw)
+                    problem = problem or undecodable or _problem(fields)
+                    yield Row(lines.begins, raw, fields, problem, undecodable is not None)
     except (OSError, EOFError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise SourceError(f"file {path} cannot be read: {reason}") from None
+        raise SourceError(f"file {path} cannot be read: {said(error)}") from None
 
 
-def _open(path: str) -> BinaryIO:
-    # A folder or a missing file fails here, with the name that the user gave.
-    return cast("BinaryIO", gzip.open(path, "rb")) if path.endswith(".gz") else Path(path).open("rb")
+def _undecodable(fields: list[str], raw: bytes) -> str | None:
+    """Why a row is not UTF-8, None where it is."""
+    return None if all(map(str.isascii, fields)) else not_utf8(raw)
 
 
 def _problem(fields: list[str]) -> str | None:
-    for field in fields:
-        if field.isascii():
-            if "\0" in field:
-                return "it holds a NUL byte"
-            continue
-        if "\0" in field:
-            return "it holds a NUL byte"
-        try:
-            field.encode()
-        except UnicodeEncodeError:
-            return "it is not UTF-8 text"
-    return None
+    return "it holds a NUL byte" if any("\0" in field for field in fields) else None
 
 
 def read_header(path: str) -> list[str]:
@@ -143,7 +135,7 @@ def column_index(path: str, header: list[str], column: str) -> int:
 def field_at(row: Row, index: int) -> str:
     """The text of a field that could be read, else the empty text: for choosing rows by their partition."""
     field = row.fields[index] if index < len(row.fields) else ""
-    return "" if _problem([field]) else field
+    return field if is_unicode(field) and "\0" not in field else ""
 
 
 def partition_values(path: str, column: str) -> list[str]:

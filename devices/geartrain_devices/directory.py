@@ -8,20 +8,24 @@ renamed), names ascend, and files stay until the flow has ended. Names that begi
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
+from geartrain.declarations.options import Count
 from geartrain.errors import SourceError
 from geartrain.source import Batch, Reject, Source, Split
 from geartrain_devices.csv_replay import csv_reader
-from geartrain_devices.file_replay import RecordedRow, RowReader
+from geartrain_devices.file_replay import RecordedRow, RowReader, RowReport
 from geartrain_devices.json_fields import JsonFields
 from geartrain_devices.json_lines import JsonReader
+from geartrain_devices.text_files import said
 
 T = TypeVar("T")
+_LOG = logging.getLogger("geartrain.devices")
 
 ROWS_MAX = 1 << 32
 """Rows of one file, at the most: a position is rank of the file * ROWS_MAX + rank of the row."""
@@ -40,7 +44,7 @@ class WatchedDirectory(Source[T]):
     path: str = ""
     pattern: str = "*"
     last: str = ""
-    out_of_orderness_ms: int = 0
+    out_of_orderness_ms: Count = 0
     since_1970: bool = False
 
     def reader(self, step: str, out: type[T]) -> Callable[[str], RowReader]:
@@ -51,7 +55,11 @@ class WatchedDirectory(Source[T]):
         """The one split of this device; raises `SourceError` naming the directory or the option."""
         if not self.path or not Path(self.path).is_dir():
             raise SourceError(f"source {step}: path = {self.path!r} is not a directory")
-        split = _DirectorySplit(f"{device}/{step}", Path(self.path), self.pattern, self.last)
+        if not self.pattern or "/" in self.pattern:
+            raise SourceError(f"source {step}: pattern = {self.pattern!r} must be of names, such as *.csv")
+        split = _DirectorySplit(
+            f"source {step}", f"{device}/{step}", Path(self.path), self.pattern, self.last
+        )
         split.out_of_orderness_us = self.out_of_orderness_ms * 1_000
         split.reader = self.reader(step, out)
         return [split]
@@ -89,12 +97,14 @@ class _DirectorySplit:
     live_clock = False
     reader: Callable[[str], RowReader]
 
-    def __init__(self, name: str, folder: Path, pattern: str, last: str) -> None:
-        self.name = name
+    def __init__(self, source: str, name: str, folder: Path, pattern: str, last: str) -> None:
+        self._source, self.name = source, name
         self._folder, self._pattern, self._last = folder, pattern, last
         self._files: list[str] = []
         self._rows: Iterator[RecordedRow | None] | None = None
         self._open: RowReader | None = None
+        self._report: RowReport | None = None
+        self._told = False
         self._at = -1
 
     async def read(self, position: int, limit: int) -> Batch:
@@ -108,13 +118,16 @@ class _DirectorySplit:
         numbers: list[int] = []
         rejects: list[Reject] = []
         while rank < len(self._files) and len(values) + len(rejects) < limit:
-            if self._rows is None or self._open is None:
-                self._open = self.reader(str(self._folder / self._files[rank]))
+            if self._rows is None or self._open is None or self._report is None:
+                path = str(self._folder / self._files[rank])
+                self._open, self._report = self.reader(path), RowReport(self._source, path)
                 self._rows = islice(self._open.rows(), row, None)
             found = next(self._rows, None)
             if found is None:
+                self._report.end()
                 rank, row, self._rows = rank + 1, 0, None
                 continue
+            self._report.saw(found)
             number = rank * ROWS_MAX + row
             if found.problem or found.time is None:
                 rejects.append(Reject(number, found.problem, found.raw, found.time))
@@ -128,15 +141,13 @@ class _DirectorySplit:
 
     def _list(self, rank: int) -> bool:
         """Look what files there are; whether no more will come."""
-        try:
-            names = sorted(p.name for p in self._folder.glob(self._pattern) if p.is_file())
-        except OSError as error:
-            raise SourceError(f"directory {self._folder} cannot be read: {error.strerror or error}") from None
-        names = [
-            n
-            for n in names
-            if not n.startswith(".") and not n.endswith((".tmp", ".part")) and n != self._last
-        ]
+        names = self._names(self._pattern)
+        if not names and not self._told and (others := self._names("*")):
+            self._told = True
+            _LOG.warning(
+                "selects_nothing: %s: pattern = %r fits none of the %d names in directory %s, such as %r",
+                *(self._source, self._pattern, len(others), self._folder, others[0]),
+            )
         begun = self._files[: rank + 1] if self._files else []
         if names[: len(begun)] != begun:
             other = next((n for n in names if n not in begun), None)
@@ -152,6 +163,18 @@ class _DirectorySplit:
             )
         self._files = names
         return bool(self._last) and (self._folder / self._last).exists()
+
+    def _names(self, pattern: str) -> list[str]:
+        """The files that fit a pattern and are whole, in the order in which they are read."""
+        try:
+            names = sorted(p.name for p in self._folder.glob(pattern) if p.is_file())
+        except (OSError, ValueError) as error:
+            raise SourceError(f"directory {self._folder} cannot be read: {said(error)}") from None
+        return [
+            n
+            for n in names
+            if not n.startswith(".") and not n.endswith((".tmp", ".part")) and n != self._last
+        ]
 
     async def close(self) -> None:
         """Nothing stays open but the file at hand, which goes with its reader."""

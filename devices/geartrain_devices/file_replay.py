@@ -9,6 +9,7 @@ may be late. The file may be larger than memory; it must not change while a flow
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -16,11 +17,13 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 import msgspec
 
+from geartrain.declarations.options import Count
 from geartrain.errors import SourceError
 from geartrain.source import Batch, Reject, Source
 from geartrain_devices.external_sort import Entry, SortedRows
 
 T = TypeVar("T")
+_LOG = logging.getLogger("geartrain.devices")
 
 _TURN_ROWS = 1_000
 _POLL_BYTES_MAX = 1 << 20
@@ -30,7 +33,8 @@ _ROW_OVERHEAD_BYTES = 300
 class RecordedRow(msgspec.Struct, frozen=True):
     """A row of a file: the line it begins on; its event time, microseconds, and the columns of its record.
 
-    Or, where it is no record, `problem` (a sentence), its raw bytes, and its time if it has one.
+    Or, where it is no record, `problem` (a sentence), its raw bytes, and its time if it has one. undecodable:
+    it is none because its bytes are not UTF-8.
     """
 
     line: int
@@ -38,6 +42,43 @@ class RecordedRow(msgspec.Struct, frozen=True):
     columns: list[Any]
     problem: str = ""
     raw: bytes = b""
+    undecodable: bool = False
+
+
+class RowReport:
+    """What a person should know of a file as a whole, said in the log by a warning with a name.
+
+    `not_utf8`: at the first row that is not UTF-8; `no_records`: where all rows of the file are dead letters.
+    """
+
+    def __init__(self, source: str, path: str) -> None:
+        """source: how the log calls it, `source quotes`."""
+        self._source, self._path = source, path
+        self._rows = self._records = 0
+        self._first = ""
+        self._told = False
+
+    def saw(self, row: RecordedRow) -> None:
+        """Take notice of a row."""
+        self._rows += 1
+        if not row.problem:
+            self._records += 1
+            return
+        self._first = self._first or row.problem
+        if row.undecodable and not self._told:
+            self._told = True
+            _LOG.warning(
+                "not_utf8: %s: %s; such rows are dead letters: write the file %s as UTF-8",
+                *(self._source, row.problem, self._path),
+            )
+
+    def end(self) -> None:
+        """The file has ended."""
+        if self._rows and not self._records:
+            _LOG.warning(
+                "no_records: %s: none of the %d rows of file %s is a record; the first: %s",
+                *(self._source, self._rows, self._path, self._first),
+            )
 
 
 class RowReader(Protocol):
@@ -72,7 +113,7 @@ class FileReplay(Source[T]):
     path: str = ""
     speed: str | float = "max"
     as_recorded: bool = False
-    out_of_orderness_ms: int = 0
+    out_of_orderness_ms: Count = 0
     since_1970: bool = False
 
     @property
@@ -88,7 +129,8 @@ class FileReplay(Source[T]):
         """The one split of a device; raises `SourceError` for an option that cannot be."""
         if self.out_of_orderness_ms < 0:
             raise SourceError(f"source {step}: out_of_orderness_ms = {self.out_of_orderness_ms} is negative")
-        split = ReplaySplit(f"{device}/{step}", rows, self._speed(step), self.monotonic_s)
+        source, name = f"source {step}", f"{device}/{step}"
+        split = ReplaySplit(source, name, rows, self._speed(step), self.monotonic_s)
         split.as_recorded = self.as_recorded
         split.out_of_orderness_us = self.out_of_orderness_ms * 1_000 if self.as_recorded else 0
         return split
@@ -116,9 +158,13 @@ class ReplaySplit:
     out_of_orderness_us = 0
     as_recorded = False
 
-    def __init__(self, name: str, rows: RowReader, speed: float, monotonic_s: Callable[[], float]) -> None:
+    def __init__(
+        self, source: str, name: str, rows: RowReader, speed: float, monotonic_s: Callable[[], float]
+    ) -> None:
+        """source: how the log calls it, `source quotes`; name: of the split."""
         self.name = name
         self._reader, self._speed, self._monotonic_s = rows, speed, monotonic_s
+        self._report = RowReport(source, rows.path)
         self._sorted: SortedRows | None = None
         self._waiting: Iterator[Entry] = iter(())
         self._next: Entry | None = None
@@ -163,11 +209,13 @@ class ReplaySplit:
         try:
             for number, row in enumerate(self._reader.rows(), 1):
                 if row is not None:
+                    self._report.saw(row)
                     entry = self._entry(row)
                     ranked.add(entry, _size(entry.content))
                 if number % _TURN_ROWS == 0:
                     await asyncio.sleep(0)  # the uplink and the signals get their turn
             ranked.finish()
+            self._report.end()
         except BaseException:
             ranked.close()
             raise

@@ -18,6 +18,7 @@ from urllib.request import urlopen
 
 import msgspec
 
+from geartrain.declarations.options import Count, Positive
 from geartrain.errors import SourceError
 from geartrain.source import Source, Split
 from geartrain_devices.json_fields import DOCUMENT_BYTES_MAX, JsonFields, now_us, parse_path
@@ -42,12 +43,12 @@ class HttpPoll(Source[T]):
     since_1970 = True
 
     url: str = ""
-    every_s: float = 10.0
+    every_s: Positive = 10.0
     items: str = ""
     time: str = ""
     time_unit: str = "s"
     fields: dict[str, str] = field(default_factory=dict)
-    out_of_orderness_ms: int = 0
+    out_of_orderness_ms: Count = 0
 
     def open(self, device: str, step: str, out: type[T]) -> Sequence[Split]:
         """The one split of this device; raises `SourceError` naming the option."""

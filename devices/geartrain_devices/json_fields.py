@@ -18,11 +18,12 @@ from typing import Any
 import msgspec
 
 from geartrain.errors import SourceError
-from geartrain.records.event_time import END_OF_TIME, format_time, parse_time
+from geartrain.records.event_time import EARLIEST_TIME, END_OF_TIME, format_time, parse_time
 from geartrain.schema import RowCodec
 from geartrain.schema.derive import field_names, is_record_type
 from geartrain.schema.storable import INT64
-from geartrain_devices.json_typed import TIME_US_MIN, Path, TypedReader, plain_fields
+from geartrain_devices.json_typed import Path, TypedReader, plain_fields
+from geartrain_devices.text_files import not_utf8
 
 UNITS_US: Mapping[str, int] = {"s": 1_000_000, "ms": 1_000, "us": 1}
 """Units of a numeric time, in microseconds."""
@@ -103,7 +104,7 @@ class JsonFields:
         try:
             document = msgspec.json.decode(raw)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise ValueError(f"it is not JSON: {error}") from None
+            raise ValueError(not_utf8(raw) or f"it is not JSON: {error}") from None
         if typed is not None:
             typed.learn(document)
         if topic is not None:
@@ -149,8 +150,9 @@ class JsonFields:
                 raise ValueError(f"its time {found} is no time") from None
         else:
             raise ValueError(f"it has no time at {_text(self._time_path)}")
-        if not TIME_US_MIN < time_us < END_OF_TIME:
-            raise ValueError(f"its time {found} is not before {format_time(END_OF_TIME)}")
+        if not EARLIEST_TIME <= time_us < END_OF_TIME:
+            side, end = ("before", EARLIEST_TIME) if time_us < EARLIEST_TIME else ("not before", END_OF_TIME)
+            raise ValueError(f"its time {found} is {side} {format_time(end)}")
         return time_us
 
 

@@ -6,12 +6,11 @@ a dead letter with file, line and reason.
 
 from __future__ import annotations
 
-import gzip
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import BinaryIO, TypeVar, cast
+from typing import BinaryIO, TypeVar
 
 import msgspec
 
@@ -20,8 +19,12 @@ from geartrain.graph.conform import describe
 from geartrain.source import Split
 from geartrain_devices.file_replay import FileReplay, RecordedRow
 from geartrain_devices.json_fields import DOCUMENT_BYTES_MAX, JsonFields
+from geartrain_devices.text_files import not_utf8, open_text, said
 
 T = TypeVar("T")
+
+
+_BOM = b"\xef\xbb\xbf"
 
 
 class JsonLines(FileReplay[T]):
@@ -43,8 +46,7 @@ class JsonLines(FileReplay[T]):
             raise SourceError(f'source {step}: set time = "PATH", where each line has its event time')
         fields = JsonFields(f"source {step}", out, self.time, self.time_unit, self.fields)
         reader = JsonReader(self.path, fields)
-        with reader.open():
-            pass  # a file that is not there is an error now, not at the first read
+        open_text(self.path).close()  # a file that is not there is an error now, not at the first read
         return [self.split(device, step, reader)]
 
 
@@ -54,24 +56,14 @@ class JsonReader(msgspec.Struct, frozen=True):
     path: str
     fields: JsonFields
 
-    def open(self) -> BinaryIO:
-        """The file; raises `SourceError`."""
-        try:
-            if self.path.endswith(".gz"):
-                return cast("BinaryIO", gzip.open(self.path, "rb"))
-            return Path(self.path).open("rb")
-        except OSError as error:
-            raise SourceError(f"file {self.path} cannot be read: {error.strerror or error}") from None
-
     def rows(self) -> Iterator[RecordedRow | None]:
         """One of each line that is not blank."""
         try:
-            with self.open() as file:
+            with open_text(self.path) as file:
                 for number, raw in _lines(file):
                     yield self._row(number, raw)
         except (OSError, EOFError, zlib.error) as error:
-            reason = getattr(error, "strerror", None) or str(error)
-            raise SourceError(f"file {self.path} cannot be read: {reason}") from None
+            raise SourceError(f"file {self.path} cannot be read: {said(error)}") from None
 
     def _row(self, line: int, raw: bytes) -> RecordedRow:
         try:
@@ -81,7 +73,8 @@ class JsonReader(msgspec.Struct, frozen=True):
             problem = str(error)
         except USER_ERRORS as error:  # the user's own constructor: the line is the dead letter
             problem = describe(error)
-        return RecordedRow(line, None, [], f"{Path(self.path).name}, line {line}: {problem}", raw)
+        where, undecodable = f"{Path(self.path).name}, line {line}", not_utf8(raw) is not None
+        return RecordedRow(line, None, [], f"{where}: {problem}", raw, undecodable)
 
     def record(self, columns: list[object]) -> object:
         """The record of a row's columns."""
@@ -93,6 +86,8 @@ def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
     number = 0
     while raw := file.readline(DOCUMENT_BYTES_MAX + 2):
         number += 1
+        if number == 1:
+            raw = raw.removeprefix(_BOM)
         rest = raw
         while rest and not rest.endswith(b"\n"):
             rest = file.readline(DOCUMENT_BYTES_MAX)

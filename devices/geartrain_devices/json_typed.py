@@ -14,15 +14,12 @@ from typing import Any
 
 import msgspec
 
-from geartrain.records.event_time import END_OF_TIME
+from geartrain.records.event_time import EARLIEST_TIME, END_OF_TIME
 from geartrain.schema import Field, FieldType, RowCodec, Schema
 from geartrain.schema.storable import INT64
 
 KEYS_MAX = 64
 """Keys of documents that belong to no field, at the most: a document with more of them is refused."""
-
-TIME_US_MIN = -(2**62)
-"""Event times lie above it, and below `END_OF_TIME`."""
 
 _TYPED: Mapping[FieldType, tuple[type, Any]] = {
     FieldType.BOOL: (bool, bool),
@@ -118,7 +115,7 @@ class TypedReader:
     def _reading(self, decode: Callable[[bytes], Any], values: Callable[[Any], Any]) -> Reading:
         make, is_one, is_timed = self._make, len(self._fields) == 1, self._time_key is not None
         time_of, unit_us = self._time_of, self._unit_us
-        least, end = TIME_US_MIN // unit_us, END_OF_TIME // unit_us
+        least, end = EARLIEST_TIME // unit_us, END_OF_TIME // unit_us
 
         def read(raw: bytes) -> tuple[int | None, Any] | None:
             try:

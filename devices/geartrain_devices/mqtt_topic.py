@@ -18,6 +18,7 @@ from typing import Any, ClassVar, TypeVar
 
 from geartrain.adapters.mqtt import AiomqttNet
 from geartrain.adapters.tls import BrokerTable, context_of
+from geartrain.declarations.options import Count, Port
 from geartrain.errors import ConfigError, NetError, SourceError
 from geartrain.source import Source, Split
 from geartrain_devices.json_fields import JsonFields, now_us
@@ -44,7 +45,7 @@ class MqttTopic(Source[T]):
 
     topic: str = ""
     host: str = "127.0.0.1"
-    port: int = 1883
+    port: Port = 1883
     tls: bool = False
     ca: str = ""
     certificate: str = ""
@@ -52,7 +53,7 @@ class MqttTopic(Source[T]):
     time: str = ""
     time_unit: str = "s"
     fields: dict[str, str] = field(default_factory=dict)
-    out_of_orderness_ms: int = 0
+    out_of_orderness_ms: Count = 0
 
     def open(self, device: str, step: str, out: type[T]) -> Sequence[Split]:
         """The one split of this device; raises `SourceError` naming the option."""

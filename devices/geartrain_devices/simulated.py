@@ -10,8 +10,11 @@ import math
 import random
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
+import msgspec
+
+from geartrain.declarations.options import Count
 from geartrain.errors import USER_ERRORS, SourceError
 from geartrain.graph.conform import describe
 from geartrain.records.event_time import parse_time
@@ -38,8 +41,8 @@ class SimulatedSensor(Source[T]):
     in_order: ClassVar[bool] = True
 
     seed: int = 1
-    records: int = 0
-    period_ms: int = 1_000
+    records: Count = 0
+    period_ms: Annotated[int, msgspec.Meta(ge=1, le=2**40)] = 1_000
     start: str = "2026-01-01T00:00:00Z"
     speed: str | float = "max"
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pytest
 
 from geartrain import Context, Flow, Record, Table, Task
-from geartrain.declarations.options import Options, Text
+from geartrain.declarations.options import Options, Port, Text
 from geartrain.errors import ConfigError, FlowError
 from geartrain.operators.sink import sink_operator
 from geartrain.operators.source import SourceOperator
@@ -44,6 +44,7 @@ class Every(Options):
     paths: dict[str, str] = field(default_factory=dict)
     speed: str | float = "max"
     unit: typing.Literal["s", "ms"] = "s"
+    port: Port = 1
     call: Callable[[int], int] | None = None
 
 
@@ -87,6 +88,9 @@ def test_a_text_of_the_command_line_is_read_by_the_annotation(option: str, text:
         ("paths", "x", "step.paths = 'x': expected table, got str"),
         ("paths", {"a": 1}, "step.paths = {'a': 1}: expected str, got int"),
         ("speed", [1], "step.speed = [1]: expected"),
+        ("port", 0, "step.port = 0: expected int >= 1"),
+        ("port", 65_536, "step.port = 65536: expected int <= 65535"),
+        ("port", Text("x"), "step.port = 'x': expected int, got str"),
         ("unit", "h", "step.unit = 'h': invalid enum value 'h'"),
         ("count", Text("many"), "step.count = 'many': expected int, got str"),
         ("numbers", Text("1,x"), "step.numbers = '1,x': expected int"),

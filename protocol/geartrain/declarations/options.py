@@ -12,11 +12,18 @@ import types
 import typing
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any, Self, dataclass_transform
+from typing import Annotated, Any, Self, dataclass_transform
 
 import msgspec
 
 from geartrain.errors import ConfigError, FlowError
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**50)]
+"""A whole number, 0 or more."""
+Positive = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
+"""A number above 0."""
+Port = Annotated[int, msgspec.Meta(ge=1, le=65_535)]
+"""The number of a TCP port."""
 
 
 class Text(str):
@@ -115,7 +122,7 @@ def check_options(owner: Any) -> None:
 
 @lru_cache(maxsize=1_024)
 def _hints(owner: type) -> dict[str, Any]:
-    return typing.get_type_hints(owner)
+    return typing.get_type_hints(owner, include_extras=True)
 
 
 def _converted(value: Any, hint: Any) -> Any:
@@ -140,6 +147,8 @@ def _json(text: str) -> Any:
 
 def _kinds(hint: Any) -> set[Any]:
     """The plain types that a value of the type `hint` may have: `list[str] | None` gives list and None's."""
+    if typing.get_origin(hint) is typing.Annotated:
+        hint = typing.get_args(hint)[0]
     parts = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
     return {typing.get_origin(part) or part for part in parts}
 
