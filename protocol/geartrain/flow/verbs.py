@@ -38,6 +38,7 @@ def process_of(
 ) -> Process:
     """A checked process operator."""
     from geartrain.operators.process import Process
+    from geartrain.state.state_type import StateType
     from geartrain.tasks.task_calls import initial_states
 
     if order not in ("canonical", "arrival"):
@@ -46,6 +47,8 @@ def process_of(
     if ttl_us is not None and ttl_us < 1:
         raise FlowError(f"{where}: ttl={ttl} must be longer than nothing")
     try:
+        if task.state is not None:
+            StateType.check(where, task.state)
         initial_states(where, task.state, initial)
     except SchemaError as error:
         raise FlowError(str(error)) from None

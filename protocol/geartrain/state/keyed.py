@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from heapq import heapify, heappop, heappush
 from typing import Any, Protocol
 
-from geartrain.state.state_type import StateType
+from geartrain.state.state_type import REFUSALS, StateType
 
 NEVER = 2**63 - 1
 """The due time of a cell that does not want to be woken."""
@@ -152,7 +152,7 @@ class StepState:
         self._store, self._step, self._type, self._lasting = store, step, kind, lasting
         self._values: dict[bytes, Any] = {}
         self._touched: dict[bytes, int | None] = {}  # None: dropped
-        self._fitted = kind.fitted
+        self._fit = kind.fit
         self._heap: list[tuple[int, bytes]] = []
         self._due: dict[bytes, int] = {}
         self._queued: dict[bytes, int] = {}
@@ -181,7 +181,10 @@ class StepState:
 
         due: the earliest event time at which `due` shall name the key, microseconds, None for never.
         """
-        self._values[key] = self._fitted(value)
+        try:
+            self._values[key] = self._fit(value)
+        except REFUSALS as error:
+            raise self._type.refusal(value, error, key) from None
         self._touched[key] = NEVER if due is None else due
 
     def put_ready(self, values: Mapping[bytes, Any]) -> None:
@@ -199,7 +202,7 @@ class StepState:
         replaced or dropped, when nobody would ask any more.
         """
         if self._touched.get(key) is not None:
-            self._type.save(self._values[key])
+            self._type.save(self._values[key], key)
 
     def save(self) -> None:
         """Keep all that was put or dropped since the last call; raises `SchemaError`, and keeps nothing, if
@@ -214,7 +217,7 @@ class StepState:
                 self._store.save(self._step, key, None)
         else:
             cells = {
-                key: None if due is None else saved_cell(due, self._type.save(self._values[key]))
+                key: None if due is None else saved_cell(due, self._type.save(self._values[key], key))
                 for key, due in self._touched.items()
             }
             for key, cell in cells.items():
@@ -228,7 +231,9 @@ class StepState:
         nobody will ask for the cells.
         """
         step, values, due, save = self._step, self._values, self._due, self._type.save
-        cells = {(step, key): saved_cell(due.get(key, NEVER), save(values[key])) for key in self._unsaved}
+        cells = {
+            (step, key): saved_cell(due.get(key, NEVER), save(values[key], key)) for key in self._unsaved
+        }
         self._unsaved.clear()
         return cells
 

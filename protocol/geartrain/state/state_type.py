@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from datetime import UTC, datetime
 from functools import lru_cache
 from operator import attrgetter
@@ -18,12 +18,16 @@ from typing import Any
 
 import msgspec
 
-from geartrain.errors import SchemaError
+from geartrain.errors import USER_ERRORS, SchemaError
+from geartrain.records.keys import decode_key
+from geartrain.schema.codec import short_form
+from geartrain.schema.logical import type_text
 
 Settle = Callable[[Any], Any]
 Ready = Callable[[Any], bool]
 _ENCODE = msgspec.msgpack.Encoder().encode
-_REFUSALS = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
+REFUSALS = (TypeError, ValueError, OverflowError, RecursionError, AttributeError, msgspec.MsgspecError)
+"""What is raised for a state that cannot be saved."""
 _KINDS_MAX = 1_024
 """Types of which is known how their states are handled: a fragment is opened for each micro-batch."""
 
@@ -37,40 +41,63 @@ class StateType:
         Raises `SchemaError` when states of this type cannot be made or saved.
         """
         self._step, self._kind, self._own = step, kind, own
+        self.check(f"step {step!r}", kind)
+        self._decoder = _decoder(kind)
+        self.settle = None if own else _settler(kind)
+        self.fit: Settle = _as_it_is if own else _fitter(kind)
+        """A state in its declared form; raises one of `REFUSALS` for one that cannot be saved. Asked after
+        each call, since the next one may hide what is wrong.
+        """
+
+    @staticmethod
+    def check(where: str, kind: Any) -> None:
+        """Raise `SchemaError`, which begins with `where`, when states of the type `kind` cannot be made or
+        saved.
+        """
         try:
-            self._decoder = _decoder(kind)
-        except _REFUSALS as error:
+            _decoder(kind)
+            _settler(kind)
+            _fitter(kind)
+        except USER_ERRORS as error:  # a user's own class is made here
+            what = (
+                _short(kind) if isinstance(kind, type) or not callable(kind) else f"what {_short(kind)} makes"
+            )
             raise SchemaError(
-                f"step {step!r}: {getattr(kind, '__name__', kind)} cannot be a state ({error}): "
+                f"{where}: {what} cannot be a state ({_said(error)}): "
                 "use a geartrain.State with typed fields that have defaults, or a scalar type"
             ) from None
-        self.settle = None if own else _settler(kind)
-        self._fit = None if own else _fitter(kind)
 
     def make(self) -> Any:
         """A fresh state."""
         return self._kind()
 
     def fitted(self, value: Any) -> Any:
-        """A state in its declared form; raises `SchemaError` for one that cannot be saved. Asked after each
-        call, since the next one may hide what is wrong.
-        """
-        if self._fit is None:
-            return value
+        """A state in its declared form; raises `SchemaError` for one that cannot be saved."""
         try:
-            return self._fit(value)
-        except _REFUSALS as error:
-            raise SchemaError(f"the state of step {self._step!r} cannot be saved: {error}") from None
+            return self.fit(value)
+        except REFUSALS as error:
+            raise self.refusal(value, error) from None
 
-    def save(self, value: Any) -> bytes:
-        """The msgpack of a state; raises `SchemaError` when it does not have its declared type."""
+    def save(self, value: Any, key: bytes | None = None) -> bytes:
+        """The msgpack of a state; raises `SchemaError` when it does not have its declared type.
+
+        key: whose state it is, encoded, for that error.
+        """
         try:
             raw = _ENCODE(value)
             if not self._own:
                 self._decoder.decode(raw)
-        except _REFUSALS as error:
-            raise SchemaError(f"the state of step {self._step!r} cannot be saved: {error}") from None
+        except REFUSALS as error:
+            raise self.refusal(value, error, key) from None
         return raw
+
+    def refusal(self, value: Any, error: Exception, key: bytes | None = None) -> SchemaError:
+        """Says that a state cannot be saved: of which step and key, and which field of it is to blame."""
+        kind, whose = self._kind, "" if key is None else f" for the key {_key_text(key)}"
+        for name in getattr(kind, "UNTRUSTED", ()):  # what a user knows of an operator's own state
+            kind, value = _hints(kind)[name], getattr(value, name)
+        blame = _blame(value, kind, "") or _said(error)
+        return SchemaError(f"the state of step {self._step!r}{whose} cannot be saved: {blame}")
 
     def load(self, raw: bytes) -> Any:
         """The state that `save` wrote; raises `SchemaError` when `raw` is of another type."""
@@ -125,12 +152,16 @@ def _fitter(kind: Any) -> Settle:
         return lambda value: value if value is None else inner(value)
     decode = msgspec.msgpack.Decoder(kind).decode
     ready = _READY.get(kind, _never)
+    origin = typing.get_origin(kind) or kind
+    takes_sets = isinstance(origin, type) and issubclass(origin, Set)
 
     def fit(value: Any) -> Any:
         if type(value) is kind and ready(value):
             return value
         if kind is float and type(value) is int:
             return float(value)
+        if isinstance(value, Set) and not takes_sets:  # it would become a list, in an order of chance
+            raise TypeError("a set has no order: sort it into a list, or declare a set")
         return decode(_ENCODE(value))
 
     return fit
@@ -247,6 +278,53 @@ _READY: dict[Any, Ready] = {
 }
 """Whether a value of the very type needs no closer look."""
 _PLANS_MAX, _SEEN_MAX = 256, 4_096
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _blame(value: Any, kind: Any, path: str) -> str:
+    """The first part of a state that cannot be saved, its place and its declared type; empty for none."""
+    kind = next((part for part in _parts(kind) if part is type(value)), kind)
+    if type(value) is kind and (issubclass(kind, msgspec.Struct) or dataclasses.is_dataclass(kind)):
+        hints = _hints(kind)
+        parts = [(f"{path}.{name}" if path else name, name) for name in hints]
+        inner = [(at, getattr(value, name, None), hints[name]) for at, name in parts if hasattr(value, name)]
+    elif isinstance(value, dict) and len(typing.get_args(kind)) == 2:
+        inner = [(f"{path}[{_short(key)}]", part, typing.get_args(kind)[1]) for key, part in value.items()]
+    elif isinstance(value, list) and len(typing.get_args(kind)) == 1:
+        inner = [(f"{path}[{at}]", part, typing.get_args(kind)[0]) for at, part in enumerate(value)]
+    else:
+        inner = []
+    for at, part, hint in inner:
+        if found := _blame(part, hint, at):
+            return found
+    try:
+        _fitter(kind)(value)
+    except REFUSALS as error:
+        field = f"field {path} is" if path else "it is"
+        return f"{field} {_short(value)}, declared {type_text(kind)}: {_said(error)}"
+    return ""
+
+
+def _short(value: Any) -> str:
+    """A value, the same in every process: those of other than plain types by the name of their type."""
+    if type(value) in (bool, int, float, str, bytes, type(None)):
+        return short_form(value)
+    name = getattr(value, "__name__", None) if callable(value) else None
+    return name if isinstance(name, str) else f"a {type(value).__name__}"
+
+
+def _said(error: BaseException) -> str:
+    return " ".join(str(error).replace("`", "").split())[:200]
+
+
+def _key_text(key: bytes) -> str:
+    try:
+        return short_form(decode_key(key))
+    except (ValueError, LookupError, SchemaError):  # the key of a step's own
+        return key.hex()
 
 
 def _struct_settler(kind: type[msgspec.Struct]) -> Settle:

@@ -53,10 +53,10 @@ class PlainCalls(TaskContext):
         self, task: Task[Any, Any], services: Services, initial: Mapping[Any, Any] | None = None
     ) -> None:
         super().__init__(task, services)
-        self._fresh = fresh_states(services.step, task.state, initial)
         self._store: StepState | None = None
         if task.state is not None:
             self._store = services.state.of_step(services.step, task.state)
+        self._fresh = fresh_states(services.step, task.state, initial)
         self._columns = StateColumns.of(task.state)
         self._key = b""
         self._emitted: list[Any] = []

@@ -69,9 +69,9 @@ class TimedCalls(TaskContext):
         super().__init__(task, services)
         self._ttl_us, self._arrival = ttl_us, arrival
         self._notifies = type(task).on_notify is not Task.on_notify
-        self._fresh = fresh_states(services.step, task.state, initial)
         if task.state is not None:
             StateType(services.step, task.state)  # refuses what cannot be a state, by its own name
+        self._fresh = fresh_states(services.step, task.state, initial)
         self._kind = cell_type(task.state)
         self._store = services.state.of_step(services.step, self._kind)
         self._key = b""
