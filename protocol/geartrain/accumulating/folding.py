@@ -104,7 +104,7 @@ class Reducing:
 
 def apart(kind: Any) -> Callable[[Any], Any]:
     """A function that copies a value of the type `kind`, so that user code that changes one in place changes
-    no other; types that cannot be changed are given as they are.
+    no other. Types that cannot be changed are given as they are.
     """
     if not _changeable(kind):
         return lambda value: value

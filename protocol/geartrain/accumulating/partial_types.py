@@ -1,7 +1,7 @@
 """The types of the rows that partial aggregates travel in: made from what they hold, found again by name.
 
 A row's type depends on the aggregates of its step. Where a flow is handed to another process of the cloud, a
-class goes by its module and name, so the name says all its fields, and this module makes the class of that
+class goes by its module and name. So the name says all its fields, and this module makes the class of that
 name when it is asked for it.
 """
 

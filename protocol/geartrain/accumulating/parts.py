@@ -1,7 +1,7 @@
 """All aggregates of one step at work on records of one type: columns in, one accumulator each, results out.
 
 Used by the aggregate operators. The accumulators of a key or window are a tuple, None for each that has met
-no value yet, so that its state is typed and an empty aggregate is never asked for a result.
+no value yet. So its state is typed, and an empty aggregate is never asked for a result.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class Parts:
     def add_groups(
         self, held: Sequence[Any], batch: Batch, columns: Columns, groups: Sequence[list[int]]
     ) -> Sequence[Any]:
-        """Each of `held` with the rows of its group, as `add` would give it: one aggregate after the other,
-        because with many keys most of a busy device's time goes here.
+        """Each of `held` with the rows of its group, as `add` would give it, one aggregate after the other.
+        With many keys most of a busy device's time goes here.
         """
         before = zip(*[one or self._nothing for one in held], strict=True)
         added = [

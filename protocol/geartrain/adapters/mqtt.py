@@ -3,7 +3,7 @@
 Between uplink and broker, and between broker and ingest. Guarantees: every failure is a `NetError` of one
 sentence; all that waits is bounded in number, bytes and time; a connection that broke stays broken, and every
 call says so. aiomqtt acknowledges a publish when it enters its queue, before any of our code sees it, and
-drops what the queue cannot hold: our own ack and resend cover both, and `counters` counts the drops.
+drops what the queue cannot hold. Our own ack and resend cover both, and `counters` counts the drops.
 """
 
 from __future__ import annotations

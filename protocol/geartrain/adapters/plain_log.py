@@ -1,7 +1,7 @@
 """A process's log on stderr, in characters that cannot steer the terminal or the reader of its lines.
 
 Around agent, ingest and the sender. Guarantees: whatever a device, a file or a broker wrote into a line stays
-on that line, with everything escaped that is not printable; only a trace of our own has several lines.
+on that line, with everything escaped that is not printable. Only a trace of our own has several lines.
 """
 
 from __future__ import annotations

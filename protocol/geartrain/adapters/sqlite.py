@@ -1,9 +1,9 @@
 """SQLite files as this project keeps them: opened, written in transactions, and read beside a writer.
 
 Under the spool, the ledger, the outbox and the tables. SQLite itself checks no content, so rows can carry a
-checksum. Guarantees: a file and its journals are of mode 0600 from their first moment; a transaction is
-durable when it returns (write-ahead log, synchronous = FULL) and leaves no trace when it fails; a reader
-never writes and never holds a writer up; an error of SQLite or the system becomes one sentence that says what
+checksum. Guarantees: a file and its journals are of mode 0600 from their first moment. A transaction is
+durable when it returns (write-ahead log, synchronous = FULL) and leaves no trace when it fails. A reader
+never writes and never holds a writer up. An error of SQLite or the system becomes one sentence that says what
 to do.
 """
 

@@ -1,9 +1,9 @@
 """The key `broker` of a configuration file: an address, or a table that says how to reach it over TLS.
 
-Read before a process connects to anything, by the agent, ingest and the sender alike, and by sources and
-sinks that speak MQTT for the same four keys among their options. Guarantees: with TLS
-the broker's certificate and name are always checked, there is no way to turn that off; a private key that
-others may read is refused; whatever is wrong is one `ConfigError` that names the key.
+The agent, ingest and the sender read it before they connect to anything, and so do sources and sinks that
+speak MQTT for the same four keys among their options. Guarantees: with TLS the broker's certificate and name
+are always checked, and nothing turns that off. A private key that others may read is refused. Whatever is
+wrong is one `ConfigError` that names the key.
 """
 
 from __future__ import annotations

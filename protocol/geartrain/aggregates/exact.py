@@ -1,7 +1,7 @@
 """Exact sums of floats, ints and Decimals, rounded once when they are read: neither order nor cut can show.
 
-Used by total, mean and variance. Floats are kept as a list, compressed at a bound to its exact expansion:
-s1 = fsum(v), s2 = fsum(v - s1), and so on until nothing is left; `math.fsum` is exact (Shewchuk, "Adaptive
+Used by total, mean and variance. Floats are kept as a list, compressed at a bound to its exact expansion: s1
+= fsum(v), s2 = fsum(v - s1), and so on until nothing is left. `math.fsum` is exact (Shewchuk, "Adaptive
 Precision Floating-Point Arithmetic", 1997). Floats of 2**960 and more are kept scaled by 2**-128, so that no
 sum of fewer than 2**60 of them overflows on its way. Ints and Decimals are kept as integers. Infinities and
 NaN are only marked.

@@ -1,8 +1,8 @@
 """HyperLogLog: the number of distinct values from the longest run of zeros in their hashes.
 
-Registers as Flajolet, Fusy, Gandouet, Meunier (2007); the estimate is Ertl's improved raw estimator ("New
-cardinality estimation algorithms for HyperLogLog sketches", arXiv 1702.01284, algorithm 6), which needs no
-tables and no logarithm, so that every machine computes the same bits.
+Registers as Flajolet, Fusy, Gandouet, Meunier (2007). The estimate is Ertl's improved raw estimator ("New
+cardinality estimation algorithms for HyperLogLog sketches", arXiv 1702.01284, algorithm 6). It needs no
+tables and no logarithm, so every machine computes the same bits.
 """
 
 from __future__ import annotations

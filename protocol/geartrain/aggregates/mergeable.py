@@ -2,7 +2,7 @@
 
 Base of the built-in aggregates and of a user's own. Stands inside the aggregate operators, on every tier.
 Asked of an implementer: `merge` is associative and commutative, and `add` then `merge` gives what adding all
-would give, to the last bit: then neither the order of arrival nor the cut shows in a result.
+would give, to the last bit. Then neither the order of arrival nor the cut shows in a result.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The order of values for min, max and top_n; and the first two.
 
-Guarantees a total order of all values that they take, so that equal sets of values have one least element:
-NaN (only top_n meets it) below all, -0.0 below 0.0, equal numbers by type (bool, int, float, Decimal), and
-where types have no order: numbers, text, bytes, times.
+Guarantees a total order of all values that they take, so that equal sets of values have one least element.
+NaN (only top_n meets it) is below all, -0.0 below 0.0. Equal numbers go by type (bool, int, float, Decimal).
+Where types have no order, the order is numbers, text, bytes, times.
 """
 
 from __future__ import annotations

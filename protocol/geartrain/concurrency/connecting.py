@@ -1,7 +1,7 @@
 """Staying connected: a session, again after each break, with growing pauses between.
 
 Used by the agent's uplink, ingest and the outbox's sender. Guarantees: the pause is drawn at random from the
-whole range (full jitter), so that a fleet does not come back at once; the range doubles with each failure up
+whole range (full jitter), so that a fleet does not come back at once. The range doubles with each failure up
 to a bound. A cancellation always ends the loop, even where the session hides it behind a `NetError`.
 """
 

@@ -1,9 +1,8 @@
 """Sources and their splits: where records are born, with their event times and positions.
 
 First on a record's path. A `Source` is declared in the flow; on a device the agent opens it, which gives the
-splits that this device holds. Guarantees asked of an implementer: a replayable split gives the same rows
-for the
-same positions, always; `read` never blocks the loop for long and never returns more than `limit` rows.
+splits that this device holds. Guarantees asked of an implementer: a replayable split gives the same rows for
+the same positions, always. `read` never blocks the loop for long and never returns more than `limit` rows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Tasks: user code with a life cycle, one state per key, timers, and a context to emit through.
 
 What a `process` step runs, on a device and inside Spark alike. Guarantees: `on_next` sees the records of a
-key in canonical order, and all timers of the key up to a record's time before it; a call that raises leaves
+key in canonical order, and all timers of the key up to a record's time before it. A call that raises leaves
 no trace (its state changes, timers and emits are undone, its input becomes a dead letter).
 """
 

@@ -1,8 +1,8 @@
 """Windows: which stretches of event time a record of a key belongs to, and when early results are given.
 
 Declared in a flow and read by the window operators, the joins and the planner. Guarantees: a window is a pure
-function of event time (a session: of the times of its key's records), aligned to 1970 UTC plus an offset,
-with floor division before 1970 too. All windows are [start, end), in int64 microseconds.
+function of event time (a session: of the times of its key's records). It is aligned to 1970 UTC plus an
+offset, with floor division before 1970 too. All windows are [start, end), in int64 microseconds.
 """
 
 from __future__ import annotations

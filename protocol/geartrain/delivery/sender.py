@@ -206,7 +206,7 @@ class Sender:
     def sent(
         self, sending: SendBatch, seq: int, size: int, digest: bytes, now_s: float, *, is_gap: bool = False
     ) -> bool:
-        """Note the batch that was read for `sending`, before it is published; False where it is out of date
+        """Note the batch that was read for `sending`, before it is published. False where it is out of date
         and must not be: an ack, a NACK or a new epoch has come while it was read.
         """
         if sending.epoch != self.epoch or not self.is_open or seq <= self.acked_seq:

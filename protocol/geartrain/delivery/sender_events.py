@@ -67,8 +67,8 @@ class Examine(msgspec.Struct, frozen=True):
 
 
 class Doubt(Enum):
-    """Why an epoch cannot go on: an ack beyond the last batch; an ack with another digest; a closed epoch; an
-    intact batch whose digest is refused; a receiver that lost what it had acked.
+    """Why an epoch cannot go on: an ack is beyond the last batch or has another digest, or the epoch is
+    closed. Or the digest of an intact batch is refused, or the receiver lost what it had acked.
     """
 
     ACK_BEYOND = 1

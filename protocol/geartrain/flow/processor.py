@@ -1,7 +1,7 @@
 """The low-level face: processors joined by `>>`, with groupings that say which instance sees which record.
 
 Compiles to the same `Graph` as the fluent face, so that runtime, planner and Spark know no difference.
-Guarantees: a grouping is a pure function of the record, so results do not depend on where instances run; only
+Guarantees: a grouping is a pure function of the record, so results do not depend on where instances run. Only
 a processor below `hash_by`, `global_`, `custom` or `broadcast` has a key, and with it state and timers.
 
 >>> from typing import ClassVar

@@ -1,7 +1,8 @@
 """From nodes joined by `>>` to the `Graph` that the fluent face makes too.
 
 Under `geartrain.flow.processor`. Guarantees: a node that nothing leads to, a circle, streams of several types
-in one node, or a task that keeps state without a key is a `FlowError` of one sentence that names the node.
+in one node, or a task that keeps state without a key is an error. It is a `FlowError` of one sentence that
+names the node.
 """
 
 from __future__ import annotations

@@ -66,9 +66,9 @@ class WindowedStream(Generic[K, T]):
         """One result for each key and window that has records, once the watermark has passed the window's
         end.
 
-        The fields of the result are filled by name: by the aggregates, by the key (the field of `key_by`, or
-        `key`), by `window_start` and `window_end` (datetime, or int of microseconds), and by `revision`. Its
-        event time is the window's last microsecond.
+        Aggregates fill the fields of the result by name. So does the key, which fills the field of `key_by`,
+        or `key`. The window fills `window_start` and `window_end` (datetime, or int of microseconds), and
+        `revision`. Its event time is the window's last microsecond.
 
         Where a key is on many devices, each of them adds up its own records and the cloud merges. The result
         is the same to the last bit. Sessions and early results are not split so.

@@ -1,9 +1,9 @@
 """What an operator is: the meaning of a step, apart from where it runs.
 
 One operator, one file in this folder. `open` turns its declaration into something that the runtime drives;
-the same runs in the agent, inside Spark and in `gear run`. What the planner must know of an operator
-(whether it keeps state, what it does to order and keys) is declared here too, so that adding an operator is
-adding its file.
+the same runs in the agent, inside Spark and in `gear run`. What the planner must know of an operator (whether
+it keeps state, what it does to order and keys) is declared here too. So adding an operator is adding its
+file.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ _MAIN = b"m"
 
 
 class Broadcast(Keyed, frozen=True):
-    """`function(value, table)` for each record of input 0; the table maps `key` (a field, or a function) of
-    the records of input 1 to the canonically last of them that is not after the record.
+    """`function(value, table)` for each record of input 0. The table maps the `key` (a field, or a function)
+    of the records of input 1 to the canonically last of them. None of them is after the record.
     """
 
     key: str | Callable[[Any], Any]

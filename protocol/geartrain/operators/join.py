@@ -36,7 +36,7 @@ class Reach(Protocol):
 
     def of(self, side: int, time: int) -> tuple[int, int] | None:
         """The first and the last time of the other side for a record of `side` at `time` (microseconds, both
-        ends in), neither ever falling as `time` rises; None where it can be joined with nothing.
+        ends in). Neither ever falls as `time` rises; None where it can be joined with nothing.
         """
         ...
 

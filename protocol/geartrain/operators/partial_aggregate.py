@@ -3,8 +3,8 @@
 The planner puts it in place of a windowed aggregate whose keys are not local to a device, with a
 `merge_partials` in the cloud. Once the device's watermark has passed a window's end it gives one row for that
 window and key: the accumulators of what this device has seen. Guarantees: dead letters are those of the
-aggregate itself, under its name; a row has the event time of the window's result, and the origin of the
-canonically first record in it, so that no two rows of one key, from whatever device, have the same place.
+aggregate itself, under its name. A row has the event time of the window's result, and the origin of the
+canonically first record in it. So no two rows of one key, from whatever device, have the same place.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """process: a task with one state per key, called for each record in canonical order, and for its timers.
 
 Guarantees the undo rule of the programming model: a call that raises leaves no trace but a dead letter. A
-batch is first run straight through; only when a call raises, or a state cannot be saved, is it rolled back
-and run again call by call, each saved by itself, so that undoing costs nothing while all goes well.
+batch is first run straight through. Only when a call raises, or a state cannot be saved, is it rolled back
+and run again, each call saved by itself. So undoing costs nothing while all goes well.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Cuts: the assignment of steps to tiers, which of them are legal, and which one is taken.
 
-Rules (DESIGN 3): 1 sources bound to devices are on the edge, sinks to stores in the cloud; 2 a step may be on
-the edge iff all its inputs are, and it is stateless, or its key is local to the device, or it is the partial
-of an aggregate that was split (`splitting`), whose merging part is always in the cloud. A pin must agree with
+Rule 1: sources bound to devices are on the edge, sinks to stores in the cloud. Rule 2: a step may be on the
+edge only if all its inputs are. It must also be stateless, or its key local to the device, or it is the
+partial of a split aggregate (`splitting`). The part that merges is always in the cloud. A pin must agree with
 them. Cuts are those of the graph with its aggregates split, and settled (`sharing`): two that differ only in
 where a stream is keyed are one.
 """
@@ -140,9 +140,8 @@ def legal_cuts(graph: Graph) -> list[Cut]:
 
 
 def choose_cut(graph: Graph, wanted: str | Sequence[str] = "auto", costs: Costs | None = None) -> Cut:
-    """The cut for `auto` (the fewest bytes, as estimated, or the cheapest by `costs` where it was measured),
-    `edge` (as much on the edge as is legal), `cloud` (only the sources there), or for the named steps and all
-    above them.
+    """The cut for `auto` (the fewest bytes, as estimated, or the cheapest by `costs` where it was measured).
+    `edge` puts there what is legal, `cloud` only the sources; names put there these steps and all above them.
 
     Raises `PlacementError` naming the step, the rule and the fix.
     """

@@ -1,7 +1,7 @@
 """What comes down: the steps below a `deal` stay on the devices, and what must hold of them.
 
-Part of building a flow. Guarantees: every step below one that is dealt to devices is pinned to them, and a
-flow in which it could not be is refused in one sentence that names the step and says what to write.
+Part of building a flow. Guarantees: every step below one that is dealt to devices is pinned to them. A flow
+in which it could not be is refused in one sentence that names the step and says what to write.
 """
 
 from __future__ import annotations

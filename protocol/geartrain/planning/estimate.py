@@ -2,7 +2,7 @@
 
 Beside the planner, for `auto`. Every program that plans a flow comes to the same figures: they are a function
 of the graph alone, of its operators and the types of its records. Only their proportions mean anything. Each
-source is taken to give one record; `SELECTIVITY` says how many leave a step for each that comes in, and the
+source is taken to give one record. `SELECTIVITY` says how many leave a step for each that comes in, and the
 sizes are what a value takes on the wire, compressed, in the examples of this repository.
 """
 

@@ -4,7 +4,7 @@ Under `cuts`, which says what is legal. Which steps are on the edge is a closure
 its inputs there. Its cheapest answer is a minimum cut between the sources and what must be in the cloud
 (J.-C. Picard, Maximal closure of a graph, Management Science 22, 1976), found by E. A. Dinic's algorithm
 (Soviet Mathematics Doklady 11, 1970). Guarantees: exact for costs that add up, in whole numbers, so that all
-programs find the same cut; of equally cheap cuts it is the one with the most steps on the edge.
+programs find the same cut. Of equally cheap cuts it is the one with the most steps on the edge.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Beside the planner: what it finds is read by `geartrain.planning.cost`. All steps run in one fragment, as in
 `gear run`, but nothing is written. Guarantees: a stream is encoded by the codec of the wire in batches of 256
-rows, as an agent would send it; memory is bounded by one batch a stream; the time that a step takes is its
+rows, as an agent would send it. Memory is bounded by one batch a stream. The time that a step takes is its
 own, without the steps below it. Clock and CPU time are given from outside.
 """
 

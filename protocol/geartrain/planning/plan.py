@@ -43,8 +43,8 @@ class Channel(msgspec.Struct, frozen=True):
 class Plan(msgspec.Struct, frozen=True, dict=True):
     """A graph cut in two; `channels` in topological order, the two system channels last.
 
-    graph: the user's, with the aggregates that this cut splits as two steps each, and with a second `key_by`
-    in the cloud where the devices need the first one and the cloud its keys.
+    graph: the user's, with the aggregates that this cut splits as two steps each. Where the devices need a
+    `key_by` and the cloud its keys, there is a second one in the cloud.
     """
 
     graph: Graph

@@ -1,7 +1,7 @@
 """What can be derived of each stream before it runs, and the `order` steps that follow from it.
 
-The planner reads the domain (whether a keyed step may stand on a device, rule 2) and the order (whether a
-step that must see the records of a key in canonical order needs an `order` step before it).
+The planner reads the domain (whether a keyed step may stand on a device, rule 2). It reads the order, too
+(whether a step that must see the records of a key in canonical order needs an `order` step before it).
 """
 
 from __future__ import annotations

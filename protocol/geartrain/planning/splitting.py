@@ -1,11 +1,11 @@
 """Splitting: a windowed aggregate as two steps, one on each device and one in the cloud that merges.
 
 Between a user's graph, which says nothing of it, and the cut. Guarantees: the result is the same to the last
-bit, with the same origins, event times and dead letters; a graph that is split already is left as it is; an
+bit, with the same origins, event times and dead letters. A graph that is split already is left as it is. An
 aggregate whose partial is not on the edge is one step again, so that nothing is lost by not splitting it.
 
-An aggregate may be split when its windows are tumbling, sliding or global, it gives no early results, it is
-not pinned to the cloud, and its keys are not local to a device: one whose keys are stands there whole.
+An aggregate may be split when its windows are tumbling, sliding or global and it gives no early results. It
+must not be pinned to the cloud, and its keys not be local to a device. One whose keys are stands there whole.
 """
 
 from __future__ import annotations

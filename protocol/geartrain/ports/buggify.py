@@ -1,8 +1,8 @@
 """Points in production code at which a simulator asks for a rare but lawful course: orders that hide bugs.
 
 Beside the ports, since it is one more thing that only the world outside decides. Guarantees: without a
-simulator every point says no, at the price of one comparison; whatever a point decides, the code must keep
-every promise, so a point is never where an effect fails, only where it comes early, late, or smaller.
+simulator every point says no, at the price of one comparison. Whatever a point decides, the code must keep
+every promise. So a point is never where an effect fails, only where it comes early, late, or smaller.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Text of others made harmless: what is not printable is escaped before it reaches a log, a table or a page.
 
 Beside the record's path, wherever a sentence quotes a device, a file, a broker or a user's value. Guarantees:
-the result holds no control character, no line break, no bidirectional mark and no lone surrogate, so it
+the result holds no control character, no line break, no bidirectional mark and no lone surrogate. So it
 cannot steer a terminal, forge a line of a log, or fail to encode.
 """
 

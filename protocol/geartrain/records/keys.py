@@ -2,10 +2,9 @@
 
 A key is a str, int, bool or bytes, or a tuple of them. The bytes name the key's state, choose its shard and
 order results, on every tier. Guarantees: equal bytes iff equal type and value; a tuple sorts by its elements.
-Each element is a tag followed by: one byte for bool; eight big-endian bytes with the sign bit flipped for
-int;
-the bytes with 0x00 escaped as 0x00 0xFF and ended by 0x00 0x01 for str and bytes (as FoundationDB's tuple
-layer does).
+Each element is a tag and what follows it. A bool is one byte, an int eight big-endian bytes with the sign bit
+flipped. A str or bytes is its bytes with 0x00 escaped as 0x00 0xFF and ended by 0x00 0x01 (as FoundationDB's
+tuple layer does).
 """
 
 from __future__ import annotations

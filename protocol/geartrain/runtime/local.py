@@ -71,7 +71,7 @@ class LocalRun:
     ) -> AsyncIterator[Output]:
         """Read each split by at most `rows_max` rows in turn until all have ended; yield what leaves.
 
-        going: asked before each read, says whether to go on; with it the run waits, by its clock, for a
+        going: asked before each read, says whether to go on. With it the run waits, by its clock, for a
         source that has nothing to give, and yields in each round, be it nothing. Without, a source with
         nothing to give ends the run too, for there is nobody to wait.
         """

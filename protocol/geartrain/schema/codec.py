@@ -1,8 +1,8 @@
 """Between record objects and columns, and the check that a value fits its declared type.
 
-Used where a step makes new records (so that a wrong value is a dead letter at the same step under every cut)
-and where records enter or leave a channel. Guarantees: what passes `conform` survives the wire, Arrow and
-back unchanged, bit for bit.
+Used where a step makes new records, and where records enter or leave a channel. So a wrong value is a dead
+letter at the same step under every cut. Guarantees: what passes `conform` survives the wire, Arrow and back
+unchanged, bit for bit.
 """
 
 from __future__ import annotations
@@ -89,9 +89,9 @@ class RowCodec:
     def conform(self, values: Sequence[Any]) -> tuple[Sequence[Any], list[tuple[int, str]]]:
         """Check that the values fit the schema.
 
-        Returns the values, with an int in a float field made a float, a member of an IntEnum in an int field
-        made an int, and a naive datetime made UTC, and (index, reason) for each that cannot fit: its slot in
-        the returned values is then meaningless.
+        Returns the values, and (index, reason) for each that cannot fit, whose slot in the values is then
+        meaningless. An int in a float field is made a float, a member of an IntEnum in an int field an int,
+        and a naive datetime UTC.
         """
         if not values or (len(values) == 1 and self._fits_alone(values[0])):
             return values, []

@@ -29,8 +29,8 @@ class FieldType(Enum):
 
 
 class Field(msgspec.Struct, frozen=True):
-    """One field: its name, the type of its column, whether None is a value of it, and what the column means
-    where that is more than its type says (`decimal(12,2)`, `enum(OPEN,SHUT)`, `nested(list[float])`).
+    """One field: its name, the type of its column, whether None is a value, and what the column means beyond
+    its type (`decimal(12,2)`, `enum(OPEN,SHUT)`, `nested(list[float])`).
     """
 
     name: str

@@ -18,9 +18,9 @@ _NUMBERS: dict[type, Any] = {int: list[INT64], float: list[float]}
 
 
 def as_numbers(values: Sequence[object], kind: type) -> list[Any] | None:
-    """The values as a column of `kind`, int or float, in normal form: an int where a float is wanted is made
-    one, a member of an IntEnum the int that it is. None where one is no such number (a bool is none), or does
-    not fit 64 bits.
+    """The values as a column of `kind`, int or float, in normal form. An int where a float is wanted is made
+    one, and a member of an IntEnum the int that it is. None where one is no such number (a bool is none), or
+    does not fit 64 bits.
     """
     try:
         found: list[Any] = msgspec.convert(values, _NUMBERS[kind])

@@ -1,13 +1,13 @@
-"""Keyed state: one typed value per (step, key), loaded on first touch, saved once for each batch that
-touched it, with the event time at which it wants to be woken.
+"""Keyed state: one typed value per (step, key). It is loaded on first touch, and saved once for each batch
+that touched it, with the event time at which it wants to be woken.
 
 Stands under the stateful operators. Guarantees: a batch's changes are kept as a whole or rolled back as a
-whole (those of lasting states are never rolled back, and encoded by `changes` alone); `changes` holds exactly
-what was touched since it was last called, so that a commit or a micro-batch writes what it touched and no
-more; `due` names every cell whose time has come, in order of (time, key).
+whole (those of lasting states are never rolled back, and encoded by `changes` alone). `changes` holds exactly
+what was touched since it was last called. So a commit or a micro-batch writes what it touched and no more.
+`due` names every cell whose time has come, in order of (time, key).
 
-A saved cell is eight bytes, its due time as a big-endian signed number with the sign bit flipped (so that
-bytes sort as numbers, all ones for never), followed by the msgpack of its value.
+A saved cell begins with eight bytes: its due time as a big-endian signed number with the sign bit flipped. So
+bytes sort as numbers; all ones are never. There follows the msgpack of its value.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Whether many states have their declared form, found out by columns instead of state by state.
 
 Stands beside `state_type`, which brings a single state into its form or refuses it. What is looked at here is
-a copy of a state's fields, taken after each call of a task: that is only worth something where no field can
-be changed in place, so other states are looked at one by one. Guarantees: a state that passes is one that
+a copy of a state's fields, taken after each call of a task. That is only worth something where no field can
+be changed in place. So other states are looked at one by one. Guarantees: a state that passes is one that
 `StateType.fitted` would give back as it is.
 """
 

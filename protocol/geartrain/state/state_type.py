@@ -1,7 +1,7 @@
 """The type of a keyed step's state: how it is made, saved, loaded, and kept in its declared form between
 two calls.
 
-Guarantees that a state in memory and the same state after a restart cannot be told apart: what would change
+Guarantees that a state in memory and the same state after a restart cannot be told apart. What would change
 by being saved (an int in a float field) is changed at once, and what cannot be saved is refused.
 """
 

@@ -1,7 +1,7 @@
 """The calls of a task with timers or a time to live: what a key keeps beside its state, and when it fires.
 
-The timer rule: timers of a key up to the time of a record fire, in order of time, before the record is seen;
-those up to a watermark fire when it comes. So what a task sees does not depend on how records are batched.
+The timer rule: timers of a key up to the time of a record fire, in order of time, before the record is seen.
+Those up to a watermark fire when it comes. So what a task sees does not depend on how records are batched.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The running digest over the batches of an epoch: equal digests at a seq mean equal batches up to it.
 
-Agent and ingest each keep it, and meet on it in every ack (DESIGN 4.2), so that a spool that was cloned,
-restored or damaged is found before it is trimmed.
+Agent and ingest each keep it, and meet on it in every ack. So a spool that was cloned, restored or damaged is
+found before it is trimmed.
 """
 
 from __future__ import annotations

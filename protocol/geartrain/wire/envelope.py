@@ -59,8 +59,9 @@ class Header(msgspec.Struct, frozen=True):
 
 
 class Envelope(msgspec.Struct, frozen=True):
-    """One publish of a batch: header and body as they were committed, the running digest after this batch,
-    and the oldest seq that the spool still holds at the moment of sending (it may differ between two sends).
+    """One publish of a batch: header and body as they were committed, and the running digest after this
+    batch. With it goes the oldest seq that the spool still holds at the moment of sending, which may differ
+    between two sends.
 
     The digest of a GAP, and of what is unsequenced, is its own: `next_digest(FIRST_DIGEST, header, body)`.
     The chain goes on behind a GAP from its `digest_after`.
@@ -120,7 +121,7 @@ class Welcome(msgspec.Struct, frozen=True):
 
 class Offer(msgspec.Struct, frozen=True):
     """The answer to the HELLO of an `epoch` that is not open, and whose ordinal another epoch of its device
-    has: if its agent still lives, it says HELLO again with this `ordinal`. Nothing has been opened.
+    has. If its agent still lives, it says HELLO again with this `ordinal`. Nothing has been opened.
     """
 
     flow: str

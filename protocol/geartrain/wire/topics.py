@@ -1,8 +1,8 @@
 """The topics of a fleet: `geartrain/v1/<bucket>/<device>/<flow>/up` and `/ack`, `/down` and `/downack` for
 what the cloud sends to a device, and `.../<device>/down` for its control.
 
-A device's bucket is a pure function of its name, so that several ingest processes share a fleet by buckets
-and all of a device's batches reach one of them, in order. Names are plain: none holds a wildcard or a level.
+A device's bucket is a pure function of its name. So several ingest processes share a fleet by buckets and all
+of a device's batches reach one of them, in order. Names are plain: none holds a wildcard or a level.
 """
 
 from __future__ import annotations
