@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer import Context
+from typer.core import TyperGroup
+from typer.main import get_command
 
 from geartrain_cloud.broker import choice
 from geartrain_cloud.cli import doctor, main
+from geartrain_cloud.cli.app import app
 from geartrain_cloud.cli.screen import one_line
 from geartrain_cloud.cli.settings import parse_set
 from geartrain_cloud.errors import BrokerError, StoppedError
@@ -44,16 +51,39 @@ def gear(arguments: Sequence[str], capsys: Capture) -> tuple[int, str, str]:
     return code, said.out, said.err
 
 
-def test_help_names_every_command_with_examples(capsys: Capture) -> None:
-    code, out, _ = gear(["--help"], capsys)
-    assert code == 0
-    for name in ("demo", "run", "plan", "doctor"):
-        line = next(one for one in out.splitlines() if one.startswith(f"  {name} "))
-        assert not line.endswith("...")
-    for command in (["demo", "stocks"], ["run"], ["plan"], ["doctor"]):
-        code, out, _ = gear([*command, "--help"], capsys)
+def commands(path: tuple[str, ...] = (), command: Any = None) -> Iterator[tuple[str, ...]]:
+    """Every command of `gear` but the demos, which packages bring with them."""
+    command = get_command(app) if command is None else command
+    if not isinstance(command, TyperGroup):
+        yield path
+        return
+    for name in command.list_commands(Context(command)):
+        if name != "demo":
+            yield from commands((*path, name), command.get_command(Context(command), name))
+
+
+def test_help_of_every_command_has_examples_that_can_be_read(capsys: Capture) -> None:
+    known = list(commands())
+    assert {("run",), ("device", "ls"), ("deadletters", "show")} <= set(known)
+    for path in [*known, ("demo", "stocks")]:
+        code, out, _ = gear([*path, "--help"], capsys)
         assert code == 0
-        assert f"Examples:\n    gear {' '.join(command)}" in out
+        examples = re.findall(r"^    (gear .*)$", out.partition("Example")[2], re.MULTILINE)
+        assert examples, path
+        for example in examples:
+            words = shlex.split(example.partition("   (")[0])[1:]
+            assert tuple(words[: len(path)]) == path
+            command: Any = get_command(app)
+            for name in path:
+                command = command.get_command(Context(command), name)
+            command.make_context("gear", words[len(path) :])  # refuses an option that there is not
+
+
+@pytest.mark.parametrize("arguments", [[], ["log"], ["device"]])
+def test_a_group_alone_shows_its_help(arguments: list[str], capsys: Capture) -> None:
+    code, out, err = gear(arguments, capsys)
+    assert code == 2
+    assert "Commands:" in out + err
 
 
 def test_version(capsys: Capture) -> None:
@@ -63,9 +93,29 @@ def test_version(capsys: Capture) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["dance"], "No such command 'dance'"),
-        (["demo", "stocks", "--dance"], "No such option: --dance"),
-        (["demo", "stocks", "--devices", "0"], "Invalid value for '--devices'"),
+        (["dance"], "gear: there is no command 'dance': the commands are run, plan, doctor, "),
+        (["log", "dance"], "there is no command 'dance': the commands of log are ls, show, verify, "),
+        (
+            ["run"],
+            "run: the argument 'MODULE:FLOW' is missing (The flow, such as my_flows",
+        ),
+        (["run", FLOW, "--for"], "option '--for' requires an argument"),
+        (
+            ["run", FLOW, "--dance"],
+            "run: there is no option --dance: the options of run are --set, ",
+        ),
+        (
+            ["log", "show", "a/b", "--limit", "x"],
+            "log show: --limit must be a valid integer: see gear",
+        ),
+        (
+            ["demo", "stocks", "--dance"],
+            "there is no option --dance: the options of demo stocks are --",
+        ),
+        (
+            ["demo", "stocks", "--devices", "0"],
+            "demo stocks: --devices must be greater than or equal to 1",
+        ),
         (["demo", "stocks", "--cut", "middle"], "flow stocks has no step 'middle'"),
         (["demo", "stocks", "--period", "week"], "'week' is not one of"),
         (["demo", "stocks", "--speed", "fast"], "--speed fast: write max, or how many event seconds"),
@@ -89,7 +139,8 @@ def test_wrong_use_is_a_sentence_and_2(
     state = ["--state", str(tmp_path / "state")] if arguments[:2] == ["demo", "stocks"] else []
     code, out, err = gear([*arguments, *state], capsys)
     assert (code, out) == (2, "")
-    assert sentence in " ".join(err.split())
+    assert sentence in err
+    assert err.count("\n") == 1, "one sentence"
 
 
 @pytest.mark.parametrize(

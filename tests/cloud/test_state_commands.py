@@ -1,4 +1,4 @@
-"""`gear log`, `devices`, `quarantine` and `deadletters`, on a real log that is running or stopped."""
+"""`gear log`, `device ls`, `quarantine` and `deadletters`, on a real log that is running or stopped."""
 
 from __future__ import annotations
 
@@ -150,18 +150,23 @@ def test_devices_say_where_they_stand_and_who_holds_the_clock(
     report = {"epoch": b"epoch--1".hex(), "spooled_seq": 9, "spool_bytes": 512}
     (tmp_path / "agents" / "device-1" / "status.json").write_text(json.dumps(report))
     play(tmp_path / "log", lambda d: d.quotes(1.0, 2.0))
-    one, two = gear(capsys, tmp_path, "devices")
+    one, two = gear(capsys, tmp_path, "device", "ls")
     assert (one["device"], one["seq"], one["ordinal"], one["spooled_seq"]) == ("device-1", 2, 1, 9)
     assert (one["unacked"], one["spool_bytes"], one["holds"]) == (7, 512, [])
     assert one["last_contact"] is not None
     assert (two["device"], two["seq"], two["last_contact"], two["unacked"]) == ("device-2", 0, None, None)
     assert two["holds"] == ["_dead_letters", "_late", "quotes"]
+    assert (one["event_time"], two["event_time"]) == ("1970-01-01T00:00:00.000020Z", None)
+    (tmp_path / "agents" / "device-2").mkdir()
+    marks = {"quotes": 5_000_000, "_late": -(1 << 63)}
+    (tmp_path / "agents" / "device-2" / "status.json").write_text(json.dumps({"watermarks": marks}))
+    assert gear(capsys, tmp_path, "device", "ls")[1]["event_time"] == "1970-01-01T00:00:05Z"
     of_one_of_several = tmp_path / "agents" / "device-1" / one["flow"]
     of_one_of_several.mkdir()
     (of_one_of_several / "status.json").write_text(json.dumps(report | {"spooled_seq": 5}))
-    assert gear(capsys, tmp_path, "devices")[0]["unacked"] == 3
+    assert gear(capsys, tmp_path, "device", "ls")[0]["unacked"] == 3
     play_more(tmp_path / "log")
-    one, two = gear(capsys, tmp_path, "devices")
+    one, two = gear(capsys, tmp_path, "device", "ls")
     assert (one["behind_s"], two["behind_s"]) == (0.0, 1e-05)
 
 
@@ -284,6 +289,21 @@ def test_dead_letter_of_a_step_in_the_cloud_has_an_id(
     assert "refused by step drawdown in the cloud" in refused
     missing = gear(capsys, tmp_path, "deadletters", "show", "drawdown@device-1:8", code=1)
     assert "there is no dead letter drawdown@device-1:8 in the tables" in missing
+
+
+def test_dead_letters_of_a_split_are_listed_by_number(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    play(tmp_path / "log", lambda d: d.quotes(1.0))
+    tables = SqliteTables(tmp_path / "tables.sqlite")
+    tables.attach("keyed", "identity", has_run=False)
+    numbers, times = [9, 100, 10, 2], [5, 1, 9, 7]
+    columns: list[list[Any]] = [["drawdown"] * 4, [f"line {number}" for number in numbers], [b""] * 4]
+    rows = ColumnBatch(columns, times, ["device-1"] * 4, numbers, [b""] * 4)
+    tables.write("keyed", 0, {"quotes": 1}, {"_dead_letters": [rows]})
+    tables.close()
+    listed = gear(capsys, tmp_path, "deadletters", "ls")
+    assert [one["reason"] for one in listed] == ["line 2", "line 9", "line 10", "line 100"]
 
 
 def test_nothing_is_resubmitted_into_a_flow_that_has_ended(tmp_path: Path) -> None:

@@ -36,11 +36,18 @@ MISTAKES = (CertificateError, ConfigError, FlowError, PlacementError, SchemaErro
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run `gear` with these arguments (default: the command line's); the exit code."""
     from geartrain_cloud.cli.app import app
+    from geartrain_cloud.cli.usage import USAGE_ERROR, asks_for_help, sentence_of
 
     try:
-        app(list(arguments) if arguments is not None else None, prog_name="gear")
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else EXIT_OK
+        code = app(
+            list(arguments) if arguments is not None else None, prog_name="gear", standalone_mode=False
+        )
+    except USAGE_ERROR as error:
+        if asks_for_help(error):
+            error.show()
+        else:
+            _say(sentence_of(error))
+        return EXIT_USAGE
     except KeyboardInterrupt:
         return _SIGNALLED + signal.SIGINT
     except StoppedError as error:
@@ -51,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _code(error)
     except BrokenPipeError:
         return EXIT_FAILED  # whoever read our output has gone
-    return EXIT_OK
+    return code if isinstance(code, int) else EXIT_OK
 
 
 def _code(error: GeartrainError) -> int:

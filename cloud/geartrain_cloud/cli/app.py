@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from geartrain_cloud.cli.demo_app import demo_app
-from geartrain_cloud.cli.inspect_app import devices, letters_app, log_app, quarantine_app
+from geartrain_cloud.cli.inspect_app import device_app, letters_app, log_app, quarantine_app
 from geartrain_cloud.cli.secure_app import broker_app, certs_app, page
 from geartrain_cloud.cli.settings import parse_seconds, parse_set
 
@@ -138,10 +138,10 @@ def doctor(
 
 
 app.add_typer(demo_app, name="demo")
+app.add_typer(device_app, name="device")
 app.add_typer(log_app, name="log")
 app.add_typer(quarantine_app, name="quarantine")
 app.add_typer(letters_app, name="deadletters")
 app.add_typer(certs_app, name="certs")
 app.add_typer(broker_app, name="broker")
 app.command("page", short_help="Serve the page of a demo, to others with a token.")(page)
-app.command("devices", short_help="Show where each device stands, and who holds the clock.")(devices)

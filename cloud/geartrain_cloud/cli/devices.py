@@ -1,4 +1,4 @@
-"""`gear devices`: where each device stands, and who holds the clock.
+"""`gear device ls`: where each device stands, and who holds the clock.
 
 From the ledger, from what ingest says of itself, and from the agents' own reports where they lie in the same
 state folder. Guarantees: epoch, seq and watermarks are durable ones; what nobody reports is None.
@@ -60,6 +60,7 @@ def describe_devices(state: Path) -> list[dict[str, Any]]:
         cursor, channels = cursors.get((flow, device)), fed.get((flow, device), [])
         away = [c for c in channels if (flow, device, c) in out]
         own = {channel: marks[flow, channel][device] for channel in channels}
+        agent = _agent_status(places, device, flow)
         reported = _newest(report.get(flow, {}).get("devices", {}).get(device, {}) for report in reports)
         found.append(
             {
@@ -69,8 +70,8 @@ def describe_devices(state: Path) -> list[dict[str, Any]]:
                 "epoch": "" if cursor is None else cursor.epoch.hex(),
                 "ordinal": 0 if cursor is None else cursor.ordinal,
                 "seq": 0 if cursor is None else cursor.seq,
-                **_spool(_agent_status(places, device, flow), cursor),
-                "event_time": time_text(min(own.values(), default=START_OF_TIME)),
+                **_spool(agent, cursor),
+                "event_time": _event_time(own.values(), agent),
                 "behind_s": _behind_s(flow, own, marks),
                 "holds": [
                     c
@@ -83,6 +84,17 @@ def describe_devices(state: Path) -> list[dict[str, Any]]:
             }
         )
     return found
+
+
+def _event_time(marks: Iterable[int], agent: Mapping[str, Any]) -> str | None:
+    """How far the device has come: the least watermark of the channels that have one, as ingest has it made
+    durable, else as the agent says. A source that has given nothing yet says nothing of the others.
+    """
+    found = [mark for mark in marks if mark > START_OF_TIME]
+    if not found:
+        said = agent.get("watermarks", {}).values()
+        found = [mark for mark in said if isinstance(mark, int) and mark > START_OF_TIME]
+    return time_text(min(found, default=START_OF_TIME))
 
 
 def _newest(reported: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -170,7 +182,7 @@ def _line(one: Mapping[str, Any]) -> list[str]:
         shown("seq"),
         shown("unacked"),
         shown("spool_bytes"),
-        shown("event_time"),
+        "ended" if one["event_time"] == format_time(END_OF_TIME) else shown("event_time"),
         shown("behind_s"),
         ", ".join(one["holds"]) or ("excluded" if one["excluded"] else ""),
     ]

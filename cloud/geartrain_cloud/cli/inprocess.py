@@ -147,7 +147,7 @@ def run_in_process(
     with _draft_folder(output) as folder:
         path = folder / "tables.sqlite"
         result = asyncio.run(_run(graph, folder, how, keeps=output is not None))
-        result.refused = rows(path, "dead_letters")[:refused_max]
+        result.refused = rows(path, "dead_letters", canonical=True)[:refused_max]
         # Without a log between them no clock passes a record.
         names = [name for name in table_names(path) if name != SYSTEM_TABLES[OVERTAKEN].name]
         contents = {name: rows(path, name) for name in names}

@@ -17,6 +17,7 @@ LetterId = Annotated[str, typer.Argument(metavar="ID", help="The dead letter's i
 HERE = Path()
 
 log_app = typer.Typer(help="Look into the log, and check it.", no_args_is_help=True, rich_markup_mode=None)
+device_app = typer.Typer(help="The devices of a fleet.", no_args_is_help=True, rich_markup_mode=None)
 quarantine_app = typer.Typer(
     help="Batches that were kept out of the log.", no_args_is_help=True, rich_markup_mode=None
 )
@@ -27,7 +28,13 @@ letters_app = typer.Typer(
 
 @log_app.command("ls")
 def log_ls(state: State = HERE, json: Json = False) -> None:
-    """List the channels of the log: positions, rows, segments, clocks."""
+    """List the channels of the log: positions, rows, segments, clocks.
+
+    \b
+    Examples:
+      gear log ls --state run
+      gear log ls --state run --json
+    """
     from geartrain_cloud.cli.log import list_log
 
     list_log(state, as_json=json)
@@ -44,7 +51,13 @@ def log_show(
     rows: Annotated[bool, typer.Option("--rows", help="Show the rows of the entries, too.")] = False,
     json: Json = False,
 ) -> None:
-    """Show the entries of a channel, and their rows."""
+    """Show the entries of a channel, and their rows.
+
+    \b
+    Examples:
+      gear log show stocks/prices --state run
+      gear log show stocks/prices --after 10 --limit 5 --rows
+    """
     from geartrain_cloud.cli.log import show_log
 
     show_log(state, place, after, limit, with_rows=rows, as_json=json)
@@ -52,7 +65,12 @@ def log_show(
 
 @log_app.command("verify")
 def log_verify(state: State = HERE, json: Json = False) -> None:
-    """Read the whole log and name what is damaged; the exit code is 1 if anything is."""
+    """Read the whole log and name what is damaged; the exit code is 1 if anything is.
+
+    \b
+    Example:
+      gear log verify --state run
+    """
     from geartrain_cloud.cli.log import check_log
 
     if not check_log(state, as_json=json):
@@ -70,7 +88,13 @@ def log_trim(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Remove old rows that every registered query is done with; positions and clocks stay."""
+    """Remove old rows that every registered query is done with; positions and clocks stay.
+
+    \b
+    Examples:
+      gear log trim --state run --older-than 30
+      gear log trim --state run --bytes-max 10000000000
+    """
     from geartrain_cloud.cli.log import trim_log
     from geartrain_cloud.log.retention import Retention
 
@@ -80,7 +104,12 @@ def log_trim(
 
 @log_app.command("queries")
 def log_queries(state: State = HERE, json: Json = False) -> None:
-    """List the queries that read the log, and up to where each is done: beyond that, nothing may go."""
+    """List the queries that read the log, and up to where each is done: beyond that, nothing may go.
+
+    \b
+    Example:
+      gear log queries --state run
+    """
     from geartrain_cloud.cli.log import list_queries
 
     list_queries(state, as_json=json)
@@ -91,14 +120,26 @@ def log_forget(
     name: Annotated[str, typer.Argument(metavar="QUERY", help="The query's name, as queries shows it.")],
     state: State = HERE,
 ) -> None:
-    """Keep nothing of the log for a query any more, because it has ended for good."""
+    """Keep nothing of the log for a query any more, because it has ended for good.
+
+    \b
+    Example:
+      gear log forget stocks-drawdowns --state run
+    """
     from geartrain_cloud.cli.log import forget_query
 
     forget_query(state, name)
 
 
-def devices(state: State = HERE, json: Json = False) -> None:
-    """Show where each device stands, and which one holds the clock."""
+@device_app.command("ls")
+def device_ls(state: State = HERE, json: Json = False) -> None:
+    """Show where each device stands, and which one holds the clock.
+
+    \b
+    Examples:
+      gear device ls --state run
+      gear device ls --state run --json
+    """
     from geartrain_cloud.cli.devices import list_devices
 
     list_devices(state, as_json=json)
@@ -106,7 +147,12 @@ def devices(state: State = HERE, json: Json = False) -> None:
 
 @quarantine_app.command("ls")
 def quarantine_ls(state: State = HERE, json: Json = False) -> None:
-    """List the quarantined batches with the reason of each."""
+    """List the quarantined batches with the reason of each.
+
+    \b
+    Example:
+      gear quarantine ls --state run
+    """
     from geartrain_cloud.cli.refused import list_quarantine
 
     list_quarantine(state, as_json=json)
@@ -114,7 +160,12 @@ def quarantine_ls(state: State = HERE, json: Json = False) -> None:
 
 @quarantine_app.command("show")
 def quarantine_show(number: Number, state: State = HERE, json: Json = False) -> None:
-    """Show one quarantined batch, its header and its bytes."""
+    """Show one quarantined batch, its header and its bytes.
+
+    \b
+    Example:
+      gear quarantine show 3 --state run
+    """
     from geartrain_cloud.cli.refused import show_quarantine
 
     show_quarantine(state, number, as_json=json)
@@ -125,6 +176,10 @@ def quarantine_resubmit(number: Number, state: State = HERE, json: Json = False)
     """Put the rows of a quarantined batch into the log, once; ingest must be stopped.
 
     Only a batch that was acked can be put back: its device sends every other one again.
+
+    \b
+    Example:
+      gear quarantine resubmit 3 --state run
     """
     from geartrain_cloud.cli.refused import put_back_batch
 
@@ -137,7 +192,13 @@ def letters_ls(
     limit: Annotated[int, typer.Option(min=1, help="Letters to show, the newest ones.")] = 100,
     json: Json = False,
 ) -> None:
-    """List the dead letters of the devices and of Spark's steps."""
+    """List the dead letters of the devices and of Spark's steps.
+
+    \b
+    Examples:
+      gear deadletters ls --state run
+      gear deadletters ls --limit 1000 --json
+    """
     from geartrain_cloud.cli.refused import list_letters
 
     list_letters(state, limit, as_json=json)
@@ -145,7 +206,12 @@ def letters_ls(
 
 @letters_app.command("show")
 def letters_show(name: LetterId, state: State = HERE, json: Json = False) -> None:
-    """Show one dead letter of a device with its raw form."""
+    """Show one dead letter of a device with its raw form.
+
+    \b
+    Example:
+      gear deadletters show stocks:0:12:3 --state run
+    """
     from geartrain_cloud.cli.refused import show_letter
 
     show_letter(state, name, as_json=json)
@@ -157,6 +223,10 @@ def letters_resubmit(name: LetterId, state: State = HERE, json: Json = False) ->
 
     Only a record that a source refused can be put back: what a later step refused is that step's input, which
     is not what its channel carries.
+
+    \b
+    Example:
+      gear deadletters resubmit stocks:0:12:3 --state run
     """
     from geartrain_cloud.cli.refused import put_back_letter
 
@@ -165,7 +235,12 @@ def letters_resubmit(name: LetterId, state: State = HERE, json: Json = False) ->
 
 @letters_app.command("resume")
 def letters_resume(state: State = HERE) -> None:
-    """Let queries go on that too many dead letters have stopped; then start the driver again."""
+    """Let queries go on that too many dead letters have stopped; then start the driver again.
+
+    \b
+    Example:
+      gear deadletters resume --state run
+    """
     from geartrain_cloud.cli.refused import resume_queries
 
     resume_queries(state)

@@ -82,7 +82,12 @@ def revoke(kind: Kind, name: Name, certs: Folder = HERE, json: Json = False) -> 
 
 @certs_app.command("ls")
 def ls(certs: Folder = HERE, json: Json = False) -> None:
-    """List what was issued, with its end and its revocation."""
+    """List what was issued, with its end and its revocation.
+
+    \b
+    Example:
+      gear certs ls --certs certs
+    """
     from geartrain_cloud.cli.secure import list_certificates
 
     list_certificates(certs, as_json=json)

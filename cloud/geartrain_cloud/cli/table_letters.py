@@ -37,12 +37,13 @@ class TableLetter:
 
 
 def letters_in_tables(state: Path) -> list[TableLetter]:
-    """The dead letters in the tables of a run, in canonical order; raises `TableError`."""
+    """The dead letters in the tables of a run, of each split by number; raises `TableError`."""
     path = run_folder(state) / "tables.sqlite"
     if not path.is_file() or TABLE not in table_names(path):
         return []
     columns = ", ".join(("step", "reason", "raw", *ORDER_COLUMNS))
-    query = f"SELECT {columns} FROM {TABLE} ORDER BY {', '.join(ORDER_COLUMNS)}"  # noqa: S608
+    by_number = ", ".join((*ORDER_COLUMNS[1:], "step"))
+    query = f"SELECT {columns} FROM {TABLE} ORDER BY {by_number}"  # noqa: S608
     with (
         translated(TableError, f"the file of tables {path}"),
         closing(open_to_read(path, busy_s=_BUSY_S)) as tables,
