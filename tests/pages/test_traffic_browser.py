@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from geartrain.flow.loading import load_flow
 from geartrain.planning import make_plan
+from geartrain_cloud.planning.drawing import draw
 from geartrain_examples.traffic.page import TrafficPage
 from geartrain_examples.traffic.records import Overspeed, StreetMinute
 from tests.pages.conftest import HOSTILE, served
@@ -64,7 +65,7 @@ def page(browser: Browser) -> Iterator[Page]:
 def city(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with closing(build(tmp_path_factory.mktemp("city"))) as built:
         plan = make_plan(load_flow("geartrain_examples.stocks.flow:flow").graph(), "edge")
-        with served(built.path, TrafficPage(plan, LIMIT_MPS, 60.0)) as address:
+        with served(built.path, TrafficPage(plan, LIMIT_MPS, 60.0, draw(plan))) as address:
             yield address
 
 

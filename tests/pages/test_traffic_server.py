@@ -15,6 +15,7 @@ from geartrain.flow.loading import load_flow
 from geartrain.planning import make_plan
 from geartrain_cloud.cli.inprocess import run_in_process
 from geartrain_cloud.pages.reader import TableReader
+from geartrain_cloud.planning.drawing import draw
 from geartrain_cloud.sinks.layout import TableError
 from geartrain_cloud.sinks.tables import counts, rows, rows_after
 from geartrain_examples.traffic.city import City as MadeUp
@@ -37,7 +38,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def address(tables: Path) -> Iterator[str]:
     plan = make_plan(load_flow("geartrain_examples.stocks.flow:flow").graph(), "edge")
-    with served(tables, TrafficPage(plan, LIMIT_MPS, 60.0)) as found:
+    with served(tables, TrafficPage(plan, LIMIT_MPS, 60.0, draw(plan))) as found:
         yield found
 
 

@@ -11,7 +11,7 @@ from geartrain.planning import choose_cut, legal_cuts
 from geartrain.planning.splitting import with_partials
 from tests.examples.nexmark_reference import QUERIES
 from tests.examples.nexmark_world import graph_of
-from tests.protocol.test_auto import NEAR_BEST, measured
+from tests.planning.test_auto import NEAR_BEST, measured
 from tests.reference.sent import EXAMPLES, example
 
 EVENTS, PERIOD_US = 10_000, 1_000

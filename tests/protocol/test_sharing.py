@@ -10,9 +10,8 @@ import pytest
 from geartrain import Context, Flow, Record, State, Table, Task
 from geartrain.graph.graph import DEAD_LETTERS, LATE, Graph
 from geartrain.planning import legal_cuts, make_plan
-from geartrain.planning.cost import crossing_streams
 from geartrain.planning.cuts import Cut, Rule
-from geartrain.planning.sharing import settled
+from geartrain.planning.sharing import crossing, settled
 from geartrain.planning.splitting import with_partials
 from geartrain.records.event_time import SECOND_US
 from geartrain.testing import TestingSource
@@ -123,7 +122,7 @@ def test_no_two_legal_cuts_differ_only_in_where_a_stream_is_keyed() -> None:
     assert len({cut.edge for cut in cuts}) == len(cuts)
     for cut in cuts:
         assert settled(graph, cut.edge) == cut.edge
-        assert set(crossing_streams(graph, cut)) == set(channels(graph, sorted(cut.edge)))
+        assert set(crossing(graph, cut.edge)) == set(channels(graph, sorted(cut.edge)))
     assert Cut(frozenset({"cars", "by_street"})) not in cuts
 
 

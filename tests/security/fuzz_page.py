@@ -18,6 +18,7 @@ from geartrain.flow.loading import load_flow
 from geartrain.planning import make_plan
 from geartrain_cloud.pages.connections import PageRunner
 from geartrain_cloud.pages.server import make_app
+from geartrain_cloud.planning.drawing import draw
 from geartrain_examples.stocks.page import StockPage
 from geartrain_examples.traffic.page import TrafficPage
 from tests.pages import traffic_tables
@@ -98,7 +99,7 @@ def requests(numbers: range) -> Outcome:
         plan = make_plan(load_flow("geartrain_examples.stocks.flow:flow").graph(), "edge")
         apps = [
             make_app(StockPage(), stocks),
-            make_app(TrafficPage(plan, traffic_tables.LIMIT_MPS, 60.0), city.path),
+            make_app(TrafficPage(plan, traffic_tables.LIMIT_MPS, 60.0, draw(plan)), city.path),
             make_app(StockPage(), stocks, local=False, token=TOKEN),
         ]
         return run_inline(_requests(numbers, apps))

@@ -34,7 +34,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("agent",),
     ),
     "geartrain_cloud": (
-        (".", "ports"),
+        (".", "planning", "ports"),
         ("certs", "log"),
         ("broker", "ingest", "sinks"),
         ("downlink", "pages"),

@@ -20,6 +20,7 @@ from geartrain_cloud.cli.demos import begun_options, deployment_of, load_demo
 from geartrain_cloud.cli.screen import results
 from geartrain_cloud.errors import StateError
 from geartrain_cloud.pages.server import PORT_PREFERRED, serve
+from geartrain_cloud.planning.drawing import draw
 from geartrain_cloud.supervisor.child import ChildSpec
 from geartrain_cloud.supervisor.deployment import Places
 from geartrain_cloud.supervisor.state_folder import Manifest, read_manifest
@@ -60,7 +61,8 @@ async def show_page(
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     demo = load_demo(manifest.demo)
-    page = demo.page(deployment_of(demo, manifest).plan(), begun_options(demo, manifest))
+    plan = deployment_of(demo, manifest).plan()
+    page = demo.page(plan, draw(plan), begun_options(demo, manifest))
     await serve(
         page, places.tables, announce, stop.wait, host=at.host, port=at.port, token_file=at.token_file
     )

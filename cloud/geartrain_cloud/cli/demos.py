@@ -88,8 +88,8 @@ class Demo(Protocol):
         """
         ...
 
-    def page(self, plan: Plan, options: Any) -> Page:
-        """Its page."""
+    def page(self, plan: Plan, drawing: str, options: Any) -> Page:
+        """Its page; `drawing`: the plan as SVG."""
         ...
 
     def summary(self, rows: Tables) -> tuple[str, list[str], list[list[str]]]:

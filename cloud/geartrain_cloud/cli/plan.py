@@ -20,15 +20,15 @@ from geartrain.errors import ConfigError
 from geartrain.flow.loading import load_flow
 from geartrain.graph.graph import Graph, Step
 from geartrain.planning import Channel, Plan, legal_cuts, make_plan
-from geartrain.planning.cost import CAPACITY, Costs, CutCost, StreamCost
 from geartrain.planning.cuts import Cut, Reason, TooManyCutsError
-from geartrain.planning.drawing import draw
-from geartrain.planning.measure import Measurement
-from geartrain.planning.reasons import cut_name, estimated_reasons, reasons, told, warnings
 from geartrain.planning.splitting import with_partials
 from geartrain.schema import Schema, derive
 from geartrain_cloud.cli.plan_text import print_plan
 from geartrain_cloud.cli.screen import notices, print_json
+from geartrain_cloud.planning.cost import CAPACITY, Costs, CutCost, StreamCost
+from geartrain_cloud.planning.drawing import draw
+from geartrain_cloud.planning.measure import Measurement
+from geartrain_cloud.planning.reasons import cut_name, estimated_reasons, reasons, told, warnings
 from geartrain_cloud.spark.compile import engine
 from geartrain_cloud.spark.stages import stage_numbers
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from rich.console import Console
 
-from geartrain.planning.cost import rate
 from geartrain.printable import printable
 from geartrain_cloud.cli.screen import results, table_of
+from geartrain_cloud.planning.cost import rate
 
 CUTS_MAX = 20
 """Cuts that are listed; the rest is a sentence."""

@@ -77,7 +77,7 @@ class StockDemo:
         steps = {"drawdown": {"period": options.period}}
         return set_up({"input": path}, parts, steps, sources, paced=["quotes"])
 
-    def page(self, plan: Plan, options: StockOptions) -> StockPage:
+    def page(self, plan: Plan, drawing: str, options: StockOptions) -> StockPage:
         """Its page."""
         return StockPage()
 

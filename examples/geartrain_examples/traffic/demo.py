@@ -166,9 +166,9 @@ class TrafficDemo:
         paced = [name for name in inputs if name != "checkpoints"]
         return set_up(inputs, deal(streets, devices), _steps(options, end), sources, paced=paced, said=said)
 
-    def page(self, plan: Plan, options: TrafficOptions) -> TrafficPage:
+    def page(self, plan: Plan, drawing: str, options: TrafficOptions) -> TrafficPage:
         """Its page, with the flow and its cut."""
-        return TrafficPage(plan, options.limit_mps, options.section_limit_kmh)
+        return TrafficPage(plan, options.limit_mps, options.section_limit_kmh, drawing)
 
     def summary(self, rows: Tables) -> Summary:
         """How much of what was found."""

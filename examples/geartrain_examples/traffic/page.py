@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from geartrain.planning import Plan
-from geartrain.planning.drawing import draw
 from geartrain.planning.refusals import sentence
 from geartrain.records.event_time import format_time, parse_time
 from geartrain_examples.demo import Answer, Row
@@ -55,13 +54,14 @@ class Tables(Protocol):
 class TrafficPage:
     """The page: `static` is the folder with index.html and what it loads.
 
-    plan: the flow with its cut, if the page is to show it; limit_mps, section_limit_kmh: the limits that were
-    set, for people to read.
+    plan: the flow with its cut, if the page is to show it; drawing: the same as SVG; limit_mps,
+    section_limit_kmh: the limits that were set, for people to read.
     """
 
     plan: Plan | None = None
     limit_mps: float | None = None
     section_limit_kmh: float | None = None
+    drawing: str = ""
 
     static = Path(__file__).with_name("static")
 
@@ -106,7 +106,7 @@ class TrafficPage:
             return 404, {"error": "nobody said how the flow is cut: start the page with gear demo traffic"}
         steps = {"edge": list(self.plan.edge), "cloud": list(self.plan.cloud)}
         reasons = {step.id: sentence(self.plan.reason(step)) for step in self.plan.graph.steps}
-        shapes = _LOOKS.sub("", draw(self.plan))
+        shapes = _LOOKS.sub("", self.drawing)
         return 200, steps | {"flow": self.plan.graph.name, "reasons": reasons, "svg": shapes}
 
 

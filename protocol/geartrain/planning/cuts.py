@@ -9,10 +9,10 @@ where a stream is keyed are one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
 
@@ -26,9 +26,6 @@ from geartrain.planning.least_bytes import Weights, least_bytes
 from geartrain.planning.properties import derive_properties
 from geartrain.planning.sharing import settled, without_idle_keys
 from geartrain.planning.splitting import MERGE, PARTIAL, with_partials
-
-if TYPE_CHECKING:
-    from geartrain.planning.cost import Costs
 
 CUTS_MAX = 4_096
 """Legal cuts that are enumerated at the most."""
@@ -44,6 +41,22 @@ class Cut(msgspec.Struct, frozen=True):
     """The steps on the edge; all others are in the cloud."""
 
     edge: frozenset[str]
+
+
+Least = Callable[[Weights, Weights], Cut]
+"""The cheapest cut, from what each stream costs where it crosses, and each step where it is on the edge."""
+
+
+class Costs(Protocol):
+    """A measurement of a flow that knows which cut is the cheapest; those who plan by one bring it along."""
+
+    def cheapest(self, graph: Graph, cuts: Iterable[Cut]) -> Cut:
+        """The cheapest of these cuts."""
+        ...
+
+    def cheapest_of_many(self, graph: Graph, least: Least) -> Cut:
+        """The cheapest of all cuts, where they are too many to list."""
+        ...
 
 
 class Rule(Enum):

@@ -6,22 +6,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from geartrain.graph.graph import DEAD_LETTERS, LATE, Graph, Step, Tier
 from geartrain.graph.operator import StreamProperties
 from geartrain.operators.sink import SinkOperator
-from geartrain.planning.cuts import Cut, Reason, Rule, choose_cut, obstacle
+from geartrain.planning.cuts import Costs, Cut, Reason, Rule, choose_cut, obstacle
 from geartrain.planning.properties import derive_properties
 from geartrain.planning.sharing import crossing, is_again, rows_of, settled, share
 from geartrain.planning.splitting import PARTIAL, may_split, put_back, with_partials
 from geartrain.records.letters import Letter
 from geartrain.schema import Schema, derive
-
-if TYPE_CHECKING:
-    from geartrain.planning.cost import Costs
 
 
 class Channel(msgspec.Struct, frozen=True):

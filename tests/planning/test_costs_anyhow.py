@@ -18,11 +18,11 @@ from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.graph.graph import DEAD_LETTERS, LATE, Graph
 from geartrain.operators.source import SourceOperator
 from geartrain.planning import Cut, legal_cuts
-from geartrain.planning.cost import Costs
-from geartrain.planning.measure import Measurement
 from geartrain.planning.splitting import with_partials
 from geartrain.source import Source, Split
 from geartrain.testing import TestingSource
+from geartrain_cloud.planning.cost import Costs
+from geartrain_cloud.planning.measure import Measurement
 from tests.reference.flows import Case, cases, split_cases
 from tests.reference.sent import rows_over, sent_over
 

@@ -1,6 +1,6 @@
 """Meters: what weighs the rows of a stream and times the work of a step, while a flow runs.
 
-Under `geartrain.planning.measure`, which puts them around and below the steps of a graph.
+Under `geartrain_cloud.planning.measure`, which puts them around and below the steps of a graph.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from msgspec.structs import replace
 
 from geartrain.errors import WireError
 from geartrain.graph.operator import Plain, Running, Services, Stoppable, Transform
-from geartrain.planning.cost import StepCost, StreamCost
-from geartrain.planning.reasons import is_untyped
 from geartrain.records.batch import Batch, DeadLetter
 from geartrain.records.letters import to_batch
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain.wire.body import encode_rows
+from geartrain_cloud.planning.cost import StepCost, StreamCost
+from geartrain_cloud.planning.reasons import is_untyped
 
 BATCH_ROWS = 256
 """Rows of a batch, when an agent is busy."""

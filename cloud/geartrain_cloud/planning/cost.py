@@ -1,18 +1,18 @@
 """What a cut costs: bytes over the link and the device's time, from one measurement of all streams.
 
-Beside the planner; `geartrain.planning.measure` makes the measurement. A stream has the same records wherever
-the cut falls (I1), so each is measured once. Every cut is a sum: over the streams that cross it, what they
-weigh on the wire, and over the steps on the edge, the time that they take.
+Beside the planner; `geartrain_cloud.planning.measure` makes the measurement. A stream has the same records
+wherever the cut falls (I1), so each is measured once. Every cut is a sum: over the streams that cross it, what
+they weigh on the wire, and over the steps on the edge, the time that they take.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from geartrain.errors import PlacementError
 from geartrain.graph.graph import DEAD_LETTERS, LATE, Graph
-from geartrain.planning.cuts import Cut
+from geartrain.planning.cuts import Cut, Least
 from geartrain.planning.estimate import SCALE
 from geartrain.planning.sharing import crossing
 
@@ -205,8 +205,6 @@ class Costs:
 
 PRICES_TRIED = 40
 """How often the price of a device's time is halved or doubled until a cut fits its capacity."""
-Least = Callable[[Mapping[str, int], Mapping[str, int]], Cut]
-"""The cut that costs least, from what each stream costs where it crosses, and each step on the edge."""
 
 
 def crossing_streams(graph: Graph, cut: Cut) -> list[str]:

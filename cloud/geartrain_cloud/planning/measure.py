@@ -1,9 +1,9 @@
 """A measurement: a flow run on its input for a while, with every stream weighed and every step timed.
 
-Beside the planner: what it finds is read by `geartrain.planning.cost`. All steps run in one fragment, as in
-`gear run`, but nothing is written. Guarantees: a stream is encoded by the codec of the wire in batches of 256
-rows, as an agent would send it. Memory is bounded by one batch a stream. The time that a step takes is its
-own, without the steps below it. Clock and CPU time are given from outside.
+What it finds is read by `geartrain_cloud.planning.cost`. All steps run in one fragment, as in `gear run`, but
+nothing is written. Guarantees: a stream is encoded by the codec of the wire in batches of 256 rows, as an
+agent would send it. Memory is bounded by one batch a stream. The time that a step takes is its own, without
+the steps below it. Clock and CPU time are given from outside.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from msgspec.structs import replace
 
 from geartrain.declarations.source import Split
 from geartrain.graph.graph import DEAD_LETTERS, LATE, Graph, Input, Step
-from geartrain.planning.cost import Costs
-from geartrain.planning.meters import BATCH_ROWS, CpuTime, StepMeter, StreamMeter, Tap, TimedOperator
 from geartrain.ports import Clock, Randomness
 from geartrain.records.batch import Batch
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
@@ -26,6 +24,8 @@ from geartrain.runtime.fragment import Fragment, Output
 from geartrain.runtime.opened import open_sources
 from geartrain.runtime.splits import SplitTracker
 from geartrain.wire.envelope import EPOCH_BYTES
+from geartrain_cloud.planning.cost import Costs
+from geartrain_cloud.planning.meters import BATCH_ROWS, CpuTime, StepMeter, StreamMeter, Tap, TimedOperator
 
 _EPOCH = bytes(range(EPOCH_BYTES))
 """In place of the random epoch that stands in the origins of what cannot be read again."""

@@ -19,13 +19,13 @@ from geartrain.declarations.windows import tumbling
 from geartrain.flow.loading import load_flow
 from geartrain.graph.graph import DEAD_LETTERS, LATE, Graph
 from geartrain.planning import Cut, choose_cut, legal_cuts, make_plan
-from geartrain.planning.cost import Costs, CutCost, StepCost, StreamCost, rate
 from geartrain.planning.cuts import Rule
-from geartrain.planning.measure import Measurement
-from geartrain.planning.reasons import CostReason, cut_name, reasons, told, warnings
 from geartrain.planning.splitting import with_partials
 from geartrain.source import Batch
 from geartrain.testing import TestingSource
+from geartrain_cloud.planning.cost import Costs, CutCost, StepCost, StreamCost, rate
+from geartrain_cloud.planning.measure import Measurement
+from geartrain_cloud.planning.reasons import CostReason, cut_name, reasons, told, warnings
 from tests.reference.sent import EXAMPLES, Reads, example, sent_over
 
 SECOND_US = 1_000_000

@@ -17,13 +17,13 @@ from geartrain import Flow, Record, Table
 from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.graph.graph import Graph
 from geartrain.planning import choose_cut, legal_cuts, make_plan
-from geartrain.planning.cost import Costs, CutCost, StepCost, StreamCost
 from geartrain.planning.cuts import Cut, Rule, TooManyCutsError
 from geartrain.planning.estimate import estimated_bytes
-from geartrain.planning.measure import Measurement
 from geartrain.planning.sharing import rows_of
 from geartrain.planning.splitting import with_partials
 from geartrain.testing import TestingSource
+from geartrain_cloud.planning.cost import Costs, CutCost, StepCost, StreamCost
+from geartrain_cloud.planning.measure import Measurement
 from tests.examples.nexmark_reference import QUERIES
 from tests.examples.nexmark_world import graph_of
 from tests.reference.flows import Case, cases, split_cases

@@ -10,7 +10,6 @@ import re
 from collections.abc import Mapping, Sequence
 
 from geartrain.graph.graph import Graph, Step, Tier
-from geartrain.planning.cost import NEAR_LEAST, Costs, CutCost, rate
 from geartrain.planning.cuts import Cut, Reason, Rule, limits
 from geartrain.planning.estimate import SCALE, estimated_bytes
 from geartrain.planning.least_bytes import least_bytes
@@ -19,6 +18,7 @@ from geartrain.planning.refusals import sentence
 from geartrain.planning.sharing import crossing
 from geartrain.planning.splitting import MERGE, PARTIAL, with_partials
 from geartrain.schema import Field, derive
+from geartrain_cloud.planning.cost import NEAR_LEAST, Costs, CutCost, rate
 
 WEIGHED_STEPS_MAX = 300
 """Steps of a graph of which each is weighed on the other tier, too, to say why it stands where it stands."""

@@ -13,12 +13,12 @@ from html import escape
 from typing import Literal
 
 from geartrain.graph.graph import Graph, Step
-from geartrain.planning.cost import Costs, rate
-from geartrain.planning.layout import Arrow, Box, place
 from geartrain.planning.plan import Plan
 from geartrain.planning.refusals import sentence
 from geartrain.printable import printable
 from geartrain.schema import derive
+from geartrain_cloud.planning.cost import Costs, rate
+from geartrain_cloud.planning.layout import Arrow, Box, place
 
 Kind = Literal["edge", "cloud", "channel"]
 
@@ -191,6 +191,7 @@ def _tops(nodes: Iterable[_Node]) -> dict[int, float]:
 
 
 def _short(text: str) -> str:
+    text = printable(text)  # before it is cut: what is escaped is longer
     return text if len(text) <= _CHARS_MAX else f"{text[: _CHARS_MAX - 1]}…"
 
 
