@@ -1,8 +1,8 @@
 """What a cut costs: bytes over the link and the device's time, from one measurement of all streams.
 
 Beside the planner; `geartrain_cloud.planning.measure` makes the measurement. A stream has the same records
-wherever the cut falls (I1), so each is measured once. Every cut is a sum: over the streams that cross it, what
-they weigh on the wire, and over the steps on the edge, the time that they take.
+wherever the cut falls (I1), so each is measured once. Every cut is a sum: over the streams that cross it,
+what they weigh on the wire, and over the steps on the edge, the time that they take.
 """
 
 from __future__ import annotations
@@ -182,9 +182,9 @@ class Costs:
         return span_of(self.per_s(sum(self.steps[source.id].records for source in graph.sources())))
 
     def compare(self, graph: Graph, cuts: Iterable[Cut]) -> list[CutCost]:
-        """The cost of each cut, fewest bytes first; of equal ones that with most on the edge."""
+        """The cost of each cut, fewest bytes first; of equal ones that with most work on the edge."""
         found = [self.of_cut(graph, cut) for cut in cuts]
-        return sorted(found, key=lambda one: (one.bytes, -len(one.cut.edge), sorted(one.cut.edge)))
+        return sorted(found, key=lambda one: (one.bytes, *_idleness(graph, one.cut), sorted(one.cut.edge)))
 
     def cheapest(self, graph: Graph, cuts: Iterable[Cut]) -> Cut:
         """Of the cuts within capacity whose bytes are within 5 % of the fewest, that with most on the edge.
@@ -200,11 +200,19 @@ class Costs:
             return min(found, key=lambda one: (one.cpu_share, one.bytes)).cut
         limit = within[0].bytes * (1 + NEAR_LEAST)
         near = [one for one in within if one.bytes <= limit]
-        return min(near, key=lambda one: -len(one.cut.edge)).cut  # the first of these has the fewest bytes
+        return min(
+            near, key=lambda one: _idleness(graph, one.cut)
+        ).cut  # the first of these has the fewest bytes
 
 
 PRICES_TRIED = 40
 """How often the price of a device's time is halved or doubled until a cut fits its capacity."""
+
+
+def _idleness(graph: Graph, cut: Cut) -> tuple[int, int]:
+    """Less, the more steps a cut has on the edge; a `key_by` is no work, and better off with its readers."""
+    working = sum(graph[step].operator.kind != "key_by" for step in cut.edge)
+    return -working, len(cut.edge)
 
 
 def crossing_streams(graph: Graph, cut: Cut) -> list[str]:
