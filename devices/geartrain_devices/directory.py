@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from geartrain.declarations.options import Count
+from geartrain.declarations.options import Count, FilePath
 from geartrain.errors import SourceError
 from geartrain.source import Batch, Reject, Source, Split
 from geartrain_devices.csv_replay import csv_reader
@@ -41,7 +41,7 @@ class WatchedDirectory(Source[T]):
 
     replayable: ClassVar[bool] = True
 
-    path: str = ""
+    path: FilePath = ""
     pattern: str = "*"
     last: str = ""
     out_of_orderness_ms: Count = 0

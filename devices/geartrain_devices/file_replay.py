@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 import msgspec
 
-from geartrain.declarations.options import Count
+from geartrain.declarations.options import Count, FilePath
 from geartrain.errors import SourceError
 from geartrain.source import Batch, Reject, Source
 from geartrain_devices.external_sort import Entry, SortedRows
@@ -110,7 +110,7 @@ class FileReplay(Source[T]):
     bounded: ClassVar[bool] = True
     replayable: ClassVar[bool] = True
 
-    path: str = ""
+    path: FilePath = ""
     speed: str | float = "max"
     as_recorded: bool = False
     out_of_orderness_ms: Count = 0

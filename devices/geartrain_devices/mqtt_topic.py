@@ -18,7 +18,7 @@ from typing import Any, ClassVar, TypeVar
 
 from geartrain.adapters.mqtt import AiomqttNet
 from geartrain.adapters.tls import BrokerTable, context_of
-from geartrain.declarations.options import Count, Port
+from geartrain.declarations.options import Count, FilePath, Port
 from geartrain.errors import ConfigError, NetError, SourceError
 from geartrain.source import Source, Split
 from geartrain_devices.json_fields import JsonFields, now_us
@@ -47,9 +47,9 @@ class MqttTopic(Source[T]):
     host: str = "127.0.0.1"
     port: Port = 1883
     tls: bool = False
-    ca: str = ""
-    certificate: str = ""
-    key: str = ""
+    ca: FilePath = ""
+    certificate: FilePath = ""
+    key: FilePath = ""
     time: str = ""
     time_unit: str = "s"
     fields: dict[str, str] = field(default_factory=dict)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,8 +39,22 @@ def test_a_short_file_gets_the_defaults(tmp_path: Path) -> None:
     found = config(tmp_path, GOOD)
     assert found.settings == AgentSettings("device-1")
     assert (found.broker.host, found.broker.port, found.cut) == ("127.0.0.1", 1883, "auto")
-    assert found.spool_file == Path("state/device-1/spool.sqlite")
-    assert found.status_file == Path("state/device-1/status.json")
+    assert found.spool_file == tmp_path / "state/device-1/spool.sqlite"
+    assert found.status_file == tmp_path / "state/device-1/status.json"
+
+
+def test_paths_of_a_file_are_relative_to_its_folder(tmp_path: Path) -> None:
+    def source(text: str) -> Any:
+        operator = config(tmp_path, text).plan().graph["quotes"].operator
+        assert isinstance(operator, SourceOperator)
+        return operator.source
+
+    text = GOOD + '[sources.quotes]\npath = "data/prices.csv"\nspeed = "max"\n'
+    assert source(text).path == str(tmp_path / "data/prices.csv")
+    assert source(text).speed == "max"
+    assert source(text.replace("data/", "/data/")).path == "/data/prices.csv"
+    unreadable = '[broker]\naddress = "h:1"\ntls = true\nca = "no/ca.pem"\n'
+    assert f"broker.ca: {tmp_path}/no/ca.pem" in mistake(tmp_path, GOOD + unreadable)
 
 
 def test_every_setting_is_read(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import msgspec
 
 from geartrain.adapters.configuration import read_as
+from geartrain.declarations.options import in_file
 from geartrain.errors import ConfigError, GeartrainError
 from geartrain.flow.loading import load_flow
 from geartrain.planning import Plan, make_plan
@@ -107,6 +108,6 @@ def read_config(path: Path) -> DriverConfig:
         log_wait_s=found.log_wait_s,
         letters_percent=found.letters_percent,
         spark=found.spark,
-        steps=found.steps,
-        sources=found.sources,
+        steps=in_file(found.steps, folder),
+        sources=in_file(found.sources, folder),
     )

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from geartrain.adapters.configuration import read_as
 from geartrain.adapters.tls import Broker, BrokerTable, broker_of
+from geartrain.declarations.options import in_file
 from geartrain.errors import ConfigError, GeartrainError
 from geartrain.flow.loading import load_flow
 from geartrain.planning import Plan, make_plan
@@ -87,8 +88,8 @@ class _File(_Section, frozen=True):
 
 
 class AgentConfig(msgspec.Struct, frozen=True):
-    """What a checked file says of one flow. `state` is the folder of its spool; relative paths are below the
-    working directory; where: what stands before the keys of the flow in the file, "" or "flows[0].".
+    """What a checked file says of one flow. `state` is the folder of its spool; relative paths are taken from
+    the file's folder; where: what stands before the keys of the flow in the file, "" or "flows[0].".
     """
 
     path: str
@@ -177,7 +178,7 @@ def read_configs(path: str) -> list[AgentConfig]:
     """The configuration of each flow in the TOML file `path`; raises `ConfigError` naming the file and the
     key.
     """
-    found = read_as(path, _File)
+    found, folder = read_as(path, _File), Path(path).absolute().parent
     try:
         check_name("device", found.device)
     except GeartrainError as error:
@@ -185,7 +186,7 @@ def read_configs(path: str) -> list[AgentConfig]:
     if not found.state:
         raise ConfigError(f"{path}: state: name the folder that the agent keeps its spool in")
     try:
-        broker = broker_of(found.broker, Path())
+        broker = broker_of(found.broker, folder)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
     return [
@@ -194,10 +195,10 @@ def read_configs(path: str) -> list[AgentConfig]:
             _settings(path, found, flow, where),
             flow.flow,
             flow.cut if isinstance(flow.cut, str) else tuple(flow.cut),
-            Path(found.state),
+            folder / found.state,
             broker,
-            flow.steps,
-            flow.sources,
+            in_file(flow.steps, folder),
+            in_file(flow.sources, folder),
             where,
         )
         for where, flow in _flows(path, found)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from geartrain.declarations.options import FilePath
 from geartrain.declarations.sink import Sink
 
 
@@ -42,7 +43,7 @@ class ParquetTable(Sink):
         FlowError: for a name that cannot name a table.
     """
 
-    folder: str = ""
+    folder: FilePath = ""
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class MqttSink(Sink):
         host: of the broker.
         port: of the broker.
         tls: whether the connection is encrypted.
-        ca: the file of the certificate authority, from the driver's working directory; empty for the
+        ca: the file of the certificate authority, from the folder of the driver's file; empty for the
             system's.
         certificate: the file of the client's certificate.
         private_key: the file of its key. An agent's table `[broker]` calls it `key`.
@@ -86,6 +87,6 @@ class MqttSink(Sink):
     host: str = "127.0.0.1"
     port: int = 1883
     tls: bool = False
-    ca: str = ""
-    certificate: str = ""
-    private_key: str = ""
+    ca: FilePath = ""
+    certificate: FilePath = ""
+    private_key: FilePath = ""

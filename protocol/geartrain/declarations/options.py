@@ -12,6 +12,7 @@ import types
 import typing
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from pathlib import Path
 from typing import Annotated, Any, Self, dataclass_transform
 
 import msgspec
@@ -24,6 +25,33 @@ Positive = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
 """A number above 0."""
 Port = Annotated[int, msgspec.Meta(ge=1, le=65_535)]
 """The number of a TCP port."""
+
+FilePath = Annotated[str, msgspec.Meta(extra={"path": True})]
+"""A file or a folder. In a configuration file it is relative to the folder of that file."""
+
+
+class InFile(str):
+    """The value of an option as a configuration file has it: a `FilePath` is relative to `folder`."""
+
+    __slots__ = ("folder",)
+
+    folder: Path
+
+
+def in_file(options: Mapping[str, Mapping[str, Any]], folder: Path) -> dict[str, dict[str, Any]]:
+    """Options by step as a file in `folder` has them, ready for `with_options`."""
+    return {
+        step: {name: _placed(value, folder) for name, value in values.items()}
+        for step, values in options.items()
+    }
+
+
+def _placed(value: Any, folder: Path) -> Any:
+    if type(value) is not str:
+        return value
+    placed = InFile(value)
+    placed.folder = folder
+    return placed
 
 
 class Text(str):
@@ -87,6 +115,7 @@ def converted(owner: type, values: Mapping[str, Any], known: Iterable[str], wher
         try:
             ready[name] = _converted(value, hints[name])
         except (ValueError, msgspec.ValidationError) as error:
+            value = str(value) if isinstance(value, InFile) else value
             shown = _shown(value)
             raise ConfigError(f"{where}.{name} = {shown}: {_reason(value, hints[name], error)}") from None
         except TypeError:
@@ -126,6 +155,8 @@ def _hints(owner: type) -> dict[str, Any]:
 
 
 def _converted(value: Any, hint: Any) -> Any:
+    if isinstance(value, InFile):
+        value = str(value.folder / value) if value and _is_path(hint) else str(value)
     if not isinstance(value, Text):
         return msgspec.convert(value, hint)
     text, kinds = str(value), _kinds(hint)
@@ -136,6 +167,11 @@ def _converted(value: Any, hint: Any) -> Any:
         parts = _json(text) if listed else [part.strip() for part in text.split(",") if part.strip()]
         return msgspec.convert(parts, hint, strict=listed)
     return msgspec.convert(text, hint, strict=False)
+
+
+def _is_path(hint: Any) -> bool:
+    marks = [one.extra or {} for one in getattr(hint, "__metadata__", ()) if isinstance(one, msgspec.Meta)]
+    return any(mark.get("path") for mark in marks)
 
 
 def _json(text: str) -> Any:
