@@ -21,6 +21,7 @@ from geartrain.declarations.options import Count, FilePath
 from geartrain.errors import SourceError
 from geartrain.source import Batch, Reject, Source
 from geartrain_devices.external_sort import Entry, SortedRows
+from geartrain_devices.pace import speed_of
 
 T = TypeVar("T")
 _LOG = logging.getLogger("geartrain.devices")
@@ -130,7 +131,7 @@ class FileReplay(Source[T]):
         if self.out_of_orderness_ms < 0:
             raise SourceError(f"source {step}: out_of_orderness_ms = {self.out_of_orderness_ms} is negative")
         source, name = f"source {step}", f"{device}/{step}"
-        split = ReplaySplit(source, name, rows, self._speed(step), self.monotonic_s)
+        split = ReplaySplit(source, name, rows, speed_of(step, self.speed), self.monotonic_s)
         split.as_recorded = self.as_recorded
         split.out_of_orderness_us = self.out_of_orderness_ms * 1_000 if self.as_recorded else 0
         return split
@@ -139,17 +140,6 @@ class FileReplay(Source[T]):
         """Raise `SourceError` where no file is named."""
         if not self.path:
             raise SourceError(f'source {step} has no file: set path = "FILE.csv" under [sources.{step}]')
-
-    def _speed(self, step: str) -> float:
-        if self.speed == "max":
-            return math.inf
-        try:
-            speed = float(self.speed)
-        except ValueError:
-            speed = math.nan
-        if not 0 < speed < math.inf:
-            raise SourceError(f'source {step}: speed = {self.speed!r} must be a number above 0 or "max"')
-        return speed
 
 
 class ReplaySplit:

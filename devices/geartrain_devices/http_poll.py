@@ -14,6 +14,7 @@ from dataclasses import field
 from functools import partial
 from http.client import HTTPException
 from typing import Any, ClassVar, TypeVar
+from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 import msgspec
@@ -54,6 +55,15 @@ class HttpPoll(Source[T]):
         """The one split of this device; raises `SourceError` naming the option."""
         if not self.url.startswith(("http://", "https://")):
             raise SourceError(f'source {step}: url = {self.url!r} must begin with "http://" or "https://"')
+        try:
+            parts = urlsplit(self.url)
+            is_whole = bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            is_whole = False
+        if not is_whole or not self.url.isascii() or not self.url.isprintable() or " " in self.url:
+            raise SourceError(
+                f"source {step}: url = {self.url!r} is no address, such as http://127.0.0.1:8080/readings"
+            )
         if not self.every_s > 0:
             raise SourceError(f"source {step}: every_s = {self.every_s} must be above 0")
         try:

@@ -8,7 +8,7 @@ hold is dropped with a dead letter that says how many and why; numbers go on beh
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Protocol
@@ -22,6 +22,7 @@ from geartrain.source import Batch, Reject
 BUFFER_MAX = 10_000
 """Records that wait to be read, at the most."""
 BUFFER_BYTES_MAX = 8 << 20
+_FULL = f"because {BUFFER_MAX} records or {BUFFER_BYTES_MAX} bytes waited"
 
 
 class _Waiting(msgspec.Struct, frozen=True):
@@ -56,12 +57,16 @@ class LiveBufferSplit:
         self._task: asyncio.Task[None] | None = None
         self._waiting: deque[_Waiting] = deque()
         self._bytes = 0
-        self._dropped = 0
+        self._lost = Counter[str]()
+
+    def lost(self, count: int, why: str) -> None:
+        """Note that `count` records were dropped before they were read; a dead letter says so, and why."""
+        self._lost[why] += count
 
     def push(self, raw: bytes, read: Reader) -> None:
         """Take one raw record."""
         if len(self._waiting) >= BUFFER_MAX or self._bytes + len(raw) > BUFFER_BYTES_MAX:
-            self._dropped += 1
+            self.lost(1, _FULL)
             return
         try:
             time_us, value = read(raw)
@@ -92,10 +97,10 @@ class LiveBufferSplit:
                 times.append(one.time)
                 numbers.append(at)
             at += 1
-        if self._dropped and at - position < limit:
-            reason = f"{self.name}: {self._dropped} records were dropped here, because {BUFFER_MAX} waited"
-            rejects.append(Reject(at, reason, b""))
-            at, self._dropped = at + 1, 0
+        while self._lost and at - position < limit:
+            why, count = self._lost.popitem()
+            rejects.append(Reject(at, f"{self.name}: {count} records were dropped here, {why}", b""))
+            at += 1
         return Batch(values, times, numbers, at, rejects)
 
     async def close(self) -> None:

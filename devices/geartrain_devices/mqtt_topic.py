@@ -28,6 +28,7 @@ T = TypeVar("T")
 _LOG = logging.getLogger("geartrain.devices")
 
 _PAUSE_S_MAX = 30.0
+_TOPIC_BYTES_MAX = 65_535
 
 
 class MqttTopic(Source[T]):
@@ -61,6 +62,10 @@ class MqttTopic(Source[T]):
             raise SourceError(
                 f'source {step} has no topic: set topic = "sensors/+/data" under [sources.{step}]'
             )
+        if problem := _filter_problem(self.topic):
+            raise SourceError(f"source {step}: topic = {self.topic!r} {problem}")
+        if not self.host:
+            raise SourceError(f'source {step}: host is empty: name the broker, such as host = "127.0.0.1"')
         fields = JsonFields(f"source {step}", out, self.time, self.time_unit, self.fields)
         try:
             context = context_of(
@@ -78,7 +83,7 @@ async def _listen(
     net: AiomqttNet, client_id: str, topic: str, fields: JsonFields, split: LiveBufferSplit
 ) -> None:
     """Push every payload of `topic` until cancelled."""
-    pause_s = 1.0
+    pause_s, dropped = 1.0, 0
     while True:
         try:
             async with net.connect(client_id) as connection:
@@ -86,12 +91,30 @@ async def _listen(
                 async for publish in connection.incoming():
                     pause_s = 1.0
                     split.push(publish.payload, partial(_read, fields, publish.topic))
+                    if (total := net.counters["incoming_dropped"]) > dropped:
+                        split.lost(total - dropped, "because the queue of the connection was full")
+                        dropped = total
         except NetError as error:
             _LOG.warning("source %s: %s; again in %.0f s", split.name, error, pause_s)
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, _PAUSE_S_MAX)
 
 
+def _filter_problem(topic: str) -> str:
+    """Why a text is no topic filter of MQTT, and what one looks like; empty for one that is."""
+    levels = topic.split("/")
+    if "\0" in topic or len(topic.encode(errors="replace")) > _TOPIC_BYTES_MAX:
+        return f"is no topic: it holds a NUL, or is longer than {_TOPIC_BYTES_MAX} bytes"
+    if "#" in topic and (levels[-1] != "#" or "#" in "/".join(levels[:-1])):
+        return "is no topic filter: # is the last level, as in sensors/#"
+    if any("+" in level and level != "+" for level in levels):
+        return "is no topic filter: + is a whole level, as in sensors/+/data"
+    return ""
+
+
 def _read(fields: JsonFields, topic: str, raw: bytes) -> tuple[int, Any]:
-    time_us, record = fields.read(raw, topic)
+    try:
+        time_us, record = fields.read(raw, topic)
+    except ValueError as error:
+        raise ValueError(f"topic {topic}: {error}") from None
     return now_us() if time_us is None else time_us, record

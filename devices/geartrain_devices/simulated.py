@@ -17,8 +17,9 @@ import msgspec
 from geartrain.declarations.options import Count
 from geartrain.errors import USER_ERRORS, SourceError
 from geartrain.graph.conform import describe
-from geartrain.records.event_time import parse_time
+from geartrain.records.event_time import EARLIEST_TIME, END_OF_TIME, parse_time
 from geartrain.source import Batch, Reject, Source, Split
+from geartrain_devices.pace import speed_of
 
 T = TypeVar("T")
 
@@ -64,15 +65,19 @@ class SimulatedSensor(Source[T]):
 
     def open(self, device: str, step: str, out: type[T]) -> Sequence[Split]:
         """The one split of this device; raises `SourceError` naming the option."""
+        if type(self).make is SimulatedSensor.make:
+            raise SourceError(
+                f"source {step}: {type(self).__name__} must define make(random, number, device)"
+            )
         try:
             start_us = parse_time(self.start)
         except ValueError as error:
             raise SourceError(f"source {step}: start: {error}") from None
+        if not EARLIEST_TIME <= start_us < END_OF_TIME:
+            raise SourceError(f"source {step}: start = {self.start!r} is not in the years 100 to 2199")
         if self.period_ms < 1 or self.records < 0:
             raise SourceError(f"source {step}: period_ms must be 1 or more and records 0 or more")
-        speed = math.inf if self.speed == "max" else float(self.speed)
-        if not speed > 0:
-            raise SourceError(f'source {step}: speed = {self.speed!r} must be a number above 0 or "max"')
+        speed = speed_of(step, self.speed)
         return [_SimulatedSplit(self, f"{device}/{step}", device, start_us, speed, self.make)]
 
 

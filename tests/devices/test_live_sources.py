@@ -18,17 +18,29 @@ import pytest
 from geartrain import Record, Source
 from geartrain.adapters.mqtt import AiomqttNet
 from geartrain.errors import NetError, SourceError
+from geartrain.ports.net import Incoming
 from geartrain.source import Reject, Split
 from geartrain_cloud.broker.choice import choose_broker
 from geartrain_cloud.broker.ready import free_port
 from geartrain_devices.http_poll import HttpPoll
+from geartrain_devices.json_fields import JsonFields
 from geartrain_devices.live import BUFFER_MAX, LiveBufferSplit
-from geartrain_devices.mqtt_topic import MqttTopic
+from geartrain_devices.mqtt_topic import MqttTopic, _listen
+from geartrain_devices.simulated import SimulatedSensor
 
 
 class Reading(Record):
     room: str
     celsius: float
+
+
+class Silent(SimulatedSensor[Reading]):
+    pass
+
+
+class Steady(SimulatedSensor[Reading]):
+    def make(self, random: Any, number: int, device: str) -> Reading:
+        return Reading("a", 20.0)
 
 
 def opened(source: Source[Any]) -> Any:
@@ -157,6 +169,47 @@ def test_a_payload_that_is_no_object_and_has_no_time(broker: Broker) -> None:
     asyncio.run(run())
 
 
+def test_what_a_connection_drops_is_told_by_a_dead_letter() -> None:
+    net = FloodedNet()
+
+    async def run() -> None:
+        split = LiveBufferSplit("d1/s", lambda to: _listen(net, "c", "t", FIELDS, to))  # type: ignore[arg-type]
+        await split.read(0, 10)
+        async with asyncio.timeout(20):
+            await net.heard.wait()
+        poll = await split.read(0, 10)
+        assert [reject.reason for reject in poll.rejects] == [
+            "d1/s: topic t: it is not UTF-8 text, at its byte 1 (0xff)",
+            "d1/s: 5 records were dropped here, because the queue of the connection was full",
+        ]
+        await split.close()
+
+    asyncio.run(run())
+
+
+FIELDS = JsonFields("source s", Reading, "", "s", {})
+
+
+class FloodedNet:
+    """A connection that gives one publish, and has dropped others."""
+
+    def __init__(self) -> None:
+        self.counters = {"incoming_dropped": 0}
+        self.heard = asyncio.Event()
+
+    @asynccontextmanager
+    async def connect(self, client_id: str) -> AsyncIterator[FloodedNet]:
+        yield self
+
+    async def subscribe(self, topic: str) -> None:
+        self.counters["incoming_dropped"] = 5
+
+    async def incoming(self) -> AsyncIterator[Incoming]:
+        yield Incoming("t", b"\xff")
+        self.heard.set()
+        await asyncio.Event().wait()
+
+
 class Service(BaseHTTPRequestHandler):
     answers: ClassVar[list[tuple[int, bytes]]] = []
 
@@ -216,7 +269,26 @@ def test_a_service_that_is_not_there_is_asked_again(caplog: pytest.LogCaptureFix
     ("source", "why"),
     [
         (MqttTopic(), "has no topic"),
+        (MqttTopic(topic="a/#/b"), "topic = 'a/#/b' is no topic filter: # is the last level"),
+        (MqttTopic(topic="a/b#"), "# is the last level, as in sensors/#"),
+        (MqttTopic(topic="a+/b"), "is no topic filter: \\+ is a whole level"),
+        (MqttTopic(topic="a\0"), "holds a NUL"),
+        (MqttTopic(topic="x" * 70_000), "longer than 65535 bytes"),
+        (MqttTopic(topic="a", host=""), "host is empty: name the broker"),
+        (MqttTopic(topic="a", ca="x.pem"), "sources.readings.ca is for TLS: write tls = true beside it"),
+        (MqttTopic(topic="a", time_unit="h"), "time_unit = 'h' must be one of s, ms, us"),
+        (MqttTopic(topic="a", fields={"x": "y"}), "there is no field 'x'; its fields: room, celsius"),
         (HttpPoll(url="file:///etc/passwd"), "must begin with"),
+        (HttpPoll(url="http://"), "url = 'http://' is no address, such as http://127.0.0.1:8080/readings"),
+        (HttpPoll(url="http://host:port/"), "is no address"),
+        (HttpPoll(url="http://host/a b"), "is no address"),
+        (HttpPoll(url="http://host/\n"), "is no address"),
+        (Silent(), "source readings: Silent must define make"),
+        (Steady(start="soon"), "source readings: start: 'soon' is not an ISO 8601 date"),
+        (Steady(start="0001-01-01"), "start = '0001-01-01' is not in the years 100 to 2199"),
+        (Steady(speed="fast"), "speed = 'fast' must be a number above 0"),
+        (Steady(speed=float("nan")), "speed = nan must be a number above 0"),
+        (Steady(period_ms=0), "period_ms must be 1 or more"),
         (HttpPoll(url="http://x", every_s=0), "every_s = 0 must be above 0"),
         (HttpPoll(url="http://x", items="a["), "items: 'a\\[' is not a path"),
     ],
