@@ -34,13 +34,22 @@ _NAMED_MAX = 5
 
 
 class CsvReplay(FileReplay[T]):
-    """Records of type `T` from the rows of a CSV file, columns matched to fields by name.
+    """Records of type `T` from the rows of a CSV file, plain or gzip, columns matched to fields by name.
 
-    time_column: the column of event times (ISO 8601, UTC where it names no zone; subclasses may read another
-    form, see `moment`); select: the values of partition_column that this device takes, empty for all; others:
-    this device also takes rows whose partition value is missing or cannot be read. An empty text is None in
-    an optional field. A bad row is a dead letter by itself, never an error of the file. The other options are
-    those of `FileReplay`.
+    An empty text is None in an optional field. A bad row is a dead letter by itself, never an error of the
+    file. Subclasses may read another form of time: see `moment`.
+
+    Args:
+        path: the file, gzip if it ends in `.gz`.
+        time_column: the column of event times: ISO 8601, UTC where it names no zone.
+        partition_column: the column that says which device a row is for; empty where one device takes all.
+        select: the values of it that this device takes, empty for all.
+        others: this device also takes rows whose partition value is missing or cannot be read.
+        speed: event seconds for each second of the clock, or `"max"`.
+        as_recorded: replay the rows in the order of the file, not of their times.
+        out_of_orderness_ms: how far the time of a row may then lie below the highest before it and not be
+            late.
+        since_1970: promises that no row is of an earlier time. One that is becomes a dead letter.
     """
 
     time_column: str

@@ -1,9 +1,8 @@
 """Rows of a CSV file, plain or gzip, each with the line it begins on and its raw bytes.
 
-Under the CSV replay, before any parsing of values. Guarantees: bytes that are no row (a broken quote, a
-NUL, text that is not UTF-8, a row of more than 1 MiB) are handed over with a reason and do not disturb the
-rows after them; memory is bounded by one row; a file that cannot be read at all is a `SourceError` that
-names it.
+Under the CSV replay, before any parsing of values. Guarantees: bytes that are no row (a broken quote, a NUL,
+text that is not UTF-8, a row of more than 1 MiB) are handed over with a reason. They do not disturb the rows
+after them. Memory is bounded by one row. A file that cannot be read at all is a `SourceError` that names it.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ _BOM = b"\xef\xbb\xbf"
 class Row(msgspec.Struct, frozen=True):
     """One row: `line` it begins on (from 1), raw bytes without the line's end, its fields as text.
 
-    problem: why it is no record, None where it can be one; `fields` of a row with a problem may be empty,
-    and bytes in them that are not UTF-8 stand as lone surrogates. undecodable: that there are such bytes is
-    the problem.
+    problem: why it is no record, None where it can be one. `fields` of a row with a problem may be empty, and
+    bytes in them that are not UTF-8 stand as lone surrogates. undecodable: that there are such bytes is the
+    problem.
     """
 
     line: int

@@ -32,11 +32,14 @@ ROWS_MAX = 1 << 32
 
 
 class WatchedDirectory(Source[T]):
-    """Records of type `T` from the files of a directory, rows in the order in which they stand.
+    """Base of the sources that read the files of a directory, rows in the order in which they stand.
 
-    path: the directory; pattern: the names that count, as in a shell; last: the name of a file that says that
-    no more will come, empty for never; out_of_orderness_ms: how far the time of a row may lie below the
-    highest before it and not be late; since_1970: as for `CsvReplay`.
+    Args:
+        path: the directory.
+        pattern: the names that count, as in a shell.
+        last: the name of a file that says that no more will come, empty for never.
+        out_of_orderness_ms: how far the time of a row may lie below the highest before it and not be late.
+        since_1970: promises that no row is of an earlier time. One that is becomes a dead letter.
     """
 
     replayable: ClassVar[bool] = True
@@ -66,7 +69,18 @@ class WatchedDirectory(Source[T]):
 
 
 class JsonLinesDirectory(WatchedDirectory[T]):
-    """A directory of files of JSON lines; `time`, `time_unit`, `fields` as for `JsonLines`."""
+    """A directory of files of JSON lines.
+
+    Args:
+        path: the directory.
+        pattern: the names that count, as in a shell.
+        last: the name of a file that says that no more will come, empty for never.
+        time: the path of the event time in a document.
+        time_unit: of a time that is a number: `s`, `ms` or `us` since 1970 UTC.
+        fields: paths by field, for those that are not found by their own name.
+        out_of_orderness_ms: how far the time of a line may lie below the highest before it and not be late.
+        since_1970: promises that no line is of an earlier time. One that is becomes a dead letter.
+    """
 
     pattern: str = "*.jsonl"
     time: str = "time"
@@ -80,7 +94,16 @@ class JsonLinesDirectory(WatchedDirectory[T]):
 
 
 class CsvDirectory(WatchedDirectory[T]):
-    """A directory of CSV files, each with a header; `time_column` as for `CsvReplay`."""
+    """A directory of CSV files, each with a header.
+
+    Args:
+        path: the directory.
+        pattern: the names that count, as in a shell.
+        last: the name of a file that says that no more will come, empty for never.
+        time_column: the column of event times: ISO 8601, UTC where it names no zone.
+        out_of_orderness_ms: how far the time of a row may lie below the highest before it and not be late.
+        since_1970: promises that no row is of an earlier time. One that is becomes a dead letter.
+    """
 
     pattern: str = "*.csv"
     time_column: str = "time"

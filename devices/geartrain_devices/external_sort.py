@@ -1,7 +1,7 @@
 """Sort more rows than fit into memory: sorted runs in a nameless temporary file, merged while they are read.
 
 Under the file replays. Guarantees: memory is bounded by one chunk and by one block of each of at most
-`FAN_IN_MAX` runs a level, whatever the number of rows; the temporary file is readable by this user only and
+`FAN_IN_MAX` runs a level, whatever the number of rows. The temporary file is readable by this user only and
 is gone with the process, however that ends.
 """
 

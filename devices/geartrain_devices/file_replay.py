@@ -1,9 +1,9 @@
 """Replay a file: what all sources that read recorded rows have in common.
 
 Born here is a record's origin: its number is the row's rank in the order of the replay, which is the split's
-position too, so that a restart goes on at the very record (exactly once). Rows are replayed in (event time,
-line) order, those that are no records first; or, with `as_recorded`, in the order of their lines, where a row
-may be late. The file may be larger than memory; it must not change while a flow that reads it goes on.
+position, too. So a restart goes on at the very record (exactly once). Rows are replayed in (event time, line)
+order, those that are no records first; or, with `as_recorded`, in the order of their lines, where a row may
+be late. The file may be larger than memory; it must not change while a flow that reads it goes on.
 """
 
 from __future__ import annotations
@@ -100,12 +100,16 @@ class RowReader(Protocol):
 
 
 class FileReplay(Source[T]):
-    """The options that every replay of a file has.
+    """Base of the sources that replay a file; these options all of them have.
 
-    path: the file, gzip if it ends in `.gz`; speed: event seconds per wall second, or `max`; as_recorded:
-    replay the rows in the order of the file; out_of_orderness_ms: how far the time of a row may then lie
-    below the highest before it and not be late; since_1970: the file has no row of an earlier time (one that
-    is there is a dead letter), so that Spark's own windows may be used, see docs/time.md.
+    Args:
+        path: the file, gzip if it ends in `.gz`.
+        speed: event seconds for each second of the clock, or `"max"`.
+        as_recorded: replay the rows in the order of the file, not of their times.
+        out_of_orderness_ms: how far the time of a row may then lie below the highest before it and not be
+            late.
+        since_1970: promises that no row is of an earlier time, so that Spark's own windows may be used
+            (docs/time.md). One that is becomes a dead letter.
     """
 
     bounded: ClassVar[bool] = True

@@ -1,8 +1,8 @@
 """Ask an HTTP address again and again, and make records of the JSON that it answers.
 
 For devices and services that are asked rather than speak. A source without positions: what was not asked for
-is not known. Guarantees: an answer equal to the one before gives nothing; one that fails is logged and asked
-for again at the next turn; an answer that is no such record leaves as a dead letter with its bytes.
+is not known. Guarantees: an answer equal to the one before gives nothing. One that fails is logged and asked
+for again at the next turn. An answer that is no such record leaves as a dead letter with its bytes.
 """
 
 from __future__ import annotations
@@ -32,12 +32,16 @@ _TIMEOUT_S = 10.0
 
 
 class HttpPoll(Source[T]):
-    """Records of type `T` from the JSON at `url`, asked for every `every_s` seconds.
+    """Records of type `T` from the JSON that an address answers. A record before 1970 is a dead letter.
 
-    items: the path of a list whose elements are the records, empty where an answer is one record; time: the
-    path of the event time in a record, empty where the time of the answer is meant; time_unit: of a time that
-    is a number (s, ms, us); fields: paths by field; out_of_orderness_ms: how far a record may lie behind the
-    newest and not be late. A record before 1970 is a dead letter.
+    Args:
+        url: the address.
+        every_s: how long to wait between two requests, seconds.
+        items: the path of a list whose elements are the records, empty where an answer is one record.
+        time: the path of the event time in a record, empty where the time of the answer is meant.
+        time_unit: of a time that is a number: `s`, `ms` or `us` since 1970 UTC.
+        fields: paths by field, for those that are not found by their own name.
+        out_of_orderness_ms: how far a record may lie behind the newest and not be late.
     """
 
     pausable: ClassVar[bool] = False

@@ -30,9 +30,16 @@ _BOM = b"\xef\xbb\xbf"
 class JsonLines(FileReplay[T]):
     """Records of type `T` from the lines of a file, one JSON document each; blank lines are passed over.
 
-    time: the path of the event time (`time`, `meta.at`), ISO 8601 text or a number in `time_unit` (s, ms or
-    us since 1970 UTC); fields: paths by field, for those that are not found by their own name. The other
-    options are those of `FileReplay`.
+    Args:
+        path: the file, gzip if it ends in `.gz`.
+        time: the path of the event time in a document, such as `meta.at`: ISO 8601, or a number.
+        time_unit: of a time that is a number: `s`, `ms` or `us` since 1970 UTC.
+        fields: paths by field, for those that are not found by their own name.
+        speed: event seconds for each second of the clock, or `"max"`.
+        as_recorded: replay the lines in the order of the file, not of their times.
+        out_of_orderness_ms: how far the time of a line may then lie below the highest before it and not be
+            late.
+        since_1970: promises that no line is of an earlier time. One that is becomes a dead letter.
     """
 
     time: str = "time"

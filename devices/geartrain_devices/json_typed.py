@@ -1,7 +1,7 @@
 """JSON documents straight into records, where each field is a plain value at the top of the document.
 
 Beside `geartrain_devices.json_fields`, which reads any document by paths and says what is wrong with one.
-Guarantees: what is read here is what the paths would have given, to the last bit; all else is refused with
+Guarantees: what is read here is what the paths would have given, to the last bit. All else is refused with
 None and never with an error, so that the reasons of dead letters come from one place.
 """
 
@@ -33,8 +33,8 @@ Reading = Callable[[bytes], tuple[int | None, Any] | None]
 
 
 class PlainField(msgspec.Struct, frozen=True):
-    """A field that the decoder reads: its key in the document, its type as msgspec takes it, and its value
-    where a document has none, `msgspec.NODEFAULT` where it must have one.
+    """A field that the decoder reads: its key in the document, its type as msgspec takes it, and its default,
+    `msgspec.NODEFAULT` where it must have one.
     """
 
     key: str
@@ -75,7 +75,7 @@ class TypedReader:
     """Documents as records, through a decoder that is made for their keys.
 
     msgspec does not check all of what it skips (text that is no UTF-8, numbers out of range), so nothing is
-    skipped: keys that belong to no field are learnt, and their values decoded for nothing.
+    skipped. Keys that belong to no field are learnt, and their values decoded for nothing.
     """
 
     def __init__(

@@ -2,7 +2,7 @@
 
 A source without positions: what was published while the agent was away is gone (the broker's own queue is not
 asked, for it loses without a word). Guarantees: a broken connection is opened again for ever, with growing
-pauses; a payload that is no such record leaves as a dead letter with its bytes; with TLS, the broker's
+pauses. A payload that is no such record leaves as a dead letter with its bytes. With TLS, the broker's
 certificate and name are always checked.
 """
 
@@ -32,13 +32,21 @@ _TOPIC_BYTES_MAX = 65_535
 
 
 class MqttTopic(Source[T]):
-    """Records of type `T` from the JSON payloads published to a topic.
+    """Records of type `T` from the JSON payloads that sensors publish to a topic.
 
-    topic: a filter, `+` and `#` allowed; host, port: of the sensors' broker; tls, ca, certificate, key: how
-    it is reached, as the agent's own table `[broker]` has it; time: the path of the event time in a payload,
-    empty where the time of arrival is meant; time_unit: of a time that is a number (s, ms, us); fields: paths
-    by field; `$topic[1]` is the second level of the topic, `$value` a payload that is no object;
-    out_of_orderness_ms: how far a record may lie behind the newest and not be late.
+    Args:
+        topic: a filter, `+` and `#` allowed.
+        host: of the sensors' broker.
+        port: of the sensors' broker.
+        tls: whether the connection is encrypted.
+        ca: the file of the certificate authority; empty for the system's.
+        certificate: the file of the client's certificate.
+        key: the file of its private key.
+        time: the path of the event time in a payload, empty where the time of arrival is meant.
+        time_unit: of a time that is a number: `s`, `ms` or `us` since 1970 UTC.
+        fields: paths by field. `$topic[1]` is the second level of the topic, `$value` a payload that is no
+            object.
+        out_of_orderness_ms: how far a record may lie behind the newest and not be late.
     """
 
     pausable: ClassVar[bool] = False

@@ -25,10 +25,14 @@ T = TypeVar("T")
 
 
 class SimulatedSensor(Source[T]):
-    """Records of type `T`, one every `period_ms` of event time from `start` on.
+    """Records of type `T` that a function makes, one every `period_ms`: subclass it and define `make`.
 
-    Subclasses define `make`. seed: another one gives other records; records: how many, 0 for without end;
-    start: event time of the first, ISO 8601; speed: event seconds per wall second, or `max`.
+    Args:
+        seed: another one gives other records.
+        records: how many there are, 0 for without end.
+        period_ms: event time between two records, milliseconds.
+        start: event time of the first, ISO 8601.
+        speed: event seconds for each second of the clock, or `"max"`.
 
     >>> from geartrain import Record
     >>> class Reading(Record):
@@ -48,7 +52,19 @@ class SimulatedSensor(Source[T]):
     speed: str | float = "max"
 
     def make(self, random: random.Random, number: int, device: str) -> T:
-        """Record `number` (from 0) of a device; `random` is seeded for this very record."""
+        """Make one record.
+
+        Args:
+            random: seeded for this very record, so that every run makes the same.
+            number: the record's number, from 0.
+            device: the device's name.
+
+        Returns:
+            The record.
+
+        Raises:
+            Exception: whatever it raises makes a dead letter of the record.
+        """
         raise TypeError(f"{type(self).__name__} must define make(random, number, device)")
 
     @property

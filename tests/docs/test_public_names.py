@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import pkgutil
 import re
 import subprocess
 import sys
@@ -14,6 +15,8 @@ from typing import Any
 import pytest
 
 import geartrain
+import geartrain_devices
+from geartrain.source import Source
 
 ROOT = Path(__file__).parents[2]
 MODULES = ("geartrain", "geartrain.agg", "geartrain.source", "geartrain.sinks", "geartrain.processor")
@@ -56,6 +59,27 @@ def test_each_public_docstring_names_its_parameters_and_what_comes_out(module: s
         for problem in _problems(found, is_property=is_property)
     ]
     assert wrong == []
+
+
+def test_each_source_that_comes_with_it_says_what_its_options_are() -> None:
+    modules = [
+        importlib.import_module(m.name)
+        for m in pkgutil.iter_modules(geartrain_devices.__path__, "geartrain_devices.")
+    ]
+    sources = {kind for module in modules for kind in vars(module).values() if _is_source(kind)}
+    assert len(sources) >= 9
+    wrong = [
+        f"{kind.__name__}: {problem}" for kind in sources for problem in _problems(kind, is_property=False)
+    ]
+    assert wrong == []
+
+
+def _is_source(kind: Any) -> bool:
+    return (
+        inspect.isclass(kind)
+        and issubclass(kind, Source)
+        and kind.__module__.startswith("geartrain_devices.")
+    )
 
 
 def _callables(module: str) -> Iterator[tuple[str, Any, bool]]:

@@ -18,6 +18,7 @@ WORDS_MAX = 30
 
 CLEANED = (
     "README.md",
+    "devices/geartrain_devices",
     "docs/ARCHITECTURE.md",
     "docs/concepts.md",
     "docs/delivery.md",
@@ -26,11 +27,13 @@ CLEANED = (
     "docs/glossary.md",
     "docs/nexmark.md",
     "docs/operators.md",
+    "docs/placement.md",
     "docs/security.md",
     "docs/sinks.md",
     "docs/sources.md",
     "docs/testing.md",
     "docs/time.md",
+    "examples/geartrain_examples",
     "protocol/geartrain",
 )
 """Pages, and folders of Python files, in which no sentence is longer. Add one when you have cleaned it."""

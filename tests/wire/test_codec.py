@@ -211,7 +211,7 @@ WRONG_HEADERS: list[tuple[dict[str, Any], str]] = [
     ({"kind": BatchKind.HELLO, "seq": 0}, "a hello has neither a seq nor rows: 0, 3"),
     ({"kind": BatchKind.HELLO, "seq": 1, "count": 0}, "a hello has neither a seq nor rows: 1, 0"),
     ({"kind": BatchKind.HELLO, "seq": 0, "count": 0, "ordinal": -1}, "an epoch is never negative"),
-    ({"ordinal": 1}, "is no hello but says the how manieth epoch it is of"),
+    ({"ordinal": 1}, "is no hello but has the ordinal of an epoch"),
     ({"first_seq": 1}, "is no gap but says"),
     ({"digest_after": bytes(16)}, "is no gap but says"),
     ({"kind": BatchKind.GAP, "digest_after": bytes(16)}, "cannot stand for the batches from 0 on"),

@@ -58,7 +58,7 @@ def symbols_of(path: Path) -> list[str]:
     """The symbols in a price file, sorted by code point.
 
     Raises `SourceError`, naming the file, when it cannot be read, lacks one of the columns symbol, date and
-    price, or has no row; `NoRecordError` when none of its rows is a price.
+    price, or has no row. Raises `NoRecordError` when none of its rows is a price.
     """
     symbols = {symbol for symbol, _ in survey(PriceFile(path=str(path)), Quote)} - {""}
     if not symbols:

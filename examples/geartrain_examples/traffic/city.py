@@ -1,7 +1,7 @@
 """A made-up city: a grid of n x n cameras and seeded traffic on it, as the files of the traffic demo.
 
-Before the record's path. Guarantees: the same arguments give the same bytes; an honest vehicle is never
-faster than 120 km/h between two cameras; every plate that is used twice is seen at two cameras 5 km apart
+Before the record's path. Guarantees: the same arguments give the same bytes. An honest vehicle is never
+faster than 120 km/h between two cameras. Every plate that is used twice is seen at two cameras 5 km apart
 within a minute.
 
 A camera stands at each crossing. It sees which street a vehicle takes from there or, at the end of its trip,

@@ -1,7 +1,7 @@
 """What is known of a vehicle by its passes: sections that it drove too fast, and its trace.
 
 Keyed by vehicle, in the data centre, where the passes of all devices meet. Guarantees: the passes of a
-vehicle count in the order of (time, detector), then of their file, however the streets were dealt; distances
+vehicle count in the order of (time, detector), then of their file, however the streets were dealt. Distances
 and speeds are exact until they are written, and compared so.
 """
 

@@ -98,7 +98,7 @@ def _check_kind(header: Header) -> None:
 
 def _check_ordinal(header: Header) -> None:
     if header.ordinal and header.kind is not BatchKind.HELLO:
-        raise WireError(f"batch {header.seq} is no hello but says the how manieth epoch it is of")
+        raise WireError(f"batch {header.seq} is no hello but has the ordinal of an epoch")
     if not 0 <= header.ordinal <= INT64_MAX:
         raise WireError(f"the ordinal of an epoch is never negative and fits 64 bits: {header.ordinal}")
     if not 0 <= header.first_seq <= INT64_MAX:

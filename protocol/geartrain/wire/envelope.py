@@ -36,7 +36,7 @@ class Header(msgspec.Struct, frozen=True):
     unsequenced, a HELLO or the SCHEMA that answers a NACK. first_seq, digest_after: of a GAP, the first seq
     it stands for (`seq` is the last) and the running digest after `seq`. dropped: by channel, rows that the
     device dropped before they had a seq, since the sequenced batch before this one. ordinal: of a HELLO, the
-    how manieth epoch of its device it takes itself for, 0 where it does not say.
+    epoch's number among those of its device, as the sender knows it, 0 where it does not say.
     """
 
     kind: BatchKind

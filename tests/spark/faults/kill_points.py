@@ -29,7 +29,7 @@ POINTS = ("before the offset log", "after the offset log", "in the sink", "after
 
 POINT, GROUP = "KILL_POINT", "KILL_GROUP"
 AT = 2
-"""The how manieth time in one life the point is come to."""
+"""How often one life has come to the point, this time included."""
 
 
 def reached(point: str, seen: dict[str, int]) -> None:
