@@ -4,8 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
-# Three processes for two cores, a file of tests each: many tests wait for programs that they have started.
-SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
+# Four processes for two cores, a file of tests each: many tests wait for programs that they have started.
+# All files that share Spark's session are one of them: tests/spark_session.py.
+SIDE_BY_SIDE := -n 4 --dist loadfile --no-loadscope-reorder
 SEEDS ?= 100000
 STATES ?= 32000
 INPUTS ?= 1000000

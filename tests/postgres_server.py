@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import psycopg
 import pytest
 
 from tests.programs import find_initdb
@@ -48,6 +47,8 @@ class Postgres:
 
     def database(self, name: str) -> str:
         """How to reach an empty database of this name; one that was there is dropped."""
+        import psycopg  # which few tests need
+
         with psycopg.connect(self.dsn, autocommit=True) as db:
             db.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
             db.execute(f"CREATE DATABASE {name}")
