@@ -19,13 +19,11 @@ from geartrain_cloud.spark.breaker import Breaker
 from geartrain_cloud.spark.checkpoint import open_checkpoint
 from geartrain_cloud.spark.compile import compile_queries
 from geartrain_cloud.spark.config import read_config
-from geartrain_cloud.spark.driver import EXIT_REFUSED, Driver
+from geartrain_cloud.spark.driver import Driver
 from geartrain_cloud.spark.errors import BreakerError
-from geartrain_cloud.spark.lock import StateLock
 from geartrain_cloud.spark.shards import SHARDS
 from tests.spark.flows import Reading
 from tests.spark.log_writer import LogWriter
-from tests.spark.test_streams import readings
 
 ROOT = Path(__file__).parents[2]
 WAIT_S = 180.0
@@ -86,36 +84,6 @@ def driver(tmp_path: Path) -> Iterator[DriverProcess]:
 
 def make_log(folder: Path) -> LogWriter:
     return LogWriter(folder / "log", "sums", {"readings": Reading, "_dead_letters": Letter, "_late": Letter})
-
-
-@pytest.mark.spark
-@pytest.mark.slow
-def test_it_refuses_a_second_driver_and_stops_on_sigterm(driver: DriverProcess) -> None:
-    """That it goes on exactly, after a kill as well, and ends by itself, is proved by tests/demo."""
-    log = make_log(driver.folder)
-    log.append("readings", readings(0, 12_000), rows_per_entry=100)
-    first = driver.start()
-    driver.wait(lambda: driver.status().get("state") in ("starting", "running"))
-    refused = driver.start()
-    said = refused.communicate(timeout=60)[1]
-    driver.started.remove(refused)
-    assert refused.returncode == EXIT_REFUSED
-    assert len(said.splitlines()) == 1
-    assert f"another driver (process {first.pid}) runs on" in said
-    driver.wait(lambda: driver.batches() >= 1)
-    status = driver.status()
-    assert (status["state"], status["pid"], status["finished"]) == ("running", first.pid, False)
-    assert 0 < status["records"]["kept"] < 12_000
-
-    first.terminate()
-    said = first.communicate(timeout=60)[1]
-    assert first.returncode == 0, said
-    assert "Traceback" not in said
-    assert len(said.splitlines()) == 2  # starting Spark, and that it has started
-    assert driver.status()["state"] == "stopped"
-    again = StateLock(driver.folder / "state")  # Spark's JVM is gone, too
-    again.release()
-    log.close()
 
 
 def test_reset_empties_tables_and_checkpoints(tmp_path: Path) -> None:
