@@ -7,7 +7,8 @@ flow, the settings of its devices, its page and what to check at the end, and it
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,6 +16,7 @@ import msgspec
 
 from geartrain.errors import NoRecordError
 from geartrain_devices.csv_replay import CsvReplay
+from geartrain_devices.csv_rows import read_rows
 
 T = TypeVar("T")
 
@@ -95,6 +97,19 @@ def survey(source: CsvReplay[T], out: type[T]) -> Iterator[tuple[str, int | None
     if rows and not records:
         reason = asyncio.run(_first_reason(source, out))
         raise NoRecordError(f"file {source.path}: none of its {rows:,} rows is a record, as of {reason}")
+
+
+def not_utf8(paths: Iterable[Path]) -> list[str]:
+    """A sentence for each CSV file that is not UTF-8 text, with its first such line; raises `SourceError`."""
+    found = []
+    for path in paths:
+        with closing(read_rows(str(path))) as rows:
+            bad = next((row for row in rows if row.undecodable), None)
+        if bad is not None:
+            found.append(
+                f"file {path}, line {bad.line}: {bad.problem}; such rows are dead letters: write it as UTF-8"
+            )
+    return found
 
 
 async def _first_reason(source: CsvReplay[T], out: type[T]) -> str:

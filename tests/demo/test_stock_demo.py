@@ -64,6 +64,18 @@ def test_settings_fit_the_flow(tmp_path: Path) -> None:
     assert setup.whole == {"quotes": {"path": str(path), "select": [], "others": True}}
 
 
+def test_a_file_that_is_not_utf8_is_said_at_once_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "p.csv"
+    path.write_bytes("symbol,date,price\nB,2020-01-01,1\nÄ,2020-01-01,1\nÖ,2020-01-01,1\n".encode("latin-1"))
+    setup = DEMO.set_up(tmp_path / "state", StockOptions(input=path), 2)
+    (sentence,) = setup.said
+    assert sentence == (
+        f"file {path}, line 3: it is not UTF-8 text, at its byte 1 (0xc4); such rows are dead letters: "
+        "write it as UTF-8"
+    )
+    assert setup.parts == {"device-1": ["B"]}
+
+
 def test_summary_has_a_line_a_stock() -> None:
     day = "2020-01-02T00:00:00Z"
     row = {"symbol": "B", "drawdown": 2.5, "peak": 10.0, "peak_time": day, "trough": 7.5, "trough_time": day}

@@ -247,7 +247,12 @@ class _Run:
         results().print(table_of(title, heads, lines))
         letters = read("dead_letters", {})
         if letters:
-            self.notice.print(f"{len(letters):,} rows were refused and are in the table dead_letters:")
+            many = (
+                "1 row was refused and is"
+                if len(letters) == 1
+                else f"{len(letters):,} rows were refused and are"
+            )
+            self.notice.print(f"{many} in the table dead_letters:")
             for letter in letters[:LETTERS_SHOWN]:
                 self.notice.print(f"  {printable(letter['reason'])}")
         output, several = self.options.output, len(self.demo.tables) > 1
