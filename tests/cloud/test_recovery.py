@@ -11,6 +11,7 @@ import pytest
 
 from geartrain.errors import ConfigError, DiskError, LedgerError
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
+from geartrain.wire.envelope import NackReason
 from geartrain_cloud.ingest.config import FlowConfig, IngestConfig
 from geartrain_cloud.log.ledger import SqliteLedger
 from geartrain_cloud.log.reader import LogReader
@@ -262,14 +263,16 @@ def test_channel_fed_by_some_devices_waits_for_these_only(tmp_path: Path) -> Non
         async with running(config) as world:
             world.net.deliver(first.topic, first.schemas(), first.quotes(1.0))
             await world.net.acked(first)
-            world.net.deliver(second.topic, second.quotes(2.0))
-            await world.net.acked(second)
+            world.net.deliver(second.topic, second.advance(10), second.quotes(2.0))
+            await world.net.acked(second, 1)
+            await world.net.until(lambda: bool(world.net.nacks(second)))
+            assert world.net.nacks(second)[0].reason is NackReason.HOLD
         return world.reader
 
     reader = asyncio.run(run())
     assert reader_clock(reader) == 10
     assert prices(reader) == [1.0]
-    assert reader.counters()["unknown_channel_batches"] == 1
+    assert reader.counters()["held_batches"] == 1
     assert reader.clock(FLOW, "_late", reader.positions(FLOW)["_late"]) == 10
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import json
 import logging
 import sqlite3
 from collections.abc import Awaitable, Callable
@@ -17,9 +19,10 @@ from geartrain.ports import SplitProgress
 from geartrain.schema import Field, FieldType, Schema
 from geartrain.wire.codec import decode_header, encode_envelope, encode_gap, encode_header
 from geartrain.wire.digest import FIRST_DIGEST, next_digest
-from geartrain.wire.envelope import BatchKind, Envelope
+from geartrain.wire.envelope import BatchKind, Envelope, NackReason
 from geartrain.wire.limits import LIMITS
 from geartrain.wire.topics import up_topic
+from geartrain_cloud.ingest.config import FlowConfig
 from geartrain_cloud.ingest.counters import Counter
 from geartrain_cloud.log.reader import LogReader
 from tests.cloud.fleet import FLOW, PATIENCE_S, QUOTE, Running, TestDevice, make_config, prices, running
@@ -185,15 +188,50 @@ def test_schemas_that_cannot_be_decoded_are_quarantined_and_acked(tmp_path: Path
     assert play(tmp_path, scenario).counters()["undecodable_batches"] == 1
 
 
-def test_channel_that_the_flow_lacks_is_quarantined_and_acked(tmp_path: Path) -> None:
-    async def scenario(world: Running, device: TestDevice) -> None:
-        world.net.deliver(device.topic, device.quotes(1.0, channel="elsewhere"))
-        await world.net.acked(device)
+def test_rows_of_a_channel_that_the_flow_lacks_stay_with_their_device_until_it_has_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    device = TestDevice()
+    lacking = make_config(tmp_path, status_interval_ms=5, nack_interval_ms=1)
+    whole = FlowConfig.of((device.name,), {"quotes": (device.name,), "elsewhere": (device.name,)})
+    status = dict[str, Any]()
 
-    reader = play(tmp_path, scenario)
-    assert prices(reader) == [99.0]
-    assert reader.counters()["unknown_channel_batches"] == 1
-    assert "elsewhere" not in reader.positions(FLOW)
+    def is_said() -> bool:
+        if not (tmp_path / "status.json").exists():
+            return False
+        status.update(json.loads((tmp_path / "status.json").read_text())["flows"][FLOW]["devices"])
+        return "held" in status[device.name]
+
+    async def run() -> LogReader:
+        async with running(lacking) as world:
+            device.schemas({"quotes": QUOTE.schema, "elsewhere": QUOTE.schema})
+            device.quotes(1.0)
+            device.quotes(2.0, 3.0, channel="elsewhere")
+            device.quotes(4.0)
+            device.quotes(5.0)
+            world.net.deliver(device.topic, *(device.payload(seq) for seq in (1, 2, 3, 4, 5, 3)))
+            await world.counted(Counter.HELD_BATCHES, 2)
+            await world.net.until(lambda: bool(world.net.nacks(device)))
+            async with asyncio.timeout(PATIENCE_S):
+                while not is_said():  # noqa: ASYNC110 - a file tells nobody
+                    await asyncio.sleep(0.01)
+            # Whatever comes behind it, the device is never asked to send all again.
+            assert {(nack.reason, nack.seq) for nack in world.net.nacks(device)} == {(NackReason.HOLD, 3)}
+            assert {ack.seq for ack in world.net.acks(device)} <= {1, 2}
+        async with running(dataclasses.replace(lacking, flows={FLOW: whole})) as world:
+            world.net.deliver(device.topic, device.answer_schemas({"elsewhere": QUOTE.schema}))
+            world.net.deliver(device.topic, *(device.payload(seq) for seq in (3, 4, 5)))
+            await world.net.acked(device)
+        return world.reader
+
+    reader = asyncio.run(run())
+    assert prices(reader) == [1.0, 4.0, 5.0]
+    assert prices(reader, "elsewhere") == [2.0, 3.0]
+    assert status[device.name]["held"] == {"channel": "elsewhere", "seq": 3, "rows": 2}
+    counters = reader.counters()
+    assert (counters["held_batches"], counters.get("quarantined_records", 0)) == (2, 0)
+    said = next(one.getMessage() for one in caplog.records if "stays with the device" in one.getMessage())
+    assert "device-1/stocks: batch 3 with 2 rows of channel elsewhere stays with the device" in said
 
 
 def test_first_schema_of_a_channel_stands(tmp_path: Path) -> None:
@@ -216,7 +254,9 @@ def test_quarantine_is_bounded_and_keeps_room_for_what_was_acked(tmp_path: Path)
     async def scenario(world: Running, device: TestDevice) -> None:
         stranger = up_topic("stranger", FLOW)
         world.net.deliver(stranger, *(bytes([n]) for n in range(10)))
-        world.net.deliver(device.topic, *(device.quotes(1.0, channel="elsewhere") for _ in range(5)))
+        for _ in range(5):
+            header = replace(device.header(), channel="quotes", schema_id=QUOTE.schema.schema_id, count=1)
+            world.net.deliver(device.topic, device.batch(header, b"\x0a\xff"))
         await world.net.acked(device)
 
     counters = play(tmp_path, scenario, quarantine_batches_max=6).counters()

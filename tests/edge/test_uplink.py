@@ -114,6 +114,47 @@ def test_a_digest_refused_once_is_sent_again(tmp_path: Path) -> None:
     assert ingest.sorted_rows() == expected(plan)
 
 
+class Unknowing(NaiveIngest):
+    """An ingest that knows no channel until it is told of it."""
+
+    knows, tries = False, 0
+
+    def take(self, payload: bytes) -> list[Control]:
+        header = header_of(payload)
+        is_next = header.seq == self.seq + 1
+        if self.knows or not header.seq or header.seq <= self.seq or (is_next and not header.count):
+            return super().take(payload)
+        self.tries += is_next
+        return [Nack(header.flow, header.epoch, self.seq + 1, NackReason.HOLD, 1)]
+
+
+def test_rows_that_ingest_does_not_know_wait_in_the_spool_and_the_status_names_their_channel(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    plan = plan_of(items(80))
+    ingest = Unknowing(plan)
+    settings = replace(SETTINGS, uplink=replace(QUICK, resend_ms_max=100))
+    agent = agent_of(plan, tmp_path / "spool.sqlite", MemoryNet(ingest), settings)
+
+    async def story() -> bool:
+        task = asyncio.create_task(agent.run())
+        await until(lambda: ingest.tries >= 5)
+        status = agent.status()
+        ((channel, count),) = status.held.items()
+        assert count > 0
+        assert f"ingest does not know channel {channel}: its rows stay in the spool" in status.alarm
+        assert status.acked_seq <= ingest.seq < status.spooled_seq
+        ingest.knows = True
+        return await task
+
+    assert run(story())
+    assert ingest.sorted_rows() == expected(plan)
+    assert (agent.status().held, agent.status().alarm) == ({}, "")
+    said = [one.getMessage() for one in caplog.records if "does not know channel" in one.getMessage()]
+    assert len(said) == 1
+    assert counter(tmp_path / "spool.sqlite", "holds") >= 5
+
+
 def test_acks_that_change_nothing_are_counted_and_ignored(tmp_path: Path) -> None:
     def meddle(payload: bytes, answers: list[Control]) -> list[Control]:
         (ack,) = answers

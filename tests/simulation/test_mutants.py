@@ -7,6 +7,7 @@ import pytest
 from geartrain_simulation.fleet.fleet import Fleet
 from geartrain_simulation.machine.trace import Trace
 from geartrain_simulation.mutants import MUTANTS, Mutant, first_kill, planted
+from geartrain_simulation.mutants.of_ingest import channel_named_late
 from geartrain_simulation.mutants.planting import FOUND, Patches
 
 RULES = {
@@ -28,6 +29,7 @@ RULES = {
     "excluded device not readmitted": "readmitted",
     "advance entry missing": "clock",
     "merge deletes a file in use": "readable",
+    "unknown channel acked": "held",
 }
 """Where the harm is done, and not only where it shows."""
 
@@ -52,6 +54,10 @@ def test_a_planted_fault_is_found_by_what_the_log_holds_in_the_end(name: str) ->
         Fleet(seed, every_step=False).run()
 
     assert first_kill(Mutant(name, MUTANTS[name].plant, only_the_end)) is not None
+
+
+def test_rows_of_a_channel_that_ingest_is_told_of_late_all_arrive() -> None:
+    assert all(channel_named_late(seed) for seed in range(20)), "nothing was held"
 
 
 def test_there_are_enough_of_them() -> None:

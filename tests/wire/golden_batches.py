@@ -164,6 +164,7 @@ CONTROLS: dict[str, Control] = {
 OFFER = Offer("stocks", EPOCH, 2**40, 9)
 CHECKED: dict[str, Control] = {f"{name}_checked": control for name, control in CONTROLS.items()}
 CHECKED["offer_checked"] = OFFER
+CHECKED["hold_checked"] = Nack("stocks", EPOCH, 6, NackReason.HOLD, 3)
 
 
 def written() -> dict[str, bytes]:

@@ -68,6 +68,11 @@ class Content:
         channel = arrival.header.channel
         return channel in stream.channels and (stream.flow, channel) not in self._schemas
 
+    def lacks_channel(self, stream: DeviceStream, arrival: Arrival) -> bool:
+        """Whether a batch has rows of a channel that the device does not feed, as far as ingest was told."""
+        header = arrival.header
+        return header.kind is BatchKind.DATA and header.channel not in ("", *stream.channels)
+
     def learn(self, arrival: Arrival) -> None:
         """Take the schemas of a batch that has no seq."""
         self._take_schemas(arrival, in_sequence=False)
@@ -154,9 +159,7 @@ class Content:
             return None
         why, reason = Counter.UNDECODABLE_BATCHES, ""
         schema = self._schemas.get((stream.flow, channel))
-        if channel not in stream.channels:
-            why, reason = Counter.UNKNOWN_CHANNEL_BATCHES, f"the device does not feed channel {channel}"
-        elif schema is None or schema.schema_id != header.schema_id:
+        if schema is None or schema.schema_id != header.schema_id:
             known = "none is known" if schema is None else f"it is {schema.schema_id}"
             why = Counter.UNKNOWN_SCHEMA_BATCHES
             reason = f"schema {header.schema_id} is not that of channel {channel} ({known})"

@@ -59,6 +59,8 @@ class Counter(StrEnum):
     """Publishes whose envelope or header cannot be decoded: quarantined."""
     IDENTITY_MISMATCHES = "identity_mismatches"
     """Batches whose header names another device or flow than their topic: quarantined."""
+    HELD_BATCHES = "held_batches"
+    """Times that a batch was left with its device, because ingest was not told of its channel."""
     UNKNOWN_CHANNEL_BATCHES = "unknown_channel_batches"
     """Batches in sequence on a channel that their device does not feed: quarantined, acked."""
     UNKNOWN_SCHEMA_BATCHES = "unknown_schema_batches"

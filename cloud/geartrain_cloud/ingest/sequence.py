@@ -29,7 +29,7 @@ from geartrain_cloud.ingest.counters import Counter, Counters
 from geartrain_cloud.ingest.group import Group
 from geartrain_cloud.ingest.outbox import Outbox
 from geartrain_cloud.ingest.quarantine import Quarantine
-from geartrain_cloud.ingest.streams import DeviceStream
+from geartrain_cloud.ingest.streams import DeviceStream, HeldBatch
 from geartrain_cloud.ports import AckCursor, ClosedEpoch, EntryKind
 
 _LOG = logging.getLogger("geartrain.ingest")
@@ -183,9 +183,9 @@ class Sequencer:
             self._outbox.ack(durable)
 
     def _take_next(self, stream: DeviceStream, receiver: Receiver, event: Next) -> None:
-        """Append a batch whose turn has come, unless its schema is asked for instead."""
+        """Append a batch whose turn has come, unless the device is to keep it or to send its schema."""
         arrival = event.arrival
-        if self._asks_schema(stream, receiver, arrival):
+        if self._is_held(stream, receiver, arrival) or self._asks_schema(stream, receiver, arrival):
             receiver.decline()
             self._counters.add(Counter.WAITING_DROPPED, event.was_waiting)
             return
@@ -203,7 +203,34 @@ class Sequencer:
         self._nack(stream, receiver, NackReason.DIGEST)
 
     def _nack(self, stream: DeviceStream, receiver: Receiver, reason: NackReason) -> None:
+        held = stream.held
+        if reason is NackReason.GAP and held is not None and held.expected == receiver.expected:
+            # What is missing is what the device was told to keep: it must not send all behind it meanwhile.
+            self._outbox.nack(stream.device, stream.flow, receiver.epoch, held.seq, NackReason.HOLD)
+            return
         self._outbox.nack(stream.device, stream.flow, receiver.epoch, receiver.expected, reason)
+
+    def _is_held(self, stream: DeviceStream, receiver: Receiver, arrival: Arrival) -> bool:
+        """Leave rows of a channel that ingest was not told of with their device, and all behind them.
+
+        Only a person can tell whether the configuration lacks the channel or the device runs another flow.
+        An ack would have the device let go of the rows.
+        """
+        if not self._content.lacks_channel(stream, arrival):
+            stream.held = None
+            return False
+        header = arrival.header
+        stream.held = HeldBatch(header.seq, header.channel, header.count, receiver.expected)
+        self._counters.add(Counter.HELD_BATCHES)
+        self._alarm.warn(
+            Counter.HELD_BATCHES,
+            stream.name,
+            f"batch {header.seq} with {header.count} rows of channel {header.channel} stays with the device, "
+            f"and all behind it: add {header.channel} to flows.{stream.flow}.channels, or give the device "
+            "another flow",
+        )
+        self._outbox.nack(stream.device, stream.flow, receiver.epoch, header.seq, NackReason.HOLD)
+        return True
 
     def _asks_schema(self, stream: DeviceStream, receiver: Receiver, arrival: Arrival) -> bool:
         """Ask for the schema that a batch lacks, unless that was in vain; whether the batch must wait."""
@@ -234,7 +261,7 @@ class Sequencer:
             _LOG.warning("%s: %s", stream.name, detail)
         if stream.current is not None:
             self._counters.add(Counter.WAITING_DROPPED, stream.current.clear())
-        stream.current, stream.candidate = receiver, None
+        stream.current, stream.candidate, stream.held = receiver, None, None
         self._counters.add(Counter.EPOCHS_OPENED)
         knew = ({}, {}) if before is None else (before.positions, before.watermarks)
         place = (stream.device, stream.flow, receiver.epoch)

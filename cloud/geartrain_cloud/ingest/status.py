@@ -99,8 +99,19 @@ def _channel(
 def _device(stream: DeviceStream) -> dict[str, Any]:
     cursor, contact = stream.durable, {"last_contact_us": stream.contact_us}
     if cursor is None:
-        return {"epoch": "", "ordinal": 0, "seq": 0, **contact}
-    return {"epoch": cursor.epoch.hex(), "ordinal": cursor.ordinal, "seq": cursor.seq, **contact}
+        return {"epoch": "", "ordinal": 0, "seq": 0, **contact, **_held(stream)}
+    return {
+        "epoch": cursor.epoch.hex(),
+        "ordinal": cursor.ordinal,
+        "seq": cursor.seq,
+        **contact,
+        **_held(stream),
+    }
+
+
+def _held(stream: DeviceStream) -> dict[str, Any]:
+    held = stream.held
+    return {} if held is None else {"held": {"channel": held.channel, "seq": held.seq, "rows": held.rows}}
 
 
 async def write_status(disk: Disk, status: Mapping[str, Any], name: str = STATUS_FILE) -> None:

@@ -9,6 +9,19 @@ from geartrain.delivery.receiver import Receiver
 from geartrain_cloud.ports import AckCursor
 
 
+@dataclass(frozen=True, slots=True)
+class HeldBatch:
+    """A batch whose channel ingest was not told of: the device keeps it, and all behind it.
+
+    expected: the seq that its epoch waits for; below `seq` only where the batches between are lost.
+    """
+
+    seq: int
+    channel: str
+    rows: int
+    expected: int
+
+
 @dataclass(slots=True)
 class DeviceStream:
     """One (device, flow).
@@ -17,7 +30,8 @@ class DeviceStream:
     last that was committed (None before the first); current: its open epoch; candidate: an epoch that has
     shown itself, but not yet by a first batch with a good digest; contact_us: when anything of the device
     last arrived, wall clock, 0 before; contact_s: the same, monotonic; greeted: an epoch whose HELLO is
-    answered once its opening is durable; partition: which one its batches go to.
+    answered once its opening is durable; partition: which one its batches go to; held: the
+    batch that its open epoch waits with.
     """
 
     device: str
@@ -31,6 +45,7 @@ class DeviceStream:
     contact_s: float = -math.inf
     greeted: bytes = b""
     partition: int = 0
+    held: HeldBatch | None = None
 
     @property
     def name(self) -> str:

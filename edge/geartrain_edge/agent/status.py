@@ -7,6 +7,7 @@ user only. It is a report and never an input: nothing is decided from it.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ class AgentStatus(msgspec.Struct, frozen=True):
     spool is full), `draining` (all sources ended), `finished`, `stopped` or `failed`; reason: a sentence for
     `failed`; epoch: 16 hexadecimal digits;
     spooled_seq, acked_seq: last committed and last trimmed batch; watermarks: by channel, microseconds;
+    held: channels that ingest does not know, with the rows of the batch that waits, and all behind it;
     counters: totals by name since the spool began; written_at_us: wall clock, microseconds.
     """
 
@@ -46,11 +48,13 @@ class AgentStatus(msgspec.Struct, frozen=True):
     counters: dict[str, int]
     written_at_us: int
     pid: int = 0
+    held: dict[str, int] = {}
 
 
 def status_of(life: Life | None, device: str, flow: str, state: str, reason: str, now_us: int) -> AgentStatus:
     """The status of an agent in this state; `life`: None before its spool is open."""
     totals = dict[str, int]() if life is None else life.counters.totals | life.uplink_counters.raised()
+    held = {} if life is None else life.uplink.held
     return AgentStatus(
         device=device,
         flow=flow,
@@ -59,7 +63,7 @@ def status_of(life: Life | None, device: str, flow: str, state: str, reason: str
         connected=life is not None and life.uplink.connected,
         ended=life is not None and life.intake.ended,
         reason=reason,
-        alarm="" if life is None else life.uplink.alarm,
+        alarm="" if life is None else life.uplink.alarm or _held_alarm(held),
         epoch="" if life is None else life.backlog.epoch.hex(),
         spooled_seq=0 if life is None else life.backlog.last_seq,
         acked_seq=0 if life is None else life.backlog.acked_seq,
@@ -71,7 +75,14 @@ def status_of(life: Life | None, device: str, flow: str, state: str, reason: str
         watermarks={} if life is None else dict(life.progress.watermarks),
         counters=totals,
         written_at_us=now_us,
+        held=held,
     )
+
+
+def _held_alarm(held: Mapping[str, int]) -> str:
+    if not held:
+        return ""
+    return f"ingest does not know channel {', '.join(held)}: its rows stay in the spool, and all behind them"
 
 
 def write_status(path: Path, status: AgentStatus) -> None:

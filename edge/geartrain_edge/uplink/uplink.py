@@ -26,6 +26,7 @@ from geartrain.delivery.sender_events import (
     Doubt,
     Event,
     Examine,
+    Held,
     ReadAgain,
     Renew,
     SendBatch,
@@ -135,6 +136,7 @@ class Uplink:
         self._connector = Connector(effects.clock, effects.randomness, backoff)
         self._topic, self._ack_topic = up_topic(who.device, who.flow), ack_topic(who.device, who.flow)
         self._trim_due, self._freed_bytes = asyncio.Event(), 0
+        self._held: dict[str, int] = {}
 
     # What the agent asks and says
 
@@ -152,6 +154,11 @@ class Uplink:
     def acked_digest(self) -> bytes:
         """The running digest after it."""
         return self._sender.acked_digest
+
+    @property
+    def held(self) -> dict[str, int]:
+        """Channels that ingest does not know, with the rows of the batch that waits until it does."""
+        return dict(self._held) if self._sender.held_seq else {}
 
     def alarmed(self, sentence: str) -> AlarmError:
         """Note and log an alarm; raise what is returned where it has to stop the agent."""
@@ -317,9 +324,25 @@ class Uplink:
                 self._sender.compared(ack, seq, digest, self._effects.clock.monotonic_s())
             elif isinstance(event, Acked):
                 await self._let_go()
+            elif isinstance(event, Held):
+                await self._note_hold(event.seq)
             else:
                 rest.append(event)
         return rest
+
+    async def _note_hold(self, seq: int) -> None:
+        """Note and log which rows ingest cannot take: the spool keeps them, and all behind them."""
+        batch = await self._window.held(seq)
+        self._held = {} if batch is None else by_channel(batch.rows)
+        for channel, count in self._held.items():
+            _LOG.error(
+                "ALARM: ingest does not know channel %s of flow %s: batch %d with %d rows, and all behind "
+                "it, stays in the spool until ingest's configuration names the channel",
+                channel,
+                self._who.flow,
+                seq,
+                count,
+            )
 
     async def _let_go(self) -> None:
         """Let go of the batches that are acked, and have them trimmed."""

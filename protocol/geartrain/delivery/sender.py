@@ -24,6 +24,7 @@ from geartrain.delivery.sender_events import (
     Doubt,
     Event,
     Examine,
+    Held,
     ReadAgain,
     Renew,
     Renumbered,
@@ -124,8 +125,12 @@ class Sender:
         self.sent_seq = self._sent_seq_max = standing.acked_seq
         """The last batch sent in this pass."""
         self._flights: dict[int, _Flight] = {}
+        self._try_s = -math.inf
+        self.held_seq = 0
+        """The batch that the receiver cannot take yet; 0 for none."""
         self._has_sent = self._is_hello_ready = self._is_probe_ready = self._are_schemas_due = False
         self._refused, self._rewound = (0, 0), (0, -math.inf)
+        self._release()
 
     # What the driver says
 
@@ -139,6 +144,7 @@ class Sender:
         if self._asks_often:
             self.is_open = False
         self._hello_s, self._is_probe_ready = now_s, False
+        self._release()
 
     def disconnected(self) -> None:
         """The connection has ended: no timer runs, and nothing is to be sent."""
@@ -152,6 +158,8 @@ class Sender:
         """A gap now stands in the store for these batches."""
         for seq in [seq for seq in self._flights if first_seq <= seq <= last_seq]:
             del self._flights[seq]
+        if first_seq <= self.held_seq <= last_seq:
+            self._release()
 
     def renewed(self, standing: Standing, now_s: float) -> None:
         """The store has begun a new epoch: nothing that was said of the one before counts any more."""
@@ -180,7 +188,8 @@ class Sender:
             self._is_probe_ready = False
             if self.sent_seq > self.acked_seq:
                 return SendBatch(self.epoch, self.acked_seq, is_probe=True)
-        if self.sent_seq < self.last_seq:
+        last_seq = self.held_seq - (now_s < self._try_s) if self.held_seq else self.last_seq
+        if self.sent_seq < last_seq:
             return SendBatch(self.epoch, self.sent_seq, gap_only=not self.has_room)
         return None
 
@@ -260,7 +269,9 @@ class Sender:
         if not self.is_open:
             if not self._is_hello_ready and (not self._asks_often or self.last_seq > self.acked_seq):
                 due_s = min(due_s, self._hello_s)
-        elif self.sent_seq > self.acked_seq:
+        elif self.sent_seq < self.held_seq and self._try_s > -math.inf:
+            due_s = min(due_s, self._try_s)
+        if self.is_open and self.sent_seq > self.acked_seq:
             due_s = min(due_s, self._progress_s + self._resend_pause_s)
             if (probe_s := self._round_trips.due_s) is not None and not self._is_probe_ready:
                 due_s = min(due_s, probe_s)
@@ -275,7 +286,10 @@ class Sender:
             self._events.append(Silent())
         elif not self.is_open:
             self._is_hello_ready = self._is_hello_ready or now_s >= self._hello_s
-        elif self.sent_seq > self.acked_seq:
+            return
+        if self._try_s > -math.inf and now_s >= self._try_s:
+            self._try_s, self._progress_s = -math.inf, now_s
+        if self.sent_seq > self.acked_seq:
             probe_s = self._round_trips.due_s
             if now_s >= self._progress_s + self._resend_pause_s:
                 self.resend(now_s)
@@ -356,6 +370,8 @@ class Sender:
         self._progress_s, self._resend_pause_s = now_s, self._policy.resend_s
         self._count("probes_needless", self._round_trips.acked(ack.seq, now_s))
         self._rewound = (0, -math.inf)
+        if self.held_seq <= ack.seq:
+            self._release()
         if self._asks_often:
             self.is_open = True
         self._events.append(Acked(ack.seq, ack.digest))
@@ -373,6 +389,8 @@ class Sender:
             self._doubt(now_s)
         elif nack.reason is NackReason.DIGEST and self._on_digest_refused(nack):
             return
+        elif nack.reason is NackReason.HOLD:
+            self._hold(nack.seq, now_s)
         elif nack.reason is NackReason.NEED_SCHEMA and not self._policy.has_schemas:
             self._count("schemas_refused")
             self._events.append(SchemasRefused(nack.seq))
@@ -382,6 +400,21 @@ class Sender:
                 self._count("schemas_sent_again")
                 self._are_schemas_due = True
             self._go_on_behind(nack.seq - 1, now_s)
+
+    def _hold(self, seq: int, now_s: float) -> None:
+        """Keep a batch that the receiver cannot take yet, and all behind it; try that one again later."""
+        if not self.acked_seq < seq <= self.last_seq:
+            self._count("acks_stale")
+            return
+        self._count("holds")
+        if seq != self.held_seq:
+            self._events.append(Held(seq))
+        self.held_seq, self._try_s = seq, now_s + self._policy.resend_s_max
+        if self.sent_seq >= seq:
+            self._rewind(seq - 1)
+
+    def _release(self) -> None:
+        self.held_seq, self._try_s = 0, -math.inf
 
     def _on_digest_refused(self, nack: Nack) -> bool:
         """Whether the batch was refused so often that it has to be examined."""
@@ -408,6 +441,7 @@ class Sender:
     def _go_on_behind(self, seq: int, now_s: float) -> None:
         """The receiver has all up to `seq`, and lacks what follows."""
         was_open, seq = self.is_open, max(seq, self.acked_seq)
+        self._release()
         if self._asks_often:
             self.is_open, self._progress_s = True, now_s
         # A lost batch brings a NACK for each one behind it: the first has set the sending back already.

@@ -105,8 +105,16 @@ class SchemasRefused(msgspec.Struct, frozen=True):
     seq: int
 
 
+class Held(msgspec.Struct, frozen=True):
+    """The receiver cannot take batch `seq` yet: it and all behind it stay in the store until it can."""
+
+    seq: int
+
+
 class Silent(msgspec.Struct, frozen=True):
     """The receiver has said nothing for `silence_s`, though an answer is due: give the connection up."""
 
 
-Event = Acked | CompareAck | ReadAgain | Examine | Renew | Renumbered | Welcomed | SchemasRefused | Silent
+Event = (
+    Acked | CompareAck | ReadAgain | Examine | Renew | Renumbered | Welcomed | SchemasRefused | Held | Silent
+)

@@ -87,12 +87,15 @@ class Ack(msgspec.Struct, frozen=True):
 
 class NackReason(Enum):
     """GAP: `seq` is the first that is missing; DIGEST: the batch `seq` came with a digest that does not fit;
-    CLOSED: the epoch was replaced by a later one; NEED_SCHEMA: the batch `seq` names an unknown schema."""
+    CLOSED: the epoch was replaced by a later one; NEED_SCHEMA: the batch `seq` names an unknown schema;
+    HOLD: the batch `seq` cannot be taken yet, so keep it and try again later.
+    """
 
     GAP = 1
     DIGEST = 2
     CLOSED = 3
     NEED_SCHEMA = 4
+    HOLD = 5
 
 
 class Nack(msgspec.Struct, frozen=True):

@@ -319,6 +319,7 @@ class Nack(_message.Message):
         DIGEST: Nack._Reason.ValueType  # 2
         CLOSED: Nack._Reason.ValueType  # 3
         NEED_SCHEMA: Nack._Reason.ValueType  # 4
+        HOLD: Nack._Reason.ValueType  # 5
 
     class Reason(_Reason, metaclass=_ReasonEnumTypeWrapper): ...
     REASON_UNSPECIFIED: Nack.Reason.ValueType  # 0
@@ -326,6 +327,7 @@ class Nack(_message.Message):
     DIGEST: Nack.Reason.ValueType  # 2
     CLOSED: Nack.Reason.ValueType  # 3
     NEED_SCHEMA: Nack.Reason.ValueType  # 4
+    HOLD: Nack.Reason.ValueType  # 5
 
     FLOW_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int

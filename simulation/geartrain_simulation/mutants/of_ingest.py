@@ -5,14 +5,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from geartrain.delivery.receiver import Receiver
 from geartrain_cloud.ingest import recovery
 from geartrain_cloud.ingest.clock import ChannelClock
+from geartrain_cloud.ingest.config import SYSTEM_CHANNELS, IngestConfig
+from geartrain_cloud.ingest.content import Content
+from geartrain_cloud.ingest.counters import Counter
 from geartrain_cloud.ingest.ingest import Ingest
 from geartrain_cloud.ingest.sequence import Sequencer
+from geartrain_simulation.checkers import ViolationError
 from geartrain_simulation.fleet.fleet import Fleet
+from geartrain_simulation.fleet.troubles import INGEST
 from geartrain_simulation.machine.disk import SimDisk
 from geartrain_simulation.machine.faults import Faults
 from geartrain_simulation.mutants.planting import Mutant, Patches
@@ -148,6 +154,33 @@ def damage_on_the_way(seed: int) -> None:
     Fleet(seed, plot=plot).run()
 
 
+def _unknown_channel_acked(patches: Patches) -> None:
+    patches.replace(Content, "lacks_channel", lambda right: lambda content, stream, arrival: False)
+
+
+def channel_named_late(seed: int) -> int:
+    """A run in which ingest is told of one of the flow's channels only after a while; how often it held."""
+
+    def plot(fleet: Fleet) -> None:
+        whole = fleet._configs[INGEST]
+        flow = whole.flows[fleet.flow]
+        missing = next(channel for channel in flow.channels if channel not in SYSTEM_CHANNELS)
+        fewer = {channel: devices for channel, devices in flow.channels.items() if channel != missing}
+        fleet._configs[INGEST] = replace(whole, flows={fleet.flow: replace(flow, channels=fewer)})
+        fleet.world.later(20.0, name_it, fleet, whole)
+
+    def name_it(fleet: Fleet, whole: IngestConfig) -> None:
+        fleet._configs[INGEST] = whole
+        fleet.world.nodes[INGEST].crash()
+
+    fleet = Fleet(seed, plot=plot)
+    fleet.run()
+    lost = [batch for batch in fleet.ledger.quarantined if batch.acked and batch.count]
+    if lost:
+        raise ViolationError("held", f"{len(lost)} batches with rows were acked and are not in the log")
+    return fleet.ledger.counters.get(Counter.HELD_BATCHES, 0)
+
+
 OF_INGEST = (
     Mutant("ack before fsync", _ack_before_fsync),
     Mutant("ack before ledger", _ack_before_ledger),
@@ -157,6 +190,7 @@ OF_INGEST = (
     Mutant("no dedup", _no_dedup),
     Mutant("gap accepted", _gap_accepted),
     Mutant("digest ignored in append", _digest_ignored_in_append, damage_on_the_way),
+    Mutant("unknown channel acked", _unknown_channel_acked, channel_named_late),
     Mutant("orphan segment kept", _orphan_segment_kept),
     Mutant("clock of the last to speak", _clock_of_the_last_to_speak),
     Mutant("clock moves back", _clock_moves_back),
