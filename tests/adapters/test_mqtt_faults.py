@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from geartrain.adapters import mqtt
 from geartrain.adapters.mqtt import AiomqttNet, MqttConnection
 from geartrain.errors import NetError
 from geartrain.ports.net import Incoming, Net
@@ -104,6 +105,22 @@ def test_silent_broker_is_given_up_and_its_socket_closed() -> None:
         await broker.closed.wait()
 
     run(test, connack=None)
+
+
+def test_a_broker_that_does_not_answer_is_said_while_it_is_still_tried(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mqtt, "UNREACHABLE_S", 0.05)
+
+    async def test(broker: ScriptedBroker) -> None:
+        with pytest.raises(NetError, match="timed out"):
+            async with net_of(broker, reply_timeout_s=0.5).connect("agent"):
+                raise AssertionError
+
+    run(test, connack=None)
+    (said,) = [record.getMessage() for record in caplog.records if record.name == "geartrain.mqtt"]
+    assert said.endswith(" has not answered for 0.05 s: still trying")
+    assert said.startswith("the broker at 127.0.0.1:")
 
 
 def test_connection_that_is_reset_before_the_answer_is_given_up_at_once() -> None:
@@ -292,8 +309,10 @@ def test_topic_that_cannot_be_published_breaks_the_connection() -> None:
     ],
 )
 def test_what_arrives_unread_is_bounded_and_drops_are_counted(
-    settings: dict[str, int], size: int, kept: int
+    settings: dict[str, int], size: int, kept: int, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """The drops are said once, with their number, and not once a message."""
+
     async def test(broker: ScriptedBroker) -> None:
         net = net_of(broker, **settings)
         async with net.connect("agent") as connection:
@@ -306,6 +325,9 @@ def test_what_arrives_unread_is_bounded_and_drops_are_counted(
             assert (await anext(received)).payload == b"x" * size
 
     run(test)
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert [sentence for sentence in said if "1 messages dropped since the last time" in sentence] == said
+    assert len(said) == 1
 
 
 @pytest.mark.parametrize("topic", [b"\xff\xfe", b"a/+", b"#"])

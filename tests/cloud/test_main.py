@@ -96,7 +96,10 @@ async def linked(device: TestDevice, port: int, acked_before: int = 0) -> AsyncI
 
 
 @pytest.mark.slow
-def test_batches_go_through_a_real_broker_and_sigterm_ends_well(tmp_path: Path, broker_port: int) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_batches_go_through_a_real_broker_and_sigterm_ends_well(
+    tmp_path: Path, broker_port: int, number: int, code: int
+) -> None:
     device = TestDevice()
 
     async def run() -> Ack:
@@ -110,8 +113,8 @@ def test_batches_go_through_a_real_broker_and_sigterm_ends_well(tmp_path: Path, 
 
     with gear_ingest(tmp_path, broker_port) as process:
         ack = asyncio.run(run())
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=20) == 0
+        process.send_signal(number)
+        assert process.wait(timeout=20) == code
     assert (ack.seq, ack.digest, ack.epoch) == (3, device.digest, device.epoch)
     assert prices(LogReader(tmp_path / "log")) == [1.0, 2.0, 3.0]
     status = json.loads((tmp_path / "log" / "status.json").read_bytes())

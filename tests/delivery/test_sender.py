@@ -67,7 +67,7 @@ def nack(seq: int, reason: NackReason) -> Nack:
 
 
 def events(sender: Sender) -> list[Event]:
-    return list(iter(sender.next_event, None))  # type: ignore[arg-type]
+    return list(iter(sender.next_event, None))
 
 
 WELCOME = Welcome(FLOW, EPOCH, {}, {}, 1)

@@ -88,8 +88,8 @@ def wait_for(condition: Callable[[], bool], limit_s: float = 60.0) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_the_agent_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_a_signal_ends_the_agent_cleanly(tmp_path: Path, number: signal.Signals, code: int) -> None:
     agent = start(greeted(write_config(tmp_path)))
     try:
         wait_for(lambda: status_of(tmp_path).get("state") == "draining")
@@ -98,7 +98,7 @@ def test_a_signal_ends_the_agent_cleanly(tmp_path: Path, number: signal.Signals)
         _, said = agent.communicate(timeout=60)
     finally:
         agent.kill()
-    assert agent.returncode == agent_main.EXIT_OK, said
+    assert agent.returncode == code, said
     after = status_of(tmp_path)
     assert (before["state"], after["state"], after["finished"]) == ("draining", "stopped", False)
     assert (after["records_read"], after["acked_seq"], after["connected"]) == (50, 0, False)

@@ -2,7 +2,7 @@
 
 Puts the production ports under the sender and turns its end into an exit code. Guarantees: one sender for
 each outbox; a mistake in the configuration is one sentence on stderr and code 2; an outbox that cannot be
-used is one sentence and code 1; SIGTERM and SIGINT end it with code 0, and what is not acked stays.
+used is one sentence and code 1; SIGTERM and Ctrl-C end it with code 0 and 130, and what is not acked stays.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import fcntl
 import json
 import logging
 import os
-import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from pathlib import Path
 from geartrain.adapters.files import write_private
 from geartrain.adapters.mqtt import AiomqttNet
 from geartrain.adapters.plain_log import log_to_stderr
+from geartrain.adapters.signals import EXIT_INTERRUPTED, EndSignals
 from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.concurrency.groups import first_of
 from geartrain.errors import ConfigError, GeartrainError
@@ -51,12 +51,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         config = read_config(options.config)
         with _alone(config.outbox):
-            asyncio.run(_run(config))
+            was_interrupted = asyncio.run(_run(config))
     except ConfigError as error:
         return _said(error, EXIT_CONFIG)
     except GeartrainError as error:
         return _said(error, EXIT_FAILED)
-    return EXIT_OK
+    return EXIT_INTERRUPTED if was_interrupted else EXIT_OK
 
 
 def _said(error: BaseException, code: int) -> int:
@@ -81,7 +81,8 @@ def _alone(outbox: Path) -> Iterator[None]:
         os.close(lock)
 
 
-async def _run(config: DownConfig) -> None:
+async def _run(config: DownConfig) -> bool:
+    """Send until a signal; returns whether it was Ctrl-C."""
     store = SqliteOutbox(config.outbox, config.flow)
     async with opened(store):
         broker, clock = config.broker, SystemClock()
@@ -89,9 +90,7 @@ async def _run(config: DownConfig) -> None:
         net = AiomqttNet(broker.host, broker.port, tls_context=broker.tls_context, puback_timeout_s=puback_s)
         totals = await store.totals()
         sender = OutboxSender(config.flow, store, net, clock, SystemRandomness(), config.settings, totals)
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, sender.stop)
+        signals = EndSignals(sender.stop)
         _LOG.info("sending the outbox %s of flow %s", config.outbox, config.flow)
         reports = asyncio.create_task(_report(config, sender, net))
         try:
@@ -100,6 +99,7 @@ async def _run(config: DownConfig) -> None:
             raise first_of(group) from None
         finally:
             reports.cancel()
+    return signals.was_interrupted
 
 
 async def _report(config: DownConfig, sender: OutboxSender, net: AiomqttNet) -> None:

@@ -3,7 +3,7 @@
 Puts the production ports under ingest and turns its end into an exit code. Guarantees: a mistake in the
 configuration is one sentence on stderr and code 2; a log that cannot be kept is one sentence and code 1, and
 nothing is acked that is not in it; one to which a newer ingest has put an end says so and ends with code 3;
-SIGTERM and SIGINT commit and ack what was taken and end with code 0.
+SIGTERM and Ctrl-C commit and ack what was taken and end with code 0 and 130.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
@@ -21,6 +20,7 @@ import pyarrow as pa
 
 from geartrain.adapters.mqtt import AiomqttNet
 from geartrain.adapters.plain_log import log_to_stderr
+from geartrain.adapters.signals import EXIT_INTERRUPTED, EndSignals
 from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.errors import ConfigError, FencedError, GeartrainError
 from geartrain.printable import printable
@@ -53,14 +53,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     without_pandas()
     os.umask(0o077)
     try:
-        asyncio.run(_run(read_config(options.config)))
+        was_interrupted = asyncio.run(_run(read_config(options.config)))
     except ConfigError as error:
         return _said(error, EXIT_CONFIG)
     except FencedError as error:
         return _said(error, EXIT_FENCED)
     except GeartrainError as error:
         return _said(error, EXIT_FAILED)
-    return EXIT_OK
+    return EXIT_INTERRUPTED if was_interrupted else EXIT_OK
 
 
 def without_pandas() -> None:
@@ -86,7 +86,8 @@ def _said(error: GeartrainError, code: int) -> int:
     return code
 
 
-async def _run(config: IngestConfig) -> None:
+async def _run(config: IngestConfig) -> bool:
+    """Run ingest until a signal; returns whether it was Ctrl-C."""
     disk, broker = OsDisk(config.log), config.broker
     # Answers are small: a puback that is late is lost, and takes one of the few places on the connection.
     net = AiomqttNet(
@@ -103,14 +104,13 @@ async def _run(config: IngestConfig) -> None:
         merge_segments,
         net.counters,
     )
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, ingest.stop)
+    signals = EndSignals(ingest.stop)
     try:
         with shared_log(config.log):
             await ingest.run()
     finally:
         disk.close()
+    return signals.was_interrupted
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from geartrain.adapters.signals import EXIT_INTERRUPTED
 from geartrain.errors import ConfigError, GeartrainError
 from geartrain.planning import Plan
 from geartrain.printable import printable
@@ -255,8 +256,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _said(str(error), EXIT_CONFIG)
     except GeartrainError as error:
         return _said(f"{options.config}: {error}", EXIT_CONFIG)
+    received: list[int] = []
+
+    def stop(number: int, frame: object) -> None:
+        received.append(number)
+        driver.stop()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: driver.stop())
+        signal.signal(number, stop)
     try:
         driver.run()
     except BreakerError as error:
@@ -265,7 +272,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _said(str(error), EXIT_REFUSED)
     except GeartrainError as error:
         return _said(f"{error} (more in {config.state / LOG_FILE})", EXIT_FAILED)
-    return EXIT_OK
+    return EXIT_INTERRUPTED if signal.SIGINT in received else EXIT_OK
 
 
 def _said(sentence: str, code: int) -> int:

@@ -2,8 +2,8 @@
 
 Puts the production ports under an `Agent` for each flow, each with a spool, a connection and a status of its
 own, and turns their ends into an exit code. Guarantees: a mistake in file, flow or option is one sentence on
-stderr and code 2; SIGTERM and SIGINT end all flows cleanly after the commit at hand, with code 0; a flow that
-fails says so in one sentence while the others go on, and the code is then that of the worst.
+stderr and code 2; SIGTERM and Ctrl-C end all flows cleanly after the commit at hand, with code 0 and 130; a
+flow that fails says so in one sentence while the others go on, and the code is then that of the worst.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from geartrain.adapters.plain_log import log_to_stderr
+from geartrain.adapters.signals import EXIT_INTERRUPTED, EndSignals
 from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.errors import ConfigError, FlowError, GeartrainError, PlacementError, SchemaError, SourceError
 from geartrain.planning import Plan
@@ -47,7 +47,7 @@ EXIT_ALARM = 3
 STATUS_INTERVAL_S = 0.5
 
 _LOG = logging.getLogger("geartrain.agent")
-_WORST_FIRST = (EXIT_ALARM, EXIT_CONFIG, EXIT_FAILED, EXIT_OK)
+_WORST_FIRST = (EXIT_ALARM, EXIT_CONFIG, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK)
 _MISTAKES = (ConfigError, FlowError, PlacementError, SchemaError, SourceError, ChangedFlowError)
 
 
@@ -88,15 +88,14 @@ async def _run(loaded: Sequence[tuple[AgentConfig, Plan]]) -> set[int]:
     """Run all flows side by side to their ends; returns their exit codes."""
     from geartrain.adapters.mqtt import AiomqttNet  # once the file is read, whose mistakes are said sooner
 
-    precedence, loop = Precedence(), asyncio.get_running_loop()
+    precedence = Precedence()
     agents: list[Agent] = []
 
     def stop() -> None:
         for agent in agents:
             agent.stop()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
+    signals = EndSignals(stop)
     async with asyncio.TaskGroup() as group:  # a defect of one, unlike an error, ends them all
         tasks = []
         for config, plan in loaded:
@@ -107,7 +106,8 @@ async def _run(loaded: Sequence[tuple[AgentConfig, Plan]]) -> set[int]:
             agent = Agent(config.settings, plan, spool, net, clock, SystemRandomness(), precedence, files)
             agents.append(agent)
             tasks.append(group.create_task(_run_one(config, agent, net)))
-    return {task.result() for task in tasks}
+    codes = {task.result() for task in tasks}
+    return codes | {EXIT_INTERRUPTED} if signals.was_interrupted else codes
 
 
 def _files(config: AgentConfig, plan: Plan) -> LineFiles | None:

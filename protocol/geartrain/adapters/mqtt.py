@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import socket
 import ssl
@@ -27,6 +28,10 @@ _LOG = logging.getLogger("geartrain.mqtt")
 INFLIGHT_MAX = 20
 INCOMING_MAX = 1_000
 INCOMING_BYTES_MAX = 32 << 20
+DROPS_SAID_S = 60.0
+"""Seconds between two warnings of publishes that found no room."""
+UNREACHABLE_S = 4.0
+"""Seconds without an answer after which a broker is said to be unreachable."""
 
 
 class AiomqttNet:
@@ -63,6 +68,7 @@ class AiomqttNet:
         self._incoming_max, self._incoming_bytes_max = incoming_max, incoming_bytes_max
         self._id_end = "" if tls_context is None else f"-{os.urandom(8).hex()}"
         self._leftover: set[asyncio.Task[object]] = set()
+        self._said_dropped, self._said_dropped_s = 0, -math.inf
 
     @asynccontextmanager
     async def connect(self, client_id: str) -> AsyncIterator[MqttConnection]:
@@ -79,15 +85,15 @@ class AiomqttNet:
         net = self
 
         class Inbox(asyncio.Queue[aiomqtt.Message]):
-            """Refuses what would exceed the bytes; aiomqtt then drops it."""
+            """Drops what would exceed the bounds, and counts it."""
 
             waiting_bytes = 0
 
             def put_nowait(self, item: aiomqtt.Message) -> None:
                 size = len(item.payload)
                 if self.full() or (self.waiting_bytes + size > net._incoming_bytes_max and not self.empty()):
-                    net.counters["incoming_dropped"] += 1
-                    raise asyncio.QueueFull
+                    net._dropped()
+                    return  # aiomqtt would log each QueueFull
                 super().put_nowait(item)
                 self.waiting_bytes += size
 
@@ -115,10 +121,26 @@ class AiomqttNet:
         client.pending_calls_threshold = self._inflight_max + 1
         return client
 
+    def _dropped(self) -> None:
+        """Count a publish that found no room, and say so once a minute."""
+        self.counters["incoming_dropped"] += 1
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._said_dropped_s >= DROPS_SAID_S:
+            count = self.counters["incoming_dropped"] - self._said_dropped
+            self._said_dropped_s, self._said_dropped = now_s, self.counters["incoming_dropped"]
+            _LOG.warning(
+                "what the broker at %s sends comes faster than it is taken in: %d messages dropped since the "
+                "last time, which our own resend covers",
+                self,
+                count,
+            )
+
     async def _open(self, client: _Client) -> None:
         # aiomqtt connects in a thread, which no cancellation reaches: what it opens late must be closed late.
         opening: asyncio.Task[object] = asyncio.create_task(client.__aenter__())
         try:
+            if not (await asyncio.wait([opening], timeout=UNREACHABLE_S))[0]:
+                _LOG.warning("the broker at %s has not answered for %g s: still trying", self, UNREACHABLE_S)
             await asyncio.shield(opening)
         except asyncio.CancelledError:
             client.give_up()

@@ -11,7 +11,6 @@ machine needs no timer: whoever sends repeats what was not acked.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from dataclasses import dataclass
 
 import msgspec
 
@@ -45,8 +44,7 @@ class Arrival(msgspec.Struct, frozen=True):
         return next_digest(FIRST_DIGEST, self.envelope.header, self.envelope.body) == self.envelope.digest
 
 
-@dataclass(slots=True)
-class WaitingBudget:
+class WaitingBudget(msgspec.Struct):
     """Room for what waits: at most `batches_max` of one epoch, `bytes_max` payload bytes of all together."""
 
     batches_max: int

@@ -1,0 +1,33 @@
+"""`gear-down` as a process without a broker: it says so, goes on trying, and ends with Ctrl-C and SIGTERM."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_a_signal_ends_the_sender_cleanly(tmp_path: Path, number: int, code: int) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    config, log = tmp_path / "down.toml", tmp_path / "down.log"
+    config.write_text(f'flow = "loop"\noutbox = "outbox.sqlite"\nstate = "."\nbroker = "127.0.0.1:{port}"\n')
+    command = [sys.executable, "-m", "geartrain_cloud.downlink.main", "--config", str(config)]
+    with log.open("wb") as said, subprocess.Popen(command, stderr=said) as process:
+        try:
+            deadline = time.monotonic() + 60
+            while log.read_text().count("cannot connect to the broker") < 2:
+                assert time.monotonic() < deadline, log.read_text()
+                time.sleep(0.05)
+            process.send_signal(number)
+            assert process.wait(timeout=30) == code, log.read_text()
+        finally:
+            process.kill()
+    assert "Traceback" not in log.read_text()
