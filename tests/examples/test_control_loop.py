@@ -77,7 +77,7 @@ def test_the_plan_says_what_goes_down() -> None:
 def test_every_command_arrives_once_while_broker_sender_and_agents_are_killed(
     tmp_path: Path, broker_kind: Literal["mosquitto", "amqtt"]
 ) -> None:
-    records = 3_000
+    records = 2_000
     deployment = Deployment(
         FLOW,
         "auto",
