@@ -38,7 +38,7 @@ def bare(tmp_path: Path) -> dict[str, str]:
     programs = tmp_path / "bin"
     programs.mkdir()
     for folder in ("/bin", "/usr/bin", "/usr/local/bin"):
-        for path in Path(folder).iterdir():
+        for path in Path(folder).iterdir() if Path(folder).is_dir() else ():
             link = programs / path.name
             if not MISSING.search(path.name) and not link.is_symlink():
                 link.symlink_to(path)
