@@ -27,14 +27,18 @@ CLEANED = (
     "docs/glossary.md",
     "docs/nexmark.md",
     "docs/operators.md",
+    "docs/performance.md",
     "docs/placement.md",
+    "docs/reliability.md",
     "docs/security.md",
     "docs/sinks.md",
     "docs/sources.md",
     "docs/testing.md",
     "docs/time.md",
+    "docs/wire.md",
     "examples/geartrain_examples",
     "protocol/geartrain",
+    "simulation/geartrain_simulation",
 )
 """Pages, and folders of Python files, in which no sentence is longer. Add one when you have cleaned it."""
 

@@ -1,6 +1,6 @@
 """Many seeds over all cores, and some of them twice: each run is to be a function of its seed alone.
 
-Guarantees: what is run is a matter of the seeds, and not of how they are dealt to processes; one seed in a
+Guarantees: what is run depends on the seeds, and not on how they are dealt to processes. One seed in a
 hundred is run again in a new process with another hash seed, and must leave the same trace.
 """
 

@@ -1,7 +1,7 @@
 """The rules of the clock, at every commit of the ledger: it never goes back, nor runs ahead of a record.
 
 They check I5, on which windows rest. A clock stands at or below the event time of every record that a spool
-has taken in and the log lacks, but for late ones and those of excluded devices.
+has taken in and the log lacks. Late records and those of excluded devices are left out.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A fleet in a world: real agents and a real ingest over simulated ports, with troubles and checkers.
 
-The whole path from the source to the log. Guarantees: the run is a function of its seed, its devices and its
-faults; it ends when every agent has finished and, after one more loss of power, the log holds just what the
-spools have taken in.
+The whole path from the source to the log. Guarantees: the run is a function of its seed, its devices
+and its faults. It ends when every agent has finished. After one more loss of power, the log then holds just
+what the spools have taken in.
 """
 
 from __future__ import annotations

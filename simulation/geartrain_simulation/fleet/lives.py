@@ -1,8 +1,8 @@
 """What the nodes of a fleet run: real agents and real ingests, with ports of their own in each life.
 
 Between `Fleet`, which says what nodes there are and when they start, and the production classes. Guarantees:
-the checkers watch each life from its first step; a program that ends before it is told to, or before all is
-delivered, is started again; of two agents of one device one may give the device up, by an alarm.
+the checkers watch each life from its first step. A program that ends before it is told to, or before all is
+delivered, is started again. Of two agents of one device one may give the device up, by an alarm.
 """
 
 from __future__ import annotations

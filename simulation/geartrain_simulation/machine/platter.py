@@ -173,8 +173,8 @@ class Platter:
     def crash_states(self, count: int) -> Iterator[dict[str, bytes]]:
         """Up to `count` different contents that a loss of power may leave now, without losing it.
 
-        First, in any order, every cut of an un-synced file at a sector's bound and every single sector that
-        alone is or is not there; then draws of all that may be.
+        First come, in any order, every cut of an un-synced file at a sector's bound, and every single sector
+        that alone is or is not there. Then come draws of all that may be.
         """
         seen: set[bytes] = set()
         for files in islice(self._crash_states(), 4 * count):

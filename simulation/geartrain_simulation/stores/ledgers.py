@@ -1,8 +1,8 @@
 """The ledger on a simulated disk: what ingest's one transaction wrote is there after every crash.
 
-`SimLedgerStore` is one process's way to the `LedgerBook` of a log. Guarantees of each transaction: all of
-it or nothing, in the order of the calls; a kill may strike in the middle of its write, or after it and
-before its caller hears of it. It refuses what the SQLite form refuses.
+`SimLedgerStore` is one process's way to the `LedgerBook` of a log. Guarantees of each transaction: all of it
+or nothing, in the order of the calls. A kill may strike in the middle of its write, or after it and before
+its caller hears of it. It refuses what the SQLite form refuses.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The spool on a simulated disk: what the agent's one transaction wrote is there after every crash.
 
 `SpoolBook` is what the disk of a device holds, as readers see it; `SimSpoolStore` is one process's way to
-it. Guarantees of each transaction: all of it or nothing, in the order of the calls; a kill may strike in the
-middle of its write, or after it and before its caller hears of it. It refuses what the SQLite form refuses.
+it. Guarantees of each transaction: all of it
+or nothing, in the order of the calls. A kill may strike in the middle of its write, or after it and before
+its caller hears of it. It refuses what the SQLite form refuses.
 """
 
 from __future__ import annotations
