@@ -360,8 +360,8 @@ def test_an_illegal_pin_names_step_rule_and_fix_before_anything_runs(
     ("arguments", "sentence"),
     [
         ([STOCKS, "--measure", "5"], "source quotes has no file"),
-        ([STOCKS, "--measure", "0"], "Invalid value for '--measure'"),
-        ([STOCKS, "--capacity", "0"], "Invalid value for '--capacity'"),
+        ([STOCKS, "--measure", "0"], "plan: --measure must be greater than or equal to 0.1"),
+        ([STOCKS, "--capacity", "0"], "plan: --capacity must be greater than or equal to 0.001"),
         ([DAG, "--svg", "hearts_flow.py/plan.svg"], "--svg hearts_flow.py/plan.svg: the file cannot be writ"),
         (["hearts_flow:flow", "--cut", "beats,dance"], "flow hearts has no step 'dance'; its steps: beats, "),
     ],

@@ -14,15 +14,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from geartrain.declarations.source import Split
 from geartrain.graph.graph import DEAD_LETTERS, LATE, Graph, Input, Step
 from geartrain.ports import Clock, Randomness
 from geartrain.records.batch import Batch
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.records.letters import Letter
 from geartrain.runtime.fragment import Fragment, Output
-from geartrain.runtime.opened import open_sources
-from geartrain.runtime.splits import SplitTracker
+from geartrain.runtime.reader import SplitReader, open_splits
 from geartrain.wire.envelope import EPOCH_BYTES
 from geartrain_cloud.planning.cost import Costs
 from geartrain_cloud.planning.meters import BATCH_ROWS, CpuTime, StepMeter, StreamMeter, Tap, TimedOperator
@@ -38,12 +36,7 @@ _PACED_SHARE = 0.1
 class _Reader:
     """One open split; born: event time of its first and its last record."""
 
-    split: Split
-    tracker: SplitTracker
-    is_live: bool
-    idle_after_us: int
-    heard_s: float
-    path: bytes | None
+    of: SplitReader
     records: int = 0
     born: list[int] = field(default_factory=list)
 
@@ -88,7 +81,7 @@ class Measurement:
         self._taps = {_tap_id(graph, number): stream for number, stream in enumerate(self._streams)}
         tapped = self._tapped()
         self._fragment = Fragment(tapped, [s.id for s in tapped.steps], clock=clock, randomness=randomness)
-        self._readers = list(self._open(device))
+        self._readers = [_Reader(one) for one in open_splits(graph, device, clock)]
 
     def _tapped(self) -> Graph:
         steps = [
@@ -100,19 +93,6 @@ class Measurement:
 
     def _timed(self, step: Step) -> Any:
         return TimedOperator(step.operator, self._steps[step.id], self._cpu_time)
-
-    def _open(self, device: str) -> Iterable[_Reader]:
-        for opened in open_sources(self._graph, device):
-            split, source = opened.split, opened.source
-            bound_us, since_1970 = split.out_of_orderness_us, source.since_1970
-            yield _Reader(
-                split,
-                SplitTracker(opened.step, split.name, bound_us, None, since_1970=since_1970),
-                split.live_clock,
-                source.idle_after_ms * 1_000,
-                self._clock.monotonic_s(),
-                None if source.replayable else _EPOCH,
-            )
 
     async def run(self, seconds: float) -> Costs:
         """Run until every split has ended or `seconds` have passed, then let all windows and timers fire.
@@ -129,7 +109,7 @@ class Measurement:
                     waited_s += self._clock.monotonic_s() - paused_s
         finally:
             for reader in self._readers:
-                await reader.split.close()
+                await reader.of.split.close()
         wall_s, ended = self._clock.monotonic_s() - began_s, self._ended
         for step in self._graph.sources():
             self._fragment.advance(step.id, END_OF_TIME)
@@ -139,45 +119,27 @@ class Measurement:
 
     @property
     def _ended(self) -> bool:
-        return all(reader.tracker.progress.ended for reader in self._readers)
+        return all(reader.of.ended for reader in self._readers)
 
     async def _round(self) -> bool:
         """One read of each split; False when none gave anything."""
         moved = False
         for reader in self._readers:
-            if not reader.tracker.progress.ended:
+            if not reader.of.ended:
                 moved = await self._read(reader) or moved
         return moved
 
     async def _read(self, reader: _Reader) -> bool:
-        tracker, fragment = reader.tracker, self._fragment
-        meter = self._steps[tracker.step]
+        step, meter = reader.of.step, self._steps[reader.of.step]
         began_s, below_s = self._cpu_time(), self._work_s
-        before, now_us = tracker.progress, self._clock.now_us() if reader.is_live else None
-        poll = await reader.split.read(before.position, BATCH_ROWS)
-        batch, late, rejected = tracker.observe(poll, now_us)
-        if reader.path is not None:
-            batch.paths = [reader.path] * len(batch)
-        if now_us is not None:
-            self._idle(reader, now_us, len(poll.values) + len(poll.rejects))
-        reader.note(batch.times)
-        for letter in rejected:
-            fragment.reject(letter)
-        for letter in late:
-            fragment.divert_late(letter)
-        fragment.feed(tracker.step, batch)
+        taken = await reader.of.read(BATCH_ROWS, _EPOCH)
+        reader.note(list(taken.batch.times))
+        taken.feed(step, self._fragment)
         self._advance()
-        meter.records += len(poll.values)
+        meter.records += taken.rows - len(taken.rejected)
         meter.cpu_s += max(0.0, self._cpu_time() - began_s - (self._work_s - below_s))
-        self._weigh(fragment.take())
-        return tracker.progress != before
-
-    def _idle(self, reader: _Reader, now_us: int, rows: int) -> None:
-        now_s = self._clock.monotonic_s()
-        if rows:
-            reader.heard_s = now_s
-        elif now_s - reader.heard_s >= reader.idle_after_us / 1e6:
-            reader.tracker.idle(now_us, reader.idle_after_us)
+        self._weigh(self._fragment.take())
+        return taken.moved
 
     @property
     def _work_s(self) -> float:
@@ -187,8 +149,8 @@ class Measurement:
     def _advance(self) -> None:
         marks = {step.id: END_OF_TIME for step in self._graph.sources()}
         for reader in self._readers:
-            step = reader.tracker.step
-            marks[step] = min(marks[step], reader.tracker.watermark)
+            step = reader.of.step
+            marks[step] = min(marks[step], reader.of.watermark)
         for step, mark in marks.items():
             if mark > START_OF_TIME:
                 self._fragment.advance(step, mark)

@@ -10,44 +10,40 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import msgspec
-from msgspec.structs import replace
 
 from geartrain.errors import ConfigError, SourceError
 from geartrain.planning import Plan
 from geartrain.ports import Clock
 from geartrain.ports.buggify import buggify
 from geartrain.ports.spool import SplitProgress
-from geartrain.records.batch import DeadLetter
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.runtime.fragment import Fragment
-from geartrain.runtime.opened import CheckedSplit, open_sources
+from geartrain.runtime.reader import SplitReader, open_splits
 from geartrain.runtime.splits import SplitTracker
 from geartrain_edge.spool.backlog import Counters
 from geartrain_edge.spool.sealing import Progress
 
-_REASON_CHARS_MAX = 2_000
 _EMPTY_READS_MAX = 100
 """Reads in a row that may give nothing while rows of a former life are read again."""
 _PAUSE_S_MIN, _PAUSE_S_MAX = 0.001, 0.1
 
 
 class _Feed(msgspec.Struct):
-    """One open split and its progress."""
+    """One open split, and whether it waits for `release`."""
 
-    split: CheckedSplit
-    tracker: SplitTracker
-    replayable: bool = False
+    reader: SplitReader
     held: bool = False
-    live: bool = False
-    idle_after_us: int = 0
-    heard_s: float = 0.0
     lowest: int = END_OF_TIME
     """No row that was fed while the others were held has a lower event time, as far as is known."""
 
+    @property
+    def tracker(self) -> SplitTracker:
+        """Where the split stands."""
+        return self.reader.tracker
+
     def tracker_at(self, positions: Mapping[tuple[str, str], SplitProgress]) -> SplitTracker:
         """A tracker that stands where `positions` says."""
-        step, name = self.tracker.step, self.tracker.name
-        return SplitTracker(step, name, self.split.out_of_orderness_us, positions.get((step, name)))
+        return self.reader.tracker_at(positions.get((self.reader.step, self.reader.name)))
 
 
 class Intake:
@@ -56,19 +52,8 @@ class Intake:
     def __init__(self, plan: Plan, device: str, read_max: int, names_max: int, clock: Clock) -> None:
         """Open every source; raises `SourceError`, or `ConfigError` for more splits than fit a header."""
         self._plan, self._read_max, self._clock = plan, read_max, clock
-        self._splits: list[tuple[str, CheckedSplit]] = []
-        self._replayable: set[str] = set()
-        self._since_1970: set[str] = set()
-        self._idle_after_us: dict[str, int] = {}
-        for opened in open_sources(plan.graph, device):
-            step, source = opened.step, opened.source
-            self._splits.append((step, opened.split))
-            self._idle_after_us[step] = source.idle_after_ms * 1_000
-            if source.replayable:
-                self._replayable.add(step)
-            if source.since_1970:
-                self._since_1970.add(step)
-        if max(len(self._splits), len(plan.channels)) > names_max:
+        self._readers = open_splits(plan.graph, device, clock)
+        if max(len(self._readers), len(plan.channels)) > names_max:
             raise ConfigError(
                 f"device {device} has more than {names_max} splits or channels: deal them to more devices"
             )
@@ -86,16 +71,11 @@ class Intake:
         """
         self._positions = dict(positions)
         self._feeds = []
-        for step, split in self._splits:
-            at = positions.get((step, split.name))
-            since_1970 = step in self._since_1970
-            tracker = SplitTracker(step, split.name, split.out_of_orderness_us, at, since_1970=since_1970)
-            replayable = step in self._replayable
-            feed = _Feed(split, tracker, replayable, hold and replayable)
-            feed.live = split.live_clock
-            feed.idle_after_us, feed.heard_s = self._idle_after_us[step], self._clock.monotonic_s()
-            feed.lowest = START_OF_TIME if at is not None and at.position else END_OF_TIME
-            self._feeds.append(feed)
+        for reader in self._readers:
+            at = positions.get((reader.step, reader.name))
+            reader.stand_at(at)
+            lowest = START_OF_TIME if at is not None and at.position else END_OF_TIME
+            self._feeds.append(_Feed(reader, hold and reader.replayable, lowest))
         sources = [step.id for step in self._plan.graph.sources()]
         self._told = {s: START_OF_TIME if self.holds else self._watermark(frozenset((s,))) for s in sources}
 
@@ -134,7 +114,7 @@ class Intake:
     async def _replay(self, feed: _Feed, upto: SplitProgress, fragment: Fragment) -> None:
         tracker, empty = feed.tracker, 0
         while (at := tracker.progress.position) < upto.position:
-            poll = await feed.split.read(at, min(self._read_max, upto.position - at))
+            poll = await feed.reader.split.read(at, min(self._read_max, upto.position - at))
             if poll.position == at and not poll.ended and empty < _EMPTY_READS_MAX:
                 empty += 1  # a source may have nothing there yet
                 await self._clock.sleep(min(_PAUSE_S_MIN * 2**empty, _PAUSE_S_MAX))
@@ -192,40 +172,20 @@ class Intake:
         return min(marks, default=END_OF_TIME)
 
     async def _read_split(self, feed: _Feed, fragment: Fragment, counters: Counters, limit: int) -> int:
-        tracker, before = feed.tracker, feed.tracker.progress
-        poll = await feed.split.read(before.position, limit)
-        now_us = self._clock.now_us() if feed.live else None
+        tracker = feed.tracker
         quarantined, before_1970, mistimed = tracker.quarantined, tracker.before_1970, tracker.mistimed
-        batch, late, rejected = tracker.observe(poll, now_us)
+        taken = await feed.reader.read(limit, self.epoch)
         counters.add("records_quarantined", tracker.quarantined - quarantined)
         counters.add("records_before_1970", tracker.before_1970 - before_1970)
         counters.add("records_mistimed", tracker.mistimed - mistimed)
-        if not feed.replayable:
-            batch.paths = [self.epoch] * len(batch)
-            late, rejected = [self._born(one) for one in late], [self._born(one) for one in rejected]
-        rows = len(poll.values) + len(poll.rejects)
-        if now_us is not None:
-            now_s = self._clock.monotonic_s()
-            if rows:
-                feed.heard_s = now_s
-            elif now_s - feed.heard_s >= feed.idle_after_us / 1_000_000:
-                tracker.idle(now_us, feed.idle_after_us)
-        for letter in rejected:
-            fragment.reject(replace(letter, reason=letter.reason[:_REASON_CHARS_MAX]))
-        for letter in late:
-            fragment.divert_late(letter)
-        if len(batch):
-            if not feed.replayable:
-                feed.lowest = min(feed.lowest, *batch.times)
-            fragment.feed(tracker.step, batch)
-        if tracker.progress != before:
+        if len(taken.batch) and not feed.reader.replayable:
+            feed.lowest = min(feed.lowest, *taken.batch.times)
+        taken.feed(tracker.step, fragment)
+        if taken.moved:
             self._positions[tracker.step, tracker.name] = tracker.progress
             self._moved.add((tracker.step, tracker.name))
-        counters.add("records_read", rows)
-        return rows
-
-    def _born(self, letter: DeadLetter) -> DeadLetter:
-        return replace(letter, origin=replace(letter.origin, path=self.epoch))
+        counters.add("records_read", taken.rows)
+        return taken.rows
 
     def progress(self) -> Progress:
         """The watermark of each channel, the min over its sources, and all positions.
@@ -247,5 +207,5 @@ class Intake:
 
     async def close(self) -> None:
         """Release every split."""
-        for _, split in self._splits:
-            await split.close()
+        for reader in self._readers:
+            await reader.split.close()
