@@ -57,7 +57,7 @@ def test_the_dag_is_a_tree_in_which_every_step_stands_once(capsys: Capture) -> N
         "(into_d, below a)",
         "(into_g, below d)",
     ]
-    crossing = [line for line in lines if "═╪═ " in line and "is the cut" not in line]
+    crossing = [line for line in lines if "═╪═ " in line and "marks the cut" not in line]
     assert len(crossing) == 5
     assert all("sink" in line for line in crossing)
 
@@ -72,6 +72,11 @@ def test_types_and_channels_are_shown_without_a_measurement(capsys: Capture) -> 
     assert found["warnings"] == []
     assert (found["asked"], found["cut"]) == ("auto", "cloud")
     assert "measured" not in found
+    estimated = found["estimated"]
+    assert estimated["bytes"] == estimated["cloud_bytes"] < estimated["edge_bytes"]
+    assert {s["rule"] for s in found["steps"] if s["kind"] == "process"} == {"estimated_cost"}
+    assert "estimated: this cut sends 8 B for one record of each source, edge " in out
+    assert "estimated" not in planned([STOCKS, "--cut", "edge"], capsys)
 
 
 def test_a_measured_plan_says_what_everything_costs(capsys: Capture, prices: str, tmp_path: Path) -> None:

@@ -28,7 +28,14 @@ from geartrain_cloud.cli.screen import notices, print_json
 from geartrain_cloud.planning.cost import CAPACITY, Costs, CutCost, StreamCost
 from geartrain_cloud.planning.drawing import draw
 from geartrain_cloud.planning.measure import Measurement
-from geartrain_cloud.planning.reasons import cut_name, estimated_reasons, reasons, told, warnings
+from geartrain_cloud.planning.reasons import (
+    cut_name,
+    estimated_reasons,
+    estimated_sent,
+    reasons,
+    told,
+    warnings,
+)
 from geartrain_cloud.spark.compile import engine
 from geartrain_cloud.spark.stages import stage_numbers
 
@@ -155,6 +162,7 @@ def describe_plan(
         "down": [_channel(plan, channel, costs) for channel in plan.down],
         "warnings": warnings(plan, costs),
         **({} if measured is None else {"measured": _summary(plan, measured)}),
+        **({"estimated": _estimated(plan)} if measured is None and options.cut == "auto" else {}),
         **({"cuts": _cuts(plan, measured)} if measured is not None and options.compare else {}),
     }
 
@@ -221,6 +229,14 @@ def _summary(plan: Plan, measured: Measured) -> dict[str, Any]:
         **_of_cut(plan.graph, chosen),
         "cloud_bytes": of_cloud.bytes,
     }
+
+
+def _estimated(plan: Plan) -> dict[str, float]:
+    """What this cut, `edge` and `cloud` are estimated to send for one record of each source, bytes."""
+    graph = with_partials(plan.graph)
+    edge, cloud = (make_plan(graph, name).cut for name in ("edge", "cloud"))
+    cuts = {"bytes": plan.cut, "edge_bytes": edge, "cloud_bytes": cloud}
+    return {name: estimated_sent(graph, cut) for name, cut in cuts.items()}
 
 
 def _of_cut(graph: Graph, cost: CutCost) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def print_plan(plan: Described) -> None:
     if measured:
         heads[3:3] = [f"records/{measured['span']}", "µs a record"]
     out.print(table_of(title, heads, lines, numbers=(3, 4) if measured else ()))
-    out.print("═╪═ is the cut: what stands behind it is fed over the link")
+    out.print("═╪═ marks the cut: the step behind it reads what comes over the link.")
     _print_types(out, steps)
     _print_channels(out, "Channels: what the devices send", plan["channels"], measured)
     if plan["down"]:
@@ -40,6 +40,8 @@ def print_plan(plan: Described) -> None:
         out.print(f"warning: {printable(text)}")
     if measured:
         _print_measured(out, measured)
+    elif "estimated" in plan:
+        _print_estimated(out, plan["estimated"])
     if "cuts" in plan:
         _print_cuts(out, plan["cuts"], plan["measured"])
 
@@ -115,19 +117,28 @@ def _print_measured(out: Console, measured: Described) -> None:
     basis = "at the pace of its sources" if measured["paced"] else "rates are by event time"
     out.print(f"measured: {measured['wall_s']:.1f} s, {whole}; {basis}")
     size, of_cloud = measured["bytes"], measured["cloud_bytes"]
-    line = f"this cut: {rate(measured['bytes_per_s'], 'B', measured['span'])} over the link"
+    line = f"This cut sends {rate(measured['bytes_per_s'], 'B', measured['span'])} over the link"
     if of_cloud and size != of_cloud:
         change = 100 * abs(size - of_cloud) / of_cloud
         line += (
             f", {change:.3g} % {'less' if size < of_cloud else 'more'} than with only sources on the devices"
         )
-    line += f"; {measured['cpu_share']:.2g} of a core of a device that holds all splits"
+    out.print(f"{line}.")
+    line = f"It takes {measured['cpu_share']:.2g} of a core of a device that holds all splits."
     if measured["records_per_s_max"] is not None:
         most = measured["records_per_s_max"]
         line += (
-            f", whose capacity of {measured['capacity']:g} is enough for {most:,.0f} source records a second"
+            f" The capacity of {measured['capacity']:g} is enough for {most:,.0f} source records a second."
         )
     out.print(line)
+
+
+def _print_estimated(out: Console, estimated: Described) -> None:
+    sizes = {name: f"{estimated[name]:.3g} B" for name in ("bytes", "edge_bytes", "cloud_bytes")}
+    out.print(
+        f"estimated: this cut sends {sizes['bytes']} for one record of each source, "
+        f"edge {sizes['edge_bytes']}, cloud {sizes['cloud_bytes']}. --measure finds what they really send."
+    )
 
 
 def _per(per_s: float, measured: Described) -> str:

@@ -88,6 +88,13 @@ def estimated_reasons(plan: Plan) -> dict[str, Reason]:
     return {step.id: reason(step) for step in plan.graph.steps}
 
 
+def estimated_sent(graph: Graph, cut: Cut) -> float:
+    """The bytes that a cut of a graph, its aggregates split, is estimated to send for one record of each
+    source.
+    """
+    return _sent(graph, cut.edge, estimated_bytes(graph))
+
+
 def _sent(graph: Graph, edge: frozenset[str], sizes: Mapping[str, int]) -> float:
     """The bytes that a cut is estimated to send up for one record of each source."""
     return sum(sizes[stream] for stream in crossing(graph, edge)) / SCALE
