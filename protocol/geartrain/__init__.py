@@ -8,8 +8,9 @@ from importlib import import_module
 
 __version__ = "0.1.0"
 
-_LINES = (line.split() for line in __spec__.loader.get_data(__file__ + "i").decode().splitlines())
-_MODULES = {words[-1]: words[1] for words in _LINES if words[:1] == ["from"]}
+_STUB = __spec__.loader.get_data(f"{__path__[0]}/__init__.pyi").decode()
+_LINES = [line.split() for line in _STUB.splitlines() if line.startswith("from ")]
+_MODULES = {words[-1]: words[1] for words in _LINES}
 """Each public name, and the module that has it."""
 
 __all__ = list(_MODULES)
