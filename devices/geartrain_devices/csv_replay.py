@@ -1,28 +1,36 @@
 """Replay a CSV file in event-time order: a source for recorded data.
 
-Rows that are no records leave as dead letters with file, line and reason. Order, positions and origins are
-those of `geartrain_devices.file_replay`.
+Order, positions and origins are those of `geartrain_devices.file_replay`. From top to bottom: the source, how
+a row becomes a record, how bytes become rows, how texts become values. Guarantees: a row that is no record
+leaves as a dead letter with file, line and reason, and does not disturb the rows after it. Such a row has a
+broken quote, a NUL, bytes that are not UTF-8, more than 1 MiB, or a value that is none. Memory is bounded by
+one row. Only plain forms of values are taken (no `1_000`, no hexadecimal, no digits of other scripts), so
+that a file means the same to every program that reads it.
 """
 
 from __future__ import annotations
 
+import csv
 import logging
-from collections.abc import Callable, Iterator, Sequence
+import re
+import zlib
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import field
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 
 from geartrain.errors import USER_ERRORS, SourceError
 from geartrain.graph.conform import describe
-from geartrain.records.event_time import EARLIEST_TIME, END_OF_TIME, format_time
-from geartrain.schema import Field, Logical, Schema, derive, logicals
+from geartrain.records.event_time import EARLIEST_TIME, END_OF_TIME, format_time, parse_time, to_datetime
+from geartrain.schema import Field, FieldType, Logical, Schema, derive, logicals
+from geartrain.schema.storable import is_unicode
 from geartrain.source import Split
-from geartrain_devices.csv_rows import Row, column_index, field_at, read_header, read_rows
-from geartrain_devices.csv_values import parse_field, parse_moment, shortened
 from geartrain_devices.file_replay import FileReplay, RecordedRow, RowReader
+from geartrain_devices.text_files import not_utf8, open_text, said
 
 T = TypeVar("T")
 _LOG = logging.getLogger("geartrain.devices")
@@ -254,3 +262,190 @@ class _Layout(msgspec.Struct, frozen=True):
 def csv_reader(path: str, time_column: str, kind: Any) -> RowReader:
     """The rows of one CSV file as records of the type `kind`; raises `SourceError` naming file and column."""
     return _Layout.of(CsvReplay[Any](path=path, time_column=time_column), kind)
+
+
+ROW_BYTES_MAX = 1 << 20
+"""Bytes of one row, quoted newlines included."""
+
+_BOM = b"\xef\xbb\xbf"
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One row: `line` it begins on (from 1), raw bytes without the line's end, its fields as text.
+
+    problem: why it is no record, None where it can be one. `fields` of a row with a problem may be empty, and
+    bytes in them that are not UTF-8 stand as lone surrogates. undecodable: that there are such bytes is the
+    problem.
+    """
+
+    line: int
+    raw: bytes
+    fields: list[str]
+    problem: str | None = None
+    undecodable: bool = False
+
+
+class _Lines:
+    """The lines of a file for `csv.reader`, which asks for one more while a quote is open."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._next_line = 1
+        self.begins = 1
+        self.raw = bytearray()
+
+    def __iter__(self) -> _Lines:
+        return self
+
+    def begin_row(self) -> None:
+        """The next line asked for begins a row."""
+        self.begins = self._next_line
+        self.raw.clear()
+
+    def __next__(self) -> str:
+        line = self._file.readline(ROW_BYTES_MAX + 1)
+        if not line:
+            raise StopIteration
+        if self._next_line == 1:
+            line = line.removeprefix(_BOM)
+        self._next_line += 1
+        whole = line.endswith(b"\n")
+        while not whole:  # the rest of a line that is too long, or the last one without an end
+            rest = self._file.readline(ROW_BYTES_MAX)
+            if not rest:
+                break
+            whole = rest.endswith(b"\n")
+        too_long = len(self.raw) + len(line) > ROW_BYTES_MAX
+        self.raw += line[: ROW_BYTES_MAX - len(self.raw)]
+        if too_long:
+            raise csv.Error(f"it is longer than {ROW_BYTES_MAX} bytes")
+        return line.decode("utf-8", "surrogateescape")
+
+
+def read_rows(path: str) -> Generator[Row, None, None]:
+    """Every row of the file but blank lines, the header too; raises `SourceError` when it cannot be read."""
+    try:
+        with open_text(path) as file:
+            lines = _Lines(file)
+            reader = csv.reader(lines, strict=True)
+            while True:
+                lines.begin_row()
+                problem = None
+                try:
+                    fields = next(reader, None)
+                except csv.Error as error:
+                    fields, problem = [], str(error)
+                if fields is None:
+                    return
+                if fields or problem:
+                    raw = bytes(lines.raw).rstrip(b"\r\n")
+                    undecodable = None if problem else _undecodable(fields, raw)
+                    problem = problem or undecodable or _problem(fields)
+                    yield Row(lines.begins, raw, fields, problem, undecodable is not None)
+    except (OSError, EOFError, zlib.error) as error:
+        raise SourceError(f"file {path} cannot be read: {said(error)}") from None
+
+
+def _undecodable(fields: list[str], raw: bytes) -> str | None:
+    """Why a row is not UTF-8, None where it is."""
+    return None if all(map(str.isascii, fields)) else not_utf8(raw)
+
+
+def _problem(fields: list[str]) -> str | None:
+    return "it holds a NUL byte" if any("\0" in field for field in fields) else None
+
+
+def read_header(path: str) -> list[str]:
+    """The column names of the file's first row, without spaces around them; raises `SourceError`."""
+    with closing(read_rows(path)) as rows:
+        first = next(rows, None)
+    if first is None:
+        raise SourceError(f"file {path} is empty: its first line must name the columns")
+    if first.problem is not None:
+        raise SourceError(f"file {path}: its first line must name the columns, but {first.problem}")
+    return [name.strip() for name in first.fields]
+
+
+def column_index(path: str, header: list[str], column: str) -> int:
+    """Where `column` stands in the header; raises `SourceError` when it is missing or there twice."""
+    if header.count(column) == 1:
+        return header.index(column)
+    if column in header:
+        raise SourceError(f"file {path} has more than one column {column!r}: rename all but one")
+    listed = ", ".join(repr(name) for name in header)
+    raise SourceError(f"file {path} has no column {column!r}; its columns: {listed}")
+
+
+def field_at(row: Row, index: int) -> str:
+    """The text of a field that could be read, else the empty text: for choosing rows by their partition."""
+    field = row.fields[index] if index < len(row.fields) else ""
+    return field if is_unicode(field) and "\0" not in field else ""
+
+
+def partition_values(path: str, column: str) -> list[str]:
+    """The distinct values of a column, sorted, without the missing one: what can be dealt to devices."""
+    index = column_index(path, read_header(path), column)
+    with closing(read_rows(path)) as rows:
+        next(rows, None)
+        return sorted({field_at(row, index) for row in rows} - {""})
+
+
+_INT = re.compile(r"[+-]?[0-9]+")
+_FLOAT = re.compile(r"[+-]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?|nan|inf|infinity)", re.IGNORECASE)
+_BOOLS = {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False}
+
+
+def parse_field(field: Field, logical: Logical | None, text: str) -> Any:
+    """The value of one field of a row; raises `ValueError` with a sentence that does not name the column.
+
+    A field of a logical type is written as a decimal number, a member's name, or JSON.
+    """
+    if text == "" and field.optional:
+        return None
+    return logical.parse(text) if logical is not None else _PARSERS[field.type](text)
+
+
+def _parse_float(text: str) -> float:
+    if _FLOAT.fullmatch(text.strip()):
+        return float(text)
+    raise ValueError(f"{shortened(text)} is not a number")
+
+
+def _parse_int(text: str) -> int:
+    plain = text.strip()
+    if _INT.fullmatch(plain) and len(plain) <= 20 and -(2**63) <= int(plain) < 2**63:
+        return int(plain)
+    raise ValueError(f"{shortened(text)} is not an integer of 64 bits")
+
+
+def _parse_bool(text: str) -> bool:
+    found = _BOOLS.get(text.strip().lower())
+    if found is None:
+        raise ValueError(f"{shortened(text)} is not true or false")
+    return found
+
+
+@lru_cache(maxsize=4_096)  # days repeat
+def parse_moment(text: str) -> int:
+    """An ISO 8601 date or time as microseconds since 1970 UTC; raises `ValueError` with a sentence."""
+    try:
+        return parse_time(text)
+    except (ValueError, OverflowError):
+        raise ValueError(
+            f"{shortened(text)} is not an ISO 8601 date or time, such as 2008-10-10 or 2008-10-10T09:30:00Z"
+        ) from None
+
+
+_PARSERS: dict[FieldType, Callable[[str], Any]] = {
+    FieldType.BOOL: _parse_bool,
+    FieldType.INT64: _parse_int,
+    FieldType.FLOAT64: _parse_float,
+    FieldType.STR: str,
+    FieldType.BYTES: str.encode,
+    FieldType.DATETIME: lambda text: to_datetime(parse_moment(text)),
+}
+
+
+def shortened(text: str) -> str:
+    """A text as it may stand in a sentence: quoted, escaped and not long."""
+    return repr(text if len(text) <= 60 else text[:57] + "...")

@@ -11,8 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from geartrain import Record
-from geartrain_devices.json_fields import JsonFields
-from geartrain_devices.json_typed import KEYS_MAX
+from geartrain_devices.json_fields import KEYS_MAX, JsonFields
 
 
 class Reading(Record):

@@ -13,8 +13,7 @@ from math import isfinite
 from typing import Any, TypeVar
 
 from geartrain.source import Split
-from geartrain_devices.csv_replay import CsvReplay
-from geartrain_devices.csv_values import parse_moment, shortened
+from geartrain_devices.csv_replay import CsvReplay, parse_moment, shortened
 from geartrain_devices.file_replay import RecordedRow
 from geartrain_examples.traffic.records import Checkpoint, Pass, Reading
 
