@@ -70,20 +70,43 @@ class CsvReplay(FileReplay[T]):
         return None
 
     def moment(self, text: str) -> int:
-        """The event time that a text of the time column means, microseconds; the text is empty where there is
-        no such column. Raises `ValueError` with a sentence.
+        """The event time that a text means.
+
+        Args:
+            text: of the time column; empty where there is no such column.
+
+        Returns:
+            Microseconds since 1970 UTC.
+
+        Raises:
+            ValueError: with a sentence; the row is then a dead letter.
         """
         return parse_moment(text)
 
     def derived(self, column: str) -> tuple[str, Callable[[str], str]] | None:
-        """What a column follows from where the file lacks it: the name of another column, and a function of
-        its text, which raises `ValueError` with a sentence. None where the file must have it.
+        """What a column follows from where the file lacks it.
+
+        Args:
+            column: its name.
+
+        Returns:
+            The name of another column, and a function of its text, which raises `ValueError` with a sentence.
+            None where the file must have the column.
         """
         return None
 
     def survey(self, out: type[T]) -> Iterator[tuple[str, int | None]]:
-        """Of each row in turn, whoever takes it: the text of its partition, empty where it has none, and its
-        event time, None where it is no record. Raises `SourceError`.
+        """Each row in turn, whoever takes it.
+
+        Args:
+            out: the type of the records.
+
+        Yields:
+            The text of its partition, empty where it has none, and its event time in microseconds, None where
+            it is no record.
+
+        Raises:
+            SourceError: when the file cannot be read.
         """
         return _Layout.of(self, out).survey()
 

@@ -8,14 +8,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+import pytest
 from msgspec.structs import replace
 
 from geartrain import Flow, Table
 from geartrain.planning import make_plan
 from geartrain.ports import SplitProgress
 from geartrain.records.event_time import END_OF_TIME, SECOND_US, START_OF_TIME
+from geartrain.runtime.fragment import Fragment
 from geartrain.runtime.splits import FUTURE_US_MAX, SplitTracker
 from geartrain.source import Batch, Reject, Source, Split
+from geartrain.testing import FakeClock
+from geartrain_edge.sources.intake import Intake
+from geartrain_edge.spool.backlog import Counters
 from tests.edge.agents import agent_of, run, until
 from tests.edge.flows import Reading
 from tests.edge.network import MemoryNet, NaiveIngest
@@ -125,3 +130,46 @@ def test_a_silent_door_holds_up_nobody(tmp_path: Path) -> None:
     assert counters["records_quarantined"] == counters["rows._dead_letters"] > 2
     assert "rows._late" not in counters
     assert all(letter.reason.startswith("quarantined:") for letter, *_ in ingest.rows["_dead_letters"])
+
+
+class Sleeper(Source[Reading]):
+    """A source whose second read takes as long as the test says."""
+
+    bounded: ClassVar[bool] = True
+
+    def __init__(self, clock: FakeClock, seconds: float) -> None:
+        self._clock, self._seconds = clock, seconds
+        self.name, self.out_of_orderness_us = "s", 0
+
+    def open(self, device: str, step: str, out: Any) -> Sequence[Split]:
+        return [self]
+
+    async def read(self, position: int, limit: int) -> Batch:
+        if position:
+            self._clock.advance(self._seconds)
+        return Batch([Reading("s", 1.0)], [position], [position], position + 1, ended=position == 1)
+
+    async def close(self) -> None:
+        """Nothing to release."""
+
+
+@pytest.mark.parametrize(("seconds", "warned"), [(9.9, 0), (12.0, 1)])
+def test_a_read_that_holds_up_the_others_is_said(
+    seconds: float, warned: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock, counters = FakeClock(), Counters({})
+    flow = Flow("fleet")
+    flow.source("readings", Sleeper(clock, seconds), out=Reading).sink("levels", Table("levels"))
+    plan = make_plan(flow.graph(), "edge")
+    intake = Intake(plan, "d1", 10, 10, clock)
+    fragment = Fragment(plan.graph, plan.edge)
+    intake.restore({})
+
+    async def story() -> None:
+        while not intake.ended:
+            await intake.read(fragment, counters, 10)
+
+    asyncio.run(story())
+    assert counters.totals.get("reads_slow", 0) == warned
+    said = "slow_read: source readings, split s: read took 12 s, and the other splits waited; "
+    assert [record.getMessage().startswith(said) for record in caplog.records] == [True] * warned

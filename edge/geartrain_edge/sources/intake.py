@@ -7,6 +7,7 @@ split.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
 import msgspec
@@ -23,8 +24,12 @@ from geartrain.runtime.splits import SplitTracker
 from geartrain_edge.spool.backlog import Counters
 from geartrain_edge.spool.sealing import Progress
 
+_LOG = logging.getLogger("geartrain.agent")
+
 _EMPTY_READS_MAX = 100
 """Reads in a row that may give nothing while rows of a former life are read again."""
+_SLOW_READ_S = 10.0
+"""A read that takes so long is said."""
 _PAUSE_S_MIN, _PAUSE_S_MAX = 0.001, 0.1
 
 
@@ -174,7 +179,9 @@ class Intake:
     async def _read_split(self, feed: _Feed, fragment: Fragment, counters: Counters, limit: int) -> int:
         tracker = feed.tracker
         quarantined, before_1970, mistimed = tracker.quarantined, tracker.before_1970, tracker.mistimed
+        began_s = self._clock.monotonic_s()
         taken = await feed.reader.read(limit, self.epoch)
+        self._warn_if_slow(tracker, self._clock.monotonic_s() - began_s, counters)
         counters.add("records_quarantined", tracker.quarantined - quarantined)
         counters.add("records_before_1970", tracker.before_1970 - before_1970)
         counters.add("records_mistimed", tracker.mistimed - mistimed)
@@ -186,6 +193,18 @@ class Intake:
             self._moved.add((tracker.step, tracker.name))
         counters.add("records_read", taken.rows)
         return taken.rows
+
+    @staticmethod
+    def _warn_if_slow(tracker: SplitTracker, took_s: float, counters: Counters) -> None:
+        """Say that a read was long at work: splits are read in turn, so that all others waited."""
+        if took_s < _SLOW_READ_S:
+            return
+        counters.add("reads_slow")
+        _LOG.warning(
+            "slow_read: source %s, split %s: read took %.0f s, and the other splits waited; "
+            "let it return what is there, and an empty Batch where nothing is",
+            *(tracker.step, tracker.name, took_s),
+        )
 
     def progress(self) -> Progress:
         """The watermark of each channel, the min over its sources, and all positions.
