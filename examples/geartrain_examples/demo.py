@@ -15,8 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from geartrain.errors import NoRecordError
-from geartrain_devices.csv_replay import CsvReplay
-from geartrain_devices.csv_rows import read_rows
+from geartrain_devices.csv_replay import CsvReplay, read_rows
 
 T = TypeVar("T")
 
