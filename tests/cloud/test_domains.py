@@ -74,7 +74,7 @@ def test_a_value_from_two_devices_is_counted_and_named_and_logged_all_the_same(
     assert "symbol 'IBM' came from device-1 and from device-2" in caplog.text
     one, two = describe_devices(tmp_path)
     assert one["misplaced"] == two["misplaced"] == status["flows"][FLOW]["misplaced"]
-    assert main(["devices", "--state", str(tmp_path)]) == 0
+    assert main(["device", "ls", "--state", str(tmp_path)]) == 0
     said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("alarm")]
     (alarm,) = said
     assert alarm.startswith(
@@ -97,7 +97,7 @@ def test_no_alarm_without_a_false_claim(
     status = run(claiming(tmp_path, fields), ("AAPL", "IBM"), second)
     assert status["flows"][FLOW]["misplaced"] == []
     assert status["counters"]["misplaced_records"] == 0
-    assert main(["devices", "--state", str(tmp_path)]) == 0
+    assert main(["device", "ls", "--state", str(tmp_path)]) == 0
     assert "alarm" not in capsys.readouterr().out
 
 

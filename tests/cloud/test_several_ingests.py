@@ -114,7 +114,7 @@ def test_two_share_a_fleet_and_a_newer_one_puts_an_end_to_the_first(
 
     def listed() -> list[dict[str, Any]]:
         capsys.readouterr()
-        assert main(["devices", "--state", str(ingests.folder), "--json"]) == 0
+        assert main(["device", "ls", "--state", str(ingests.folder), "--json"]) == 0
         found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
         return found
 

@@ -16,7 +16,7 @@ from geartrain.records.letters import Letter
 from geartrain.schema import ColumnBatch, RowCodec, Schema
 from geartrain_cloud.cli import main
 from geartrain_cloud.ingest.resubmit import resubmit_letter
-from geartrain_cloud.log.hold import shared_log
+from geartrain_cloud.log.opening import shared_log
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.sinks.sqlite import SqliteTables
 from tests.cloud.fleet import FLOW, PATIENCE_S, QUOTE, Running, TestDevice, make_config, prices, running
