@@ -27,8 +27,8 @@ from geartrain.printable import printable
 from geartrain_cloud.ingest.config import IngestConfig, read_config
 from geartrain_cloud.ingest.ingest import Ingest
 from geartrain_cloud.log.disk import OsDisk
-from geartrain_cloud.log.hold import shared_log
 from geartrain_cloud.log.ledger import SqliteLedger
+from geartrain_cloud.log.opening import shared_log
 from geartrain_cloud.log.segment import encode_segment, merge_segments
 
 EXIT_OK = 0

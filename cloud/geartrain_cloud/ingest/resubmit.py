@@ -32,8 +32,8 @@ from geartrain_cloud.ingest.counters import ROWS_PREFIX, Counter, Counters
 from geartrain_cloud.ingest.group import Group, Partition
 from geartrain_cloud.log.browse import LoggedLetter, all_cursors, letters, places, quarantined
 from geartrain_cloud.log.disk import OsDisk
-from geartrain_cloud.log.hold import stopped_log
 from geartrain_cloud.log.ledger import SqliteLedger
+from geartrain_cloud.log.opening import stopped_log
 from geartrain_cloud.log.part import SegmentPart, partition_of, segment_digest
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.log.segment import encode_segment

@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 from geartrain.adapters.sqlite import transaction, translated
 from geartrain.errors import LedgerError
 from geartrain_cloud.log.committing import write_change
-from geartrain_cloud.log.fencing import check_term, partitions_of, take_ledger
 from geartrain_cloud.log.housekeeping import forget_rows, merge_rows
+from geartrain_cloud.log.opening import check_term, partitions_of, take_ledger
 from geartrain_cloud.log.rows import (
     mark_resubmitted,
     put,

@@ -1,22 +1,70 @@
-"""The ledger opened for reading, while ingest may be writing it.
+"""The log and its ledger opened: who holds the log, who reads the ledger, and who writes it.
 
-Stands under the read side of the log. Guarantees: nothing is written and ingest is never blocked; what SQLite
-says is one sentence.
+Under the read side of the log, under the transactions of `geartrain_cloud.log.ledger`, and around what
+repairs a stopped log. Guarantees: a reader writes nothing and never blocks ingest. A ledger is made and taken
+in one durable transaction or not at all. Of two ingests that have taken a partition only the later one can
+commit. A log that is being repaired has no ingest, and its lock ends with its process.
 """
 
 from __future__ import annotations
 
+import fcntl
+import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from geartrain.adapters.files import fsync_path
 from geartrain.adapters.sqlite import open_to_read, open_to_write, transaction, translated
-from geartrain.errors import LedgerError
-from geartrain_cloud.log.tables import LEDGER_FILE, check_version
+from geartrain.errors import ConfigError, FencedError, LedgerError
+from geartrain_cloud.log.rows import put_terms, put_totals, read_terms, read_totals
+from geartrain_cloud.log.tables import CREATE, LEDGER_FILE, VERSION, check_version
 
 BUSY_S = 10.0
 """Seconds that a statement waits for whoever else writes the ledger."""
+LOCK_FILE = "lock"
+"""In the log's folder: ingests share it, and what repairs a stopped log holds it alone."""
+
+
+# Who may hold the log
+
+
+@contextmanager
+def shared_log(folder: Path) -> Iterator[None]:
+    """Hold the log together with other ingests; raises `LedgerError` while it is being repaired."""
+    with _locked(folder, fcntl.LOCK_SH, "another program is writing to it: wait for it to end"):
+        yield
+
+
+@contextmanager
+def stopped_log(folder: Path) -> Iterator[None]:
+    """Hold the log alone; raises `LedgerError` while an ingest runs."""
+    with _locked(
+        folder, fcntl.LOCK_EX, "gear-ingest is running on it: stop it, resubmit, and start it again"
+    ):
+        yield
+
+
+@contextmanager
+def _locked(folder: Path, how: int, why_not: str) -> Iterator[None]:
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise LedgerError(f"the log {folder} cannot be used: {error.strerror or error}") from None
+    try:
+        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise LedgerError(f"the log {folder} is in use: {why_not}") from None
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+# Who reads the ledger
 
 
 @contextmanager
@@ -53,3 +101,71 @@ def has_tables(folder: Path) -> bool:
     """Whether the ledger's first transaction was made: before it there is a file without tables."""
     with closing(open_to_read(folder / LEDGER_FILE, busy_s=BUSY_S)) as ledger:
         return bool(ledger.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
+
+
+# Who writes it as an ingest
+
+
+def take_ledger(path: Path, partitions: int, owned: Sequence[int]) -> tuple[sqlite3.Connection, int]:
+    """Open or create the ledger at `path`, take the partitions `owned`; the connection and the fencing term.
+
+    Raises `ConfigError` for another number of partitions than the ledger was made with.
+    """
+    connection = open_to_write(path, busy_s=BUSY_S)
+    try:
+        with transaction(connection):
+            is_new = not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+            if is_new:
+                _create(connection, partitions)
+            check_version(connection, path)
+            term = _take(connection, partitions, owned)
+        fsync_path(path.parent)
+        if is_new:
+            fsync_path(path.parent.parent)
+    except BaseException:
+        connection.close()
+        raise
+    return connection, term
+
+
+def partitions_of(path: Path) -> int:
+    """How many partitions an existing ledger was made with."""
+    with closing(open_to_read(path, busy_s=BUSY_S)) as found:
+        check_version(found, path)
+        return len(read_terms(found))
+
+
+def check_term(connection: sqlite3.Connection, path: Path, owned: Sequence[int], term: int) -> None:
+    """Raise `FencedError` when `term` is no longer the newest of one of the partitions `owned`."""
+    for partition, newest in read_terms(connection).items():
+        if newest != term and partition in owned:
+            raise FencedError(
+                f"another ingest has taken the ledger {path}, partition {partition} (its term is "
+                f"{newest}, ours {term}): run only one for each partition of a log"
+            )
+
+
+def _create(connection: sqlite3.Connection, partitions: int) -> None:
+    for statement in CREATE.split(";"):
+        connection.execute(statement)
+    put_terms(connection, dict.fromkeys(range(partitions), 0))
+    connection.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def _take(connection: sqlite3.Connection, partitions: int, owned: Sequence[int]) -> int:
+    """Take partitions under a new term, and their counters together."""
+    terms = read_terms(connection)
+    if (count := len(terms)) != partitions:
+        raise ConfigError(
+            f"log.partitions: this log was made with {count} partitions, which is fixed for its life, and "
+            f"cannot be read with {partitions}: set partitions = {count}, or begin with an empty log folder"
+        )
+    term = max(terms.values()) + 1
+    put_terms(connection, dict.fromkeys(owned, term))
+    sums: dict[str, int] = {}
+    for name, scope, total in read_totals(connection):
+        if scope in owned:
+            sums[name] = sums.get(name, 0) + total
+    connection.executemany("DELETE FROM counters WHERE scope = ?", [(p,) for p in owned])
+    put_totals(connection, sums, min(owned))
+    return term
