@@ -16,7 +16,7 @@ from geartrain.planning import make_plan
 from geartrain.ports import SpooledBatch
 from geartrain.runtime.fragment import Fragment
 from geartrain.source import Batch, Source, Split
-from geartrain_edge.agent.batch_size import COMMIT_BYTES_MAX, Pace
+from geartrain_edge.agent.batch_size import COMMIT_BYTES_MAX, BatchSize
 from geartrain_edge.sources.intake import Intake
 from geartrain_edge.spool.backlog import Counters
 from tests.edge.agents import SETTINGS, agent_of, run
@@ -28,16 +28,16 @@ def _batches(size: int) -> list[SpooledBatch]:
 
 
 def test_commits_grow_by_doubling_up_to_what_the_settings_allow() -> None:
-    pace, seen = Pace(10_000), []
+    pace, seen = BatchSize(10_000), []
     for _ in range(6):
         seen.append(pace.records)
         pace.committed(pace.records, _batches(pace.records))
     assert seen == [1_000, 2_000, 4_000, 8_000, 10_000, 10_000]
-    assert Pace(10).records == 10
+    assert BatchSize(10).records == 10
 
 
 def test_large_records_make_small_commits_and_small_ones_large_commits_again() -> None:
-    pace = Pace(10_000)
+    pace = BatchSize(10_000)
     pace.committed(1_000, _batches(10 * COMMIT_BYTES_MAX))
     assert 90 <= pace.records <= 100
     pace.committed(0, _batches(10 * COMMIT_BYTES_MAX))

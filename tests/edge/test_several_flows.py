@@ -25,7 +25,7 @@ from geartrain_edge.agent.agent import Agent
 from geartrain_edge.agent.config import load
 from geartrain_edge.settings import AgentSettings
 from geartrain_edge.spool.spool import SqliteSpool
-from geartrain_edge.uplink.priority import Precedence
+from geartrain_edge.uplink.priority import Priority
 from tests.edge import two_flows
 from tests.edge.agents import SETTINGS, MortalSpool, agent_of, run, until
 from tests.edge.network import MemoryNet, NaiveIngest
@@ -118,13 +118,13 @@ def delays(tmp_path: Path, *, is_urgent: bool) -> list[int]:
         return swallow
 
     nets = [MemoryNet(NaiveIngest(plan), swallow=note(plan.graph.name)) for plan in (bulk, alarms)]
-    precedence = Precedence()
+    priority = Priority()
     given: tuple[tuple[Plan, SpoolStore, AgentSettings], ...] = (
         (bulk, SqliteSpool(tmp_path / "bulk.sqlite"), replace(SETTINGS, urgent=False)),
         (alarms, Noting(tmp_path / "alarms.sqlite", journal), replace(SETTINGS, urgent=is_urgent)),
     )
     agents = [
-        Agent(settings, plan, store, net, SystemClock(), SeededRandomness(seed), precedence)
+        Agent(settings, plan, store, net, SystemClock(), SeededRandomness(seed), priority)
         for seed, ((plan, store, settings), net) in enumerate(zip(given, nets, strict=True))
     ]
 

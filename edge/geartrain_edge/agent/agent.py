@@ -20,13 +20,13 @@ from geartrain.ports import Clock, Net, Randomness, SpoolCommit, SpooledBatch, S
 from geartrain.ports.buggify import buggify
 from geartrain.wire.envelope import EPOCH_BYTES, Welcome
 from geartrain_edge.agent.epochs import greet, renew
-from geartrain_edge.agent.session import FRESH, HELLO, RENEWED, Life, Opening, begin
+from geartrain_edge.agent.session import FRESH, HELLO, RENEWED, Opening, Session, begin
 from geartrain_edge.agent.status import AgentStatus, status_of
 from geartrain_edge.errors import AlarmError
 from geartrain_edge.settings import AgentSettings, Policy
 from geartrain_edge.sources.intake import Intake
 from geartrain_edge.spool.sealing import Positions
-from geartrain_edge.uplink.priority import Precedence
+from geartrain_edge.uplink.priority import Priority
 from geartrain_edge.uplink.uplink import Effects, Hooks
 
 if TYPE_CHECKING:
@@ -50,20 +50,20 @@ class Agent:
         net: Net,
         clock: Clock,
         randomness: Randomness,
-        precedence: Precedence | None = None,
+        priority: Priority | None = None,
         files: LineFiles | None = None,
     ) -> None:
-        """`precedence`: what the agents of one process share, each of which runs another flow; `files`: for
+        """`priority`: what the agents of one process share, each of which runs another flow; `files`: for
         sinks on the device that write some.
         """
         self._settings, self._plan = settings, plan
-        shared = precedence or Precedence()
+        shared = priority or Priority()
         self._turn = shared.turn(plan.graph.name, is_urgent=settings.urgent)
         self._effects, self._files = Effects(store, net, clock, randomness), files
         self._state, self._reason = "starting", ""
         self._stopping, self._stop_asked = False, asyncio.Event()
         self._committed_s = -math.inf
-        self._life: Life | None = None
+        self._life: Session | None = None
 
     async def run(self) -> bool:
         """Work until all sources have ended and all is acked (True), or until `stop` (False).
@@ -127,11 +127,11 @@ class Agent:
         finally:
             await store.close()
 
-    def _hear(self, life: Life, welcome: Welcome) -> None:
+    def _hear(self, life: Session, welcome: Welcome) -> None:
         """Note that the epoch is open, and where the device stands, for the reading side."""
         life.welcome = welcome
 
-    async def _open(self, life: Life, welcome: Welcome) -> None:
+    async def _open(self, life: Session, welcome: Welcome) -> None:
         """Note that the epoch is open; the splits that had to wait for it start where a former life of the
         device has ended.
 
@@ -146,7 +146,7 @@ class Agent:
             _LOG.info("device %s: ingest knows %d of its splits", self._settings.device, len(moved))
         await self._commit(life, Opening(welcome, moved))
 
-    async def _work(self, life: Life) -> None:
+    async def _work(self, life: Session) -> None:
         """Read and commit until the sources have ended, then wait for the last ack."""
         idle_s = _IDLE_S_MIN
         while not self._stopping and not (life.intake.ended and (life.down is None or life.down.ended)):
@@ -169,7 +169,7 @@ class Agent:
             await life.backlog.shrunk.wait()
             life.backlog.shrunk.clear()
 
-    async def _is_done(self, life: Life) -> bool:
+    async def _is_done(self, life: Session) -> bool:
         """Whether all is acked, and stays so: a new epoch is there by now, or does not begin any more."""
         async with life.backlog.lock:
             life.is_done = life.backlog.acked_seq == life.backlog.last_seq
@@ -181,7 +181,7 @@ class Agent:
         await self._effects.clock.sleep(self._settings.stop_ms / 1_000)
         work.cancel()
 
-    async def _room(self, life: Life) -> None:
+    async def _room(self, life: Session) -> None:
         """Policy `block`: sources wait while the spool is full."""
         full = life.backlog.bytes >= self._settings.spool_bytes_max
         if full and self._settings.policy is Policy.BLOCK and not self._stopping:
@@ -193,7 +193,7 @@ class Agent:
                 life.backlog.shrunk.clear()
         self._state = "greeting" if life.intake.holds else "running"
 
-    async def _gather(self, life: Life) -> int:
+    async def _gather(self, life: Session) -> int:
         """Read until a commit is due: enough rows, enough time, or nothing there.
 
         A source that gives a few at a time, soon after a commit, is given `linger_ms` since then: if it has
@@ -204,8 +204,8 @@ class Agent:
         down = None if life.intake.holds else life.down
         if down is not None and (down.feed(life.backlog.epoch) or not down.has_room):
             return 0  # committed at once; while the sinks have no room, nothing more is read
-        while rows < life.pace.records and not self._stopping:
-            came = await life.intake.read(life.fragment, life.counters, life.pace.records - rows)
+        while rows < life.batch_size.records and not self._stopping:
+            came = await life.intake.read(life.fragment, life.counters, life.batch_size.records - rows)
             rows += came
             now_s = clock.monotonic_s()
             if not came or now_s >= due_s or 0 < few < came or buggify("early flush", 0.3):
@@ -219,7 +219,7 @@ class Agent:
                 await self._turn.give_way()
         return rows
 
-    async def _commit(self, life: Life, opening: Opening | None = None, records: int = 0) -> bool:
+    async def _commit(self, life: Session, opening: Opening | None = None, records: int = 0) -> bool:
         """Write what was gathered of so many records in one transaction, and what `opening` says; False where
         there is nothing to write.
         """
@@ -252,7 +252,7 @@ class Agent:
             change = SpoolCommit(batches, positions, state, counters, admitted.gaps)
             await self._effects.store.commit(change)
             self._committed_s = self._effects.clock.monotonic_s()
-            life.pace.committed(records, batches)
+            life.batch_size.committed(records, batches)
             if down is not None:
                 down.committed()
             if batches:
@@ -267,7 +267,7 @@ class Agent:
                 await life.uplink.replaced(admitted.gaps)
         return True
 
-    async def _flush(self, life: Life) -> None:
+    async def _flush(self, life: Session) -> None:
         """Have the last watermarks, and what was dropped, stand in a batch, as soon as there is room."""
         while not self._stopping:
             await self._commit(life)

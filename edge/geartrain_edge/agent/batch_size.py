@@ -1,4 +1,4 @@
-"""Pace: how many records the next commit may gather, so that large records do not make large commits.
+"""Batch size: how many records the next commit may gather, so that large records do not make large commits.
 
 Beside the reading side of the agent. A commit's size is known only once it is encoded, so that each says how
 many records the next may have. Guarantees: never more than the settings allow, and never none; commits come
@@ -16,8 +16,8 @@ COMMIT_BYTES_MAX = 4 << 20
 _FIRST_RECORDS = 1_000
 
 
-class Pace:
-    """The pace of one agent."""
+class BatchSize:
+    """How many records the commits of one agent may gather."""
 
     def __init__(self, records_max: int) -> None:
         self._records_max = records_max

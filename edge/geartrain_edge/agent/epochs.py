@@ -16,7 +16,7 @@ from geartrain.planning import Plan
 from geartrain.ports import SpoolCommit
 from geartrain.records.event_time import START_OF_TIME
 from geartrain.wire.envelope import EPOCH_BYTES
-from geartrain_edge.agent.session import FRESH, HELLO, RENEWED, Life
+from geartrain_edge.agent.session import FRESH, HELLO, RENEWED, Session
 from geartrain_edge.errors import ChangedFlowError
 from geartrain_edge.settings import AgentSettings
 from geartrain_edge.spool.renewal import FLIP, Flip, Rewriter
@@ -29,7 +29,7 @@ _LAYOUT = ("_agent", b"layout")
 """Where the spool keeps what it was begun with; no step's id begins with `_`."""
 
 
-async def greet(life: Life, effects: Effects, plan: Plan, device: str) -> None:
+async def greet(life: Session, effects: Effects, plan: Plan, device: str) -> None:
     """Announce the schemas in a fresh epoch; refuse a spool that was begun with others."""
     channels = {channel.id: channel.schema.schema_id for channel in plan.channels}
     layout: dict[str, object] = {"steps": list(plan.edge), "channels": channels}
@@ -48,7 +48,7 @@ async def greet(life: Life, effects: Effects, plan: Plan, device: str) -> None:
         )
 
 
-async def renew(life: Life, effects: Effects, settings: AgentSettings, why: str) -> None:
+async def renew(life: Session, effects: Effects, settings: AgentSettings, why: str) -> None:
     """Begin a new epoch, because ingest knows another history of this one; raises `AlarmError` for the
     second time. An agent at its end has nothing to queue again, and leaves its spool as it is.
     """

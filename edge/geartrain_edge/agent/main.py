@@ -28,7 +28,7 @@ from geartrain_edge.agent.config import AgentConfig, load
 from geartrain_edge.agent.status import write_status
 from geartrain_edge.errors import AlarmError, ChangedFlowError
 from geartrain_edge.spool.spool import SqliteSpool
-from geartrain_edge.uplink.priority import Precedence
+from geartrain_edge.uplink.priority import Priority
 
 if TYPE_CHECKING:
     from geartrain.adapters.mqtt import AiomqttNet
@@ -88,7 +88,7 @@ async def _run(loaded: Sequence[tuple[AgentConfig, Plan]]) -> set[int]:
     """Run all flows side by side to their ends; returns their exit codes."""
     from geartrain.adapters.mqtt import AiomqttNet  # once the file is read, whose mistakes are said sooner
 
-    precedence = Precedence()
+    priority = Priority()
     agents: list[Agent] = []
 
     def stop() -> None:
@@ -103,7 +103,7 @@ async def _run(loaded: Sequence[tuple[AgentConfig, Plan]]) -> set[int]:
             net = AiomqttNet(broker.host, broker.port, tls_context=broker.tls_context)
             spool, clock = SqliteSpool(config.spool_file), SystemClock()
             files = _files(config, plan)
-            agent = Agent(config.settings, plan, spool, net, clock, SystemRandomness(), precedence, files)
+            agent = Agent(config.settings, plan, spool, net, clock, SystemRandomness(), priority, files)
             agents.append(agent)
             tasks.append(group.create_task(_run_one(config, agent, net)))
     codes = {task.result() for task in tasks}

@@ -17,7 +17,7 @@ from geartrain.ports import Clock, SpoolImage
 from geartrain.runtime.fragment import Fragment
 from geartrain.state.keyed import DictBackend
 from geartrain.wire.envelope import Welcome
-from geartrain_edge.agent.batch_size import Pace
+from geartrain_edge.agent.batch_size import BatchSize
 from geartrain_edge.settings import AgentSettings
 from geartrain_edge.sources.intake import Intake
 from geartrain_edge.spool.admission import DECLARED, Admission
@@ -38,7 +38,7 @@ FRESH, RENEWED = b"pending", b"renewed"
 """What stands there: a fresh spool has to hear where its device stands, one in a new epoch knows."""
 
 
-class Life(msgspec.Struct):
+class Session(msgspec.Struct):
     """What stands while the spool is open. `progress` is that of the last commit; is_done: all is acked, and
     nothing comes any more.
     """
@@ -56,7 +56,7 @@ class Life(msgspec.Struct):
     admission: Admission
     greeting: bytes
     down: Down | None
-    pace: Pace
+    batch_size: BatchSize
     welcome: Welcome | None = None
     is_done: bool = False
 
@@ -76,7 +76,7 @@ def begin(
     files: LineFiles | None,
     intake: Intake,
     image: SpoolImage,
-) -> Life:
+) -> Session:
     """The parts of an agent where the spool's last commit has left them; raises `FlowError` where the flow's
     tasks cannot start.
     """
@@ -103,7 +103,7 @@ def begin(
     shedder = Shedder(who, effects.store, backlog, counters, lambda: uplink.acked_seq)
     down = _down(settings, plan, image, fragment, counters, effects.clock, files)
     uplink.beside = down
-    return Life(
+    return Session(
         image,
         intake,
         fragment,
@@ -117,7 +117,7 @@ def begin(
         Admission(settings, backlog, counters, shedder, image.state.get(DECLARED)),
         greeting,
         down,
-        Pace(settings.records_max),
+        BatchSize(settings.records_max),
     )
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 if TYPE_CHECKING:
-    from geartrain_edge.agent.session import Life
+    from geartrain_edge.agent.session import Session
 
 
 class AgentStatus(msgspec.Struct, frozen=True):
@@ -51,7 +51,9 @@ class AgentStatus(msgspec.Struct, frozen=True):
     held: dict[str, int] = {}
 
 
-def status_of(life: Life | None, device: str, flow: str, state: str, reason: str, now_us: int) -> AgentStatus:
+def status_of(
+    life: Session | None, device: str, flow: str, state: str, reason: str, now_us: int
+) -> AgentStatus:
     """The status of an agent in this state; `life`: None before its spool is open."""
     totals = dict[str, int]() if life is None else life.counters.totals | life.uplink_counters.raised()
     held = {} if life is None else life.uplink.held

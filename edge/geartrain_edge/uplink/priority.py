@@ -1,4 +1,4 @@
-"""Precedence: among the flows of one agent, the urgent ones come first.
+"""Priority: among the flows of one agent, the urgent ones come first.
 
 Beside the reading and the sending of every flow. Guarantees: while an urgent flow has a committed batch that
 its connection can take, the others of the same agent read and send nothing new, so that what it waits for is
@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 
 
-class Precedence:
+class Priority:
     """What the flows of one agent share."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Precedence:
 class Turn:
     """One flow's view: an urgent one claims and releases, any other gives way."""
 
-    def __init__(self, shared: Precedence, flow: str, is_urgent: bool) -> None:
+    def __init__(self, shared: Priority, flow: str, is_urgent: bool) -> None:
         self._shared, self._flow, self._is_urgent = shared, flow, is_urgent
 
     def claim(self) -> None:

@@ -55,7 +55,7 @@ from geartrain_edge.errors import AlarmError
 from geartrain_edge.settings import UplinkSettings
 from geartrain_edge.spool.backlog import Backlog, Counters, Identity
 from geartrain_edge.spool.gaps import by_channel, is_intact, replacement
-from geartrain_edge.uplink.priority import Precedence, Turn
+from geartrain_edge.uplink.priority import Priority, Turn
 from geartrain_edge.uplink.window import Window
 
 _LOG = logging.getLogger("geartrain.uplink")
@@ -121,7 +121,7 @@ class Uplink:
         known to have opened this epoch.
         """
         self._settings, self._who, self._effects = settings, who, effects
-        self._turn = turn or Precedence().turn(who.flow, is_urgent=False)
+        self._turn = turn or Priority().turn(who.flow, is_urgent=False)
         self._backlog, self._counters = backlog, counters
         self.beside: Beside | None = None
         self.alarm = ""
