@@ -101,13 +101,14 @@ others = true
     )
     assert (found.broker.host, found.broker.port, found.cut) == ("::1", 18830, ("quotes_by_symbol",))
     plan = found.plan()
-    assert plan.edge == ("quotes", "quotes_by_symbol")
+    assert plan.edge == ("quotes",)  # the key is found in the cloud, where its reader is
     drawdown, quotes = plan.graph["drawdown"].operator, plan.graph["quotes"].operator
     assert isinstance(drawdown, Process)
     assert isinstance(quotes, SourceOperator)
     assert vars(drawdown.task)["period"] == "month"
     options = vars(quotes.source)
-    assert (options["path"], options["select"], options["others"]) == ("prices.csv", ["AAPL", "GT"], True)
+    prices = str(tmp_path / "prices.csv")  # beside the file that names it
+    assert (options["path"], options["select"], options["others"]) == (prices, ["AAPL", "GT"], True)
 
 
 @pytest.mark.parametrize(
