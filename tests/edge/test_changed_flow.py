@@ -21,7 +21,7 @@ from tests.edge.test_main import greeted, start, write_config
 
 def test_an_agent_over_the_spool_of_another_version_ends_for_good(tmp_path: Path) -> None:
     config = greeted(write_config(tmp_path))
-    config.write_text('cut = "cloud"\n' + config.read_text())
+    config.write_text('cut = "edge"\n' + config.read_text())
     with start(config) as process:
         _, said = process.communicate(timeout=60)
     assert process.returncode == CONFIGURATION_ERROR
