@@ -20,7 +20,7 @@ from geartrain.ports import Clock, Net, Randomness, SpoolCommit, SpooledBatch, S
 from geartrain.ports.buggify import buggify
 from geartrain.wire.envelope import EPOCH_BYTES, Welcome
 from geartrain_edge.agent.epochs import greet, renew
-from geartrain_edge.agent.session import FRESH, HELLO, RENEWED, Opening, Session, begin
+from geartrain_edge.agent.session import FRESH, HELLO, RENEWED, Opening, Session
 from geartrain_edge.agent.status import AgentStatus, status_of
 from geartrain_edge.errors import AlarmError
 from geartrain_edge.settings import AgentSettings, Policy
@@ -63,7 +63,7 @@ class Agent:
         self._state, self._reason = "starting", ""
         self._stopping, self._stop_asked = False, asyncio.Event()
         self._committed_s = -math.inf
-        self._life: Session | None = None
+        self._session: Session | None = None
 
     async def run(self) -> bool:
         """Work until all sources have ended and all is acked (True), or until `stop` (False).
@@ -91,89 +91,93 @@ class Agent:
         """End after the commit at hand; what is not acked stays in the spool."""
         self._stopping = True
         self._stop_asked.set()
-        if self._life is not None:
-            self._life.backlog.shrunk.set()
+        if self._session is not None:
+            self._session.backlog.shrunk.set()
 
     async def _live(self, intake: Intake) -> None:
         store, device, flow = self._effects.store, self._settings.device, self._plan.graph.name
         try:
             image = await store.open(device, flow, self._effects.randomness.token(EPOCH_BYTES))
-            life = self._life = begin(
+            session = self._session = Session(
                 self._settings, self._plan, self._effects, self._turn, self._files, intake, image
             )
             hooks = Hooks(
-                partial(renew, life, self._effects, self._settings),
-                life.sealer.schemas,
-                life.sealer.hello,
-                partial(self._hear, life),
+                partial(renew, session, self._effects, self._settings),
+                session.sealer.schemas,
+                session.sealer.hello,
+                partial(self._hear, session),
             )
             try:
-                await greet(life, self._effects, self._plan, self._settings.device)
+                await greet(session, self._effects, self._plan, self._settings.device)
                 async with asyncio.TaskGroup() as group:
-                    beside = [group.create_task(life.uplink.run(hooks))]
-                    if life.down is not None:
-                        await life.down.prepare()
-                        beside.append(group.create_task(life.down.run()))
-                    work = group.create_task(self._work(life))
+                    beside = [group.create_task(session.uplink.run(hooks))]
+                    if session.down is not None:
+                        await session.down.prepare()
+                        beside.append(group.create_task(session.down.run()))
+                    work = group.create_task(self._work(session))
                     beside.append(group.create_task(self._give_up(work)))
                     await asyncio.wait([work])
                     for task in beside:
                         task.cancel()
-                life.fragment.close()
+                session.fragment.close()
             finally:
                 # All of them: a commit that was cancelled on its way may have taken some along.
-                if raised := life.uplink_counters.raised():
+                if raised := session.uplink_counters.raised():
                     await store.commit(SpoolCommit(counters=raised))
         finally:
             await store.close()
 
-    def _hear(self, life: Session, welcome: Welcome) -> None:
+    def _hear(self, session: Session, welcome: Welcome) -> None:
         """Note that the epoch is open, and where the device stands, for the reading side."""
-        life.welcome = welcome
+        session.welcome = welcome
 
-    async def _open(self, life: Session, welcome: Welcome) -> None:
-        """Note that the epoch is open; the splits that had to wait for it start where a former life of the
+    async def _open(self, session: Session, welcome: Welcome) -> None:
+        """Note that the epoch is open; the splits that had to wait for it start where a former session of the
         device has ended.
 
-        That note and what comes of the first watermarks are one transaction: a life that finds the note takes
-        its steps to have been told of all that the positions say.
+        That note and what comes of the first watermarks are one transaction: a session that finds the note
+        takes its steps to have been told of all that the positions say.
         """
         moved: Positions = {}
-        if life.greeting == FRESH:
-            await self._commit(life)
-            moved = await life.intake.release(welcome.positions, life.fragment)
-            life.intake.advance(life.fragment)  # those that have ended before move the watermarks now
+        if session.handshake == FRESH:
+            await self._commit(session)
+            moved = await session.intake.release(welcome.positions, session.fragment)
+            session.intake.advance(session.fragment)  # those that have ended before move the watermarks now
             _LOG.info("device %s: ingest knows %d of its splits", self._settings.device, len(moved))
-        await self._commit(life, Opening(welcome, moved))
+        await self._commit(session, Opening(welcome, moved))
 
-    async def _work(self, life: Session) -> None:
+    async def _work(self, session: Session) -> None:
         """Read and commit until the sources have ended, then wait for the last ack."""
         idle_s = _IDLE_S_MIN
-        while not self._stopping and not (life.intake.ended and (life.down is None or life.down.ended)):
-            if life.welcome is not None:
-                await self._open(life, life.welcome)
+        while not self._stopping and not (
+            session.intake.ended and (session.down is None or session.down.ended)
+        ):
+            if session.welcome is not None:
+                await self._open(session, session.welcome)
                 continue
-            await self._room(life)
+            await self._room(session)
             await self._turn.give_way()
-            rows = await self._gather(life)
-            if await self._commit(life, records=rows) or rows:
+            rows = await self._gather(session)
+            if await self._commit(session, records=rows) or rows:
                 idle_s = _IDLE_S_MIN
             else:
-                await (self._effects.clock.sleep(idle_s) if life.down is None else life.down.wait(idle_s))
+                await (
+                    self._effects.clock.sleep(idle_s) if session.down is None else session.down.wait(idle_s)
+                )
                 idle_s = min(idle_s * 2, self._settings.idle_ms_max / 1_000)
         self._state = "draining"
-        if self._stopping and life.down is not None:
-            await self._commit(life)  # what sinks were given is noted, so that they are not given it again
-        await self._flush(life)
-        while not self._stopping and not await self._is_done(life):
-            await life.backlog.shrunk.wait()
-            life.backlog.shrunk.clear()
+        if self._stopping and session.down is not None:
+            await self._commit(session)  # what sinks were given is noted, so that they are not given it again
+        await self._flush(session)
+        while not self._stopping and not await self._is_done(session):
+            await session.backlog.shrunk.wait()
+            session.backlog.shrunk.clear()
 
-    async def _is_done(self, life: Session) -> bool:
+    async def _is_done(self, session: Session) -> bool:
         """Whether all is acked, and stays so: a new epoch is there by now, or does not begin any more."""
-        async with life.backlog.lock:
-            life.is_done = life.backlog.acked_seq == life.backlog.last_seq
-            return life.is_done
+        async with session.backlog.lock:
+            session.is_done = session.backlog.acked_seq == session.backlog.last_seq
+            return session.is_done
 
     async def _give_up(self, work: asyncio.Task[None]) -> None:
         """After `stop`, end what does not end by itself, such as a source that is long at a read."""
@@ -181,19 +185,19 @@ class Agent:
         await self._effects.clock.sleep(self._settings.stop_ms / 1_000)
         work.cancel()
 
-    async def _room(self, life: Session) -> None:
+    async def _room(self, session: Session) -> None:
         """Policy `block`: sources wait while the spool is full."""
-        full = life.backlog.bytes >= self._settings.spool_bytes_max
+        full = session.backlog.bytes >= self._settings.spool_bytes_max
         if full and self._settings.policy is Policy.BLOCK and not self._stopping:
             self._state = "blocked"
-            life.counters.add("blocked")
+            session.counters.add("blocked")
             _LOG.warning("device %s: the spool is full, its sources wait for acks", self._settings.device)
-            while life.backlog.bytes >= self._settings.spool_bytes_max and not self._stopping:
-                await life.backlog.shrunk.wait()
-                life.backlog.shrunk.clear()
-        self._state = "greeting" if life.intake.holds else "running"
+            while session.backlog.bytes >= self._settings.spool_bytes_max and not self._stopping:
+                await session.backlog.shrunk.wait()
+                session.backlog.shrunk.clear()
+        self._state = "greeting" if session.intake.holds else "running"
 
-    async def _gather(self, life: Session) -> int:
+    async def _gather(self, session: Session) -> int:
         """Read until a commit is due: enough rows, enough time, or nothing there.
 
         A source that gives a few at a time, soon after a commit, is given `linger_ms` since then: if it has
@@ -201,11 +205,13 @@ class Agent:
         """
         clock, settings, rows, few = self._effects.clock, self._settings, 0, 0
         due_s = clock.monotonic_s() + settings.interval_ms / 1_000
-        down = None if life.intake.holds else life.down
-        if down is not None and (down.feed(life.backlog.epoch) or not down.has_room):
+        down = None if session.intake.holds else session.down
+        if down is not None and (down.feed(session.backlog.epoch) or not down.has_room):
             return 0  # committed at once; while the sinks have no room, nothing more is read
-        while rows < life.batch_size.records and not self._stopping:
-            came = await life.intake.read(life.fragment, life.counters, life.batch_size.records - rows)
+        while rows < session.batch_size.records and not self._stopping:
+            came = await session.intake.read(
+                session.fragment, session.counters, session.batch_size.records - rows
+            )
             rows += came
             now_s = clock.monotonic_s()
             if not came or now_s >= due_s or 0 < few < came or buggify("early flush", 0.3):
@@ -219,67 +225,67 @@ class Agent:
                 await self._turn.give_way()
         return rows
 
-    async def _commit(self, life: Session, opening: Opening | None = None, records: int = 0) -> bool:
+    async def _commit(self, session: Session, opening: Opening | None = None, records: int = 0) -> bool:
         """Write what was gathered of so many records in one transaction, and what `opening` says; False where
         there is nothing to write.
         """
-        greeting = b""
-        async with life.backlog.lock:
-            after, admission, sealer = life.intake.progress(), life.admission, life.sealer
-            down, beside = life.down, dict[tuple[str, bytes], bytes | None]()
+        handshake = b""
+        async with session.backlog.lock:
+            after, admission, sealer = session.intake.progress(), session.admission, session.sealer
+            down, beside = session.down, dict[tuple[str, bytes], bytes | None]()
             if down is None:
-                output = life.fragment.take()
+                output = session.fragment.take()
             else:
-                output, beside = down.take(life.backlog.epoch)
+                output, beside = down.take(session.backlog.epoch)
             parts = sealer.encode(admission.thin(output))
             admitted = await admission.admit(parts, sealer.header_bytes)
             batches: list[SpooledBatch] = []
             if admitted.parts or not admission.is_closed:
-                batches = sealer.number(admitted.parts, life.progress, after, admission.dropped)
+                batches = sealer.number(admitted.parts, session.progress, after, admission.dropped)
             if batches:
                 admission.declared()
-            positions = life.intake.moved()
-            state = {**life.fragment.changes(), **admission.state(), **beside}
+            positions = session.intake.moved()
+            state = {**session.fragment.changes(), **admission.state(), **beside}
             if opening is not None:
                 positions.update(opening.positions)
                 # A new epoch that has begun meanwhile has a welcome of its own to come.
-                greeting = b"" if life.welcome is opening.welcome else RENEWED
-                state[HELLO] = greeting or None
+                handshake = b"" if session.welcome is opening.welcome else RENEWED
+                state[HELLO] = handshake or None
             if not (batches or positions or state):
                 return False
-            life.counters.take(life.fragment.counters)
-            counters = life.counters.changes() | life.uplink_counters.changes()
+            session.counters.take(session.fragment.counters)
+            counters = session.counters.changes() | session.uplink_counters.changes()
             change = SpoolCommit(batches, positions, state, counters, admitted.gaps)
             await self._effects.store.commit(change)
             self._committed_s = self._effects.clock.monotonic_s()
-            life.batch_size.committed(records, batches)
+            session.batch_size.committed(records, batches)
             if down is not None:
                 down.committed()
             if batches:
-                life.progress = after
+                session.progress = after
             if opening is not None:
-                life.greeting, life.welcome = greeting, life.welcome if greeting else None
-            life.backlog.committed(batches)
+                session.handshake, session.welcome = handshake, session.welcome if handshake else None
+            session.backlog.committed(batches)
             if batches:
-                life.uplink.come_first()
+                session.uplink.come_first()
             if admitted.gaps:
-                life.backlog.replaced(admitted.freed_bytes)
-                await life.uplink.replaced(admitted.gaps)
+                session.backlog.replaced(admitted.freed_bytes)
+                await session.uplink.replaced(admitted.gaps)
         return True
 
-    async def _flush(self, life: Session) -> None:
+    async def _flush(self, session: Session) -> None:
         """Have the last watermarks, and what was dropped, stand in a batch, as soon as there is room."""
         while not self._stopping:
-            await self._commit(life)
-            due = life.intake.progress().watermarks != life.progress.watermarks
-            if not due and not life.admission.dropped:
+            await self._commit(session)
+            due = session.intake.progress().watermarks != session.progress.watermarks
+            if not due and not session.admission.dropped:
                 return
-            await life.backlog.shrunk.wait()
-            life.backlog.shrunk.clear()
+            await session.backlog.shrunk.wait()
+            session.backlog.shrunk.clear()
 
     def status(self) -> AgentStatus:
         """The agent at this moment."""
         now_us = self._effects.clock.now_us()
         return status_of(
-            self._life, self._settings.device, self._plan.graph.name, self._state, self._reason, now_us
+            self._session, self._settings.device, self._plan.graph.name, self._state, self._reason, now_us
         )

@@ -29,18 +29,18 @@ _LAYOUT = ("_agent", b"layout")
 """Where the spool keeps what it was begun with; no step's id begins with `_`."""
 
 
-async def greet(life: Session, effects: Effects, plan: Plan, device: str) -> None:
+async def greet(session: Session, effects: Effects, plan: Plan, device: str) -> None:
     """Announce the schemas in a fresh epoch; refuse a spool that was begun with others."""
     channels = {channel.id: channel.schema.schema_id for channel in plan.channels}
     layout: dict[str, object] = {"steps": list(plan.edge), "channels": channels}
     if plan.down:
         layout["down"] = {channel.id: channel.schema.schema_id for channel in plan.down}
-    if life.image.last_seq == 0:
-        schemas = [life.sealer.announce(life.progress)]
+    if session.image.last_seq == 0:
+        schemas = [session.sealer.announce(session.progress)]
         state = {_LAYOUT: msgspec.json.encode(layout), HELLO: FRESH}
         await effects.store.commit(SpoolCommit(schemas, {}, state))
-        life.backlog.committed(schemas)
-    elif (kept := msgspec.json.decode(life.image.state.get(_LAYOUT, b"null"))) != layout:
+        session.backlog.committed(schemas)
+    elif (kept := msgspec.json.decode(session.image.state.get(_LAYOUT, b"null"))) != layout:
         raise ChangedFlowError(
             f"the spool of device {device} was begun with another version of flow "
             f"{plan.graph.name} or another cut ({_difference(kept, layout)}): run that one until "
@@ -48,34 +48,34 @@ async def greet(life: Session, effects: Effects, plan: Plan, device: str) -> Non
         )
 
 
-async def renew(life: Session, effects: Effects, settings: AgentSettings, why: str) -> None:
+async def renew(session: Session, effects: Effects, settings: AgentSettings, why: str) -> None:
     """Begin a new epoch, because ingest knows another history of this one; raises `AlarmError` for the
     second time. An agent at its end has nothing to queue again, and leaves its spool as it is.
     """
-    async with life.backlog.lock:
-        if life.is_done:
+    async with session.backlog.lock:
+        if session.is_done:
             return
         now_us, window_s = effects.clock.now_us(), settings.uplink.flip_window_s
-        alarm = life.uplink.alarmed(why)
-        if life.flip.is_recent(now_us, window_s):
+        alarm = session.uplink.alarmed(why)
+        if session.flip.is_recent(now_us, window_s):
             raise alarm
-        acked_seq, backlog = life.uplink.acked_seq, life.backlog
+        acked_seq, backlog = session.uplink.acked_seq, session.backlog
         unacked = backlog.last_seq > acked_seq
-        who = life.sealer.begin(effects.randomness.token(EPOCH_BYTES))
+        who = session.sealer.begin(effects.randomness.token(EPOCH_BYTES))
         # With rows to come that were read long ago, nothing may be said yet of where the device stands.
-        nowhere = Progress(dict.fromkeys(life.progress.watermarks, START_OF_TIME), {})
-        first = life.sealer.announce(nowhere if unacked else life.progress)
-        rewriter = Rewriter(who, first, acked_seq, life.uplink.acked_digest)
-        life.uplink_counters.add("epochs_minted")
-        greeting = life.greeting or RENEWED
-        state = {FLIP: msgspec.json.encode(now_us), HELLO: greeting}
-        change = SpoolCommit(state=state, counters=life.uplink_counters.changes())
-        tip = await life.uplink.renew(who.epoch, rewriter, change)
-        life.intake.epoch = who.epoch
-        life.flip, life.greeting, life.welcome = Flip(now_us), greeting, None
-        life.sealer.stand_at(tip.last_seq, tip.digest)
+        nowhere = Progress(dict.fromkeys(session.progress.watermarks, START_OF_TIME), {})
+        first = session.sealer.announce(nowhere if unacked else session.progress)
+        rewriter = Rewriter(who, first, acked_seq, session.uplink.acked_digest)
+        session.uplink_counters.add("epochs_minted")
+        handshake = session.handshake or RENEWED
+        state = {FLIP: msgspec.json.encode(now_us), HELLO: handshake}
+        change = SpoolCommit(state=state, counters=session.uplink_counters.changes())
+        tip = await session.uplink.renew(who.epoch, rewriter, change)
+        session.intake.epoch = who.epoch
+        session.flip, session.handshake, session.welcome = Flip(now_us), handshake, None
+        session.sealer.stand_at(tip.last_seq, tip.digest)
         for channel, count in rewriter.damaged.items():
-            life.uplink_counters.add(f"rows_damaged.{channel}", count)
+            session.uplink_counters.add(f"rows_damaged.{channel}", count)
     _LOG.warning("device %s: goes on in the new epoch %s", who.device, who.epoch.hex())
 
 

@@ -1,4 +1,4 @@
-"""A life of the agent: all that stands while its spool is open, made from what the spool says.
+"""A session of the agent: all that stands while its spool is open, made from what the spool says.
 
 Between the agent, which drives it, and the parts of a record's path on the device. Guarantees: each part
 stands where the last commit was.
@@ -38,29 +38,6 @@ FRESH, RENEWED = b"pending", b"renewed"
 """What stands there: a fresh spool has to hear where its device stands, one in a new epoch knows."""
 
 
-class Session(msgspec.Struct):
-    """What stands while the spool is open. `progress` is that of the last commit; is_done: all is acked, and
-    nothing comes any more.
-    """
-
-    image: SpoolImage
-    intake: Intake
-    fragment: Fragment
-    sealer: Sealer
-    backlog: Backlog
-    counters: Counters
-    uplink: Uplink
-    uplink_counters: Counters
-    progress: Progress
-    flip: Flip
-    admission: Admission
-    greeting: bytes
-    down: Down | None
-    batch_size: BatchSize
-    welcome: Welcome | None = None
-    is_done: bool = False
-
-
 class Opening(msgspec.Struct, frozen=True):
     """An epoch was opened: what was heard, and where the splits that had to wait for it stand now."""
 
@@ -68,57 +45,59 @@ class Opening(msgspec.Struct, frozen=True):
     positions: Positions
 
 
-def begin(
-    settings: AgentSettings,
-    plan: Plan,
-    effects: Effects,
-    turn: Turn,
-    files: LineFiles | None,
-    intake: Intake,
-    image: SpoolImage,
-) -> Session:
-    """The parts of an agent where the spool's last commit has left them; raises `FlowError` where the flow's
-    tasks cannot start.
+class Session:
+    """What stands while the spool is open.
+
+    progress: that of the last commit; handshake: what the spool says of its epoch, one of `FRESH`, `RENEWED`
+    and nothing; welcome: what ingest has answered and no commit holds yet; is_done: all is acked, and nothing
+    comes any more.
     """
-    greeting = FRESH if image.last_seq == 0 else image.state.get(HELLO, b"")
-    intake.restore(image.positions, hold=greeting == FRESH)
-    intake.epoch = image.epoch
-    try:
-        fragment = Fragment(
-            plan.graph,
-            plan.edge,
-            DictBackend(dict(image.state)),
-            clock=effects.clock,
-            randomness=effects.randomness,
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        plan: Plan,
+        effects: Effects,
+        turn: Turn,
+        files: LineFiles | None,
+        intake: Intake,
+        image: SpoolImage,
+    ) -> None:
+        """Make the parts where the spool's last commit has left them; raises `FlowError` where the flow's
+        tasks cannot start.
+        """
+        self.image, self.intake = image, intake
+        self.handshake = FRESH if image.last_seq == 0 else image.state.get(HELLO, b"")
+        self.welcome: Welcome | None = None
+        self.is_done = False
+        intake.restore(image.positions, hold=self.handshake == FRESH)
+        intake.epoch = image.epoch
+        self.fragment = _fragment(plan, effects, image)
+        self.backlog = backlog = Backlog(image)
+        # Apart, because those of the intake are true only with the commit that they belong to.
+        self.counters, self.uplink_counters = Counters(image.counters), Counters(image.counters)
+        who = Identity(settings.device, plan.graph.name, image.epoch)
+        self.uplink = uplink = Uplink(
+            settings.uplink, who, effects, backlog, self.uplink_counters, turn, is_open=not self.handshake
         )
+        self.sealer = Sealer(plan, who, image.last_seq, image.digest, settings.limits, self.counters)
+        shedder = Shedder(who, effects.store, backlog, self.counters, lambda: uplink.acked_seq)
+        self.admission = Admission(settings, backlog, self.counters, shedder, image.state.get(DECLARED))
+        self.down = _down(settings, plan, image, self.fragment, self.counters, effects.clock, files)
+        uplink.beside = self.down
+        self.progress: Progress = intake.progress()
+        self.flip = Flip.of(image.state.get(FLIP))
+        self.batch_size = BatchSize(settings.records_max)
+
+
+def _fragment(plan: Plan, effects: Effects, image: SpoolImage) -> Fragment:
+    state = DictBackend(dict(image.state))
+    try:
+        return Fragment(plan.graph, plan.edge, state, clock=effects.clock, randomness=effects.randomness)
     except GeartrainError:
         raise
     except USER_ERRORS as error:
         raise FlowError(f"flow {plan.graph.name}: its tasks cannot start: {describe(error)}") from error
-    backlog = Backlog(image)
-    # Apart, because those of the intake are true only with the commit that they belong to.
-    counters, uplink_counters = Counters(image.counters), Counters(image.counters)
-    who = Identity(settings.device, plan.graph.name, image.epoch)
-    uplink = Uplink(settings.uplink, who, effects, backlog, uplink_counters, turn, is_open=not greeting)
-    shedder = Shedder(who, effects.store, backlog, counters, lambda: uplink.acked_seq)
-    down = _down(settings, plan, image, fragment, counters, effects.clock, files)
-    uplink.beside = down
-    return Session(
-        image,
-        intake,
-        fragment,
-        Sealer(plan, who, image.last_seq, image.digest, settings.limits, counters),
-        backlog,
-        counters,
-        uplink,
-        uplink_counters,
-        intake.progress(),
-        Flip.of(image.state.get(FLIP)),
-        Admission(settings, backlog, counters, shedder, image.state.get(DECLARED)),
-        greeting,
-        down,
-        BatchSize(settings.records_max),
-    )
 
 
 def _down(

@@ -52,29 +52,31 @@ class AgentStatus(msgspec.Struct, frozen=True):
 
 
 def status_of(
-    life: Session | None, device: str, flow: str, state: str, reason: str, now_us: int
+    session: Session | None, device: str, flow: str, state: str, reason: str, now_us: int
 ) -> AgentStatus:
-    """The status of an agent in this state; `life`: None before its spool is open."""
-    totals = dict[str, int]() if life is None else life.counters.totals | life.uplink_counters.raised()
-    held = {} if life is None else life.uplink.held
+    """The status of an agent in this state; `session`: None before its spool is open."""
+    totals = (
+        dict[str, int]() if session is None else session.counters.totals | session.uplink_counters.raised()
+    )
+    held = {} if session is None else session.uplink.held
     return AgentStatus(
         device=device,
         flow=flow,
         state=state,
         finished=state == "finished",
-        connected=life is not None and life.uplink.connected,
-        ended=life is not None and life.intake.ended,
+        connected=session is not None and session.uplink.connected,
+        ended=session is not None and session.intake.ended,
         reason=reason,
-        alarm="" if life is None else life.uplink.alarm or _held_alarm(held),
-        epoch="" if life is None else life.backlog.epoch.hex(),
-        spooled_seq=0 if life is None else life.backlog.last_seq,
-        acked_seq=0 if life is None else life.backlog.acked_seq,
-        spool_bytes=0 if life is None else life.backlog.bytes,
+        alarm="" if session is None else session.uplink.alarm or _held_alarm(held),
+        epoch="" if session is None else session.backlog.epoch.hex(),
+        spooled_seq=0 if session is None else session.backlog.last_seq,
+        acked_seq=0 if session is None else session.backlog.acked_seq,
+        spool_bytes=0 if session is None else session.backlog.bytes,
         records_read=totals.get("records_read", 0),
-        batches_spooled=0 if life is None else life.backlog.last_seq,
+        batches_spooled=0 if session is None else session.backlog.last_seq,
         rejected=totals.get("rows._dead_letters", 0),
         late=totals.get("rows._late", 0),
-        watermarks={} if life is None else dict(life.progress.watermarks),
+        watermarks={} if session is None else dict(session.progress.watermarks),
         counters=totals,
         written_at_us=now_us,
         held=held,

@@ -27,10 +27,10 @@ _HEADER_BYTES_MAX = 1_024
 
 def agent_holds(agent: Agent, settings: AgentSettings) -> Iterator[Holding]:
     """What an agent keeps in memory."""
-    life = agent._life  # noqa: SLF001 - a checker looks inside
-    if life is None:
+    session = agent._session  # noqa: SLF001 - a checker looks inside
+    if session is None:
         return
-    window = life.uplink._window  # noqa: SLF001
+    window = session.uplink._window  # noqa: SLF001
     sizes = [batch.size for batch in window._batches]  # noqa: SLF001
     rows = [batch.size for batch in window._batches if not batch.first_seq]  # noqa: SLF001 - gaps are small
     yield "batches in the window", len(rows), settings.uplink.window

@@ -128,7 +128,7 @@ def _send_before_commit(patches: Patches) -> None:
         return _send
 
     async def commit(agent: Agent, store: Any, change: SpoolCommit) -> None:
-        uplink = None if agent._life is None else agent._life.uplink
+        uplink = None if agent._session is None else agent._session.uplink
         if uplink is not None and uplink in live and uplink.connected:
             for batch in change.batches:
                 sent = Envelope(batch.header, batch.body, batch.digest, uplink.acked_seq + 1)
