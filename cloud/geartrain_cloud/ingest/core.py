@@ -43,18 +43,7 @@ class Core:
         content = Content(
             known.partitions, known.schemas, self.group, self.counters, quarantine, self.domains
         )
-        sequencer = Sequencer(
-            known.streams,
-            known.closed,
-            budget,
-            content,
-            self.group,
-            quarantine,
-            self.outbox,
-            self.counters,
-            self.alarm,
-            ledger.digest_at,
-        )
+        sequencer = Sequencer(known, ledger, budget, content, self.group, quarantine, self.outbox, self.alarm)
         self.membership = Membership(
             config.flows, known.streams, known.partitions, content, self.counters, clock
         )

@@ -8,7 +8,6 @@ before is then closed for good; a gap is passed only when the device has said tw
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
 
 from geartrain.delivery.receiver import (
     Arrival,
@@ -23,21 +22,19 @@ from geartrain.delivery.receiver import (
 from geartrain.wire.digest import FIRST_DIGEST
 from geartrain.wire.envelope import BatchKind, NackReason
 from geartrain_cloud.ingest.alarm import Alarm
-from geartrain_cloud.ingest.closed import ClosedEpochs
 from geartrain_cloud.ingest.content import Content
-from geartrain_cloud.ingest.counters import Counter, Counters
+from geartrain_cloud.ingest.counters import Counter
 from geartrain_cloud.ingest.group import Group
 from geartrain_cloud.ingest.outbox import Outbox
 from geartrain_cloud.ingest.quarantine import Quarantine
+from geartrain_cloud.ingest.recovery import Recovered
 from geartrain_cloud.ingest.streams import DeviceStream, HeldBatch
-from geartrain_cloud.ports import AckCursor, ClosedEpoch, EntryKind
+from geartrain_cloud.ports import AckCursor, ClosedEpoch, EntryKind, LedgerStore
 
 _LOG = logging.getLogger("geartrain.ingest")
 
 SCHEMA_ASKS_MAX = 3
 """How often a device is asked for a schema before the batch that needs it is quarantined."""
-
-DigestAt = Callable[[str, str, bytes, int], Awaitable[bytes | None]]
 
 
 class Sequencer:
@@ -45,21 +42,19 @@ class Sequencer:
 
     def __init__(
         self,
-        streams: Mapping[tuple[str, str], DeviceStream],
-        closed: ClosedEpochs,
+        known: Recovered,
+        ledger: LedgerStore,
         budget: WaitingBudget,
         content: Content,
         group: Group,
         quarantine: Quarantine,
         outbox: Outbox,
-        counters: Counters,
         alarm: Alarm,
-        digest_at: DigestAt,
     ) -> None:
-        """`digest_at`: the ledger's memory of the digests of appended batches."""
-        self._streams, self._closed, self._budget, self._content = streams, closed, budget, content
-        self._group, self._quarantine, self._outbox = group, quarantine, outbox
-        self._counters, self._alarm, self._digest_at = counters, alarm, digest_at
+        """`known`: what stands in the ledger, which is asked for the digests of appended batches."""
+        self._streams, self._closed, self._counters = known.streams, known.closed, known.counters
+        self._budget, self._content, self._digest_at = budget, content, ledger.digest_at
+        self._group, self._quarantine, self._outbox, self._alarm = group, quarantine, outbox, alarm
 
     async def take(self, stream: DeviceStream, arrival: Arrival) -> None:
         """Take a batch of `stream`; raises `LedgerError` when the ledger cannot be asked."""
