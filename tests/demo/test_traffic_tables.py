@@ -71,7 +71,7 @@ def test_a_city_under_every_legal_cut_with_restarts(
 ) -> None:
     worlds = {devices: dealt_world(city, devices) for devices in (1, 2, 9)}
     cuts = legal_cuts(worlds[1][0])
-    assert len(cuts) > 50
+    assert len(cuts) > 25
     for seed, cut in enumerate(cuts):
         devices = (1, 2, 9)[seed % 3]
         graph, world = worlds[devices]

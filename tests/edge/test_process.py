@@ -32,7 +32,7 @@ def write_config(tmp_path: Path, address: str) -> Path:
     config = tmp_path / "agent.toml"
     config.write_text(
         f'device = "d1"\nflow = "geartrain_examples.stocks.flow:flow"\nstate = "{tmp_path}/state"\n'
-        f'broker = "{address}"\n[commit]\nrecords_max = 100\n'
+        f'broker = "{address}"\ncut = "edge"\n[commit]\nrecords_max = 100\n'
         "[uplink]\nresend_ms = 300\nbackoff_ms_max = 500\n"
         f'[sources.quotes]\npath = "{prices}"\n'
     )

@@ -103,7 +103,7 @@ def test_the_sender_goes_on_where_pubacks_are_lost(tmp_path: Path) -> None:
             AiomqttNet("127.0.0.1", broker.port).connect("devices") as connection,
         ):
             await connection.subscribe(f"{ROOT}/#")
-            with running("down", tmp_path, config.format(port=proxy.port)):
+            with running("downlink", tmp_path, config.format(port=proxy.port)):
                 async with asyncio.timeout(40):
                     async for incoming in connection.incoming():
                         asked.add(incoming.topic)
