@@ -69,7 +69,7 @@ async def _flowing(world: World) -> Program:
     world.prepare("d1", gate=1 << 60, source={"per_second": PER_SECOND})
     config = world.agents["d1"].config
     text = config.read_text(encoding="utf-8")
-    config.write_text(text.replace('broker = "', 'cut = "cloud"\nbroker = "', 1), encoding="utf-8")
+    config.write_text(text.replace('cut = "edge"', 'cut = "cloud"'), encoding="utf-8")
     await world.launch()
     driver = Program(
         "driver", "geartrain_cloud.spark.driver", world.folder / "driver.toml", world.folder / "driver.log"

@@ -126,6 +126,7 @@ class World:
         content = {
             "device": device,
             "flow": FLOWS[self.flows[0]],
+            "cut": "edge",
             "state": str(state or home / "state"),
             "broker": "BROKER",
             "spool": dict(spool or {}),

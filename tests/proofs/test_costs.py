@@ -18,7 +18,7 @@ def test_auto_is_within_5_percent_of_the_best_of_all_cuts_of_the_traffic_flow(tm
     costs = asyncio.run(measurement.run(600))
     assert costs.ended
     cuts = legal_cuts(graph)
-    assert len(cuts) > 100
+    assert len(cuts) > 25
     reads = Reads(graph)
     tried = {cut: sum(sent_over(graph, cut, reads).values()) for cut in cuts}
     assert {cut: costs.of_cut(graph, cut).bytes for cut in cuts} == tried

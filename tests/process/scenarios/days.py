@@ -26,6 +26,7 @@ def _two_flows(world: World, pulse_gate: str) -> None:
     agent = world.agents["d1"]
     numbers = {
         "flow": "tests.process.flows:flow",
+        "cut": "edge",
         "spool": {"bytes_max": 20_000 if world.small else 120_000, "policy": "drop_oldest"},
         "sources": {"numbers": world.source_of("d1") | {"step_ms": 60_000, "filling": 24}},
     }
