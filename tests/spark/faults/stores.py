@@ -150,7 +150,7 @@ def each_store_fails(stores: Stores) -> list[float]:
     """
     taken_s = []
     faults: Mapping[str, Callable[[], AbstractContextManager[None]]] = {
-        "database is locked": stores.locked_file,
+        "is in use by another program": stores.locked_file,
         "no space left": stores.row_refused_by_the_file,
         "the answer was lost": lambda: lost_after(SqliteTables),
         "is not currently accepting connections": stores.closed_database,
