@@ -398,3 +398,16 @@ def test_a_stop_while_connecting_leaves_nothing_behind(pauses: str, connack: int
         assert [line for line in lines if not line.startswith("INFO:geartrain.mqtt:")] == []
 
     run(test, connack=connack)
+
+
+def test_a_connection_that_ends_after_its_connect_was_cancelled_raises_nothing() -> None:
+    """The loop may call back once more for a socket whose connect nobody waits for."""
+
+    async def test() -> None:
+        client = mqtt._Client("127.0.0.1", 1)
+        client._connected.cancel()
+        client._on_disconnect(None, None, None, "gone")
+        assert client._connected.cancelled()
+        assert not client.lost.done()
+
+    asyncio.run(test())

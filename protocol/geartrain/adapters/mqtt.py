@@ -274,6 +274,8 @@ class _Client(aiomqtt.Client):
         self._fail_connect("it was given up")
 
     def _on_disconnect(self, client: Any, userdata: Any, flags: Any, reason_code: Any, *rest: Any) -> None:
+        if self._connected.cancelled():
+            return  # nobody waits for the connect any more, and aiomqtt would ask how it went
         # aiomqtt would wait for the answer to the connect to its end, though none can come any more.
         self._fail_connect(f"the connection was closed before the broker answered: {reason_code}")
         super()._on_disconnect(client, userdata, flags, reason_code, *rest)
