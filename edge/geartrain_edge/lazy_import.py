@@ -1,7 +1,8 @@
-"""Modules that a library imports and an agent does not use: loaded when they are first asked for anything.
+"""Lazy imports: a module that a library imports and an agent does not use is loaded at its first use.
 
-Before everything else in the agent's process. Guarantees: whoever does use such a module finds it whole, in
-every thread. Python's own `LazyLoader` is of no use here: before 3.12 an `import` of the module loads it.
+The agent's process calls this before everything else. Guarantees: whoever does use such a module finds it
+whole, in every thread. Python's own `LazyLoader` does not help here: before 3.12, an `import` of the module
+loads it.
 """
 
 from __future__ import annotations

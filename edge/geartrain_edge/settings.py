@@ -1,7 +1,7 @@
 """The settings of an agent that its classes read: sizes and times with their defaults, as frozen data.
 
-Made by `geartrain_edge.agent.config` from a file, or by hand in tests and in the simulator. Every loop, queue
-and retry of the agent is bounded by one of these.
+`geartrain_edge.agent.config` makes them from a file; tests and the simulator make them directly. Every loop,
+queue and retry of the agent is bounded by one of them.
 """
 
 from __future__ import annotations

@@ -36,6 +36,7 @@ CLEANED = (
     "docs/testing.md",
     "docs/time.md",
     "docs/wire.md",
+    "edge/geartrain_edge",
     "examples/geartrain_examples",
     "protocol/geartrain",
     "simulation/geartrain_simulation",

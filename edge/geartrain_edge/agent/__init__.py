@@ -1,1 +1,1 @@
-"""The agent: its configuration, its life from start to end, and what it says of itself."""
+"""The agent: its configuration, its run from start to end, and the status that it reports."""

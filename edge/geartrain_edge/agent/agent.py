@@ -1,8 +1,9 @@
 """The agent: reads a device's sources, runs the edge's steps on them, commits, and has the uplink send.
 
-The whole of a record's path on the device. Guarantees: positions, state, counters and outgoing batches
-move in one transaction, so a restart goes on exactly where the last commit was; sources wait while the
-spool is full; nothing waits without a bound; an error in any part stops the agent and is raised by `run`.
+It drives the whole path of a record on the device. Guarantees: positions, state, counters and outgoing
+batches are committed in one transaction, so a restart continues exactly after the last commit. Sources wait
+while the spool is full. Every loop, queue and retry is bounded. An error in any part stops the agent, and
+`run` raises it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Batch size: how many records the next commit may gather, so that large records do not make large commits.
 
-Beside the reading side of the agent. A commit's size is known only once it is encoded, so that each says how
-many records the next may have. Guarantees: never more than the settings allow, and never none; commits come
-down to about `COMMIT_BYTES_MAX` as soon as one was larger, and grow again by doubling.
+The reading side of the agent uses it. The size of a commit is known only after it is encoded, so each commit
+sets the number of records for the next one. Guarantees: that number is at least one, and never more than the
+settings allow. After a commit larger than `COMMIT_BYTES_MAX`, it falls until a commit has about that size. It
+then grows again, and each commit doubles it at most.
 """
 
 from __future__ import annotations

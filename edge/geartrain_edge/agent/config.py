@@ -1,7 +1,7 @@
 """The agent's TOML file: read, checked, and turned into the settings and the plan of each of its flows.
 
-The first thing that an agent does. Guarantees: whatever is wrong with the file, the flow it names or an
-option in it is one `ConfigError` that names the file and the key.
+An agent does this first. Guarantees: any mistake in the file, in the flow it names or in an option raises one
+`ConfigError`, which names the file and the key.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""The epochs of a spool: what begins the first one, and what takes the place of one that ingest knows
-otherwise.
+"""The epochs of a spool: the first, and a new one when ingest knows another history of the current one.
 
-Beside the agent. Guarantees: a spool goes on only with the steps and channels that it was begun with; a new
-epoch and all that is queued under it are one transaction; a second one within `flip_window_s` stops the
-agent.
+The agent calls it. Guarantees: a spool continues only with the steps and channels that it was begun with. A
+new epoch and all that is queued under it are one transaction. When a second new epoch is needed within
+`flip_window_s`, the agent stops.
 """
 
 from __future__ import annotations

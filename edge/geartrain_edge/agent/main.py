@@ -1,9 +1,10 @@
 """`gear-agent --config FILE.toml`: a device's agent as a process, with one flow or several.
 
-Puts the production ports under an `Agent` for each flow, each with a spool, a connection and a status of its
-own, and turns their ends into an exit code. Guarantees: a mistake in file, flow or option is one sentence on
-stderr and code 2; SIGTERM and Ctrl-C end all flows cleanly after the commit at hand, with code 0 and 130; a
-flow that fails says so in one sentence while the others go on, and the code is then that of the worst.
+It runs an `Agent` on the production ports for each flow, each with its own spool, connection and status. It
+turns their results into an exit code. Guarantees: a mistake in the file, the flow or an option gives one
+sentence on stderr and exit code 2. SIGTERM and Ctrl-C end all flows cleanly after the current commit, with
+exit codes 0 and 130. A flow that fails says so in one sentence, and the others go on. The exit code is then
+that of the worst flow.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`gear-agent --config FILE.toml`: the agent's process, made ready before the agent is imported.
+"""`gear-agent --config FILE.toml`: the agent's process, prepared before the agent is imported.
 
-Guarantees: importing a module of the agent changes nothing in the process that does so. What an agent's
-process sets for itself is set here.
+Guarantees: importing a module of the agent changes nothing in the process that imports it. This module
+sets what the process needs before those imports.
 """
 
 from __future__ import annotations

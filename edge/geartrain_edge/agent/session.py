@@ -1,7 +1,7 @@
-"""A session of the agent: all that stands while its spool is open, made from what the spool says.
+"""A session of the agent: all that exists while its spool is open, built from what the spool says.
 
-Between the agent, which drives it, and the parts of a record's path on the device. Guarantees: each part
-stands where the last commit was.
+The agent drives it, and it holds the parts of a record's path on the device. Guarantees: each part starts
+where the last commit ended.
 """
 
 from __future__ import annotations

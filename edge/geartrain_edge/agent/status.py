@@ -1,7 +1,7 @@
-"""What an agent says of itself, and the file that says it to people and programs beside it.
+"""The status of an agent, and the file in which people and programs on the device read it.
 
-Guarantees: a reader of `status.json` sees one whole status or the one before; the file is readable by its
-user only. It is a report and never an input: nothing is decided from it.
+Guarantees: a reader of `status.json` sees one whole status, either the new one or the one before. Only the
+file's owner can read it. It is a report and never an input: nothing is decided from it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Batches of the cloud's outbox applied: each run through the fragment, and how far a device is with them.
+"""Apply batches of the cloud's outbox: run each through the fragment, and track how far the device is.
 
 Between the receiver, which puts batches in order, and the fragment. Guarantees: a batch, its place in the
-outbox and what it changes belong to one commit; what a commit holds is told apart from what is only applied;
-rows that cannot be read become one dead letter with the batch in it, and rows that the outbox lost are
+outbox and what it changes belong to one commit. What a commit holds is kept apart from what is only applied.
+Rows that cannot be read become one dead letter, which contains the batch. Rows that the outbox lost are
 counted.
 """
 

@@ -1,8 +1,8 @@
-"""What comes down, on the device: the receiver, the fragment between, and the sinks behind it.
+"""The way down on a device: the receiver, the fragment behind it, and the sinks behind that.
 
-Beside the agent's way up, and made only for a flow that needs it. Guarantees: what a batch changes, its place
-in the outbox and what it gives to sinks are one commit of the spool, the same one that the way up uses; it is
-acked after that commit, and handed to sinks after that commit.
+It runs beside the agent's way up, and only for a flow that needs it. Guarantees: one commit of the spool
+holds what a batch changes, its place in the outbox and what it gives to sinks. The way up uses the same
+commit. Only after that commit is the batch acked and handed to sinks.
 """
 
 from __future__ import annotations

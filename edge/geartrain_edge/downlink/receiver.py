@@ -1,10 +1,9 @@
-"""The receiver: batches of the cloud's outbox as they come, put in order, each taken once.
+"""The receiver: takes batches of the cloud's outbox as they come, in order and each once.
 
-Between the broker and the fragment, on the way down. The order within an epoch is that of
-`geartrain.delivery.Receiver`; here are the epochs, the queue to the fragment and the answers. Guarantees: an
-epoch is opened only by a hello with an ordinal above all before it. An ack says only what a commit of the
-spool holds. All that waits is bounded. What is not taken is counted, and the outbox, which keeps it, sends it
-again.
+Between the broker and the fragment, on the way down. `geartrain.delivery.Receiver` decides the order within
+an epoch; here are the epochs, the queue to the fragment and the answers. Guarantees: only a hello with a
+higher ordinal than all before it opens an epoch. An ack says only what a commit of the spool holds. All that
+waits is bounded. What is not taken is counted; the outbox keeps it and sends it again.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The sinks of a device: records handed over after the commit that holds them."""
+"""The sinks of a device: they get records after the commit that holds them."""

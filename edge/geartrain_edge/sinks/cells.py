@@ -1,9 +1,8 @@
-"""Cells: records that reached a sink on the device, as the spool keeps them until they are handed over.
+"""Cells: the form in which the spool keeps records for a sink on the device until they are handed over.
 
-Between what the fragment puts out and the spool's state, under `geartrain_edge.sinks.delivering`. Guarantees:
-the records, times and origins that come out of a cell are those that went in; each record has the same
-identity however often it is read; one that is too large for any cell is refused by itself, and the others
-are kept.
+Between the fragment's output and the spool's state; `geartrain_edge.sinks.delivering` uses them. Guarantees:
+the records, times and origins that come out of a cell are those that went in. A record has the same identity
+each time it is read. A record too large for any cell is refused alone, and the others are kept.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Deliveries: the records that end in a sink on the device, kept by a commit and then handed over.
+"""Deliveries: the records for sinks on the device, kept by a commit and then handed over.
 
-Behind the fragment, on a device. Guarantees: what reaches a sink is in the spool before anything is done with
-it; a file has each record once, because the spool says how long the file was before; an actuator is called at
-least once for each, in order, with the same identity every time; one that fails for good makes a dead letter,
-in the same commit that lets go of the record. What waits is bounded: while it is much, nothing more is taken
-from the outbox, and the sources of the device wait.
+Behind the fragment, on a device. Guarantees: a record for a sink is in the spool before anything is done with
+it. A file has each record once, because the spool knows how long the file was before. An actuator is called
+for each record in order, at least once, and with the same identity every time. When it fails for good, the
+commit that releases the record also makes it a dead letter. What waits is bounded: at the bound, nothing more
+is taken from the outbox, and the device's sources wait.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Files of lines on the device's disk, for the sinks that write them.
 
-Under `geartrain_edge.sinks.delivering`. Guarantees: an append is durable when it returns, the file's place in
-its folder too; what a killed agent had appended and not noted is taken away before the next one; mode 0600.
+`geartrain_edge.sinks.delivering` uses them. Guarantees: when an append returns, the data and the file's entry
+in its folder are durable. The next append first removes what a killed agent had appended and not noted. The
+mode is 0600.
 """
 
 from __future__ import annotations

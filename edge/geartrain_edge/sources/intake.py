@@ -1,8 +1,8 @@
-"""The intake: the open splits of a device's sources, read in turn into its fragment.
+"""The intake: reads the open splits of a device's sources in turn, into its fragment.
 
-First half of the agent, from birth to the fragment's output. Guarantees: what a read gives is fed at once,
-with the lateness decided by the split's own watermark; one round reads a bounded number of rows of each
-split.
+The first half of the agent, from a record's birth to the fragment's output. Guarantees: rows are fed as soon
+as they are read, and the split's own watermark decides which are late. One round reads a bounded number of
+rows of each split.
 """
 
 from __future__ import annotations
@@ -94,10 +94,11 @@ class Intake:
     ) -> dict[tuple[str, str], SplitProgress]:
         """Let the held splits begin where `positions` says; returns the positions of those that it names.
 
-        What steps keep for each key is made again from the rows before, whose output is thrown away: it was
-        sent in a former life. What was read in this life meanwhile, of splits that cannot wait, stays in the
-        steps, even where the clock was set back and it lies below what the former life had come to. Raises
-        `SourceError` when the rows before are not there any more.
+        Where steps keep something for each key, the rows before these positions are read again to rebuild it.
+        Their output is thrown away, because a former life sent it. Splits that cannot wait were read in the
+        meantime, and those rows stay in the steps. They stay even where the clock was set back and they lie
+        below the point that the former life had reached. Raises `SourceError` when the rows before are not
+        there any more.
         """
         stateful = any(self._plan.graph[step].operator.stateful for step in self._plan.edge)
         moved = {}

@@ -1,7 +1,7 @@
 """Admission to the spool: what happens to rows when it is full, by the policy that the user chose.
 
-Between the fragment's output and the seal. Guarantees: every row that is not admitted is counted under its
-channel and declared in the next batch; what is declared and not yet sealed outlives a crash.
+Between the fragment's output and the sealing. Guarantees: every row that is not admitted is counted under its
+channel and declared in the next batch. A declaration that is not sealed yet survives a crash.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What the spool holds at the moment, as reading side and uplink both see it, and the agent's counters.
+"""What the spool holds now, as the reading side and the uplink both see it, and the agent's counters.
 
-Between the two halves of the agent, which meet nowhere else: the reading side adds what it committed, the
-uplink takes off what it trimmed, and each wakes the other.
+The two halves of the agent meet only here. The reading side adds what it committed, the uplink removes what
+it trimmed, and each wakes the other.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What the spool's file looks like: its tables, its settings, and how one of an older format is brought up.
+"""The format of the spool's file: its tables, its settings, and how a file of an older format is upgraded.
 
-Under `geartrain_edge.spool.spool`. Guarantees: everything here happens inside the transaction that opens the
-file, so a file is of one format or of the other and never between them.
+`geartrain_edge.spool.spool` uses it. Guarantees: everything here happens inside the transaction that opens
+the file. So a file has the old format or the new one, and never something between them.
 """
 
 from __future__ import annotations
@@ -86,8 +86,10 @@ def row_of(batch: SpooledBatch) -> Row:
 
 
 def batch_of(row: Row) -> SpooledBatch:
-    """The batch in a row; raises `msgspec.DecodeError` when the file was damaged there, but for header, body
-    and digest: these prove each other, and where they do not, a gap takes the batch's place.
+    """The batch in a row; raises `msgspec.DecodeError` when the file was damaged there.
+
+    Damage to header, body or digest does not raise: these prove each other. Where they do not, a gap takes
+    the batch's place.
     """
     seq, header, body, digest, count, rows, first_seq, seal, mark = row
     beside = (seq, count, rows, first_seq, seal)

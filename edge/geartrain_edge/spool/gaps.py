@@ -1,8 +1,8 @@
-"""Gaps: the record, under their seqs, of batches that the device no longer has.
+"""Gaps: what stands under the seqs of batches that the device no longer has.
 
-Between the spool and the uplink. Guarantees: a gap says of every batch that it stands for how many rows of
-which channel it held, those that it had declared as dropped among them, so that ingest can count exactly
-those that it lacks.
+Between the spool and the uplink. Guarantees: a gap says how many rows of which channel each batch held that
+it replaces. This includes the rows that the batch had declared as dropped, so ingest can count exactly the
+rows that it lacks.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A new epoch for a spool that was copied or restored: what is not acked is queued again under it.
 
-Under the uplink, when ingest knows another history of this epoch. Guarantees: rows, watermarks and positions
-stay as they were; a batch that the disk has damaged meanwhile becomes a gap, which declares its rows.
+The uplink uses it when ingest knows another history of this epoch. Guarantees: rows, watermarks and positions
+stay as they were. A batch that the disk has damaged meanwhile becomes a gap, which declares its rows.
 """
 
 from __future__ import annotations

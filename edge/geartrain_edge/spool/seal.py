@@ -1,8 +1,8 @@
-"""The seal of a spool: a checksum over all that it holds but its batches, which SQLite does not make.
+"""The seal of a spool: a checksum over all that it holds except its batches. SQLite has none of its own.
 
-Under `geartrain_edge.spool.spool`. Guarantees: a row of the small tables that the disk has changed, lost or
-brought back does not fit the seal, so that no position and no state is believed that was not committed; the
-price of a commit is that of the rows it writes. Batches have a running digest of their own.
+`geartrain_edge.spool.spool` uses it. Guarantees: when the disk has changed, lost or brought back a row of the
+small tables, the seal does not fit. So the agent trusts no position and no state that was not committed. The
+cost of a commit depends only on the rows that it writes. Batches have a running digest of their own.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Seal what left the fragment into batches: encoded, numbered, chained by digest, ready for one commit.
+"""Seal the fragment's output into batches: encoded, numbered, chained by digest, ready for one commit.
 
-Between the fragment and the spool. Guarantees: every batch fits a publish; a record too large for one
-becomes a dead letter; the watermarks and positions of a commit stand in its last batch only, so that
-ingest never sees a channel's clock ahead of rows that follow in the same commit.
+Between the fragment and the spool. Guarantees: every batch fits a publish. A record too large for one becomes
+a dead letter. Only the last batch of a commit has the commit's watermarks and positions. So ingest never sees
+a channel's clock ahead of rows that follow in the same commit.
 """
 
 from __future__ import annotations

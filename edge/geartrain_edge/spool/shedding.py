@@ -1,7 +1,8 @@
-"""Shedding: the oldest unacked batches give way to gaps, so that newer rows have room in a full spool.
+"""Shedding: in a full spool, gaps replace the oldest unacked batches, so that newer rows have room.
 
-Under `geartrain_edge.spool.admission`, for policy `drop_oldest`. Guarantees: only batches of rows are given
-up, never the schemas; a gap stands under their seqs, and neighbours become one gap as long as it stays small.
+`geartrain_edge.spool.admission` uses it for the policy `drop_oldest`. Guarantees: only batches of rows are
+given up, never the schemas. A gap stands under their seqs, and neighbours become one gap as long as it stays
+small.
 """
 
 from __future__ import annotations

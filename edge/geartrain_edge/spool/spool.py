@@ -1,8 +1,8 @@
 """The spool: the agent's durable store, one SQLite file.
 
-Between the fragment and the uplink: what is committed here has happened, what is not never did.
-Guarantees: one `commit` is one transaction, durable when it returns (WAL, synchronous=FULL: power loss is
-covered too); one thread touches the file; nobody else can open it meanwhile; its mode is 0600.
+Between the fragment and the uplink. What is committed here has happened; what is not committed has not.
+Guarantees: one `commit` is one transaction. It is durable when it returns, even if the power fails (WAL,
+synchronous=FULL). One thread uses the file, and nobody else can open it meanwhile. Its mode is 0600.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The uplink: committed batches on their way to ingest until it has acked them."""
+"""The uplink: sends committed batches to ingest until it has acked them."""

@@ -1,9 +1,9 @@
 """Priority: among the flows of one agent, the urgent ones come first.
 
-Beside the reading and the sending of every flow. Guarantees: while an urgent flow has a committed batch that
-its connection can take, the others of the same agent read and send nothing new, so that what it waits for is
-counted: the publishes already handed to their connections. Nobody waits for a flow that has no connection,
-no open epoch, a full window, or nothing to send.
+The reading and the sending of every flow use it. Guarantees: while an urgent flow has a committed batch that
+its connection can take, the agent's other flows read and send nothing new. So an urgent flow waits only for a
+limited number of publishes: those already handed to the other connections. Nobody waits for a flow that has
+no connection, no open epoch, a full window, or nothing to send.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The uplink: sends committed batches until ingest has acked them, whatever the network does.
 
-Between spool and broker. What is sent when is decided by `geartrain.delivery.Sender`; here are the
-connection, the spool and the alarms. Guarantees (I3): a batch is trimmed only after our own ack for this
-epoch with this spool's digest, never on a puback. An ack for another history makes the agent begin a new
-epoch, a second one stops it. All that waits is bounded by the settings.
+Between the spool and the broker. `geartrain.delivery.Sender` decides what is sent when; here are the
+connection, the spool and the alarms. Guarantees (I3): a batch is trimmed only after ingest's own ack for this
+epoch with this spool's digest, never after a puback. When an ack shows another history, the agent begins a
+new epoch; a second such ack within `flip_window_s` stops it. The settings bound all that waits.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The window: the unacked batches that were read from the spool, in memory.
 
-Under the uplink. Guarantees: batches stand in seq order from the oldest unacked one on, and none is left out.
-At most `window` batches and `window_bytes` are held, but for one larger batch and the gaps that follow. A
-batch whose stored bytes are not those that were committed is never given out.
+The uplink uses it. Guarantees: the batches are in seq order from the oldest unacked one, and none is missing.
+It holds at most `window` batches and `window_bytes`, except for one larger batch and the gaps that follow. It
+never gives out a batch whose stored bytes differ from those that were committed.
 """
 
 from __future__ import annotations
