@@ -21,6 +21,7 @@ CLEANED = (
     "devices/geartrain_devices",
     "docs/ARCHITECTURE.md",
     "docs/concepts.md",
+    "docs/data_files.md",
     "docs/delivery.md",
     "docs/demo_stocks.md",
     "docs/demo_traffic.md",
