@@ -1,4 +1,4 @@
-"""Errors of the cloud's own parts that the protocol package has no class for; each says what to do."""
+"""Errors of the cloud's own parts for which the protocol package has no class; each says what to do."""
 
 from __future__ import annotations
 

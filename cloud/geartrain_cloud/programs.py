@@ -1,8 +1,8 @@
 """Programs of the machine, such as mosquitto and java: the one place where they are looked for.
 
-Under the broker, Spark and `gear doctor`. Guarantees: a program is found on PATH, and where a distribution
-puts it off a user's PATH. `GEARTRAIN_WITHOUT` hides programs, so that a machine that has them shows how
-Geartrain runs without.
+The broker, Spark and `gear doctor` use it. Guarantees: a program is found on PATH, and where a distribution
+puts it off a user's PATH. `GEARTRAIN_WITHOUT` hides programs, so that a machine that has them can show how
+Geartrain runs without them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The broker between agents and ingest: which program it is, how it is started, and when it is ready.
 
-Nothing in the path relies on what a broker promises (I3): it may lose, double, delay or reorder.
+Nothing in the record's path relies on what a broker promises (I3): it may lose, double, delay or reorder.
 """
 
 from geartrain_cloud.broker.choice import BROKERS, BrokerChoice, choose_broker, find_mosquitto

@@ -1,7 +1,8 @@
 """The amqtt broker as a process: `python -m geartrain_cloud.broker.amqtt_broker --port N`.
 
-The default where there is no mosquitto, so that a fresh machine needs nothing. Loopback only, MQTT 3.1.1,
-nothing kept on disk. Guarantees: it ends with 0 on SIGTERM, and with 1 and a sentence when the port is taken.
+It is the default where there is no mosquitto, so that a fresh machine needs nothing. It serves MQTT 3.1.1 on
+loopback only, and keeps nothing on disk. Guarantees: it ends with 0 on SIGTERM, and with 1 and a sentence
+when the port is taken.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Which broker: mosquitto where the machine has it, else amqtt in its own process, or one that runs already.
 
-Guarantees: what is started here listens on the loopback interface only, on a port that was free, and keeps
-nothing on disk but its configuration (mode 0600); one that runs already is reached over mutual TLS where a
-fleet's certificates are given.
+Guarantees: a broker that is started here listens on the loopback interface only, on a port that was free. It
+keeps nothing on disk but its configuration (mode 0600). One that runs already is reached over mutual TLS
+where a fleet's certificates are given.
 """
 
 from __future__ import annotations

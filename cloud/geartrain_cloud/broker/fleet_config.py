@@ -1,9 +1,11 @@
 """mosquitto for a fleet: its configuration and access list, with what its machine needs in one folder.
 
-Between devices and ingest. Guarantees: whoever has no certificate of the fleet's authority, or a revoked one,
-is refused; the name in a certificate is the user, and a user sends and receives on its own topics only.
-mosquitto 2.0 grants any subscription and checks each publish that it would deliver: a device that subscribes
-to others' topics is told yes, and gets nothing.
+It stands between devices and ingest. Guarantees: whoever has no certificate of the fleet's authority, or a
+revoked one, is refused. The name in a certificate is the user, and a user sends and receives on its own
+topics only.
+
+mosquitto 2.0 grants any subscription, and checks each publish before it delivers it. So a device that
+subscribes to the topics of others gets a yes, but no messages.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Whether a broker answers: a free port to put it on, and a real MQTT connection as the check.
 
-Used before anything else is started. A listening port alone proves nothing: the port may be another
-program's, and a broker may listen before it serves.
+It is used before anything else is started. A listening port alone proves nothing: it may belong to another
+program, and a broker may listen before it serves.
 """
 
 from __future__ import annotations

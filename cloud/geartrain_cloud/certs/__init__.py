@@ -1,7 +1,8 @@
 """The certificates of a fleet: its authority, and what that issues to broker, devices and the cloud's parts.
 
-Beside the record's path: the broker ties a connection to a certificate, and topics to its name. Guarantees: a
-private key is never overwritten and readable by its owner only; what was revoked stays revoked.
+They stand beside the record's path: the broker ties a connection to a certificate, and topics to its name.
+Guarantees: a private key is never overwritten, and only its owner can read it. What was revoked stays
+revoked.
 """
 
 from geartrain_cloud.certs.fleet import DEVICE, KINDS, SERVER, Fleet, Issued

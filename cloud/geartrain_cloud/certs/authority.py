@@ -1,8 +1,8 @@
 """Certificates as bytes: the authority's own, what it signs, and its list of what it has revoked.
 
-Under `fleet`, which keeps them in files. Pure but for the keys, which the library draws. Guarantees: ECDSA on
-P-256, serials of 159 random bits; a device's certificate cannot serve as a broker's, nor the reverse, and
-none of them can sign another.
+`fleet` uses it and keeps the certificates in files. All is pure but the keys, which the library draws.
+Guarantees: keys are ECDSA on P-256, and serials have 159 random bits. A device's certificate cannot serve as
+a broker's, nor the reverse, and none of them can sign another.
 """
 
 from __future__ import annotations

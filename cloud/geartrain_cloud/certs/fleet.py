@@ -1,9 +1,11 @@
 """A fleet's certificates in a folder: the authority, what it issued, and what it revoked.
 
-Holds `ca.pem`, `ca.key`, `crl.pem`, `issued.json` and `<kind>/<name>.pem` and `.key`. Guarantees: all files
-are 0600 and appear whole; a key is linked into its place, which fails where one is, so that none is ever
-overwritten; a certificate is in `issued.json` before it is in a file, so that each can be revoked; one
-program at a time changes the folder.
+The folder holds `ca.pem`, `ca.key`, `crl.pem`, `issued.json` and `<kind>/<name>.pem` and `.key`. Guarantees:
+
+- All files are 0600 and appear whole.
+- No key is ever overwritten: a key is linked into its place, which fails where there is one.
+- A certificate is in `issued.json` before it is in a file, so that each can be revoked.
+- One program at a time changes the folder.
 """
 
 from __future__ import annotations

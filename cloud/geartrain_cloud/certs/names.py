@@ -1,7 +1,7 @@
 """What certificates are issued for, and the name that each carries, which is the user that the broker sees.
 
 Guarantees: no device's certificate can carry the name of a part of the cloud, because a device's name has no
-colon; no name holds a wildcard or a level of a topic.
+colon. No name holds a wildcard or a topic level.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The connections of a page: how many there may be, of one address and in all, and how long each may take.
 
-Before a page's questions. Guarantees: one address cannot take the page from the others, however many
-connections it opens and whatever it leaves unsaid. A request's headers end within `HEADERS_S_MAX`, an idle
-connection within `IDLE_S_MAX`. Who is refused is told why in a sentence and takes a socket for `REFUSAL_S` at
-the most; where too many are being refused he is cut off without a word.
+They stand before a page's questions. Guarantees: one address cannot take the page from the others, however
+many connections it opens and whatever it leaves unsent. A request's headers end within `HEADERS_S_MAX`, an
+idle connection within `IDLE_S_MAX`. A client that is refused is told why in one sentence, and holds a socket
+for at most `REFUSAL_S`. Where too many are being refused, the connection is closed without an answer.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a page may be asked at all: the form of a request, before and after a page has answered it.
 
-Between a page's connections and its answers. Guarantees: the size of a request is bounded before anything in
-it is decoded; a parameter that is given twice, or that the answer did not look at, is refused.
+It stands between a page's connections and its answers. Guarantees: the size of a request is bounded before
+anything in it is decoded. A parameter that is given twice, or that the answer did not look at, is refused.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The tables of one run as a page reads them.
 
-After the end of a record's path, between `tables.sqlite` and a page's answers. Guarantees: it writes nothing,
-and opens the file anew for every question, so that it may be made before the file is there.
+It stands after the end of a record's path, between `tables.sqlite` and a page's answers. Guarantees: it
+writes nothing. It opens the file anew for every question, so it may be made before the file exists.
 """
 
 from __future__ import annotations

@@ -1,9 +1,12 @@
-"""The web server of a page: its static files, and its answers as JSON. Nothing else can be asked of it.
+"""The web server of a page: its static files, and its answers as JSON. It serves nothing else.
 
-After the end of a record's path: it reads `tables.sqlite` and writes nothing. Guarantees: it listens on the
-loopback interface, where it answers only to that name (so that no foreign site can read it through a rebound
-name), and elsewhere if it is told to and has a token to ask for; it serves no file but those that the page
-brought, refuses what it was not asked in a way that it knows, and says every refusal in a sentence.
+It stands after the end of a record's path: it reads `tables.sqlite` and writes nothing. Guarantees:
+
+- It listens on the loopback interface, where it answers only to that name. So no foreign site can read it
+  through a rebound name.
+- It listens elsewhere only if it is told to and has a token to ask for.
+- It serves no file but those that the page brought.
+- It refuses a request of any form that it does not know, and gives the reason of every refusal in a sentence.
 """
 
 from __future__ import annotations

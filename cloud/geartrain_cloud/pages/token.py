@@ -1,10 +1,11 @@
 """The token that a page asks for when others than this machine can reach it.
 
-Before a page's server. A program sends `Authorization: Bearer TOKEN` with each request; a person opens
-`/?token=TOKEN` once, and is sent on to the same address without it, with a cookie that stands for it.
-Guarantees: nothing is answered without it, not even that a file is there; it is compared in constant time; it
-does not stay in the address, which a browser keeps and shows; the cookie is no use to scripts or other sites,
-is not the token, and ends when the server does.
+It stands before a page's server. A program sends `Authorization: Bearer TOKEN` with each request. A person
+opens `/?token=TOKEN` once, and is redirected to the same address without it, with a cookie that replaces it.
+
+Guarantees: without the token nothing is answered, not even that a file exists. It is compared in constant
+time. It does not stay in the address, which a browser keeps and shows. The cookie is no use to scripts or
+other sites, is not the token, and ends when the server does.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Sinks: where records come to rest, each write one transaction with the positions it brings the sink to."""
+"""Sinks: where records are kept, each write in one transaction with the positions it brings the sink to."""

@@ -1,9 +1,11 @@
 """Whether a store and a query's checkpoint belong together, and which micro-batch the store takes next.
 
-Beside the record's path, between every store (tables, PostgreSQL, Parquet, outbox) and what it holds of a
-query. Guarantees: no record is doubled by a query that starts again from nothing, or lost by one that goes on
-where a store holds nothing of it; a store takes each micro-batch once, in order, and notices one that was
-planned anew.
+It stands beside the record's path, between every store (tables, PostgreSQL, Parquet, outbox) and what the
+store holds of a query.
+
+Guarantees: a query that starts again from nothing doubles no record. A query that goes on where a store holds
+nothing of it loses none. A store takes each micro-batch once, in order, and notices one that was planned
+anew.
 """
 
 from __future__ import annotations

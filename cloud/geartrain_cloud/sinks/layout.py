@@ -1,8 +1,10 @@
 """How a sink's records lie in SQLite: the columns of its table, its key, and the statement that writes a row.
 
-Stands between a flow's declared tables and the SQL that keeps them. Guarantees: a value comes back as it went
-in, bit for bit, but for NaN, which SQLite stores as NULL; of two records of one key the canonically later one
-((event time, origin), see geartrain.records.batch) is the row that stays, in whatever order they are written.
+It stands between a flow's declared tables and the SQL that keeps them.
+
+Guarantees: a value comes back as it went in, bit for bit, except NaN, which SQLite stores as NULL. Of two
+records of one key, the canonically later one stays, in whatever order they are written. Canonical order is
+(event time, origin), see geartrain.records.batch.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Records as messages to an MQTT topic, for what listens outside.
+"""Records as messages to an MQTT topic, for programs outside that listen.
 
 A store beside the flow's own tables. Guarantees at least once: a micro-batch is published before the flow's
-own file says that it is done, and again after a crash between; each message has its record's `_id`, which is
-the same in every repetition. With TLS, the broker's certificate and name are always checked.
+own file says that it is done. After a crash between the two, it is published again. Each message has its
+record's `_id`, the same in every repetition. With TLS, the broker's certificate and name are always checked.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Open the stores of one flow: its own file, and those of other kinds that its sinks ask for.
 
-The one place that knows all stores; a library of one is imported when a sink needs it.
+This is the one place that knows all stores. A store's library is imported when a sink needs it.
 """
 
 from __future__ import annotations

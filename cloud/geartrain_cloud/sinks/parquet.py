@@ -1,8 +1,9 @@
 """Folders of Parquet files: each micro-batch is one file, and a manifest says which ones count.
 
-A store beside the flow's own tables, readable by pyarrow.dataset, Spark and pandas while it grows.
-Guarantees: a file appears whole; a micro-batch that is run again makes the same file again under the same
-name; a file that the manifest does not name, left by a kill, is removed when the query starts again.
+A store beside the flow's own tables; pyarrow.dataset, Spark and pandas can read it while it grows.
+
+Guarantees: a file appears whole. A micro-batch that is run again makes the same file under the same name. A
+file that a kill left and that the manifest does not name is removed when the query starts again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Tables in PostgreSQL: each micro-batch is one transaction of its rows and its number.
 
-A store beside the flow's own tables. Guarantees: the database holds a micro-batch wholly or not at all, and
-one that it holds is not written again, whichever side of the commit a connection broke at; of two records of
-one key the canonically later one stays. A database that is away is waited for, for a while.
+A store beside the flow's own tables. Guarantees: the database holds a micro-batch wholly or not at all. One
+that it holds is not written again, whether a connection broke before or after the commit. Of two records of
+one key, the canonically later one stays. The store waits for a while for a database that is away.
 """
 
 from __future__ import annotations

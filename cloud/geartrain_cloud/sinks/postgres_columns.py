@@ -1,7 +1,7 @@
 """The columns of a table in PostgreSQL: types, how values go there, and the statement that writes a row.
 
-Under `geartrain_cloud.sinks.postgres`. Guarantees: texts sort by their bytes, as everywhere else; of two
-records of one key the canonically later one stays.
+`geartrain_cloud.sinks.postgres` uses it. Guarantees: texts sort by their bytes, as everywhere else. Of two
+records of one key, the canonically later one stays.
 """
 
 from __future__ import annotations

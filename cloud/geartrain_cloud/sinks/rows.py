@@ -1,6 +1,6 @@
 """Rows of a micro-batch as other stores take them: chosen ones, and as values of JSON.
 
-Between the columns that leave Spark and the stores beside the flow's own file.
+It stands between the columns that leave Spark and the stores beside the flow's own file.
 """
 
 from __future__ import annotations

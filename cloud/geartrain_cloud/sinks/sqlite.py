@@ -1,10 +1,11 @@
 """The tables of a flow in one SQLite file: each micro-batch is one transaction of its rows and its positions.
 
-Last on a record's path. Spark hands a micro-batch over at least once; because the rows, the micro-batch's
-number and the positions it ends at are written together, what the file holds is written exactly once.
-Guarantees: after a crash the file holds a micro-batch wholly or not at all; one that it holds is not written
-again; a query that starts from nothing is refused where the file already holds its rows. Mode 0600, WAL,
-every commit durable when it returns.
+It stands last on a record's path. Spark hands a micro-batch over at least once. The rows, the micro-batch's
+number and the positions where it ends are written together, so the file gets each micro-batch exactly once.
+
+Guarantees: after a crash the file holds a micro-batch wholly or not at all. One that it holds is not written
+again. A query that starts from nothing is refused where the file already holds its rows. The file has mode
+0600 and a WAL, and every commit is durable when it returns.
 """
 
 from __future__ import annotations
@@ -111,8 +112,8 @@ class SqliteTables:
     def attach(self, query: str, checkpoint: str, *, has_run: bool) -> None:
         """Bind `query` to the checkpoint named `checkpoint`; `has_run`: it holds a micro-batch already.
 
-        Raises `TableError` when file and checkpoint do not belong together, so that no record is ever doubled
-        by a query that starts again from nothing, or lost by one that goes on where the file has nothing.
+        Raises `TableError` when file and checkpoint do not belong together. So a query that starts again from
+        nothing never doubles a record, and one that goes on where the file has nothing never loses one.
         """
         held = self.progress(query)
         mark = None if held is None else held.mark
@@ -134,9 +135,11 @@ class SqliteTables:
         """Write micro-batch `batch_id` of `query`, which ends at `positions`, in one durable transaction.
 
         rows: record batches by sink; log_rows: rows of the log that they were made of. Returns False where
-        the file holds that micro-batch already. Raises `TableError` for a sink that was not declared, a
-        micro-batch that leaves a gap after the last one or repeats it with other positions, positions that go
-        back, or a file that cannot be written.
+        the file holds that micro-batch already.
+
+        Raises `TableError` for a sink that was not declared, for positions that go back, or for a file that
+        cannot be written. It also raises it for a micro-batch that leaves a gap after the last one, or
+        repeats it with other positions.
         """
         if unknown := sorted(set(rows) - set(self._layouts)):
             raise TableError(f"query {query!r} writes to {unknown[0]!r}, which is not a declared sink")

@@ -1,9 +1,11 @@
 """What every store of a flow's records must do, and the set of all that one flow has.
 
-Last on a record's path. The flow's own SQLite file always has a part: it holds dead letters, late records and
-how far each query is. Guarantees: a micro-batch reaches the other stores before that file says that it is
-done, and a store skips one that it holds, so that each record is in each store once (where the store can
-promise that); a record that a store cannot take is a dead letter, not the end of the query.
+It stands last on a record's path. The flow's own SQLite file is always one of the stores: it holds dead
+letters, late records and how far each query is.
+
+Guarantees: a micro-batch reaches the other stores before that file says that it is done, and a store skips
+one that it holds. So each record is in each store once, where the store can promise that. A record that a
+store cannot take is a dead letter, not the end of the query.
 """
 
 from __future__ import annotations

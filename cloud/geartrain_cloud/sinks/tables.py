@@ -1,7 +1,8 @@
 """The reading side of a flow's tables, and the JSON that every run prints of them.
 
-Stands after the end of a record's path: pages, `gear` and tests read here, while a driver writes. Guarantees:
-a reader sees whole micro-batches only; equal rows give equal bytes, in whatever order they were written.
+It stands after the end of a record's path: pages, `gear` and tests read here, while a driver writes.
+Guarantees: a reader sees whole micro-batches only. Equal rows give equal bytes, in whatever order they were
+written.
 """
 
 from __future__ import annotations
@@ -39,10 +40,11 @@ def rows(
     """The rows of `table` as JSON values, one dictionary a row, fields in the order of their declaration.
 
     They are sorted by their fields in that order (None first, strings by code point), then by their place in
-    canonical order; with `canonical` by their place alone, which is the order that a keyed step saw. where:
-    only rows whose columns equal these values. A time is `YYYY-MM-DDTHH:MM:SS[.ffffff]Z`, bytes are
-    hexadecimal, a Decimal is its digits as text, an enum its member's name, and a float that JSON cannot hold
-    (NaN, infinite) is None.
+    canonical order. With `canonical` they are sorted by their place alone, the order that a keyed step saw.
+    where: only rows whose columns equal these values.
+
+    A time is `YYYY-MM-DDTHH:MM:SS[.ffffff]Z`, bytes are hexadecimal, a Decimal is its digits as text, and an
+    enum its member's name. A float that JSON cannot hold (NaN, infinite) is None.
 
     Raises `TableError` when there is no such file, table or field.
     """

@@ -1,11 +1,11 @@
-"""The breaker: stops a query that turns too many of its records into dead letters, until a person says to go
-on.
+"""The breaker: stops a query that turns too many of its records into dead letters, until a person resumes it.
 
-Stands beside the record's path, behind the write of each micro-batch. One bad record stops nothing; a flow
-that refuses one in a hundred is wrong or reads what it was not made for, and to go on would only fill the
-table of dead letters. Guarantees: what was counted is durable in the tables before the query stops, so that
-nothing is lost or counted twice when it goes on; a driver that is started again stops at once with the same
-sentence, until `resume`.
+It stands beside the record's path and counts after the write of each micro-batch. One bad record stops
+nothing. A flow that refuses one record in a hundred is wrong, or reads data that it was not made for; going
+on would only fill the table of dead letters.
+
+Guarantees: the query stops only after the tables durably hold what was counted. So nothing is lost or counted
+twice when it goes on. A driver that is started again stops at once with the same sentence, until `resume`.
 """
 
 from __future__ import annotations

@@ -1,15 +1,16 @@
-"""The saved state of one shard of a stage: many user keys in few values of Spark's, because one Spark value
-for each user key costs ten times more.
+"""The saved state of one shard of a stage: many user keys in few Spark values.
 
-Stands between a fragment's keyed state and Spark's MapState. Guarantees: only buckets that hold a touched key
-or a cell whose time has come are read, and only those that changed are written; Spark keeps what is written
-for a micro-batch wholly or not at all.
+One Spark value for each user key would cost ten times more. This module stands between a fragment's keyed
+state and Spark's MapState.
 
-A call to Java takes as long as some kilobytes more in its answer. So after a few small buckets, all others
-are fetched by one call, as bytes: still only those that are needed are decoded.
+Guarantees: only buckets that hold a touched key or a cell whose time has come are read. Only buckets that
+changed are written. Spark keeps what is written for a micro-batch wholly or not at all.
 
-A shard has 64 buckets, a user key in bucket `crc32(key) // shards % 64`, each a msgpack value `{step:
-{encoded key: cell}}`. Bucket -1 holds the shard's `_Place`.
+A call to Java takes as long as an answer that is some kilobytes larger. So after a few small buckets, one
+call fetches all others as bytes; still only those that are needed are decoded.
+
+A shard has 64 buckets. A user key lies in bucket `crc32(key) // shards % 64`. Each bucket is a msgpack value
+`{step: {encoded key: cell}}`. Bucket -1 holds the shard's `_Place`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
 """Stage 0 of a query inside Spark: the steps without state, from packed rows of the log to packed rows for
 sinks or shards.
 
-Stands inside the reader of the log (`reading.py`), in its workers. The same fused chains run here as on a
-device. Guarantees: no state is kept from row to row, so any task may be run again; rows of one stream and
-position stay together and in order; a row of the log that cannot be read is a dead letter of its channel.
+It stands inside the reader of the log (`reading.py`), in the reader's workers. The same fused chains run here
+as on a device.
+
+Guarantees: no state is kept from row to row, so any task may be run again. Rows of one stream and position
+stay together and in order. A row of the log that cannot be read becomes a dead letter of its channel.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
 """A query's checkpoint: its identity, what it was made for, and the positions at which its micro-batches end.
 
-Stands beside the record's path: before a query starts it says whether folder, flow and tables belong
-together, and in every micro-batch it tells the sink the end positions. These come from Spark's offset log,
-which Spark writes durably before it runs the micro-batch and reads again when it runs it once more after a
-crash: so they are the positions of exactly these rows, and the same ones at each attempt.
+It stands beside the record's path. Before a query starts, it says whether folder, flow and tables belong
+together. In every micro-batch, it tells the sink the end positions.
+
+The end positions come from Spark's offset log. Spark writes it durably before it runs a micro-batch, and
+reads it when it repeats the micro-batch after a crash. So the positions belong to exactly these rows, and
+every attempt has the same ones.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Spark's reader of one channel of the log as a plain table, for Spark code of one's own.
+"""Spark's reader of one channel of the log as a plain table, for Spark code that a user writes.
 
-Stands beside the queries of a flow, which read packed rows. The Arrow columns of a segment go to Spark as
-they lie on the disk, many rows at a time and without a Python value a row. Guarantees: those of
-`LogStreamReader`, which it is; a channel without a schema yet, or a column that it does not have, is one
-sentence.
+It stands beside the queries of a flow, which read packed rows. Spark gets the Arrow columns of a segment as
+they lie on disk: many rows at a time, and no Python value for each row.
+
+Guarantees: those of `LogStreamReader`, which it extends. A channel that has no schema yet, or that lacks a
+column that was asked for, is an error of one sentence.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ _SQL = {
 class LogColumns(DataSource):
     """`spark.readStream.format("geartrain_log_columns")`: the rows of one channel.
 
-    Options: log (folder), flow, channel, columns (JSON list; all of them where it is not given: the record's
-    fields, then those of docs/data_files.md that begin with `_`), rows_max and readers as for
-    `LogStreamReader`, by themselves 1,000,000 and 2.
+    Options: log (folder), flow, channel, columns, rows_max and readers. columns is a JSON list. Its default
+    is all of them: the record's fields, then those of docs/data_files.md that begin with `_`. rows_max and
+    readers are as for `LogStreamReader`; their defaults are 1,000,000 and 2.
     """
 
     @classmethod

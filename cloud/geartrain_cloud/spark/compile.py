@@ -1,9 +1,10 @@
 """What a plan's cloud part becomes in Spark: one query of the steps without state, one of the others.
 
-Stands before the record's path: it decides which channels, steps and sinks each query has. Guarantees: every
-sink belongs to exactly one query; a step that keeps state, or whose output depends on more than its input,
-runs in exactly one query; a dead letter is handed out by exactly one query, even where a stateless step above
-it runs in both.
+It stands before the record's path: it decides which channels, steps and sinks each query has.
+
+Guarantees: every sink belongs to exactly one query. A step that keeps state, or whose output depends on more
+than its input, runs in exactly one query. Exactly one query hands out a dead letter, even where a stateless
+step above it runs in both.
 """
 
 from __future__ import annotations

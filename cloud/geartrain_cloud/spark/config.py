@@ -1,7 +1,7 @@
 """What the driver is told: the flow and its cut, where log, state and tables are, and how Spark runs.
 
-Read once, before anything else. Guarantees: whatever is wrong with the file, the flow it names or an option
-in it is one `ConfigError` that names the file and the key.
+It is read once, before anything else. Guarantees: any fault of the file, of the flow that it names or of an
+option in it is one `ConfigError` that names the file and the key.
 """
 
 from __future__ import annotations

@@ -1,10 +1,13 @@
 """`python -m geartrain_cloud.spark.driver --config FILE.toml`: the cloud part of one flow as a process.
 
-Stands around the record's path from the log to the tables: it starts the queries, watches them and says how
-far they are. Guarantees: one driver for each state folder, another ends with code 3; after a kill -9 the next
-one goes on exactly where the tables stand; a query that fails, or from which Spark drops a row, ends the
-process with one sentence and code 1; a checkpoint that is lost or torn is refused with code 3 before Spark
-starts; a bounded run ends by itself with code 0 once every source has ended and everything is in the tables.
+It stands around the record's path from the log to the tables: it starts the queries, watches them and says
+how far they are. Guarantees:
+
+- Each state folder has one driver; another one ends with code 3.
+- After a kill -9 the next driver goes on exactly where the tables stand.
+- A query that fails, or from which Spark drops a row, ends the process with one sentence and code 1.
+- A checkpoint that is lost or torn is refused with code 3 before Spark starts.
+- A bounded run ends by itself with code 0 once every source has ended and everything is in the tables.
 """
 
 from __future__ import annotations

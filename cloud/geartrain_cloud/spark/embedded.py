@@ -1,16 +1,20 @@
 """A stage with state inside Spark's transformWithState: one call for each shard of a micro-batch.
 
-Stands behind a shuffle. The same fragment runs here as on a device; Spark keeps its state in checkpoints.
-Each call feeds the shard's rows of this micro-batch and then moves every stream to the clock of its end,
-which comes to every shard of every stage with every micro-batch: so timers fire, windows close and held
-records go on for keys that got no row, before 1970 too, without a watermark or a timer of Spark's.
+It stands behind a shuffle. The same fragment runs here as on a device; Spark keeps its state in checkpoints.
+Each call feeds the shard's rows of this micro-batch, then moves every stream to the clock at its end. Every
+micro-batch brings that clock to every shard of every stage. So timers fire, windows close and held records go
+on even for keys that got no row, before 1970 too. No watermark or timer of Spark's is used.
 
-Guarantees: the rows of one stream and sender are run in their order, each once. Spark hands over all rows of
-a shard in one call, in any order, so they are sorted first; and it writes the state of a micro-batch, of all
-stages and shards, wholly or not at all. For rows of the log the shard keeps the position it has come to, and
-one that would go back stops the query. Rows of later stages need none: a micro-batch that is run again reads
-the same rows of the log (its end positions are in the checkpoint) and starts from the same state, so every
-stage puts out the same rows under the same sequence numbers, whatever the last attempt had got to.
+Guarantees: the rows of one stream and sender run in their order, each once. Three things make that so:
+
+- Spark hands over all rows of a shard in one call, in any order, so they are sorted first.
+- Spark writes the state of a micro-batch, of all stages and shards, wholly or not at all.
+- For rows of the log, the shard keeps the position that it has reached. A row that would go back stops the
+  query.
+
+Rows of later stages need no position. A micro-batch that is run again reads the same rows of the log, because
+its end positions are in the checkpoint, and starts from the same state. So every stage puts out the same rows
+under the same sequence numbers, however far the last attempt got.
 """
 
 from __future__ import annotations

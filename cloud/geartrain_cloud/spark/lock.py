@@ -1,8 +1,8 @@
 """One driver for each state folder: a lock that ends with the processes that hold it.
 
-Taken before a session starts. The JVM holds it as well: after a kill -9 of the driver it may live a moment
-longer, and only when it is gone may the next one open the same checkpoints. Nothing is left behind that could
-be stale.
+The driver takes it before a session starts. The JVM holds it as well, because it may outlive a driver killed
+with -9 for a moment. The next JVM may open the same checkpoints only when that one is gone. No stale lock can
+be left behind.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """The end of a micro-batch: its packed rows, collected and written to the tables with its end positions.
 
-Last on a record's path inside Spark, as the function of `foreachBatch`. Guarantees: rows and positions of a
-micro-batch are one transaction; a micro-batch that the tables hold is run again where Spark asks for it,
-because its state may not have been saved, but is not written again; what was written stays, even where its
-dead letters then stop the query.
+It stands last on a record's path inside Spark, as the function of `foreachBatch`.
+
+Guarantees: rows and positions of a micro-batch are one transaction. Spark may ask again for a micro-batch
+that the tables hold, because its state may not have been saved: it is run again, but not written again. What
+was written stays, even where its dead letters then stop the query.
 """
 
 from __future__ import annotations

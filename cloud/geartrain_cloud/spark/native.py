@@ -1,15 +1,17 @@
 """A windowed aggregate as a plan of Spark's own: from the rows of the log to those of its sinks.
 
-Stands in the place of the stages of a query. The columns that the windows need are taken from the log as they
-lie there, without a Python value a record, and added up by window and key for some thousands of records at a
-time; Spark adds these parts up; what a window held becomes a result by the
-same code as elsewhere. Guarantees: the same records, event times, origins and dead letters as the embedded
-form; Spark drops no row, because none is born below the clock that its watermark follows.
+It stands in the place of a query's stages. The columns that the windows need are taken from the log as they
+lie there, without a Python value for each record. They are added up by window and key for some thousands of
+records at a time, and Spark adds these parts up. The same code as elsewhere turns what a window held into a
+result.
 
-Spark's watermark is that of the micro-batch before, and of whole milliseconds. So a window leaves when the
-clock has passed its end by less than one, in the micro-batch after; the reader sees to it that there is one.
-Dead letters go through the aggregation too, as groups of their own, because a plan with two branches would
-read the log twice: they leave when the clock next moves.
+Guarantees: records, event times, origins and dead letters are the same as in the embedded form. Spark drops
+no row, because no row is made below the clock that its watermark follows.
+
+Spark's watermark is that of the micro-batch before, in whole milliseconds. So a window's result leaves when
+the clock has passed the window's end by less than a millisecond, in the micro-batch after. The reader makes
+sure that there is such a micro-batch. Dead letters go through the aggregation too, as groups of their own,
+because a plan with two branches would read the log twice. They leave when the clock next moves.
 """
 
 from __future__ import annotations

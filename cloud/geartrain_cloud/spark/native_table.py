@@ -1,7 +1,7 @@
-"""Which steps may run as plans of Spark's own: where these give the same bits as the runtime of the devices.
+"""Which steps may run as plans of Spark's own: those where Spark gives the same bits as the devices' runtime.
 
-Read by `compile.py` before anything runs. Guarantees: a step that is found to fit gives the same records,
-event times, origins and dead letters either way; docs/decisions/0008 says what does not fit, and why.
+`compile.py` asks it before anything runs. Guarantees: a step that fits gives the same records, event times,
+origins and dead letters either way. docs/decisions/0008 says what does not fit, and why.
 """
 
 from __future__ import annotations

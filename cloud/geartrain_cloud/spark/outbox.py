@@ -1,6 +1,6 @@
 """How a driver opens the outbox of its flow: what each down channel is, who is known, what time it is.
 
-Stands between the compiled queries and the outbox.
+It stands between the compiled queries and the outbox.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Stage 0 of a query inside the reader of the log: the process that maps a segment runs the steps on it.
 
-Stands in the place of the reader and of a Python function behind it: the rows of the log never go to Java and
-back before they have been looked at, and a task has one Python worker instead of two. Guarantees: those of
-`LogStreamReader`; the function is given what the reader alone would have put out.
+It stands in the place of the reader and of a Python function behind it. So rows of the log do not go to Java
+and back before the steps have seen them, and a task has one Python worker instead of two. Guarantees: those
+of `LogStreamReader`. The function gets what the reader alone would have put out.
 """
 
 from __future__ import annotations

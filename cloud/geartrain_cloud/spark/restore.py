@@ -1,10 +1,11 @@
 """A checkpoint made again: a query goes on from where its tables stand, though Spark's own files are lost.
 
-Stands before the record's path, where the driver was told `--restore`. The tables say up to which positions
-of the log they hold what a query has made; a query without state begins there, one with state reads the log
-again from its beginning and writes nothing until it comes to exactly these positions. Guarantees: each row is
-in each store once; what cannot be made again so is refused before anything is changed; the files of the lost
-checkpoint are set aside, not deleted.
+It stands before the record's path, and runs where the driver was given `--restore`. The tables say up to
+which positions of the log they hold the output of a query. A query without state begins there. A query with
+state reads the log again from its beginning, and writes nothing until it comes to exactly these positions.
+
+Guarantees: each row is in each store once. A checkpoint that cannot be made again in this way is refused
+before anything is changed. The files of the lost checkpoint are set aside, not deleted.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Packed rows between the parts of a query: from records to bytes and back, and where each one goes.
 
-Stands between the chains of stage 0, the fragments of the stages behind it, and the sinks. Guarantees: every
-record goes once to each stage that reads its stream, in the order in which it was put out; a dead letter
-leaves its query once; a record that cannot be turned into columns or back becomes a dead letter and stops
-nothing.
+It stands between the chains of stage 0, the fragments of the later stages, and the sinks.
+
+Guarantees: every record goes once to each stage that reads its stream, in the order in which it was put out.
+A dead letter leaves its query once. A record that cannot be turned into columns or back becomes a dead letter
+and stops nothing.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""What Spark carries to its Python processes, and only those open that use it.
+"""Values that Spark carries to its Python processes, and that only a process that uses them opens.
 
-Stands around the functions and tasks of a query. For each query Spark starts processes that only plan: one
-asks the log for its end, one for each stage what state there is. They need neither the user's modules nor
-the runtime, whose imports would take most of their life, and with it of a query's start. Guarantees: what is
-opened is what was sealed, taken apart and put together by Spark's own serializer.
+They stand around the functions and tasks of a query. For each query Spark starts processes that only plan:
+one asks the log for its end, and one for each stage asks what state there is. They need neither the user's
+modules nor the runtime. Those imports would take most of their life, and with it of a query's start.
+
+Guarantees: what is opened is what was sealed; Spark's own serializer does both.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The Spark session: one JVM with the settings that make results exact and the console quiet.
 
-Starts before any query. Guarantees: session time is UTC; Spark's own words go to a log file, none to the
-console; its Python workers are this interpreter and find the modules that this process finds; the JVM ends
-with it.
+It starts before any query. Guarantees: session time is UTC. Spark's own messages go to a log file, none to
+the console. Its Python workers are this interpreter and find the modules that this process finds. The JVM
+ends with this process.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Shards: into how many parts the keys of a query are dealt, and the names under which Spark spreads them
-evenly.
+"""Shards: into how many parts a query's keys are dealt, and the names by which Spark spreads them evenly.
 
-Stands between a key and the Spark task that holds its state. Guarantees: a key's shard depends on the key and
-the number of shards alone, and that number is fixed for the life of a checkpoint.
+They stand between a key and the Spark task that holds its state. Guarantees: a key's shard depends only on
+the key and the number of shards. That number is fixed for the life of a checkpoint.
 """
 
 from __future__ import annotations

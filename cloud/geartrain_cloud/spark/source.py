@@ -1,10 +1,11 @@
 """Spark's reader of the log: which positions a micro-batch takes, and their rows, packed.
 
-Stands between the log and the first step of a query. One reader serves all channels of its query, so that one
-micro-batch has one end and one clock. Guarantees: offsets are {key: position}, where a key is a channel or
-one of its further partitions; the rows between two offsets are the same at every reading; nothing between
-them is passed over: a segment that is missing or damaged stops the query, and the error names the file and
-the positions.
+It stands between the log and the first step of a query. One reader serves all channels of its query, so that
+one micro-batch has one end and one clock.
+
+Guarantees: offsets are {key: position}, where a key is a channel or one of its further partitions. The rows
+between two offsets are the same at every reading, and none of them is passed over. A segment that is missing
+or damaged stops the query, and the error names the file and the positions.
 """
 
 from __future__ import annotations
@@ -59,11 +60,12 @@ _ARROW_SCHEMA = pa.schema(_FIELDS)
 
 @dataclass
 class Span(InputPartition):
-    """Entries (after, upto] of each key, read by one task; the first span of a micro-batch has the heartbeat,
-    unless it has no entries (see `FLUSHED`).
+    """Entries (after, upto] of each key, read by one task.
 
-    parts: (key, after, upto, base): base is what is added to a position for the number of entries of the
-    channel that come before it, in the order of micro-batches and, within one, of partitions.
+    The first span of a micro-batch has the heartbeat, unless the micro-batch has no entries (see `FLUSHED`).
+
+    parts: (key, after, upto, base). base is added to a position. It is the number of entries of the channel's
+    other partitions that come before, in the order of micro-batches and, within one, of partitions.
     """
 
     parts: tuple[tuple[str, int, int, int], ...]

@@ -1,9 +1,11 @@
-"""Stages: how the steps of a query lie between its shuffles, and what is dealt from one stage to the next.
+"""Stages: which steps of a query run between two of its shuffles, and what goes from one stage to the next.
 
-Stands between the compiled queries and the chains and fragments that run them. Stage 0 holds the steps
-without state where the log is read; each further stage is one shuffle, dealt by shard, and the fragment
-behind it. Guarantees: a step stands in exactly one stage; every stream that a stage reads comes from stages
-above it, and is dealt so that all records of a key meet in one shard, whichever streams they come by.
+They stand between the compiled queries and the chains and fragments that run them. Stage 0 holds the steps
+without state where the log is read. Each further stage is one shuffle, dealt by shard, and the fragment
+behind it.
+
+Guarantees: a step stands in exactly one stage. Every stream that a stage reads comes from stages above it. It
+is dealt so that all records of a key meet in one shard, whichever streams bring them.
 """
 
 from __future__ import annotations

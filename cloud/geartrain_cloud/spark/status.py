@@ -1,7 +1,7 @@
 """status.json of the driver: how far each query is, for people, supervisors and pages.
 
-Stands beside the record's path and decides nothing. Guarantees: a reader sees one whole status or the one
-before; positions, rows and records in it are durable in the tables.
+It stands beside the record's path and decides nothing. Guarantees: a reader sees a whole status, the newest
+or the one before. The positions, rows and records in it are durable in the tables.
 """
 
 from __future__ import annotations

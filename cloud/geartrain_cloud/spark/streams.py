@@ -1,9 +1,9 @@
 """A query as Spark runs it: reader, stage 0, for each further stage a shuffle and its fragments, and the
 writer of its micro-batches.
 
-Stands between the compiled queries and Spark's engine. Guarantees: the clock of the log reaches every stage
-as a row like any other, so Spark has no watermark to drop rows by, and none is dropped; a query's shards and
-checkpoint are those that it began with.
+It stands between the compiled queries and Spark's engine. Guarantees: the clock of the log reaches every
+stage as a row like any other. So Spark has no watermark by which it could drop rows, and drops none. A query
+keeps the shards and the checkpoint with which it began.
 """
 
 from __future__ import annotations
@@ -129,8 +129,8 @@ class RunningQuery:
     def check(self) -> None:
         """Raise `QueryError` if it has failed, or if Spark has dropped rows since it was last asked.
 
-        A query that failed because a Python process of Spark's did not start in time, or because the one that
-        speaks for the log was killed, is started again, a few times.
+        A query may fail because a Python process of Spark's did not start in time, or because the one that
+        speaks for the log was killed. Such a query is started again, a few times.
         """
         if not self._handle.isActive:
             why = self._why()

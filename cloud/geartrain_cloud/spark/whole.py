@@ -1,9 +1,10 @@
-"""Whether what Spark has left of a query's checkpoint is whole: asked before a session starts.
+"""Whether Spark's files of a query's checkpoint are whole: asked before a session starts.
 
-Stands beside the record's path. Spark does not sync what it writes, so a loss of power may leave its newest
-files empty or short, and a disk or a person may take away any. Guarantees: a checkpoint of which Spark could
-not go on, or would begin anew without a word, is refused with one sentence that names the file and the ways
-out; nothing is changed.
+It stands beside the record's path. Spark does not sync what it writes, so a loss of power may leave its
+newest files empty or short. A disk or a person may remove any of them.
+
+Guarantees: a checkpoint is refused if Spark could not go on from it, or would silently begin anew. The
+refusal is one sentence that names the file and the ways out. Nothing is changed.
 """
 
 from __future__ import annotations

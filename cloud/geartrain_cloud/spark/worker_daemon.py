@@ -1,9 +1,11 @@
-"""The process that Spark's Python workers are forked from, with all that they import there already.
+"""The process from which Spark's Python workers are forked, with all that they import already there.
 
-`python -m geartrain_cloud.spark.worker_daemon MODULE` stands in the place of `pyspark.daemon`.
-Spark forks a worker for each task that runs at a time, and one of its own imports for a second before it does
-anything: at a query's start, and again wherever workers have died. Guarantees: nothing that is imported here
-has started a thread, which a fork would lose; no code of a user's is imported before the fork.
+`python -m geartrain_cloud.spark.worker_daemon MODULE` stands in the place of `pyspark.daemon`. Spark forks a
+worker for each task that runs at a time. With `pyspark.daemon`, a worker imports for a second before it does
+anything: at a query's start, and again wherever workers have died.
+
+Guarantees: nothing that is imported here has started a thread, which a fork would lose. No user code is
+imported before the fork.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The program with which Spark on this machine starts its Python workers.
 
-Spark puts a ZIP of pyspark before the installed one in every worker's module path. Nothing in a ZIP is kept
-compiled, so that a worker compiles anew all that it imports, which takes most of its start: on a machine with
-much else to do longer than the ten seconds that Spark waits for it. Guarantees: the workers are this
-interpreter, with this process's module path.
+Spark puts a ZIP of pyspark before the installed one in every worker's module path. Python keeps nothing
+compiled in a ZIP, so a worker compiles all that it imports anew, which takes most of its start. On a busy
+machine that takes longer than the ten seconds that Spark waits. Guarantees: the workers are this interpreter,
+with this process's module path.
 """
 
 from __future__ import annotations

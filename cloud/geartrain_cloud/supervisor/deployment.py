@@ -1,7 +1,7 @@
 """A flow on one machine: the configuration of each process, and how each is started and judged.
 
-From a plan and a list of devices to files and `ChildSpec`s. Guarantees: all processes are given one flow, one
-cut and one set of options, so that they agree on channels and schemas.
+It makes files and `ChildSpec`s from a plan and a list of devices. Guarantees: all processes are given one
+flow, one cut and one set of options, so that they agree on channels and schemas.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ def broker_spec(broker: BrokerChoice, places: Places) -> ChildSpec:
 def write_deployment(deployment: Deployment, broker: BrokerChoice, places: Places) -> list[ChildSpec]:
     """Write the configuration of ingest, driver and agents; how to start each, in that order.
 
-    Raises what `Deployment.plan` raises, `ConfigError` when the agent's package is not installed,
-    `CertificateError` when one of those who need a certificate has none, and `SupervisorError` when a file
+    Raises what `Deployment.plan` raises, and `ConfigError` when the agent's package is not installed. Raises
+    `CertificateError` when a process that needs a certificate has none, and `SupervisorError` when a file
     cannot be written.
     """
     if find_spec("geartrain_edge") is None:

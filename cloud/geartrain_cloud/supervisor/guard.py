@@ -1,9 +1,10 @@
 """A guard over one process: `python -m geartrain_cloud.supervisor.guard FD PROGRAM ARGUMENTS...`.
 
-For programs that the system does not end with the supervisor: mosquitto, started by root, changes its user,
-and Linux then forgets that it was to die with its parent; other systems have no such promise at all. FD is
-the reading end of a pipe whose writing end only the supervisor holds. Guarantees: when that end closes,
-however the supervisor died, the program is asked to end, and soon killed with its group; the guard ends as
+It is for programs that the system does not end with the supervisor. mosquitto, started by root, changes its
+user, and Linux then forgets that it was to die with its parent. Other systems have no such promise at all.
+
+FD is the reading end of a pipe whose writing end only the supervisor holds. Guarantees: when that end closes,
+however the supervisor died, the program is asked to end, and soon killed with its group. The guard ends as
 the program did.
 """
 

@@ -1,7 +1,7 @@
 """How far a run is, hop by hop, from what its processes say of themselves, and its accounts at the end.
 
-Beside the record's path. Guarantees: it never invents progress; what a process has not said counts as
-nothing.
+It stands beside the record's path. Guarantees: it never invents progress; what a process has not reported
+counts as nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The state folder of a demo: one run's files, held by one program, with a manifest that says what was begun.
 
-Before and after the record's path. Guarantees: two programs never work in one folder; a run is resumed only
-with the settings that it was begun with, because its spools, its log and its checkpoints depend on them.
+It is used before and after the record's path. Guarantees: two programs never work in one folder. A run is
+resumed only with the settings with which it was begun, because its spools, log and checkpoints depend on
+them.
 """
 
 from __future__ import annotations

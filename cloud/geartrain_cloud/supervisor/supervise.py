@@ -1,7 +1,8 @@
 """The supervisor: starts processes, restarts what dies, and ends them all.
 
-Around the record's whole path, never in it: whatever dies is started again and goes on where it was, because
-the spool, the ledger and the checkpoints say where. No threads: `check` is one round, called again and again.
+It stands around the record's whole path, never in it. A process that dies is started again and goes on where
+it was, because the spool, the ledger and the checkpoints say where. It has no threads: `check` is one round,
+called again and again.
 """
 
 from __future__ import annotations
@@ -67,8 +68,8 @@ class Supervisor:
     def check(self) -> None:
         """One round: take note of who has ended, start again who has to run and whose delay is over.
 
-        Raises `ConfigError` when a process says that its configuration is wrong, and `SupervisorError` when
-        one has died too often or must not be started again; both carry the last lines of its log.
+        Raises `ConfigError` when a process says that its configuration is wrong. Raises `SupervisorError`
+        when one has died too often or must not be started again. Both carry the last lines of its log.
         """
         changed = False
         for child in self.children.values():

@@ -1,7 +1,7 @@
 """One run of a deployment from start to end: broker, ingest, driver and agents, until all is in the tables.
 
-Around the record's path. Guarantees: it returns only when every agent has finished and the driver has brought
-all of it to the tables; however it ends, no process is left behind.
+It stands around the record's path. Guarantees: it returns only when every agent has finished and the driver
+has brought everything to the tables. However it ends, no process is left behind.
 """
 
 from __future__ import annotations
