@@ -18,6 +18,7 @@ WORDS_MAX = 30
 
 CLEANED = (
     "README.md",
+    "cloud/geartrain_cloud",
     "devices/geartrain_devices",
     "docs/ARCHITECTURE.md",
     "docs/concepts.md",

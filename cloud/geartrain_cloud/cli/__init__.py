@@ -1,8 +1,8 @@
 """`gear`: the command by which a person runs, cuts and checks flows.
 
-Guarantees: 0 is done, 1 failed, 2 a wrong use or setting, 3 too many dead letters (or an input without one
-record), 130 stopped by Ctrl-C (143 by SIGTERM); a user's mistake is one sentence on stderr and never a stack
-trace; colours only on a terminal.
+Guarantees: the exit code says how a command ended. 0: done; 1: failed; 2: a wrong use or setting; 3: too many
+dead letters, or an input without one record; 130: stopped by Ctrl-C; 143: stopped by SIGTERM. A user's
+mistake is one sentence on stderr and never a stack trace. Colours appear only on a terminal.
 """
 
 from __future__ import annotations

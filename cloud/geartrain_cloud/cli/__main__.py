@@ -1,4 +1,4 @@
-"""`python -m geartrain_cloud.cli`: `gear` without its script, for where no PATH leads to it."""
+"""`python -m geartrain_cloud.cli`: runs `gear` where its script is not on the PATH."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The commands of `gear` and their options; what each does is in a module that is imported when it is run."""
+"""The commands of `gear` and their options. The module that does the work is imported when a command runs."""
 
 from __future__ import annotations
 

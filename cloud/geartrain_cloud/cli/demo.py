@@ -1,7 +1,7 @@
 """`gear demo NAME`: a demo from its input to its page, begun or resumed.
 
-Around the whole path. Guarantees: a state folder that was begun is resumed with the same options or refused;
-a finished one prints its results again; the output is written only when the accounts of the run are even.
+Around the whole path. Guarantees: a state folder that was begun is resumed with the same options or refused.
+A finished one prints its results again. The output is written only if the run's accounts balance.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The commands of `gear demo`: one for each demo that is installed, with its own options before those of all.
 
 What runs a demo is imported when one is run. This module knows no demo: names, help and options come from
-what is behind the entry points.
+the objects behind the entry points.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a run of a demo is measured by: its throughput, and what its cut saved on the link.
+"""The figures of a demo's run: its throughput, and what its cut saved on the link.
 
-After the end of a record's path. Guarantees: bytes of the run are the devices' own counters; another cut is
-not run again for its figure, but every stream is weighed once, as the planner does.
+After the end of a record's path. Guarantees: the bytes of the run are the devices' own counters. The figure
+of another cut needs no second run: every stream is weighed once, as the planner does.
 """
 
 from __future__ import annotations

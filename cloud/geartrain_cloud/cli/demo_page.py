@@ -1,7 +1,8 @@
 """The page of a demo: beside a run, as a process of its own, and after it, until Ctrl-C.
 
-After the end of the record's path: it reads tables only. `python -m geartrain_cloud.cli.demo_page STATE PORT`
-is what the supervisor starts. Guarantees: it ends with SIGTERM and SIGINT, and waits for tables to come.
+After the end of the record's path: it only reads tables. The supervisor starts it as
+`python -m geartrain_cloud.cli.demo_page STATE PORT`. Guarantees: SIGTERM and SIGINT end it, and it waits
+until there are tables.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Demos: what a package must offer so that `gear demo` can run it, and how it is found.
 
 A demo is an object behind an entry point of the group `geartrain.demos`. It declares its options, its flow,
-the settings of its devices, its page and what to show at the end; `gear demo` starts and ends all processes.
-So no demo imports this package, and this package knows no demo: neither its name nor its options.
+the settings of its devices, its page and what to show at the end. `gear demo` starts and ends all processes.
+So no demo imports this package, and this package knows neither the name nor the options of any demo.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`gear device ls`: where each device stands, and who holds the clock.
+"""`gear device ls`: where each device stands, and which devices hold the clock.
 
-From the ledger, from what ingest says of itself, and from the agents' own reports where they lie in the same
-state folder. Guarantees: epoch, seq and watermarks are durable ones; what nobody reports is None.
+Reads the ledger, what ingest says of itself, and the agents' own reports if these are in the same state
+folder. Guarantees: epoch, seq and watermarks are durable ones. What nobody reports is None.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`gear doctor`: what this machine has of what Geartrain needs, measured where it can be."""
+"""`gear doctor`: what this machine has of what Geartrain needs, measured where possible."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """A flow in this process, from its sources to its tables: no broker, no Spark, the same bytes.
 
-What `gear run` does. One fragment holds all steps, so that every record takes the way that any cut gives
-it, but for the way between the tiers. It runs until every source has ended, or until it is told to stop.
+This is what `gear run` does. One fragment holds all steps, so every record takes the way that any cut gives
+it, except for the way between the tiers. It runs until every source has ended, or until it is told to stop.
 
-Guarantees: the tables are put in place when the run has ended; a run that fails, or one of sources that end
-by themselves that is stopped before, leaves the former ones as they were. Each sink's records are in a table
-of its name; Parquet files are written beside the tables and console sinks are printed. Nothing else leaves
-this process: what is left out is in the result.
+Guarantees: the tables are put in place when the run has ended. The former ones stay as they were if a run
+fails, or if it is stopped although all its sources end by themselves. Each sink's records are in a table of
+its name. Parquet files are written beside the tables. Console sinks are printed and actuators are called, if
+the options say so. Nothing else leaves this process, and the result says what was left out.
 """
 
 from __future__ import annotations
@@ -140,8 +140,8 @@ def run_in_process(
     """Run `graph` until its sources have ended, or `options` say to stop.
 
     output: a folder for `tables.sqlite`, one JSON file a table (the output contract) and one folder a Parquet
-    sink, or None to keep nothing; it is tried before anything is read. Raises `ConfigError` where that folder
-    cannot be written, `SourceError` when a source cannot be read, `StepError` and `TableError`.
+    sink; with None, nothing is kept. The folder is tried before anything is read. Raises `ConfigError` where
+    it cannot be written, `SourceError` when a source cannot be read, `StepError` and `TableError`.
     """
     how = options or RunOptions()
     with _draft_folder(output) as folder:
@@ -167,8 +167,10 @@ def live_sources(graph: Graph) -> list[str]:
 
 
 def check_letters(graph: Graph, result: RunResult, percent: float = LETTERS_PERCENT) -> None:
-    """Raise `DeadLettersError` for a run that is worth little: a source that ends by itself held no record,
-    all records of a source became dead letters, or more of all than the driver of Spark would allow.
+    """Raise `DeadLettersError` for a run that is worth little.
+
+    This is one in which a source that ends by itself held no record, or all records of a source became dead
+    letters. So is one with more dead letters in all than the driver of Spark would allow.
     """
     live = live_sources(graph)
     for source, count in result.records_of.items():

@@ -1,7 +1,6 @@
 """`gear log`: what is in the log, and whether it is whole.
 
-Reads what ingest has committed, while it runs or afterwards. Guarantees: nothing is written but by
-`trim` and `forget`.
+Reads what ingest has committed, while it runs or afterwards. Guarantees: only `trim` and `forget` write.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""`gear plan`: where each step of a flow runs and why, what crosses, and, where it is measured, what that
-costs.
+"""`gear plan`: where each step of a flow runs and why, what crosses, and, if measured, what that costs.
 
-A measurement runs the flow on its input in this process and writes nothing. Guarantees: a pin that is illegal
-is refused before anything runs; with `--json` everything that is printed for people is there, and more.
+A measurement runs the flow on its input in this process and writes nothing. Guarantees: an illegal pin is
+refused before anything runs. `--json` gives everything that is printed for people, and more.
 """
 
 from __future__ import annotations

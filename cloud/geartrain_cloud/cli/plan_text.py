@@ -1,6 +1,6 @@
 """A plan as text for people: a tree of its steps, its channels, its warnings, and what the cuts cost.
 
-Reads what `gear plan --json` prints, so that the two cannot say different things.
+Reads what `gear plan --json` prints, so the two cannot say different things.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`gear quarantine` and `gear deadletters`: what was refused, and putting it into the log after all.
+"""`gear quarantine` and `gear deadletters`: show what was refused, and put it into the log after all.
 
-Looking works on a running log, resubmitting on a stopped one. Guarantees: what a device wrote is shown with
-its control characters escaped; what cannot be resubmitted exactly is refused with a sentence.
+Showing works on a running log, resubmitting on a stopped one. Guarantees: what a device wrote is shown with
+its control characters escaped. What cannot be resubmitted exactly is refused with a sentence.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What `gear` shows: results on stdout, progress on stderr, with colours and a live line only on a terminal.
 
-Guarantees: whatever comes from a flow, a file or a device is shown as text, with control characters escaped
-and without being read as markup.
+Guarantees: whatever comes from a flow, a file or a device is shown as text. Its control characters are
+escaped, and it is not read as markup.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`gear certs` and `gear broker`: what the commands do, and what they say of it.
+"""`gear certs` and `gear broker`: what the commands do, and what they print.
 
 Beside the record's path. Guarantees: no key is ever printed, only where it is.
 """

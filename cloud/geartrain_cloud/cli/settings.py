@@ -1,4 +1,4 @@
-"""Options of the command line that are more than one value: `--set step.option=value`, `--for 30s`."""
+"""Options of the command line with values of a form of their own: `--set step.option=value`, `--for 30s`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Dead letters of steps in the cloud: they are in the flow's tables only, never in the log.
 
-For `gear deadletters`. Guarantees: each has one id, its step and its origin, which is the key of its row and
-the same at every run of the flow; nothing is written.
+For `gear deadletters`. Guarantees: each has one id, made of its step and its origin. That is the key of its
+row, and it is the same at every run of the flow. Nothing is written.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a wrong command line is told: one sentence that says what is allowed.
+"""The answer to a wrong command line: one sentence that says what is allowed.
 
-Between the library that reads the command line and the user, in place of its three lines.
+Between the library that reads the command line and the user. It replaces the three lines of the library.
 """
 
 from __future__ import annotations

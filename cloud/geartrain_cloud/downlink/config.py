@@ -1,7 +1,7 @@
-"""What the sender is told: the flow, its outbox, the broker, and how it sends.
+"""The configuration of the sender: the flow, its outbox, the broker, and how it sends.
 
-Read once, before anything else. Guarantees: whatever is wrong with the file is one `ConfigError` that names
-the file and the key.
+Read once, before anything else. Guarantees: whatever is wrong with the file raises one `ConfigError` that
+names the file and the key.
 """
 
 from __future__ import annotations

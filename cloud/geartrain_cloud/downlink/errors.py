@@ -1,4 +1,4 @@
-"""The errors of the way down that the protocol package has no word for."""
+"""The errors of the way down that the protocol package does not define."""
 
 from __future__ import annotations
 

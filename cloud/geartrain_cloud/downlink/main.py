@@ -1,8 +1,9 @@
 """`gear-down --config FILE.toml`: the sender of one flow's outbox as a process.
 
-Puts the production ports under the sender and turns its end into an exit code. Guarantees: one sender for
-each outbox; a mistake in the configuration is one sentence on stderr and code 2; an outbox that cannot be
-used is one sentence and code 1; SIGTERM and Ctrl-C end it with code 0 and 130, and what is not acked stays.
+Runs the sender on the production ports and turns its end into an exit code. Guarantees: each outbox has at
+most one sender. A mistake in the configuration gives one sentence on stderr and code 2. An outbox that
+cannot be used gives one sentence and code 1. SIGTERM and Ctrl-C end the process with code 0 and 130, and
+what is not acked stays.
 """
 
 from __future__ import annotations

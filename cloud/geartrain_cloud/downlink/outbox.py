@@ -1,7 +1,7 @@
 """The outbox as its sender uses it: `OutboxStore` over the SQLite file that the driver writes to.
 
-Between the outbox and the broker. Guarantees: every change is one durable transaction, in which the driver
-cannot write; one thread touches the file from here.
+Between the outbox and the broker. Guarantees: every change is one durable transaction, and the driver cannot
+write during it. Only one thread of the sender touches the file.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The file of an outbox: its tables, and how it is opened. docs/data_files.md describes each byte.
 
 Under the writer, which is a store of Spark's micro-batches, and the sender, each in a process of its own.
-Guarantees: one transaction is durable when it returns; what a killed process wrote is made durable before
-anything of it is used; mode 0600.
+Guarantees: a transaction is durable when it returns. What a killed process wrote is made durable before any
+of it is used. The file has mode 0600.
 """
 
 from __future__ import annotations

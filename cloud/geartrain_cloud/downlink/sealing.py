@@ -1,7 +1,7 @@
-"""Seal rows for a device into batches of the outbox: encoded, numbered, chained by digest.
+"""Seals rows for a device into batches of the outbox: encoded, numbered, chained by digest.
 
-Between a micro-batch and the outbox. Guarantees: every batch fits a publish; the watermarks of a micro-batch
-stand in its last batch only, so that no device sees time pass before rows that came with it.
+Between a micro-batch and the outbox. Guarantees: every batch fits a publish. Only the last batch of a
+micro-batch holds its watermarks, so no device sees time pass before the rows that came with it.
 """
 
 from __future__ import annotations

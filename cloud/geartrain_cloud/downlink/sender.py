@@ -1,10 +1,11 @@
-"""The outbox's sender: what waits goes to its devices, again and again until they have acked it.
+"""The outbox's sender: it sends devices what waits for them, again and again until they have acked it.
 
-Between the outbox and the broker. What is sent when is decided by one `geartrain.delivery.Sender` for each
-device; here are the store, the connection and the alarms. Guarantees: a batch is sent only after the
-transaction that made it. It is trimmed only on the device's own ack for this epoch with this digest. A device
-that stands elsewhere (its spool was lost, or the outbox was) gets a new epoch with all that it has not acked.
-A device that does not answer costs one hello now and then. All that is under way is bounded by the settings.
+Between the outbox and the broker. One `geartrain.delivery.Sender` for each device decides what is sent when;
+the store, the connection and the alarms are here. Guarantees: a batch is sent only after the transaction that
+made it. It is trimmed only on the device's own ack for this epoch with this digest. A device that is at
+another place than the outbox says (its spool was lost, or the outbox was) gets a new epoch with everything
+that it has not acked. A device that does not answer costs one hello now and then. The settings bound
+everything that is under way.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The outbox as its sender sees it: a port, so that tests and a simulator may hold it in memory.
+"""The outbox as its sender sees it: a port, so that tests and a simulator can hold it in memory.
 
 Between the tables of the cloud and the broker. Guarantees asked of an implementer: each change is one durable
-transaction; what is read was committed; batches of a device follow on each other.
+transaction. What is read was committed. The batches of a device follow one another without a gap.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class OutBatch:
 @dataclass(frozen=True, slots=True)
 class Lane:
     """What the outbox holds for one device: batches (acked_seq, last_seq] of its epoch, and the running
-    digest at both ends; ordinal: the how manieth epoch of the device this is.
+    digest at both ends; ordinal: the number of this epoch among those of the device.
     """
 
     device: str

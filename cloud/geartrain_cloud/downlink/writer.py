@@ -1,9 +1,9 @@
-"""The outbox as a store of micro-batches: rows for devices, dealt, sealed and kept until they are acked.
+"""The outbox as a store of micro-batches: it deals and seals rows for devices, and keeps them until acked.
 
 Last on a record's path inside the cloud, on its way to a device. Spark hands a micro-batch over at least
-once; rows, watermarks and the micro-batch's number are one transaction. Guarantees: what the outbox holds of
-a micro-batch is all of it, once; a row for a device that is not known, or whose lane is full, is given back
-with the reason, the same one in every repetition, and becomes a dead letter.
+once. Its rows, its watermarks and its number are one transaction. Guarantees: the outbox holds a micro-batch
+whole and once, or not at all. A row is given back with the reason if its device is not known or its lane is
+full. The reason is the same in every repetition, and the row becomes a dead letter.
 """
 
 from __future__ import annotations

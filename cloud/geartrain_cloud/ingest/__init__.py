@@ -1,1 +1,1 @@
-"""Ingest: takes the batches of devices from the broker into the log, each once and in order; then acks."""
+"""Ingest: takes the devices' batches from the broker into the log, each once and in order, then acks them."""

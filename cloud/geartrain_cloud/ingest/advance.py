@@ -1,10 +1,10 @@
-"""The clocks of partitions in which no device is live: they follow those of the others.
+"""Clocks of partitions in which no device is live: they follow the clocks of the other partitions.
 
-Stands before a group is sealed. A flow's clock is the least of its partitions', so one without a live device
-would hold it up for ever. Guarantees: such a clock moves by logged `advance` entries only, never back, and
-never beyond the least clock of the channel's partitions with live devices; where there is none of these, it
-stands. A partition that no ingest has taken yet has no device that it could wait for, and holds the flow's
-clock at minus infinity itself.
+Applied before a group is sealed. A flow's clock is the minimum of its partitions' clocks, so a partition
+without a live device would hold it up for ever. Guarantees: such a clock moves only by logged `advance`
+entries, and never back. It never passes the lowest clock of those partitions of the channel that have live
+devices. If no partition has one, it stands still. A partition that no ingest has taken yet has no devices to
+wait for, and itself holds the flow's clock at minus infinity.
 """
 
 from __future__ import annotations

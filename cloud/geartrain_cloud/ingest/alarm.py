@@ -1,8 +1,8 @@
-"""Warnings about what devices send, in bounded number and in plain characters.
+"""Warnings about what devices send, limited in number and in plain characters.
 
-Stands beside every refusal: the counter counts them all, the log of the program names the first and then one
-in a while. Guarantees: no text of a device reaches the program's log or the ledger's texts with control
-characters.
+Used wherever ingest refuses something. The counters count every refusal. The program's log names the first
+of a kind, and then at most one in `REPEAT_S`. Guarantees: a device's text reaches the program's log and the
+ledger's texts without control characters.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""The clock of one partition of a channel: how far the event time of its devices has come, all of them.
+"""The clock of one partition of a channel: how far the event time of all its devices has come.
 
-Stands beside the log: each entry holds the clock after it, so that a reader needs no device's state (I5).
-Guarantees: it is the minimum of the watermarks of the live devices, those assigned and not excluded, each at
-minus infinity until it has spoken; it never goes back, and without a live device it moves by `advance` only.
+Each entry of the log holds the clock after it, so a reader needs no device's state (I5). Guarantees: the
+clock is the minimum of the watermarks of the live devices, which are those assigned and not excluded. A
+device that has not sent a watermark yet counts as minus infinity. The clock never goes back. Without a live
+device it moves by `advance` only.
 """
 
 from __future__ import annotations

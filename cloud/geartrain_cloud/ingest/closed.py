@@ -1,7 +1,7 @@
-"""The epochs that later ones have replaced, as ingest remembers them.
+"""Closed epochs, which later ones have replaced, as ingest remembers them.
 
-Stands beside the sequence. Guarantees: a batch of a remembered epoch is never appended again; of each
-(device, flow) the last 1,000 are remembered, in memory as in the ledger.
+Used by the sequencer. Guarantees: a batch of a remembered epoch is never appended again. The last 1,000 of
+each (device, flow) are remembered, both in memory and in the ledger.
 """
 
 from __future__ import annotations

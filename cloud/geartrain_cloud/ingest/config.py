@@ -1,7 +1,7 @@
-"""What ingest is told: its log, its broker, and which devices feed which channel of which flow.
+"""The configuration of ingest: its log, its broker, and which devices feed which channel of which flow.
 
-Read once, before anything else. Guarantees: a mistake is a `ConfigError` that names the file and the key;
-every name that becomes a part of a topic or of a file name is plain.
+Read once, before anything else. Guarantees: a mistake raises a `ConfigError` that names the file and the
+key. Every name that becomes a part of a topic or of a file name has plain characters only.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _CHANNEL = re.compile(r"_?[A-Za-z][A-Za-z0-9_]{0,62}")
 class FlowConfig:
     """One flow: `channels` gives the devices that feed each channel, the two system channels included.
 
-    bounded: all its sources come to an end, so that nobody is ever excluded; else a device is excluded that
-    has not joined within join_timeout_s, or of which nothing is heard for idle_after_s. partitioned_by: of
-    some channels the field of whose values each is said to live on one device.
+    bounded: all its sources come to an end, so no device is ever excluded. Otherwise ingest excludes a device
+    that does not join within join_timeout_s, or of which nothing is heard for idle_after_s. partitioned_by:
+    of some channels the field of whose values each is said to live on one device.
     """
 
     devices: tuple[str, ...]
@@ -65,8 +65,8 @@ class IngestConfig:
     log's life; buckets: the first and the last whose devices it serves, which make up whole partitions;
     retention: what may go of the log; merge: whether small segments are put together, and
     merge_grace_s: how long the old files then stay; group_commit_ms: how long a batch may wait for
-    others to be committed with; group_rows_max, group_bytes_max: rows and payload bytes that are committed at
-    once, and beyond which nothing more is taken until they are; waiting_batches_max (of one epoch),
+    others to be committed with; group_rows_max, group_bytes_max: once a group holds so many rows or payload
+    bytes, ingest takes nothing more until they are committed. waiting_batches_max (of one epoch),
     waiting_bytes_max (of all together): what waits beyond gaps; quarantine_batches_max, quarantine_bytes_max:
     what the quarantine holds; nack_interval_ms: how long the same NACK is not repeated; backoff_ms_max: the
     longest pause before connecting again; resubscribe_ms: after how long a silence of the whole fleet ingest

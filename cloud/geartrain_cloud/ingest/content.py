@@ -1,8 +1,8 @@
-"""What a batch in its turn says: schemas, rows, watermarks, positions; and where each of them goes.
+"""The content of a batch whose turn has come: schemas, rows, watermarks, positions, and where each goes.
 
-Stands between the sequence of an epoch and the group that is committed next. Guarantees: a batch that reaches
-it is taken whole, its rows logged or the batch quarantined, and its watermarks move the clocks either way;
-the first schema of a channel stands, so that all rows of a channel have one layout.
+Between the sequencer and the group that is committed next. Guarantees: a batch is taken whole: either its
+rows are logged, or the batch is quarantined. Its watermarks move the clocks either way. The first schema of
+a channel is final, so all rows of a channel have one layout.
 """
 
 from __future__ import annotations

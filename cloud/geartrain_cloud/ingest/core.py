@@ -1,7 +1,7 @@
 """The parts of ingest between gate and ledger, made once the ledger has said where ingest stands.
 
-Driven by `Ingest`, which takes publishes in, commits what they made, and then settles it here. Guarantees:
-a device is told of nothing that is not durable.
+`Ingest` drives them: it takes publishes in, commits what they made, and then settles the commit here.
+Guarantees: no device is told of anything that is not durable.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Every counter of ingest, by name: what it received, kept, refused and discarded.
 
-The totals live in the ledger, where a commit writes those that changed together with what they count. A
-refusal that leaves nothing to commit is written with the next commit.
+The totals are in the ledger. A commit writes those that changed, together with what they count. If a refusal
+leaves nothing to commit, its counter is written with the next commit.
 """
 
 from __future__ import annotations

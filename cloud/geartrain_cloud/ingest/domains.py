@@ -1,10 +1,11 @@
-"""A false `partitioned_by`: values that a flow says live on one device each, and that came from two.
+"""Finds a false `partitioned_by`: a value that its flow says lives on one device, and that came from two.
 
-Stands beside the way of the rows into the log, and changes nothing of it: what a device computed for a key
-that it had only a part of cannot be mended here. Guarantees: every such row is counted, the first ones of
-each flow are named with both devices, and memory is bounded whatever the devices send. What is known of the
-values is of this life of one ingest: a value that went to another device while ingest was down is not found,
-and neither is one whose two devices are served by two ingests.
+Watches the rows on their way into the log, and changes nothing: it cannot correct what a device computed
+from only a part of a key's records. Guarantees: every such row is counted, and the first ones of each flow
+are named with both devices. Memory is bounded, whatever the devices send: of each field, the devices of the
+last `VALUES_MAX` values are known. Only what this ingest has seen since it started is compared. So it does
+not find a value that moved to another device while ingest was down, or whose two devices are served by two
+ingests.
 """
 
 from __future__ import annotations

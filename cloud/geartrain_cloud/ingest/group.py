@@ -1,8 +1,8 @@
-"""What ingest has taken and not yet committed: the group that goes into the log next.
+"""The group: what ingest has taken and not yet committed. It goes into the log next.
 
-Stands between the batches in their order and the commit. Guarantees: entry numbers run without a gap; every
-entry holds the clock after it; a clock that moved without rows gets its own entry before the group is sealed,
-so that what the ledger says after the commit is all there is to know.
+Between the batches in their order and the commit. Guarantees: entry numbers have no gap, and every entry
+holds the clock after it. A clock that moved without rows gets its own entry before the group is sealed. So
+the ledger holds the whole state after the commit.
 """
 
 from __future__ import annotations

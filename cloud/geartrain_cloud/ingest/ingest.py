@@ -1,8 +1,8 @@
 """Ingest: from the broker into the log. The process between the devices and everything in the data centre.
 
-Guarantees: a batch is acked only after its rows are in a segment that was made durable, and the ledger has
-committed it (I3); nothing is acked that was not, and nothing is logged twice (I2). It takes its effects
-through ports only, so that production and the simulator run this same class (I7).
+Guarantees: a batch is acked only after its rows are in a durable segment and the ledger has committed it
+(I3). Nothing else is acked, and nothing is logged twice (I2). Ingest acts on the outside world through ports
+only, so production and the simulator run this same class (I7).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The gate of ingest: what a publish must be before anything of it is believed.
+"""The gate of ingest: the checks that a publish must pass before ingest believes any of it.
 
-Stands first behind the broker. Guarantees: size is checked before anything is decoded, the topic before the
-payload; only a batch whose header agrees with its topic, of a device assigned to the flow, goes on to the
-sequence. All else is counted, and quarantined raw where it can be of use.
+First behind the broker. Guarantees: the size is checked before anything is decoded, and the topic before the
+payload. A batch goes on to the sequencer only if its header agrees with its topic and its device is assigned
+to the flow. Everything else is counted, and quarantined raw where that can be of use.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The link of an ingest to the broker: connected, subscribed, and made anew whenever it breaks.
+"""The link of ingest to the broker: it connects, subscribes, and does so again whenever the link breaks.
 
-The way in, before `Intake`, and the way out of acks and NACKs. Guarantees: what is heard is handed over in
-order, one publish after the other; whenever ingest is connected anew, each device is asked to go on behind
-what of it is durable; a broker that has forgotten the subscriptions is asked again; the pauses between two
-tries are bounded.
+Brings publishes to `Intake`, and acks and NACKs to the broker. Guarantees: publishes are handed over in
+order, one after the other. After each new connection, ingest asks every device to continue after its last
+durable batch. If nothing arrives for `resubscribe_ms`, ingest subscribes again, since the broker may have
+forgotten the subscriptions. The pause between two attempts is bounded.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """`gear-ingest --config FILE.toml`: ingest as a process.
 
-Puts the production ports under ingest and turns its end into an exit code. Guarantees: a mistake in the
-configuration is one sentence on stderr and code 2; a log that cannot be kept is one sentence and code 1, and
-nothing is acked that is not in it; one to which a newer ingest has put an end says so and ends with code 3;
-SIGTERM and Ctrl-C commit and ack what was taken and end with code 0 and 130.
+Runs ingest on the production ports and turns its end into an exit code. Guarantees: a mistake in the
+configuration gives one sentence on stderr and code 2. A log that cannot be read or written gives one
+sentence and code 1, and nothing is acked that is not in the log. An ingest that a newer one has replaced
+says so and ends with code 3. After SIGTERM or Ctrl-C, ingest commits and acks what it has taken, and ends
+with code 0 or 130.
 """
 
 from __future__ import annotations
@@ -64,8 +65,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def without_pandas() -> None:
-    """Have pyarrow take pandas as not installed. It would import it at its first array, in the midst of the
-    first commit, which takes as long as all else that a start takes, and ingest has no use for it.
+    """Have pyarrow take pandas as not installed.
+
+    Else it would import pandas at its first array, in the middle of the first commit. That takes as long as
+    the rest of the start, and ingest has no use for pandas.
     """
     finder = _NoPandas()
     sys.meta_path.insert(0, finder)

@@ -1,8 +1,8 @@
-"""Who is waited for in a flow of live sources: devices out of contact are excluded, until heard again.
+"""Which devices a flow of live sources waits for: a silent device is excluded until it is heard again.
 
-Stands beside the sequence. Guarantees: in a flow whose sources all end, nobody is ever excluded; each
-exclusion and readmission is an entry of every channel concerned, so that the clock stays a function of the
-log alone; a silence is counted only while ingest itself could have heard the device.
+Beside the sequencer. Guarantees: in a flow whose sources all end, no device is ever excluded. Each exclusion
+and readmission is an entry of every channel concerned, so the clock is a function of the log alone. Silence
+counts only while ingest itself could have heard the device.
 """
 
 from __future__ import annotations

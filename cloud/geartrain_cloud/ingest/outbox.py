@@ -1,8 +1,8 @@
 """Answers to devices, on their way to the broker: acks of what is durable, NACKs of what is missing.
 
-Stands after the commit. Guarantees: it holds one answer of each kind for each (device, flow), so it is
-bounded; an ack is only ever replaced by a later one; the same NACK is not repeated within an interval; no
-answer to one device keeps those to others back, whatever that one has said of itself.
+After the commit. Guarantees: it holds one answer of each kind for each (device, flow), so it is bounded. An
+ack is only ever replaced by a later one. The same NACK is not repeated within an interval. An answer to one
+device never holds up the answers to others, whatever that device has said of itself.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The quarantine: batches kept raw, out of the log, so that a person can look at what was refused.
+"""The quarantine: refused batches, kept raw and out of the log, so that a person can look at them.
 
-Stands beside the way into the log. Guarantees: it never holds more than its caps; what comes without a proof
-of its sender can fill only half of it, so that there is room for what was acked; whatever it cannot hold is
+Beside the way into the log. Guarantees: it never holds more than its caps. Batches without a proof of their
+sender can fill only half of it, so that there is room for those that were acked. Whatever it cannot hold is
 counted.
 """
 

@@ -1,8 +1,8 @@
-"""What ingest does before it takes anything: it makes the log whole again and learns from it where it stands.
+"""What ingest does before it takes anything: it repairs the log and learns from it where ingest stands.
 
-Stands at the start of the process. Guarantees: afterwards the segment files are exactly those that the ledger
-names; all that ingest knows comes from the ledger; every device of the configuration is assigned, by a logged
-entry.
+At the start of the process. Guarantees: afterwards the segment files are exactly those that the ledger
+names. All that ingest knows comes from the ledger. Every device of the configuration is assigned, by a
+logged entry.
 """
 
 from __future__ import annotations

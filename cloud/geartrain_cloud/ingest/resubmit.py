@@ -1,9 +1,9 @@
-"""What was refused, put into the log after all, because a person says so.
+"""Puts what was refused into the log after all, because a person says so.
 
-Stands beside ingest, on a stopped log. Guarantees: rows enter the log at most once, under a fencing term of
-their own and in one ledger transaction with the mark that they did; only what was acked or refused at a
-source is taken, so that no spool can bring it a second time; no clock moves, and a row below the clock is
-marked as overtaken. Everything else is refused with a sentence.
+Beside ingest, on a stopped log. Guarantees: rows enter the log at most once. They have a fencing term of
+their own, and one ledger transaction writes them and marks them as resubmitted. Only what was acked, or
+refused at a source, is taken, so that no spool can bring it a second time. No clock moves, and a row below
+the clock is marked as overtaken. Everything else is refused with a sentence.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""The order of batches: which epoch and seq a batch is, whether its turn has come, and what to answer if not.
+"""The order of batches: which epoch and seq a batch is, whether its turn has come, and the answer if not.
 
-Stands between a checked header and the content. Guarantees: of each epoch, batches are appended strictly in
-seq order and each once; an epoch takes over only by a hello that knows how many came before it, and the one
-before is then closed for good; a gap is passed only when the device has said twice that it cannot fill it.
+Between a checked header and the content. Guarantees: in each epoch, batches are appended strictly in seq
+order, each once. A new epoch takes over only by a hello that knows how many epochs came before it. The
+epoch before is then closed for good. A gap is passed only when the device has said twice that it cannot fill
+it.
 """
 
 from __future__ import annotations

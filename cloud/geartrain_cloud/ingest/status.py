@@ -1,7 +1,7 @@
 """status.json: what a person, a supervisor or a page wants to know of ingest, as of its last commit.
 
-Stands beside the log and holds nothing that is not in the ledger. Guarantees: whoever reads the file reads a
-whole one; rows, positions, clocks and seqs in it are durable.
+Holds nothing that is not in the ledger. Guarantees: whoever reads the file reads a whole one. The rows,
+positions, clocks and seqs in it are durable.
 """
 
 from __future__ import annotations

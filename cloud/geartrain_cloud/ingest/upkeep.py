@@ -1,9 +1,9 @@
-"""What ingest does for its log beside appending to it: retention, merging, and knowing whether it is its own.
+"""What ingest does for its log besides appending: retention, merging, and checking that it still owns it.
 
-Stands beside the way into the log. Guarantees: no position and no clock changes; a segment is merged by
-writing the larger one, making it durable, and only then naming it in the ledger; a file is deleted after the
-ledger has let go of it, its grace has passed, and no registered query can still come by it. A crash between
-any two of these leaves orphans, which the next start removes, or replaced files, which a later round deletes.
+Beside the way into the log. Guarantees: no position and no clock changes. A merge writes the larger segment,
+makes it durable, and only then names it in the ledger. A file is deleted only after the ledger has let go of
+it, its grace period has passed, and no registered query can still need it. A crash between any two of these
+steps leaves orphans, which the next start removes, or replaced files, which a later round deletes.
 """
 
 from __future__ import annotations
@@ -185,8 +185,8 @@ class Upkeep:
 def find_runs(held: Sequence[HeldSegment], but: set[str]) -> list[list[HeldSegment]]:
     """Neighbours that are to become one segment; `but`: names to leave alone.
 
-    A run is worth it where it is long, or where no single segment is most of it: each row is then written
-    again a number of times that grows with the logarithm of the sizes only.
+    A run is worth it where it is long and no single segment is most of it. So the number of times that a row
+    is written again grows only with the logarithm of the sizes.
     """
     places: dict[tuple[str, str, int], list[HeldSegment]] = {}
     for one in held:

@@ -1,7 +1,7 @@
 """Rows as Arrow: the columns of the log, from a channel's schema and back.
 
-Stands between decoded batches and segments, and between segments and Spark. Guarantees: a `ColumnBatch` comes
-back from its table unchanged, bit for bit: NaN payloads, the sign of zero, and null apart from NaN.
+Between decoded batches and segments, and between segments and Spark. Guarantees: a `ColumnBatch` comes back
+from its table unchanged, bit for bit. That includes NaN payloads, the sign of zero, and null apart from NaN.
 """
 
 from __future__ import annotations

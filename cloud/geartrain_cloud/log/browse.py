@@ -1,6 +1,6 @@
 """What a person may want to see of the log: its channels, its quarantine, its dead letters.
 
-Stands on the read side, for `gear`. Guarantees: nothing is written; one call sees one state of the ledger.
+On the read side, for `gear`. Guarantees: nothing is written, and each call sees one state of the ledger.
 """
 
 from __future__ import annotations

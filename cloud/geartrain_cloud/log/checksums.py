@@ -1,8 +1,7 @@
-"""The checksum that every row of the ledger carries: a row that changed on the disk is found out when it is
-read.
+"""The checksum in every row of the ledger: a row that changed on the disk is detected when it is read.
 
-Under the tables of the ledger. SQLite itself checks no content. Guarantees: a row whose columns are not what
-was written, whatever bit of them it is, is not believed.
+Under the tables of the ledger, since SQLite itself checks no content. Guarantees: a row is refused if any bit
+of its columns differs from what was written.
 """
 
 from __future__ import annotations

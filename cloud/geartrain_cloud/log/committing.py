@@ -1,7 +1,7 @@
-"""What one commit of ingest writes into the ledger's tables, and what it lets go of.
+"""What one commit of ingest writes into the ledger's tables, and what it makes the ledger forget.
 
 Under `geartrain_cloud.log.ledger`, within its transaction. Guarantees: a channel has one schema, whichever
-ingest announces it; what is remembered of each epoch is bounded.
+ingest announces it. What is remembered of each epoch is bounded.
 """
 
 from __future__ import annotations

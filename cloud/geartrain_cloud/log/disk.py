@@ -1,7 +1,7 @@
 """The log's files on this machine's disk.
 
-Stands under ingest. Guarantees: what `fsync` returned for survives a power loss, content and name alike;
-files are mode 0600 and folders 0700; no name leads out of the folder. All calls run on one worker thread.
+Under ingest. Guarantees: once `fsync` has returned, a file's content and name survive a power loss. Files
+have mode 0600 and folders 0700. No name leads out of the folder. All calls run on one worker thread.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What becomes of segments in the ledger once they are written: merged into larger ones, or let go.
+"""What happens to segments in the ledger after they are written: they are merged, or forgotten.
 
 Used by `SqliteLedger` and by retention, inside one of their transactions. Guarantees: no position and no
-clock changes; the rows of an entry stay its rows; a file that entries named is remembered until it is
+clock changes. A merge leaves every entry its rows. A file that entries named is remembered until it is
 deleted.
 """
 

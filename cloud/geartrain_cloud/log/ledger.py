@@ -1,9 +1,9 @@
 """The ledger in SQLite: the manifest of the log, and the memory of every device's place in it.
 
-Stands under ingest, which commits to it after the segments are durable and before it sends any ack.
-Guarantees: a commit is one durable transaction (write-ahead log, synchronous=FULL) or nothing; one with an
-old fencing term changes nothing; ingests of other partitions write between its commits, never within. All SQL
-runs on one worker thread.
+Under ingest, which commits to it after the segments are durable and before it sends any ack. Guarantees: a
+commit is one durable transaction (write-ahead log, synchronous=FULL) or nothing. A commit with an old fencing
+term changes nothing. Ingests of other partitions write between its commits, never within one. All SQL runs
+on one worker thread.
 """
 
 from __future__ import annotations
@@ -104,8 +104,10 @@ class SqliteLedger:
     async def merge(
         self, term: int, merged: StoredSegment, names: Sequence[str], now_us: int, counters: Mapping[str, int]
     ) -> bool:
-        """Let the entries in these segments, in this order, name the durable `merged`, and make the old files
-        replaced ones; False, and nothing, where one of them is no longer named.
+        """Let the entries in these segments, in this order, name the durable `merged`.
+
+        The old files become replaced ones. If one of them is no longer named, nothing changes and the answer
+        is False.
         """
 
         def put(ledger: sqlite3.Connection) -> bool:

@@ -1,9 +1,9 @@
-"""The log and its ledger opened: who holds the log, who reads the ledger, and who writes it.
+"""Opening the log and its ledger: who holds the log, who reads the ledger, and who writes it.
 
 Under the read side of the log, under the transactions of `geartrain_cloud.log.ledger`, and around what
 repairs a stopped log. Guarantees: a reader writes nothing and never blocks ingest. A ledger is made and taken
-in one durable transaction or not at all. Of two ingests that have taken a partition only the later one can
-commit. A log that is being repaired has no ingest, and its lock ends with its process.
+in one durable transaction or not at all. Of two ingests that have taken a partition, only the later one can
+commit. No ingest runs on a log that is being repaired, and the lock for that ends with its process.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Packed rows: many records in one binary value, the form in which they travel between the parts of a query.
 
-Stands between the reader of the log, the fragments inside Spark and the sinks. Spark's own cost is per row,
-so a row of ours holds thousands of records: unpacked rows move four times slower. What comes from the log is
-Arrow IPC, as it lies there; what a fragment hands out is msgpack of columns, because both its ends are Python
-and msgpack needs half of Arrow's time to make lists of Python values. Guarantees: `unpack(pack(x))` is `x`,
-bit for bit.
+Between the reader of the log, the fragments inside Spark and the sinks. Spark's own cost is per row, so one
+Spark row holds thousands of records: unpacked rows move four times slower. What comes from the log is Arrow
+IPC, as it is stored there. What a fragment hands out is msgpack of columns. Both its ends are Python, and
+msgpack needs half of Arrow's time to make lists of Python values. Guarantees: `unpack(pack(x))` is `x`, bit
+for bit.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Rows of one batch on their way into a segment: what ingest hands to the encoder.
 
-Stands between the decoding of a batch and the file that keeps it. Knows nothing of Arrow, so that ingest can
+Between the decoding of a batch and the file that keeps it. This module does not know Arrow, so ingest can
 run with another encoder.
 """
 

@@ -1,7 +1,7 @@
-"""The queries that read the log, and how far each is done with it: what retention may not pass.
+"""The queries that read the log, and how far each of them is: retention may not pass that.
 
-Stands between a driver, which registers and commits, and retention. Guarantees: each call is one durable
-transaction; a position never goes back; ingest is held up for that transaction at most.
+Between a driver, which registers and commits, and retention. Guarantees: each call is one durable
+transaction, and holds ingest up for that transaction at most. A position never goes back.
 """
 
 from __future__ import annotations

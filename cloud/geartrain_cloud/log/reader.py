@@ -1,8 +1,8 @@
 """The read side of the log, for Spark, the command line and pages.
 
-Stands after ingest: it sees what a ledger transaction has committed, and nothing else. Guarantees: it never
-writes, never blocks ingest, may be used from any thread or process while ingest runs, and travels to a worker
-as the folder's name alone.
+After ingest: it sees what a ledger transaction has committed, and nothing else. Guarantees: it never writes
+and never blocks ingest. Any thread or process may use it while ingest runs. To a worker it travels as the
+folder's name alone.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""What of the log may go: old segments that every query which reads them is done with.
+"""What may be removed from the log: old segments, once every query that reads them is done with them.
 
-Used inside ingest, and by `gear log trim` on a running or stopped log. Guarantees: nothing goes that a
-registered query has not committed, nor of a channel that no query is registered for; positions and clocks
-stay, only rows go, and whoever asks for them is told so; a file is removed after the ledger has forgotten it.
+Used inside ingest, and by `gear log trim` on a running or stopped log. Guarantees: rows stay as long as a
+registered query has not committed them, and as long as no query is registered for their channel. Only rows
+go; positions and clocks stay, and whoever asks for removed rows is told so. A file is removed after the
+ledger has forgotten it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The rows of the ledger's smaller tables: how they are written, and read back with their checksums.
 
 Beside `geartrain_cloud.log.tables`, which has the entries, the cursors and the layout. Guarantees: what is
-returned is what was written; a row that is not raises `LedgerError`, but for the digest of a batch, which is
-then one that is no longer remembered.
+returned is what was written. A damaged row raises `LedgerError`. The one exception is a batch's digest: if it
+is damaged, it counts as no longer remembered.
 """
 
 from __future__ import annotations

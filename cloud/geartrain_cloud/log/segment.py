@@ -1,8 +1,8 @@
 """A segment: rows of one channel in an immutable Arrow IPC file, made by one group commit.
 
-Stands between ingest, which writes it once, and the readers of the log, which map it. Guarantees: the file
-alone says what is in it, since the channel's schema is in its metadata; the rows of the parts follow one
-another, so that an entry's `[first_row, first_row + count)` is its batch.
+Ingest writes it once, and the readers of the log map it. Guarantees: the file alone says what is in it, since
+its metadata holds the channel's schema. The rows of the parts follow one another, so an entry's
+`[first_row, first_row + count)` is its batch.
 """
 
 from __future__ import annotations

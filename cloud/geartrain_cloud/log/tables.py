@@ -1,8 +1,8 @@
 """The tables of the ledger, and how their rows become the ports' data and back.
 
 Used by `SqliteLedger`, which writes them, and by `LogReader`, which only reads. Guarantees: what was written
-comes back equal, and a row that changed on the disk is found out by its checksum. docs/data_files.md
-describes each table.
+comes back equal, and the checksum reveals a row that changed on the disk. docs/data_files.md describes each
+table.
 """
 
 from __future__ import annotations

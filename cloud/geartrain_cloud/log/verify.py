@@ -1,7 +1,7 @@
-"""Whether the log is what ingest wrote: every row of the ledger, and every byte of every segment.
+"""Checks whether the log is what ingest wrote: every row of the ledger, and every byte of every segment.
 
-Stands beside the log, on a running or a stopped one. Guarantees: a damaged range is reported with its
-positions, whatever part of it is damaged; what lies beyond it is still checked; nothing is written.
+Beside the log, on a running or a stopped one. Guarantees: a damaged range is reported with its positions,
+whichever part of it is damaged. What lies beyond it is still checked. Nothing is written.
 """
 
 from __future__ import annotations

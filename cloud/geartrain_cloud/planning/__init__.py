@@ -1,4 +1,4 @@
-"""Plans for people: what the cuts of a flow cost, by a measurement, and a plan as text and as a drawing.
+"""Plans for people: the measured costs of a flow's cuts, and a plan as text and as a drawing.
 
 Nothing here runs on a device, and nothing here needs Spark.
 """

@@ -1,8 +1,8 @@
 """What a cut costs: bytes over the link and the device's time, from one measurement of all streams.
 
 Beside the planner; `geartrain_cloud.planning.measure` makes the measurement. A stream has the same records
-wherever the cut falls (I1), so each is measured once. Every cut is a sum: over the streams that cross it,
-what they weigh on the wire, and over the steps on the edge, the time that they take.
+wherever the cut falls (I1), so each is measured once. The bytes of a cut are the sum of what the streams that
+cross it weigh on the wire. Its time is the sum of what the steps on the edge take.
 """
 
 from __future__ import annotations

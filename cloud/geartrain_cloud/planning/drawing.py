@@ -1,8 +1,8 @@
 """A plan as a drawing: the flow from top to bottom, with its cut as a line across.
 
 Beside the planner, for `gear plan --svg` and for pages. Every channel is a label on the line, between the
-step that feeds it and the steps that read it. Guarantees: nothing lies over anything else, every text is
-escaped, and the same plan gives the same drawing.
+step that feeds it and the steps that read it. Guarantees: nothing overlaps, every text is escaped, and the
+same plan gives the same drawing.
 """
 
 from __future__ import annotations

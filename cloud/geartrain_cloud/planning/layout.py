@@ -1,9 +1,9 @@
 """Where the boxes of a layered drawing stand: rows from top to bottom, no two boxes over each other.
 
 Under `drawing`. The method is that of Sugiyama, Tagawa and Toda (1981). An arrow that passes a row has a
-place of its own there. Rows are ordered by the mean place of what they are tied to. Each is then put as near
-to that as the widths allow, by the pool of adjacent violators (isotonic regression).
-Guarantees: boxes of a row are at least `GAP` apart, and the same input gives the same drawing.
+place of its own there. The boxes of a row are ordered by the mean place of the boxes that they are connected
+to. Each is then put as near to that place as the widths allow, by pooling adjacent violators (isotonic
+regression). Guarantees: boxes of a row are at least `GAP` apart, and the same input gives the same drawing.
 """
 
 from __future__ import annotations

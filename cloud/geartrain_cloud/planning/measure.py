@@ -1,9 +1,9 @@
 """A measurement: a flow run on its input for a while, with every stream weighed and every step timed.
 
-What it finds is read by `geartrain_cloud.planning.cost`. All steps run in one fragment, as in `gear run`, but
-nothing is written. Guarantees: a stream is encoded by the codec of the wire in batches of 256 rows, as an
-agent would send it. Memory is bounded by one batch a stream. The time that a step takes is its own, without
-the steps below it. Clock and CPU time are given from outside.
+`geartrain_cloud.planning.cost` reads the result. All steps run in one fragment, as in `gear run`, but nothing
+is written. Guarantees: a stream is encoded by the codec of the wire in batches of 256 rows, as an agent would
+send it. Memory is bounded by one batch a stream. The time of a step is its own, without the steps below it.
+The caller supplies clock and CPU time.
 """
 
 from __future__ import annotations

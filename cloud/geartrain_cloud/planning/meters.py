@@ -1,4 +1,4 @@
-"""Meters: what weighs the rows of a stream and times the work of a step, while a flow runs.
+"""Meters: they weigh the rows of a stream and time the work of a step, while a flow runs.
 
 Under `geartrain_cloud.planning.measure`, which puts them around and below the steps of a graph.
 """

@@ -1,6 +1,6 @@
 """Why a measured plan is as it is, and what in it deserves a second look, in sentences for people.
 
-Beside the planner, for `gear plan`. A rule or a pin decides first; where both tiers are legal, the reason is
+Beside the planner, for `gear plan`. A rule or a pin decides first. Where both tiers are legal, the reason is
 what the other tier would have cost.
 """
 

@@ -1,4 +1,4 @@
-"""The seam between the cloud and its ledger."""
+"""The interface between the cloud and its ledger."""
 
 from geartrain_cloud.ports.ledger import (
     AckCursor,

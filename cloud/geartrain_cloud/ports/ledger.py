@@ -2,7 +2,8 @@
 
 One `commit` is one transaction, made after the segments it names are durable and before any ack is sent.
 A segment that the ledger does not name does not exist. Several ingests may share a ledger, each with
-partitions of its own; a fencing term for each partition says whose it is. Every call raises `LedgerError`.
+partitions of its own. Each partition has a fencing term, which says whose it is. Every call raises
+`LedgerError`.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class ClosedEpoch:
-    """An epoch that a later one has replaced: the how manieth of its device it was, and the last batch that
+    """An epoch that a later one has replaced: its ordinal among those of its device, and the last batch that
     was appended of it (seq 0: none).
     """
 
@@ -140,8 +141,9 @@ class HeldSegment:
 
 @dataclass(frozen=True, slots=True)
 class ReplacedFile:
-    """A file that no entry names any more, since a merge or retention at since_us (wall clock), but that a
-    reader which asked before may still open: the rows of its partition up to `last` were in it.
+    """A file that no entry names any more, since a merge or retention at since_us (wall clock).
+
+    A reader that asked before may still open it: the rows of its partition up to `last` were in it.
     """
 
     name: str
@@ -229,8 +231,10 @@ class LedgerStore(Protocol):
     async def merge(
         self, term: int, merged: StoredSegment, names: Sequence[str], now_us: int, counters: Mapping[str, int]
     ) -> bool:
-        """Let the entries in these segments, in this order, name the durable `merged`, and make the old files
-        replaced ones; False, and nothing, where one of them is no longer named.
+        """Let the entries in these segments, in this order, name the durable `merged`.
+
+        The old files become replaced ones. If one of them is no longer named, nothing changes and the answer
+        is False.
         """
         ...
 
