@@ -3,7 +3,7 @@
 It stands beside the record's path. Before a query starts, it says whether folder, flow and tables belong
 together. In every micro-batch, it tells the sink the end positions.
 
-The end positions come from Spark's offset log. Spark writes it durably before it runs a micro-batch, and
+The end positions come from Spark's offset log. Spark writes it before it runs a micro-batch, and
 reads it when it repeats the micro-batch after a crash. So the positions belong to exactly these rows, and
 every attempt has the same ones.
 """
