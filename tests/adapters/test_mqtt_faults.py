@@ -411,3 +411,19 @@ def test_a_connection_that_ends_after_its_connect_was_cancelled_raises_nothing()
         assert not client.lost.done()
 
     asyncio.run(test())
+
+
+def test_a_socket_that_is_gone_before_its_writes_are_watched_raises_nothing() -> None:
+    """Paho closes it in the thread of the connect, and hands over what it has left."""
+
+    async def test() -> None:
+        client, closed = mqtt._Client("127.0.0.1", 1), socket.socket()
+        closed.close()
+        errors: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+        for sock in (None, closed):
+            client._on_socket_register_write(client._client, None, sock)
+        await asyncio.sleep(0.01)
+        assert errors == []
+
+    asyncio.run(test())

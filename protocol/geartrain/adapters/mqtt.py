@@ -290,7 +290,7 @@ class _Client(aiomqtt.Client):
         self._loop.call_soon_threadsafe(self._watch_writes, client, sock)
 
     def _watch_writes(self, client: Any, sock: Any) -> None:
-        if sock.fileno() >= 0:
+        if sock is not None and sock.fileno() >= 0:  # paho hands over None for one that it has just closed
             self._loop.add_writer(sock.fileno(), self._write, client)
 
     def _write(self, client: Any) -> None:
