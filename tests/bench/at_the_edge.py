@@ -43,7 +43,7 @@ class Given(Source[Any]):
     bounded: ClassVar[bool] = True
     replayable: ClassVar[bool] = True
     in_order: ClassVar[bool] = True
-    rows: Sequence[Any] = field(default_factory=list)
+    rows: Any = field(default_factory=list)
     make: Callable[[Sequence[Any]], tuple[list[int], list[Any]]] = field(default=lambda rows: ([], []))
 
     def open(self, device: str, step: str, out: type[Any]) -> Sequence[Split]:
