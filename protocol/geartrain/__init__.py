@@ -6,7 +6,7 @@ module, which imports a name when it is first asked for (PEP 562). Importing `ge
 
 from importlib import import_module
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _STUB = __spec__.loader.get_data(f"{__path__[0]}/__init__.pyi").decode()
 _LINES = [line.split() for line in _STUB.splitlines() if line.startswith("from ")]

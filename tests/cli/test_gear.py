@@ -87,7 +87,7 @@ def test_a_group_alone_shows_its_help(arguments: list[str], capsys: Capture) -> 
 
 
 def test_version(capsys: Capture) -> None:
-    assert gear(["--version"], capsys) == (0, "gear 0.1.0\n", "")
+    assert gear(["--version"], capsys) == (0, "gear 0.2.0\n", "")
 
 
 @pytest.mark.parametrize(

@@ -90,16 +90,16 @@ def test_tree_is_seen_whole(tree: list[Source]) -> None:
 
 
 def test_distributions_are_in_step() -> None:
-    assert {project_of(folder)["version"] for folder in PARTS} == {"0.1.0"}
+    assert {project_of(folder)["version"] for folder in PARTS} == {"0.2.0"}
     for folder, package in PARTS.items():
         assert project_of(folder)["name"] == package.replace("_", "-")
         ours = [line for line in requirements_of(folder) if import_name(line) in PARTS.values()]
-        assert all(line.endswith("==0.1.0") for line in ours), f"{folder}: {ours}"
+        assert all(line.endswith("==0.2.0") for line in ours), f"{folder}: {ours}"
 
 
 def test_changelog_speaks_of_the_version() -> None:
     heads = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
-    assert set(heads) & {"Unreleased", "0.1.0"}, heads
+    assert set(heads) & {"Unreleased", "0.2.0"}, heads
 
 
 def test_protocol_and_edge_bring_nothing_heavy() -> None:
