@@ -135,6 +135,15 @@ DOWN_HEADER = Header(
     {"command_down": DAY_US, "model_down": START_OF_TIME},
 )
 """As a batch of the outbox has it: no positions, and the watermarks of what goes down."""
+SOURCES_HEADER = Header(
+    kind=BatchKind.DATA,
+    flow="stocks",
+    device="device-1",
+    epoch=EPOCH,
+    seq=4,
+    watermarks={"quotes": 5, "_late": 5},
+    source_watermarks={"quotes": END_OF_TIME, "desk": 5},
+)
 DOWN_HELLO_HEADER = Header(BatchKind.HELLO, "stocks", "device-1", EPOCH, 0, ordinal=3, first_seq=2**40)
 HEADERS = {
     "schema_header": SCHEMA_HEADER,
@@ -146,6 +155,7 @@ HEADERS = {
     "ordinal_header": ORDINAL_HEADER,
     "down_header": DOWN_HEADER,
     "down_hello_header": DOWN_HELLO_HEADER,
+    "sources_header": SOURCES_HEADER,
 }
 CONTROLS: dict[str, Control] = {
     "ack": Ack("stocks", EPOCH, 2, bytes(range(16)), 7),
@@ -164,6 +174,9 @@ CONTROLS: dict[str, Control] = {
 OFFER = Offer("stocks", EPOCH, 2**40, 9)
 CHECKED: dict[str, Control] = {f"{name}_checked": control for name, control in CONTROLS.items()}
 CHECKED["offer_checked"] = OFFER
+CHECKED["welcome_sources_checked"] = Welcome(
+    "stocks", EPOCH, {}, {"quotes": DAY_US}, 2, {"quotes": DAY_US, "desk": START_OF_TIME}
+)
 CHECKED["hold_checked"] = Nack("stocks", EPOCH, 6, NackReason.HOLD, 3)
 
 

@@ -67,6 +67,7 @@ HEADERS = st.builds(
     positions=POSITIONS,
     flags=st.integers(0, 1),
     dropped=st.dictionaries(NAMES, SEQS, max_size=5),
+    source_watermarks=WATERMARKS,
 )
 GAPS = st.builds(
     lambda seqs, **rest: Header(kind=BatchKind.GAP, seq=max(seqs), first_seq=min(seqs), **rest),
@@ -76,6 +77,7 @@ GAPS = st.builds(
     epoch=EPOCHS,
     digest_after=DIGESTS,
     watermarks=WATERMARKS,
+    source_watermarks=WATERMARKS,
     positions=POSITIONS,
 )
 HEADER = Header(
@@ -97,6 +99,7 @@ def test_equal_headers_are_equal_bytes(header: Header) -> None:
         header,
         watermarks=dict(reversed(list(header.watermarks.items()))),
         positions=dict(reversed(list(header.positions.items()))),
+        source_watermarks=dict(reversed(list(header.source_watermarks.items()))),
     )
     assert encode_header(shuffled) == encode_header(header)
 
@@ -117,7 +120,7 @@ def test_nack_comes_back(nack: Nack) -> None:
     assert decode_control(encode_control(nack)) == nack
 
 
-@given(st.builds(Welcome, NAMES, EPOCHS, POSITIONS, WATERMARKS, TERMS))
+@given(st.builds(Welcome, NAMES, EPOCHS, POSITIONS, WATERMARKS, TERMS, WATERMARKS))
 @settings(deadline=None)
 def test_welcome_comes_back(welcome: Welcome) -> None:
     assert decode_control(encode_control(welcome)) == welcome
@@ -206,6 +209,7 @@ WRONG_HEADERS: list[tuple[dict[str, Any], str]] = [
     ({"kind": BatchKind.SCHEMA}, "announces schemas but counts 3 rows"),
     ({"flags": 2}, "unknown flags 0x2"),
     ({"watermarks": {"": 1}}, "cannot name a channel"),
+    ({"source_watermarks": {"": 1}}, "cannot name a channel or a step"),
     ({"positions": {("\n", "s"): SplitProgress(0, 0)}}, "cannot name a channel or a step"),
     ({"positions": {("quotes", ""): SplitProgress(0, 0)}}, "has no name"),
     ({"kind": BatchKind.HELLO, "seq": 0}, "a hello has neither a seq nor rows: 0, 3"),
@@ -251,6 +255,9 @@ def raw_header(header: Header) -> bytes:
         digest_after=header.digest_after,
         dropped=[pb.Dropped(channel=channel, count=count) for channel, count in header.dropped.items()],
         ordinal=header.ordinal,
+        source_watermarks=[
+            pb.SourceWatermark(source=source, time=time) for source, time in header.source_watermarks.items()
+        ],
     )
     return bytes(raw.SerializeToString())
 
@@ -287,6 +294,9 @@ def test_name_twice_in_a_header_is_refused() -> None:
     twice = pb.Header(watermarks=[pb.Watermark(channel="a", time=2)]).SerializeToString()
     with pytest.raises(WireError, match="names a channel or a split twice"):
         decode_header(data + twice)
+    sources = pb.Header(source_watermarks=[pb.SourceWatermark(source="a", time=2)] * 2).SerializeToString()
+    with pytest.raises(WireError, match="names a source twice"):
+        decode_header(data + sources)
     drops = pb.Header(dropped=[pb.Dropped(channel="a", count=2)] * 2).SerializeToString()
     with pytest.raises(WireError, match="names a channel or a split twice"):
         decode_header(data + drops)
@@ -353,6 +363,8 @@ def test_large_envelope_is_refused_before_it_is_parsed() -> None:
         (Welcome("f", bytes(8), {("q", ""): SplitProgress(0, 0)}, {}, 0), "has no name"),
         (Welcome("f", bytes(8), {}, {"\n": 1}, 0), "cannot name a channel"),
         (Welcome("f", bytes(8), {}, {"a": 2**63}, 0), "cannot be encoded"),
+        (Welcome("f", bytes(8), {}, {}, 0, {"\n": 1}), "cannot name a channel or a step"),
+        (Welcome("f", bytes(8), {}, {}, 0, {f"s{n}": 1 for n in range(1_025)}), "more than 1024 watermarks"),
         (Welcome("f", bytes(8), {}, {f"c{n}": 1 for n in range(1_025)}, 0), "more than 1024 watermarks"),
         (Offer("f", bytes(8), 0, 0), "the ordinal of an epoch is at least 1"),
         (Offer("f", bytes(8), 2**63, 0), "the ordinal of an epoch is at least 1 and fits 64 bits"),

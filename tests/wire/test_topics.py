@@ -41,7 +41,9 @@ def test_topics_are_as_designed() -> None:
     assert topics.bucket("device-1") == bucket == "39"
     assert topics.up_topic("device-1", "stocks") == "geartrain/v1/39/device-1/stocks/up"
     assert topics.ack_topic("device-1", "stocks") == "geartrain/v1/39/device-1/stocks/ack"
-    assert topics.down_topic("device-1") == "geartrain/v1/39/device-1/down"
+    assert topics.desired_topic("device-1") == "geartrain/v1/39/device-1/desired"
+    assert topics.reported_topic("device-1") == "geartrain/v1/39/device-1/reported"
+    assert topics.parse_reported("geartrain/v1/39/device-1/reported") == "device-1"
     assert topics.up_filter() == "geartrain/v1/+/+/+/up"
     assert topics.up_filter("3f") == "geartrain/v1/3f/+/+/up"
 
@@ -54,7 +56,7 @@ def test_there_are_64_buckets(device: str) -> None:
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_name_is_refused(name: str) -> None:
-    for make in (topics.bucket, topics.down_topic):
+    for make in (topics.bucket, topics.desired_topic, topics.reported_topic):
         with pytest.raises(WireError, match="use a name of 1 to 64 letters"):
             make(name)
     for pair in ((name, "stocks"), ("device-1", name)):

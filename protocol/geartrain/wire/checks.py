@@ -49,7 +49,7 @@ def check_names(limits: Limits, *named: Sized) -> None:
 def check_header(header: Header, limits: Limits) -> None:
     """A header as a whole."""
     check_version(header.version)
-    check_names(limits, header.watermarks, header.positions, header.dropped)
+    check_names(limits, header.watermarks, header.positions, header.dropped, header.source_watermarks)
     if not 0 <= header.count <= limits.rows_max:
         raise WireError(f"a batch has {header.count} rows; {limits.rows_max} are the most")
     check_name("device", header.device)
@@ -67,7 +67,7 @@ def check_header(header: Header, limits: Limits) -> None:
         )
     if header.flags & ~DEFLATED:
         raise WireError(f"batch {header.seq} has unknown flags {header.flags:#x}")
-    _check_places(header.watermarks, header.positions)
+    _check_places(header.watermarks, header.source_watermarks, header.positions)
 
 
 def _check_kind(header: Header) -> None:
@@ -135,7 +135,7 @@ def check_control(control: Control) -> None:
     if not 0 <= control.term <= INT64_MAX:
         raise WireError(f"a term is never negative and fits 64 bits: {control.term}")
     if isinstance(control, Welcome):
-        _check_places(control.watermarks, control.positions)
+        _check_places(control.watermarks, control.source_watermarks, control.positions)
         return
     if isinstance(control, Offer):
         if not 1 <= control.ordinal <= INT64_MAX:
@@ -146,9 +146,13 @@ def check_control(control: Control) -> None:
         check_digest(control.digest)
 
 
-def _check_places(watermarks: Mapping[str, int], positions: Mapping[tuple[str, str], SplitProgress]) -> None:
-    for channel in watermarks:
-        check_channel(channel)
+def _check_places(
+    watermarks: Mapping[str, int],
+    source_watermarks: Mapping[str, int],
+    positions: Mapping[tuple[str, str], SplitProgress],
+) -> None:
+    for name in (*watermarks, *source_watermarks):
+        check_channel(name)
     for step, split in positions:
         check_channel(step)
         if not split:

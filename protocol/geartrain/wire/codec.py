@@ -23,7 +23,14 @@ from geartrain.wire.control import decode_control, encode_control
 from geartrain.wire.envelope import BatchKind, Envelope, Header
 from geartrain.wire.limits import LIMITS, Limits
 from geartrain.wire.parsing import check_size, parse
-from geartrain.wire.places import positions_of, raw_positions, raw_watermarks, watermarks_of
+from geartrain.wire.places import (
+    positions_of,
+    raw_positions,
+    raw_source_watermarks,
+    raw_watermarks,
+    source_watermarks_of,
+    watermarks_of,
+)
 
 __all__ = [
     "decode_control",
@@ -67,6 +74,7 @@ def encode_header(header: Header) -> bytes:
                 pb.Dropped(channel=channel, count=count) for channel, count in sorted(header.dropped.items())
             ],
             ordinal=header.ordinal,
+            source_watermarks=raw_source_watermarks(header.source_watermarks),
         ).SerializeToString()
     except (TypeError, ValueError) as error:
         raise WireError(f"the header of batch {header.seq} cannot be encoded: {error}") from None
@@ -80,7 +88,7 @@ def decode_header(data: bytes, limits: Limits = LIMITS) -> Header:
     check_version(raw.version)  # before all else, which may mean something else in another version
     if raw.kind not in _KINDS:
         raise WireError(f"a header is of the unknown kind {raw.kind}")
-    check_names(limits, raw.watermarks, raw.positions, raw.dropped)
+    check_names(limits, raw.watermarks, raw.positions, raw.dropped, raw.source_watermarks)
     watermarks, positions = watermarks_of(raw.watermarks), positions_of(raw.positions)
     dropped = {d.channel: d.count for d in raw.dropped}
     if len(dropped) != len(raw.dropped):
@@ -103,6 +111,7 @@ def decode_header(data: bytes, limits: Limits = LIMITS) -> Header:
         digest_after=raw.digest_after,
         dropped=dropped,
         ordinal=raw.ordinal,
+        source_watermarks=source_watermarks_of(raw.source_watermarks),
     )
     check_header(header, limits)
     return header

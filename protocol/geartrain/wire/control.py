@@ -15,7 +15,14 @@ from geartrain.wire.checks import check_control, check_names
 from geartrain.wire.envelope import Ack, Control, Nack, NackReason, Offer, Welcome
 from geartrain.wire.limits import LIMITS, Limits
 from geartrain.wire.parsing import check_size, parse
-from geartrain.wire.places import positions_of, raw_positions, raw_watermarks, watermarks_of
+from geartrain.wire.places import (
+    positions_of,
+    raw_positions,
+    raw_source_watermarks,
+    raw_watermarks,
+    source_watermarks_of,
+    watermarks_of,
+)
 
 _REASONS = frozenset(reason.value for reason in NackReason)
 _CHECKSUM_BYTES = 5
@@ -47,7 +54,7 @@ def _raw(control: Control) -> pb.Control:
         return pb.Control(nack=pb.Nack(flow=flow, epoch=epoch, seq=control.seq, reason=reason, term=term))
     if isinstance(control, Offer):
         return pb.Control(offer=pb.Offer(flow=flow, epoch=epoch, ordinal=control.ordinal, term=term))
-    check_names(LIMITS, control.watermarks, control.positions)
+    check_names(LIMITS, control.watermarks, control.positions, control.source_watermarks)
     return pb.Control(
         welcome=pb.Welcome(
             flow=flow,
@@ -55,6 +62,7 @@ def _raw(control: Control) -> pb.Control:
             watermarks=raw_watermarks(control.watermarks),
             positions=raw_positions(control.positions),
             term=term,
+            source_watermarks=raw_source_watermarks(control.source_watermarks),
         )
     )
 
@@ -83,9 +91,14 @@ def _control(raw: pb.Control, limits: Limits) -> Control:
         return Nack(raw.nack.flow, raw.nack.epoch, raw.nack.seq, reason, raw.nack.term)
     if kind == "welcome":
         said = raw.welcome
-        check_names(limits, said.watermarks, said.positions)
+        check_names(limits, said.watermarks, said.positions, said.source_watermarks)
         return Welcome(
-            said.flow, said.epoch, positions_of(said.positions), watermarks_of(said.watermarks), said.term
+            said.flow,
+            said.epoch,
+            positions_of(said.positions),
+            watermarks_of(said.watermarks),
+            said.term,
+            source_watermarks_of(said.source_watermarks),
         )
     if kind == "offer":
         return Offer(raw.offer.flow, raw.offer.epoch, raw.offer.ordinal, raw.offer.term)

@@ -31,7 +31,8 @@ class Header(msgspec.Struct, frozen=True):
     """What a batch says of itself; covered by the digest, and never changed once it is committed.
 
     count: rows; first_number: the number of the first row where numbers run without a gap, else 0;
-    watermarks: of ALL channels of the flow after this batch, microseconds; positions: how far each
+    watermarks: of ALL channels of the flow after this batch, microseconds; source_watermarks: of all sources
+    that the device has, by step id, empty in what agents before 0.3 wrote; positions: how far each
     (source step, split) was read when it was made; flags: 1 = body is deflated (zlib). seq: 0 in what is
     unsequenced, a HELLO or the SCHEMA that answers a NACK. first_seq, digest_after: of a GAP, the first seq
     it stands for (`seq` is the last) and the running digest after `seq`. dropped: by channel, rows that the
@@ -56,6 +57,7 @@ class Header(msgspec.Struct, frozen=True):
     digest_after: bytes = b""
     dropped: Mapping[str, int] = msgspec.field(default_factory=dict)
     ordinal: int = 0
+    source_watermarks: Mapping[str, int] = msgspec.field(default_factory=dict)
 
 
 class Envelope(msgspec.Struct, frozen=True):
@@ -111,8 +113,8 @@ class Nack(msgspec.Struct, frozen=True):
 class Welcome(msgspec.Struct, frozen=True):
     """The answer to the HELLO of a fresh `epoch`: what ingest last knew of (device, flow) in any epoch.
 
-    positions: by (source step, split); watermarks: by channel, microseconds; both empty for a device that
-    ingest has never heard of.
+    positions: by (source step, split); watermarks: by channel, source_watermarks: by source step,
+    microseconds; all empty for a device that ingest has never heard of.
     """
 
     flow: str
@@ -120,6 +122,7 @@ class Welcome(msgspec.Struct, frozen=True):
     positions: Mapping[tuple[str, str], SplitProgress]
     watermarks: Mapping[str, int]
     term: int
+    source_watermarks: Mapping[str, int] = msgspec.field(default_factory=dict)
 
 
 class Offer(msgspec.Struct, frozen=True):

@@ -96,6 +96,7 @@ class Header(_message.Message):
     DIGEST_AFTER_FIELD_NUMBER: _builtins.int
     DROPPED_FIELD_NUMBER: _builtins.int
     ORDINAL_FIELD_NUMBER: _builtins.int
+    SOURCE_WATERMARKS_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     kind: Global___Header.Kind.ValueType
     flow: _builtins.str
@@ -122,6 +123,10 @@ class Header(_message.Message):
     def positions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Position]: ...
     @_builtins.property
     def dropped(self) -> _containers.RepeatedCompositeFieldContainer[Global___Dropped]: ...
+    @_builtins.property
+    def source_watermarks(self) -> _containers.RepeatedCompositeFieldContainer[Global___SourceWatermark]:
+        """none: before 0.3 an agent said only those of channels"""
+
     def __init__(
         self,
         *,
@@ -142,10 +147,11 @@ class Header(_message.Message):
         digest_after: _builtins.bytes = ...,
         dropped: _abc.Iterable[Global___Dropped] | None = ...,
         ordinal: _builtins.int = ...,
+        source_watermarks: _abc.Iterable[Global___SourceWatermark] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "count", b"count", "device", b"device", "digest_after", b"digest_after", "dropped", b"dropped", "epoch", b"epoch", "first_number", b"first_number", "first_seq", b"first_seq", "flags", b"flags", "flow", b"flow", "kind", b"kind", "ordinal", b"ordinal", "positions", b"positions", "schema_id", b"schema_id", "seq", b"seq", "version", b"version", "watermarks", b"watermarks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "count", b"count", "device", b"device", "digest_after", b"digest_after", "dropped", b"dropped", "epoch", b"epoch", "first_number", b"first_number", "first_seq", b"first_seq", "flags", b"flags", "flow", b"flow", "kind", b"kind", "ordinal", b"ordinal", "positions", b"positions", "schema_id", b"schema_id", "seq", b"seq", "source_watermarks", b"source_watermarks", "version", b"version", "watermarks", b"watermarks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -196,6 +202,31 @@ class Watermark(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Watermark: _TypeAlias = Watermark  # noqa: Y015
+
+@_typing.final
+class SourceWatermark(_message.Message):
+    """How far a source of the device has come; of one that it lacks, nothing is said."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    TIME_FIELD_NUMBER: _builtins.int
+    source: _builtins.str
+    """the id of its step"""
+    time: _builtins.int
+    def __init__(
+        self,
+        *,
+        source: _builtins.str = ...,
+        time: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["source", b"source", "time", b"time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SourceWatermark: _TypeAlias = SourceWatermark  # noqa: Y015
 
 @_typing.final
 class Position(_message.Message):
@@ -367,6 +398,7 @@ class Welcome(_message.Message):
     WATERMARKS_FIELD_NUMBER: _builtins.int
     POSITIONS_FIELD_NUMBER: _builtins.int
     TERM_FIELD_NUMBER: _builtins.int
+    SOURCE_WATERMARKS_FIELD_NUMBER: _builtins.int
     flow: _builtins.str
     epoch: _builtins.bytes
     term: _builtins.int
@@ -374,6 +406,8 @@ class Welcome(_message.Message):
     def watermarks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Watermark]: ...
     @_builtins.property
     def positions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Position]: ...
+    @_builtins.property
+    def source_watermarks(self) -> _containers.RepeatedCompositeFieldContainer[Global___SourceWatermark]: ...
     def __init__(
         self,
         *,
@@ -382,10 +416,11 @@ class Welcome(_message.Message):
         watermarks: _abc.Iterable[Global___Watermark] | None = ...,
         positions: _abc.Iterable[Global___Position] | None = ...,
         term: _builtins.int = ...,
+        source_watermarks: _abc.Iterable[Global___SourceWatermark] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "flow", b"flow", "positions", b"positions", "term", b"term", "watermarks", b"watermarks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "flow", b"flow", "positions", b"positions", "source_watermarks", b"source_watermarks", "term", b"term", "watermarks", b"watermarks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -18,6 +18,11 @@ def raw_watermarks(watermarks: Mapping[str, int]) -> list[pb.Watermark]:
     return [pb.Watermark(channel=channel, time=time) for channel, time in sorted(watermarks.items())]
 
 
+def raw_source_watermarks(watermarks: Mapping[str, int]) -> list[pb.SourceWatermark]:
+    """By source step, microseconds; raises `TypeError` or `ValueError` for what protobuf cannot hold."""
+    return [pb.SourceWatermark(source=source, time=time) for source, time in sorted(watermarks.items())]
+
+
 def raw_positions(positions: Mapping[tuple[str, str], SplitProgress]) -> list[pb.Position]:
     """By (source step, split); raises `TypeError` or `ValueError` for what protobuf cannot hold."""
     return [
@@ -31,6 +36,14 @@ def watermarks_of(raw: Sequence[pb.Watermark]) -> dict[str, int]:
     watermarks = {one.channel: one.time for one in raw}
     if len(watermarks) != len(raw):
         raise WireError("a header names a channel or a split twice")
+    return watermarks
+
+
+def source_watermarks_of(raw: Sequence[pb.SourceWatermark]) -> dict[str, int]:
+    """The watermarks by source step; raises `WireError` for one named twice."""
+    watermarks = {one.source: one.time for one in raw}
+    if len(watermarks) != len(raw):
+        raise WireError("a header names a source twice")
     return watermarks
 
 

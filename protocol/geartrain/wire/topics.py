@@ -1,5 +1,5 @@
 """The topics of a fleet: `geartrain/v1/<bucket>/<device>/<flow>/up` and `/ack`, `/down` and `/downack` for
-what the cloud sends to a device, and `.../<device>/down` for its control.
+what the cloud sends to a device. Its control lane is `.../<device>/desired` and `.../<device>/reported`.
 
 A device's bucket is a pure function of its name. So several ingest processes share a fleet by buckets and all
 of a device's batches reach one of them, in order. Names are plain: none holds a wildcard or a level.
@@ -21,6 +21,7 @@ KNOWN_MAX = 16_384
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 """The form of a device's, a flow's and a channel's name."""
 _UP = rf"{ROOT}/([0-9a-f]{{2}})/([^/]*)/([^/]*)/up"
+_REPORTED = rf"{ROOT}/([0-9a-f]{{2}})/([^/]*)/reported"
 _DOWNACK = rf"{ROOT}/([0-9a-f]{{2}})/([^/]*)/([^/]*)/downack"
 
 
@@ -50,9 +51,27 @@ def ack_topic(device: str, flow: str) -> str:
     return f"{ROOT}/{bucket(device)}/{device}/{check_name('flow', flow)}/ack"
 
 
-def down_topic(device: str) -> str:
+def desired_topic(device: str) -> str:
     """Where a device is told what to run; raises `WireError`."""
-    return f"{ROOT}/{bucket(device)}/{device}/down"
+    return f"{ROOT}/{bucket(device)}/{device}/desired"
+
+
+def reported_topic(device: str) -> str:
+    """Where a device says what it runs; raises `WireError`."""
+    return f"{ROOT}/{bucket(device)}/{device}/reported"
+
+
+def reported_filter() -> str:
+    """The filter of the `reported` topics of all devices."""
+    return f"{ROOT}/+/+/reported"
+
+
+def parse_reported(topic: str) -> str:
+    """The device of a `reported` topic; raises `WireError`, also when the bucket is not the device's."""
+    found = re.fullmatch(_REPORTED, topic)
+    if not found:
+        raise WireError(f"topic {topic[:200]!r} is not one that devices report on")
+    return _check_bucket(topic, found[1], found[2])
 
 
 def flow_down_topic(device: str, flow: str) -> str:
@@ -92,7 +111,10 @@ def _parse(form: str, topic: str, what: str) -> tuple[str, str]:
     found = re.fullmatch(form, topic)
     if not found:
         raise WireError(f"topic {topic[:200]!r} is not one that devices {what}")
-    device, flow = check_name("device", found[2]), check_name("flow", found[3])
-    if found[1] != bucket(device):
+    return _check_bucket(topic, found[1], found[2]), check_name("flow", found[3])
+
+
+def _check_bucket(topic: str, found: str, device: str) -> str:
+    if found != bucket(device):
         raise WireError(f"topic {topic[:200]!r}: the bucket of device {device} is {bucket(device)}")
-    return device, flow
+    return device
