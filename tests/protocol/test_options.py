@@ -16,8 +16,10 @@ from geartrain.errors import ConfigError, FlowError
 from geartrain.operators.sink import sink_operator
 from geartrain.operators.source import SourceOperator
 from geartrain.operators.stateless import Stateless
+from geartrain.runtime.opened import open_sources
 from geartrain.sinks import Actuator, ConsoleSink, MqttSink, ParquetTable
-from geartrain_cloud.cli.settings import parse_set
+from geartrain.testing import TestingSink, TestingSource
+from geartrain_client.terminal.settings import parse_set
 from geartrain_devices.csv_replay import CsvReplay
 from geartrain_devices.directory import CsvDirectory, JsonLinesDirectory
 from geartrain_devices.http_poll import HttpPoll
@@ -195,3 +197,28 @@ def test_annotations_that_cannot_be_read_are_said_when_an_option_is_set() -> Non
     Stateless(Odd())
     with pytest.raises(ConfigError, match="s: the annotations of Odd cannot be read"):
         Odd().with_options({"local": 1}, "s")
+
+
+def test_a_source_that_is_not_enabled_opens_no_split() -> None:
+    flow = Flow("half")
+    for name in ("a", "b"):
+        source: TestingSource[int] = TestingSource(items=[(1, 1)])
+        flow.source(name, source, out=int).sink(f"{name}_out", TestingSink(f"{name}_out"))
+    graph = flow.graph()
+    assert [one.step for one in open_sources(graph, "d")] == ["a", "b"]
+    without = graph.with_options({"a": {"enabled": Text("false")}})
+    assert [one.step for one in open_sources(without, "d")] == ["b"]
+    back = without.with_options({"a": {"enabled": True}})
+    assert [one.step for one in open_sources(back, "d")] == ["a", "b"]
+
+
+def test_a_source_with_an_option_of_that_name_keeps_it() -> None:
+    class Switch(TestingSource[int]):
+        enabled: str = "no"
+
+    flow = Flow("own")
+    switch = Switch(items=[(1, 1)])
+    flow.source("a", switch, out=int).sink("out", TestingSink("out"))
+    step = flow.graph().with_options({"a": {"enabled": "yes"}})["a"].operator
+    assert isinstance(step, SourceOperator)
+    assert (step.enabled, step.source.enabled) == (True, "yes")  # type: ignore[attr-defined]

@@ -126,6 +126,14 @@ def converted(owner: type, values: Mapping[str, Any], known: Iterable[str], wher
     return ready
 
 
+def path_options(owner: type) -> frozenset[str]:
+    """The names of the options of a class that are paths; none where its annotations cannot be read."""
+    try:
+        return frozenset(name for name, hint in _hints(owner).items() if _is_path(hint))
+    except Exception:  # noqa: BLE001 - annotations are a user's own
+        return frozenset()
+
+
 def check_options(owner: Any) -> None:
     """Raise `FlowError` unless every option of a task, a source or a sink fits its annotation.
 

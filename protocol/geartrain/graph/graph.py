@@ -20,6 +20,9 @@ from geartrain.graph.operator import Operator
 
 Tier = Literal["edge", "cloud"]
 _ID = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}\Z")
+_INSTANCE = re.compile(r"[A-Za-z][A-Za-z0-9_]*\.[1-9][0-9]{0,8}\Z")
+_INSTANCE_CHARS_MAX = 63
+"""As many as the name of a PostgreSQL schema may have."""
 
 DEAD_LETTERS = "_dead_letters"
 """The channel of every flow for inputs that could not be processed."""
@@ -68,11 +71,20 @@ def check_id(step_id: str) -> None:
         )
 
 
+def check_instance(name: str) -> None:
+    """Raise `FlowError` unless `name` can name an instance of an app: the app's name, a dot and a number."""
+    if not _INSTANCE.match(name) or len(name) > _INSTANCE_CHARS_MAX:
+        raise FlowError(
+            f"instance {name!r}: write the app's name, a dot and a number from 1 to 999999999, such as "
+            f"traffic.3 (at most {_INSTANCE_CHARS_MAX} characters)"
+        )
+
+
 class Graph(msgspec.Struct, frozen=True, dict=True):
     """A flow as data: a named graph of steps without a cycle, in topological order. `Flow.graph` makes it.
 
     Args:
-        name: the flow's name.
+        name: the flow's name, or that of an instance of it, such as `traffic.3`.
         steps: each reads only steps before it.
 
     Raises:
@@ -83,7 +95,10 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
     steps: tuple[Step, ...]
 
     def __post_init__(self) -> None:
-        check_id(self.name)
+        if "." in self.name:
+            check_instance(self.name)
+        else:
+            check_id(self.name)
         by_id: dict[str, Step] = {}
         for step in self.steps:
             if step.id in by_id:
@@ -175,6 +190,23 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
             sets = [found[i.step] for i in step.inputs] or [frozenset((step.id,))]
             found[step.id] = sets[0] if all(s is sets[0] for s in sets) else sets[0].union(*sets[1:])
         return found
+
+    def named(self, instance: str) -> Graph:
+        """The graph as one instance of its flow: topics, log and tables have that name instead of the flow's.
+
+        Args:
+            instance: the app's name, a dot and a number, such as `traffic.3`; "" for the graph as it is.
+
+        Returns:
+            The copy.
+
+        Raises:
+            FlowError: for a name that is not such.
+        """
+        if not instance:
+            return self
+        check_instance(instance)
+        return replace(self, name=instance)
 
     def with_options(self, options: Mapping[str, Mapping[str, Any]], where: str = "--set") -> Graph:
         """A graph whose steps have other options.

@@ -40,13 +40,14 @@ class OpenedSplit(msgspec.Struct, frozen=True):
 
 
 def open_sources(graph: Graph, device: str) -> list[OpenedSplit]:
-    """The splits of all sources of `graph` that `device` holds, in the order of the steps.
+    """The splits of all sources of `graph` that `device` holds, in the order of the steps. Of a source that
+    is not enabled there it holds none.
 
     Raises `SourceError` for a source that cannot be opened, or that gives what is no split.
     """
     opened: list[OpenedSplit] = []
     for step in graph.sources():
-        if isinstance(step.operator, SourceOperator):
+        if isinstance(step.operator, SourceOperator) and step.operator.enabled:
             source = step.operator.source
             opened += [OpenedSplit(step.id, source, split) for split in _open(step, source, device)]
     names = [one.split.name for one in opened]
