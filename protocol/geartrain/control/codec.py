@@ -1,0 +1,257 @@
+"""Desired and reported state as bytes and back.
+
+On both ends of the control lane, and under the file in which a device keeps what it was told. Guarantees:
+equal data gives equal bytes; arbitrary bytes raise only `WireError`, and what decodes is within the caps.
+What was damaged on its way is refused by its checksum: it could make a device stop an app.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+
+from geartrain.control import lane_pb2 as pb
+from geartrain.control.limits import LANE_LIMITS, LaneLimits
+from geartrain.control.states import (
+    DIGEST_BYTES,
+    SESSION_BYTES,
+    VERSION,
+    App,
+    AppReport,
+    AppState,
+    Desired,
+    Kept,
+    Reported,
+    State,
+    Wanted,
+)
+from geartrain.errors import WireError
+from geartrain.wire.parsing import INT64_MAX, check_size, parse
+from geartrain.wire.topics import check_name
+
+_CHECKSUM_BYTES = 5
+"""The field as it is written: its tag, and 4 bytes."""
+_WANTED = frozenset(wanted.value for wanted in Wanted)
+_STATES = frozenset(state.value for state in AppState)
+_HEX = frozenset("0123456789abcdef")
+_REVISION_CHARS = 64
+_Summed = pb.Desired | pb.Reported | pb.Kept
+
+
+def encode_state(state: State, limits: LaneLimits = LANE_LIMITS) -> bytes:
+    """The bytes of a desired state; raises `WireError` when it could not be decoded."""
+    _check_state(state, limits)
+    apps = [
+        pb.State.App(
+            instance=app.instance,
+            revision=app.revision,
+            flow=app.flow,
+            cut=app.cut,
+            options=app.options,
+            wanted=pb.State.Wanted.ValueType(app.wanted.value),
+        )
+        for app in state.apps
+    ]
+    try:
+        encoded: bytes = pb.State(serial=state.serial, apps=apps, purged=state.purged).SerializeToString()
+    except (TypeError, ValueError) as error:
+        raise WireError(f"desired state {state.serial} cannot be encoded: {error}") from None
+    check_size(encoded, f"desired state {state.serial}", limits.state_bytes_max)
+    return encoded
+
+
+def decode_state(data: bytes, limits: LaneLimits = LANE_LIMITS) -> State:
+    """The desired state in these bytes; raises `WireError`."""
+    raw = parse(pb.State, data, "a desired state", limits.state_bytes_max)
+    _check_count(raw.apps, limits)
+    _check_count(raw.purged, limits)
+    for app in raw.apps:
+        if app.wanted not in _WANTED:
+            raise WireError(f"a desired state wants {app.wanted} of an app, which this program does not know")
+    apps = tuple(
+        App(app.instance, app.flow, app.revision, app.cut, app.options, Wanted(app.wanted))
+        for app in raw.apps
+    )
+    state = State(raw.serial, apps, tuple(raw.purged))
+    _check_state(state, limits)
+    return state
+
+
+def encode_desired(desired: Desired, limits: LaneLimits = LANE_LIMITS) -> bytes:
+    """The payload of a `desired` topic; raises `WireError` when it could not be decoded."""
+    _check_desired(desired, limits)
+    raw = pb.Desired(
+        version=VERSION,
+        device=desired.device,
+        session=desired.session,
+        life=desired.life,
+        number=desired.number,
+        state=desired.state,
+    )
+    return _with_checksum(raw, "a desired state", limits.desired_bytes_max)
+
+
+def decode_desired(data: bytes, limits: LaneLimits = LANE_LIMITS) -> Desired:
+    """What came on a `desired` topic; its state is checked by `decode_state`. Raises `WireError`."""
+    raw = parse(pb.Desired, data, "a desired state", limits.desired_bytes_max)
+    _check_sum(raw, data, "a desired state")
+    _check_version(raw.version)
+    desired = Desired(raw.device, raw.session, raw.life, raw.number, raw.state)
+    _check_desired(desired, limits)
+    return desired
+
+
+def encode_reported(report: Reported, limits: LaneLimits = LANE_LIMITS) -> bytes:
+    """The payload of a `reported` topic; raises `WireError` when it could not be decoded."""
+    _check_report(report, limits)
+    apps = [
+        pb.Reported.App(
+            instance=app.instance,
+            state=pb.Reported.State.ValueType(app.state.value),
+            why=app.why,
+            revision=app.revision,
+        )
+        for app in report.apps
+    ]
+    raw = pb.Reported(
+        version=VERSION,
+        device=report.device,
+        session=report.session,
+        life=report.life,
+        number=report.number,
+        serial=report.serial,
+        digest=report.digest,
+        apps=apps,
+        program=report.program,
+        why=report.why,
+    )
+    return _with_checksum(raw, "a report", limits.report_bytes_max)
+
+
+def decode_reported(data: bytes, limits: LaneLimits = LANE_LIMITS) -> Reported:
+    """What came on a `reported` topic; raises `WireError`."""
+    raw = parse(pb.Reported, data, "a report", limits.report_bytes_max)
+    _check_sum(raw, data, "a report")
+    _check_version(raw.version)
+    _check_count(raw.apps, limits)
+    for app in raw.apps:
+        if app.state not in _STATES:
+            raise WireError(f"a report gives an app the state {app.state}, which this program does not know")
+    apps = tuple(AppReport(app.instance, AppState(app.state), app.why, app.revision) for app in raw.apps)
+    report = Reported(
+        raw.device, raw.session, raw.life, raw.number, raw.serial, raw.digest, apps, raw.program, raw.why
+    )
+    _check_report(report, limits)
+    return report
+
+
+def encode_kept(kept: Kept) -> bytes:
+    """What a device writes to its disk; raises `WireError` when it could not be decoded."""
+    _check_range("life", kept.life, 0)
+    return _with_checksum(
+        pb.Kept(life=kept.life, state=kept.state),
+        "the desired state on the disk",
+        LANE_LIMITS.desired_bytes_max,
+    )
+
+
+def decode_kept(data: bytes) -> Kept:
+    """What a device finds there; raises `WireError`, also for what was damaged."""
+    raw = parse(pb.Kept, data, "the desired state on the disk", LANE_LIMITS.desired_bytes_max)
+    _check_sum(raw, data, "the desired state on the disk")
+    _check_range("life", raw.life, 0)
+    if raw.state:
+        decode_state(raw.state)
+    return Kept(raw.life, raw.state)
+
+
+def _with_checksum(raw: _Summed, what: str, bytes_max: int) -> bytes:
+    raw.checksum = zlib.crc32(raw.SerializeToString())
+    # The field with the highest number is written last, so what was summed up stands before it.
+    encoded: bytes = raw.SerializeToString()
+    check_size(encoded, what, bytes_max)
+    return encoded
+
+
+def _check_sum(raw: _Summed, data: bytes, what: str) -> None:
+    if not raw.HasField("checksum") or zlib.crc32(data[:-_CHECKSUM_BYTES]) != raw.checksum:
+        raise WireError(f"{what} does not fit its checksum: it was damaged on its way")
+
+
+def _check_version(version: int) -> None:
+    if version != VERSION:
+        raise WireError(f"a state has version {version}; this program speaks version {VERSION} only")
+
+
+def _check_count(named: Iterable[object], limits: LaneLimits) -> None:
+    if sum(1 for _ in named) > limits.apps_max:
+        raise WireError(f"a state has more than {limits.apps_max} apps")
+
+
+def _check_range(what: str, number: int, least: int) -> None:
+    if not least <= number <= INT64_MAX:
+        raise WireError(f"a state has the {what} {number}; {least} is the least")
+
+
+def _check_text(what: str, text: str, chars_max: int) -> None:
+    if len(text) > chars_max:
+        raise WireError(f"a {what} has {len(text)} characters; {chars_max} are the most")
+
+
+def _check_instances(names: Iterable[str], limits: LaneLimits) -> None:
+    seen: set[str] = set()
+    for name in names:
+        check_name("instance", name)
+        if not name.strip("."):
+            raise WireError(f"instance {name!r} cannot name a folder")
+        if name in seen:
+            raise WireError(f"instance {name} is in a state twice")
+        seen.add(name)
+    _check_count(seen, limits)
+
+
+def _check_revision(revision: str) -> None:
+    if revision and (len(revision) != _REVISION_CHARS or not _HEX.issuperset(revision)):
+        raise WireError(f"a revision is {_REVISION_CHARS} hexadecimal digits, not {revision[:80]!r}")
+
+
+def _check_state(state: State, limits: LaneLimits) -> None:
+    _check_range("serial", state.serial, 1)
+    _check_instances([app.instance for app in state.apps], limits)
+    _check_instances(state.purged, limits)
+    for app in state.apps:
+        if app.instance in state.purged:
+            raise WireError(f"instance {app.instance} is wanted and purged in one desired state")
+        _check_revision(app.revision)
+        for what, text in (("flow", app.flow), ("cut", app.cut)):
+            _check_text(what, text, limits.text_chars_max)
+        _check_text("table of options", app.options, limits.options_chars_max)
+
+
+def _check_desired(desired: Desired, limits: LaneLimits) -> None:
+    check_name("device", desired.device)
+    _check_range("life", desired.life, 0)
+    _check_range("number", desired.number, 0)
+    check_size(desired.state, "a desired state", limits.state_bytes_max)
+    if len(desired.session) != SESSION_BYTES and (desired.session or desired.state):
+        raise WireError(f"a session has {len(desired.session)} bytes; it has {SESSION_BYTES}, or none to ask")
+
+
+def _check_report(report: Reported, limits: LaneLimits) -> None:
+    check_name("device", report.device)
+    if len(report.session) != SESSION_BYTES:
+        raise WireError(f"a session has {len(report.session)} bytes; it has {SESSION_BYTES}")
+    for what, number, least in (
+        ("life", report.life, 1),
+        ("number", report.number, 1),
+        ("serial", report.serial, 0),
+    ):
+        _check_range(what, number, least)
+    if len(report.digest) != (DIGEST_BYTES if report.serial else 0):
+        raise WireError(f"the digest of desired state {report.serial} has {len(report.digest)} bytes")
+    _check_instances([app.instance for app in report.apps], limits)
+    _check_text("version", report.program, limits.text_chars_max)
+    for sentence in (report.why, *(app.why for app in report.apps)):
+        _check_text("sentence", sentence, limits.why_chars_max)
+    for app in report.apps:
+        _check_revision(app.revision)

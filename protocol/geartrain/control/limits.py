@@ -1,0 +1,27 @@
+"""Caps of the control lane, checked before anything from the network is decoded."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class LaneLimits(msgspec.Struct, frozen=True):
+    """state_bytes_max: one desired state; report_bytes_max: one reported state; apps_max: apps of a device,
+    or instances whose folders go; options_chars_max: the options of an app; text_chars_max: a flow, a cut or
+    a version; why_chars_max: a sentence of a device.
+    """
+
+    state_bytes_max: int = 256 << 10
+    report_bytes_max: int = 64 << 10
+    apps_max: int = 64
+    options_chars_max: int = 64 << 10
+    text_chars_max: int = 4_096
+    why_chars_max: int = 400
+
+    @property
+    def desired_bytes_max(self) -> int:
+        """One publish to a device: a state and what answers its report."""
+        return self.state_bytes_max + 1_024
+
+
+LANE_LIMITS = LaneLimits()

@@ -1,0 +1,120 @@
+"""What travels on the control lane: desired and reported state of a device, as frozen data."""
+
+from __future__ import annotations
+
+import hashlib
+from enum import Enum
+
+import msgspec
+
+VERSION = 1
+SESSION_BYTES = 8
+DIGEST_BYTES = 16
+
+
+class Wanted(Enum):
+    """RUN it, or DRAIN it: its sources stop, its spool empties, then it ends. What is not listed is ended
+    now.
+    """
+
+    RUN = 1
+    DRAIN = 2
+
+
+class AppState(Enum):
+    """Of an app on a device. ENDED: it has given all that it had; FAILED: it is not started again by itself;
+    STOPPING: it is no longer wanted, and its process is not gone yet.
+    """
+
+    STARTING = 1
+    RUNNING = 2
+    DRAINING = 3
+    ENDED = 4
+    FAILED = 5
+    STOPPING = 6
+
+    @property
+    def word(self) -> str:
+        """As people and REST call it."""
+        return self.name.lower()
+
+
+class App(msgspec.Struct, frozen=True):
+    """An app that a device is to have. instance: `traffic.3`; revision: 64 hexadecimal digits, or empty;
+    flow: `module:name`; cut: `auto`, `edge`, `cloud` or ids of steps with commas between; options: JSON,
+    `{"sources": {step: {...}}, "steps": {step: {...}}}`.
+    """
+
+    instance: str
+    flow: str
+    revision: str = ""
+    cut: str = "auto"
+    options: str = "{}"
+    wanted: Wanted = Wanted.RUN
+
+
+class State(msgspec.Struct, frozen=True):
+    """The desired state of a device. serial: from 1, higher for each that follows; purged: instances that are
+    over, whose folders the device removes.
+    """
+
+    serial: int
+    apps: tuple[App, ...] = ()
+    purged: tuple[str, ...] = ()
+
+
+class Desired(msgspec.Struct, frozen=True):
+    """What the platform sends. session: of the device's connection, empty to ask for a report; life, number:
+    the newest report that the platform has taken, 0 for none; state: an encoded `State`, or empty.
+    """
+
+    device: str
+    session: bytes = b""
+    life: int = 0
+    number: int = 0
+    state: bytes = b""
+
+
+class AppReport(msgspec.Struct, frozen=True):
+    """An app as a device has it; why: a sentence, mostly empty."""
+
+    instance: str
+    state: AppState
+    why: str = ""
+    revision: str = ""
+
+
+class Reported(msgspec.Struct, frozen=True):
+    """What a device says. session: of its connection; life, number: the how manieth report of the how manieth
+    life of its parent process; serial, digest: of the desired state that is applied, 0 and empty for none;
+    program: the version of the device's program; why: a newer desired state is not applied for this reason.
+    """
+
+    device: str
+    session: bytes
+    life: int
+    number: int
+    serial: int = 0
+    digest: bytes = b""
+    apps: tuple[AppReport, ...] = ()
+    program: str = ""
+    why: str = ""
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Where it stands among the reports of its device."""
+        return self.life, self.number
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """What a device keeps on its disk: how often its parent process was started, and the newest desired state
+    as it came (empty for none).
+    """
+
+    life: int = 0
+    state: bytes = b""
+
+
+def state_digest(state: bytes) -> bytes:
+    """What stands for an encoded `State` in reports: blake2b, 16 bytes; empty for none."""
+    return hashlib.blake2b(state, digest_size=DIGEST_BYTES).digest() if state else b""
