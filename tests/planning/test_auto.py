@@ -22,8 +22,8 @@ from geartrain.planning.estimate import estimated_bytes
 from geartrain.planning.sharing import rows_of
 from geartrain.planning.splitting import with_partials
 from geartrain.testing import TestingSource
-from geartrain_cloud.planning.cost import Costs, CutCost, StepCost, StreamCost
-from geartrain_cloud.planning.measure import Measurement
+from geartrain_client.planning.cost import Costs, CutCost, StepCost, StreamCost
+from geartrain_client.planning.measure import Measurement
 from tests.examples.nexmark_reference import QUERIES
 from tests.examples.nexmark_world import graph_of
 from tests.reference.flows import Case, cases, split_cases

@@ -23,9 +23,9 @@ from geartrain.planning.cuts import Rule
 from geartrain.planning.splitting import with_partials
 from geartrain.source import Batch
 from geartrain.testing import TestingSource
-from geartrain_cloud.planning.cost import Costs, CutCost, StepCost, StreamCost, rate
-from geartrain_cloud.planning.measure import Measurement
-from geartrain_cloud.planning.reasons import CostReason, cut_name, reasons, told, warnings
+from geartrain_client.planning.cost import Costs, CutCost, StepCost, StreamCost, rate
+from geartrain_client.planning.measure import Measurement
+from geartrain_client.planning.reasons import CostReason, cut_name, reasons, told, warnings
 from tests.reference.sent import EXAMPLES, Reads, example, sent_over
 
 SECOND_US = 1_000_000

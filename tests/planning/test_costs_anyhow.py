@@ -21,8 +21,8 @@ from geartrain.planning import Cut, legal_cuts
 from geartrain.planning.splitting import with_partials
 from geartrain.source import Source, Split
 from geartrain.testing import TestingSource
-from geartrain_cloud.planning.cost import Costs
-from geartrain_cloud.planning.measure import Measurement
+from geartrain_client.planning.cost import Costs
+from geartrain_client.planning.measure import Measurement
 from tests.reference.flows import Case, cases, split_cases
 from tests.reference.sent import rows_over, sent_over
 

@@ -13,9 +13,9 @@ from geartrain import Flow, Record, Table
 from geartrain.flow.loading import load_flow
 from geartrain.planning import Plan, legal_cuts, make_plan
 from geartrain.testing import TestingSource
-from geartrain_cloud.planning.cost import Costs, StepCost, StreamCost
-from geartrain_cloud.planning.drawing import draw
-from geartrain_cloud.planning.layout import GAP, Box, place
+from geartrain_client.planning.cost import Costs, StepCost, StreamCost
+from geartrain_client.planning.drawing import draw
+from geartrain_client.planning.layout import GAP, Box, place
 
 EXAMPLES = ["stocks", "wordcount", "complexdag", "sol", "sensors", "traffic"]
 SVG = "{http://www.w3.org/2000/svg}"

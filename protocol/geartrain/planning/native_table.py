@@ -1,13 +1,14 @@
 """Which steps may run as plans of Spark's own: those where Spark gives the same bits as the devices' runtime.
 
-`compile.py` asks it before anything runs. Guarantees: a step that fits gives the same records, event times,
-origins and dead letters either way. docs/decisions/0008 says what does not fit, and why.
+The compiler of the cloud asks it before anything runs, and `gear plan` shows it. Guarantees: a step that fits
+gives the same records, event times, origins and dead letters either way. docs/decisions/0008 says what does
+not fit, and why.
 """
 
 from __future__ import annotations
 
 import typing
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from geartrain.aggregates.count import Count, CountAll
 from geartrain.aggregates.mergeable import AggregateSpec
@@ -18,7 +19,7 @@ from geartrain.graph.graph import Step
 from geartrain.operators.aggregate import WindowAggregate
 from geartrain.operators.key_by import KeyBy
 from geartrain.operators.source import SourceOperator
-from geartrain.planning import Plan
+from geartrain.planning.plan import Plan
 from geartrain.schema import Field, FieldType, derive
 
 _PLAIN = {FieldType.BOOL, FieldType.INT64, FieldType.FLOAT64, FieldType.STR, FieldType.BYTES}
@@ -57,6 +58,28 @@ def fits_window(plan: Plan, step: Step) -> bool:
         return False
     whole = all(_takes(spec, fields) for spec in operator.fields.values())
     return whole and _overlaps_little(operator.window) and _ends_plainly(plan, step)
+
+
+NATIVE: Mapping[str, Callable[[Plan, Step], bool]] = {"window_aggregate": fits_window}
+"""By kind of operator, which of its steps are native: a plan of Spark's own, in a query by itself.
+
+Without an entry, a step without state is in a `chain` (one fused loop over packed rows), and a step with
+state is embedded (the runtime of the devices behind a shuffle). docs/decisions/0008 says what is not here,
+and why.
+"""
+
+
+def engine(plan: Plan, step: Step) -> str:
+    """What runs a step in the cloud: `native`, `embedded` or `chain`."""
+    if fits(plan, step, NATIVE):
+        return "native"
+    return "embedded" if step.operator.stateful else "chain"
+
+
+def fits(plan: Plan, step: Step, table: Mapping[str, Callable[[Plan, Step], bool]]) -> bool:
+    """Whether a step is native by such a table."""
+    found = table.get(step.operator.kind)
+    return found is not None and found(plan, step)
 
 
 def channel_of(plan: Plan, step: Step) -> str:
