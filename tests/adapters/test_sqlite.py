@@ -125,7 +125,8 @@ def test_each_fault_says_what_to_do(path: Path, tmp_path: Path) -> None:
     assert fault_of(raised.value) is Fault.READ_ONLY
     assert sentence(path, "SELECT unknown").startswith(f"the ledger {path} cannot be used: no such column")
     folder = tmp_path / "folder"
-    assert sentence(folder) == f"the ledger {folder} cannot be used: Is a directory"
+    words = Fault.NOT_OPENED.value.format(error="unable to open database file")
+    assert sentence(folder) == f"the ledger {folder} {words}"
 
 
 def test_full_disk_is_named_in_the_words_of_the_caller(path: Path) -> None:
@@ -142,3 +143,18 @@ def test_row_checksum_is_that_of_the_row_as_msgpack() -> None:
         expected = hashlib.blake2b(msgspec.msgpack.encode(list(row)), digest_size=size).digest()
         assert row_checksum(row, size) == expected
     assert row_checksum(row, 8) != row_checksum((1, 2.5, "text", "bytes", None), 8)
+
+
+def test_a_file_opened_again_keeps_its_locks(tmp_path: Path) -> None:
+    path = tmp_path / "numbers.sqlite"
+    look = (
+        f"import sqlite3; d = sqlite3.connect({str(path)!r}); d.execute('SELECT * FROM numbers'); d.close()"
+    )
+    with closing(open_to_write(path, busy_s=1)) as first:
+        first.execute("CREATE TABLE numbers (n)")
+        with closing(open_to_write(path, busy_s=1)):
+            # The last one to close deletes the write-ahead log: it must not take itself for that.
+            subprocess.run([sys.executable, "-c", look], check=True)
+            assert path.with_name("numbers.sqlite-shm").exists()
+        first.execute("INSERT INTO numbers VALUES (1)")
+    assert numbers(path) == [1]

@@ -34,6 +34,19 @@ def write_private(path: Path, content: str | bytes) -> None:
         raise
 
 
+def write_durable(path: Path, content: bytes) -> None:
+    """`write_private`, and durable when it returns, its name in its folder too. Raises `OSError`."""
+    make_private_folder(path.parent)
+    draft = path.with_name(f".{path.name}.new")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(descriptor)
+    draft.replace(path)
+    fsync_path(path.parent)
+
+
 def fsync_path(path: Path) -> None:
     """Make a file's content, or a folder's names, durable; raises `OSError`."""
     descriptor = os.open(path, os.O_RDONLY)

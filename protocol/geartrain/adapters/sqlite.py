@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import Enum
 from hashlib import blake2b
 from pathlib import Path
@@ -73,8 +73,10 @@ def open_to_write(
         sqlite3.Error, OSError: see `translated`.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    # SQLite gives its write-ahead log and shared memory the mode of this file.
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    # SQLite gives its write-ahead log and shared memory the mode of this file. Only one that is new is opened
+    # here: to close it would drop all locks of this process on it (sqlite.org/howtocorrupt.html, 2.2).
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     path.chmod(0o600)
     database = sqlite3.connect(path, timeout=busy_s, isolation_level=None, check_same_thread=one_thread)
     try:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geartrain_cloud.supervisor.toml_text import to_toml
+from geartrain.adapters.toml_text import to_toml
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 scalar = text | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False)

@@ -1,4 +1,4 @@
-"""Plain data as TOML text: the configuration files that the supervisor writes for its processes.
+"""Plain data as TOML text: the configuration files that a supervisor writes for its processes.
 
 The standard library reads TOML and does not write it. Guarantees: `tomllib` reads back what was given.
 """
