@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from signal import Signals
-
 from geartrain.errors import GeartrainError
+from geartrain_client.errors import MistakeError
 
 
 class BrokerError(GeartrainError):
@@ -15,25 +14,13 @@ class SupervisorError(GeartrainError):
     """A process died too often, or could not be started; carries the last lines of its log."""
 
 
-class StateError(GeartrainError):
+class StateError(MistakeError):
     """A state folder cannot be used: it belongs to another run, or another program is using it."""
-
-
-class StoppedError(GeartrainError):
-    """A signal asked the run to end before it was done; what there is can be resumed."""
-
-    def __init__(self, received: Signals) -> None:
-        super().__init__(f"stopped by {received.name}")
-        self.received = received
-
-
-class DeadLettersError(GeartrainError):
-    """A run has ended, but too many of its records became dead letters, or a source held none."""
 
 
 class PageError(GeartrainError):
     """The page of a demo cannot be served."""
 
 
-class CertificateError(GeartrainError):
+class CertificateError(MistakeError):
     """A certificate cannot be issued or revoked as it was asked for."""

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.errors import NetError
 from geartrain.ports import Incoming, SplitProgress
-from geartrain.records.event_time import END_OF_TIME
+from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.records.record import Record
 from geartrain.schema import ColumnBatch, RowCodec, Schema
 from geartrain.wire.body import encode_rows
@@ -39,6 +39,7 @@ from geartrain_cloud.ingest.ingest import Ingest
 from geartrain_cloud.log.disk import OsDisk
 from geartrain_cloud.log.ledger import SqliteLedger
 from geartrain_cloud.log.reader import LogReader
+from geartrain_cloud.log.roster import FollowedRoster
 from geartrain_cloud.log.segment import encode_segment, merge_segments
 from geartrain_cloud.ports import LedgerChange
 
@@ -113,13 +114,18 @@ class TestDevice:
         """The header of the next batch."""
         time = self.time if watermark is None else watermark
         moved = kind is BatchKind.DATA
+        if (
+            kind is BatchKind.SCHEMA
+        ):  # as agents of 0.2.0 do: they say how far their channels are, not their sources
+            time = START_OF_TIME
+        marks = {"quotes": time, "_dead_letters": time, "_late": time}
         return Header(
             kind=kind,
             flow=self.flow,
             device=self.name,
             epoch=self.epoch,
             seq=self.seq + 1,
-            watermarks={"quotes": time, "_dead_letters": time, "_late": time} if moved else {},
+            watermarks={} if kind is BatchKind.HELLO else marks,
             positions={("quotes", self.name): SplitProgress(self.number, time)} if moved else {},
         )
 
@@ -305,7 +311,7 @@ class RecordingDisk(OsDisk):
 
 
 def make_config(folder: Path, devices: tuple[str, ...] = ("device-1",), **changes: Any) -> IngestConfig:
-    """One flow, whose channel `quotes` all devices feed."""
+    """One flow, whose source and channel `quotes` all devices have."""
     flow = FlowConfig.of(devices, {"quotes": devices})
     settings: dict[str, Any] = {"log": folder, "group_commit_ms": 5, "nack_interval_ms": 1_000, **changes}
     return IngestConfig(flows={FLOW: flow}, **settings)
@@ -337,7 +343,15 @@ async def running(config: IngestConfig, net: LoopNet | None = None) -> AsyncIter
     wire = net or LoopNet(journal)
     ledger, disk = RecordingLedger(config.log, journal), RecordingDisk(config.log, journal)
     ingest = Ingest(
-        config, ledger, disk, wire, SystemClock(), encode_segment, SystemRandomness(), merge_segments
+        config,
+        ledger,
+        disk,
+        wire,
+        SystemClock(),
+        encode_segment,
+        SystemRandomness(),
+        merge_segments,
+        roster=FollowedRoster(config.log) if config.follows_roster else None,
     )
     async with asyncio.TaskGroup() as tasks:
         task = tasks.create_task(ingest.run())
@@ -354,6 +368,6 @@ async def running(config: IngestConfig, net: LoopNet | None = None) -> AsyncIter
 
 def prices(reader: LogReader, channel: str = "quotes") -> list[float | None]:
     """The prices in the log, in order."""
-    upto = reader.positions(FLOW).get(channel, 0)
-    entries = [entry for entry in reader.entries(FLOW, channel, 0, upto) if entry.count]
+    upto = reader.positions(FLOW).get("0", 0)
+    entries = [e for e in reader.entries(FLOW, "0", 0, upto) if e.count and e.channel == channel]
     return [price for entry in entries for price in reader.table(entry).column("price").to_pylist()]

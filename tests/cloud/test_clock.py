@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from geartrain.delivery.receiver import WaitingBudget
 from geartrain.records.event_time import START_OF_TIME
-from geartrain_cloud.ingest.clock import ChannelClock
+from geartrain_cloud.ingest.clock import SourceClock
 from geartrain_cloud.ingest.config import IngestConfig
 from geartrain_cloud.ingest.recovery import Recovered, recover
 from geartrain_cloud.log.disk import OsDisk
@@ -34,7 +34,7 @@ STEPS = st.lists(
 @settings(deadline=None)
 @given(STEPS)
 def test_clock_is_the_monotone_minimum_over_the_live(steps: list[tuple[str, str, int]]) -> None:
-    clock = ChannelClock()
+    clock = SourceClock()
     model: dict[str, int] = {}
     away: dict[str, int] = {}
     highest = START_OF_TIME
@@ -68,7 +68,7 @@ def test_clock_is_the_monotone_minimum_over_the_live(steps: list[tuple[str, str,
 @settings(deadline=None)
 @given(st.dictionaries(st.sampled_from(NAMES), st.integers(-50, 50), min_size=1), st.integers(-60, 60))
 def test_rebuilt_clock_never_lies_below_the_log(watermarks: dict[str, int], logged: int) -> None:
-    clock = ChannelClock(logged)
+    clock = SourceClock(logged)
     for device, watermark in watermarks.items():
         clock.assign(device, watermark)
     clock.settle()
@@ -112,17 +112,18 @@ async def check_replay(folder: Path, moves: list[tuple[str, str, int]]) -> None:
                 world.net.deliver(device.topic, payload)
                 await world.net.acked(device)
             running_clocks = {
-                place: p.clock.value for place, p in world.ingest._started().known.partitions.items()
+                place: p.clocks["quotes"].value
+                for place, p in world.ingest._started().known.partitions.items()
             }
         known = await _recovered(folder, config)
-        assert {place: p.clock.value for place, p in known.partitions.items()} == running_clocks
-        for (flow, channel, _), partition in known.partitions.items():
-            entries = LogReader(folder).entries(flow, channel, 0, partition.number)
-            clocks = [entry.clock for entry in entries]
+        assert {place: p.clocks["quotes"].value for place, p in known.partitions.items()} == running_clocks
+        for (flow, index), partition in known.partitions.items():
+            entries = LogReader(folder).entries(flow, str(index), 0, partition.number)
+            clocks = [entry.clock(["quotes"]) for entry in entries]
             assert clocks == sorted(clocks)
             assert (
                 clocks[-1]
-                == partition.clock.value
+                == partition.clocks["quotes"].value
                 == min(d.time if d.seq > 1 else START_OF_TIME for d in devices.values())
             )
             assert {e.device for e in entries if e.kind is EntryKind.ASSIGNED} == set(NAMES[:2])

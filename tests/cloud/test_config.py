@@ -18,10 +18,13 @@ group_commit_ms = 50
 [flows.stocks]
 devices = ["device-1", "device-2"]
 
+[flows.stocks.sources]
+ticks = ["device-1"]
+desk = "all"
+
 [flows.stocks.channels]
-quotes = ["device-1"]
+quotes = ["ticks"]
 prices = "all"
-_late = ["device-2"]
 """
 
 
@@ -39,12 +42,15 @@ def test_good_file_is_read(tmp_path: Path) -> None:
     flow = config.flows["stocks"]
     both = ("device-1", "device-2")
     assert flow.devices == both
+    assert dict(flow.sources) == {"ticks": ("device-1",), "desk": both}
+    every = ("ticks", "desk")
     assert dict(flow.channels) == {
-        "quotes": ("device-1",),
-        "prices": both,
-        "_late": ("device-2",),
-        "_dead_letters": both,
+        "quotes": ("ticks",),
+        "prices": every,
+        "_late": every,
+        "_dead_letters": every,
     }
+    assert flow.sources_of("device-1") == ["desk", "ticks"]
     assert flow.fed_by("device-2") == ["_dead_letters", "_late", "prices"]
 
 
@@ -105,11 +111,24 @@ def test_broker_has_a_default_and_may_be_ipv6(tmp_path: Path) -> None:
         (
             '["device-1"]',
             '["device-3"]',
-            "flows.stocks.channels.quotes: device-3 not among flows.stocks.devices",
+            "flows.stocks.sources.ticks: device-3 not among the devices of the flow",
         ),
         ("quotes =", '"../quotes" =', "flows.stocks.channels.../quotes: a channel's name"),
-        ('quotes = ["device-1"]', 'quotes = "some"', "flows.stocks.channels.quotes: give a list"),
-        ('quotes = ["device-1"]', "quotes = []", "flows.stocks.channels.quotes: give a list"),
+        ('ticks = ["device-1"]', 'ticks = "some"', "flows.stocks.sources.ticks: give a list"),
+        ('ticks = ["device-1"]', "ticks = []", "flows.stocks.sources.ticks: give a list"),
+        ("ticks =", '"a tick" =', "flows.stocks.sources.a tick: a source's name"),
+        ('quotes = ["ticks"]', 'quotes = "some"', "flows.stocks.channels.quotes: give a list of the sources"),
+        ('quotes = ["ticks"]', "quotes = []", "flows.stocks.channels.quotes: give a list of the sources"),
+        (
+            'quotes = ["ticks"]',
+            'quotes = ["device-1"]',
+            "flows.stocks.channels.quotes: device-1 not among the sources of the flow: desk, ticks",
+        ),
+        (
+            "[flows.stocks.sources]",
+            "[flows.stocks.members]",
+            "flows.stocks.members: there is no such setting",
+        ),
         (
             "[flows.stocks.channels]",
             "[flows.stocks.chanels]",
@@ -140,9 +159,14 @@ def test_each_mistake_names_the_file_and_the_key(tmp_path: Path, old: str, new: 
 def test_file_that_is_not_there_or_names_no_flow(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"none\.toml cannot be read: No such file"):
         read_config(tmp_path / "none.toml")
-    with pytest.raises(ConfigError, match="flows: give at least one flow"):
-        read(tmp_path, 'log = "x"')
+    with pytest.raises(ConfigError, match=r"flows: give each flow as .* or leave flows out"):
+        read(tmp_path, 'log = "x"\nflows = 3')
+    assert read(tmp_path, 'log = "x"').follows_roster
+    assert not read(tmp_path, GOOD).follows_roster
     with pytest.raises(ConfigError, match=r"flows\.stocks: give a table"):
         read(tmp_path, 'log = "x"\n[flows]\nstocks = 1')
-    with pytest.raises(ConfigError, match=r"flows\.stocks\.channels: give each channel"):
-        read(tmp_path, 'log = "x"\n[flows.stocks]\ndevices = ["d"]')
+    flow = 'log = "x"\n[flows.stocks]\ndevices = ["d"]\n'
+    with pytest.raises(ConfigError, match=r"flows\.stocks\.sources: give each source step .* before 0\.3"):
+        read(tmp_path, flow + '[flows.stocks.channels]\nquotes = "all"')
+    with pytest.raises(ConfigError, match=r"flows\.stocks\.channels: give each channel the sources"):
+        read(tmp_path, flow + '[flows.stocks.sources]\nquotes = "all"')

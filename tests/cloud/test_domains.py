@@ -15,7 +15,7 @@ from geartrain.adapters.system import SystemClock
 from geartrain.errors import ConfigError
 from geartrain.records.record import Record
 from geartrain.schema import ColumnBatch, RowCodec
-from geartrain_cloud.cli import main
+from geartrain_client.cli import main
 from geartrain_cloud.cli.devices import describe_devices
 from geartrain_cloud.ingest.alarm import Alarm
 from geartrain_cloud.ingest.config import FlowConfig, IngestConfig, read_config
@@ -74,7 +74,7 @@ def test_a_value_from_two_devices_is_counted_and_named_and_logged_all_the_same(
     assert "symbol 'IBM' came from device-1 and from device-2" in caplog.text
     one, two = describe_devices(tmp_path)
     assert one["misplaced"] == two["misplaced"] == status["flows"][FLOW]["misplaced"]
-    assert main(["device", "ls", "--state", str(tmp_path)]) == 0
+    assert main(["log", "devices", "--state", str(tmp_path)]) == 0
     said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("alarm")]
     (alarm,) = said
     assert alarm.startswith(
@@ -97,7 +97,7 @@ def test_no_alarm_without_a_false_claim(
     status = run(claiming(tmp_path, fields), ("AAPL", "IBM"), second)
     assert status["flows"][FLOW]["misplaced"] == []
     assert status["counters"]["misplaced_records"] == 0
-    assert main(["device", "ls", "--state", str(tmp_path)]) == 0
+    assert main(["log", "devices", "--state", str(tmp_path)]) == 0
     assert "alarm" not in capsys.readouterr().out
 
 
@@ -124,7 +124,8 @@ class Watched:
     def send(self, device: str, channel: str, *streets: str | None) -> None:
         columns: list[list[Any]] = [list(streets), list(range(len(streets)))]
         rows = ColumnBatch(columns, [0] * len(streets), [device] * len(streets), list(range(len(streets))))
-        self.domains.watch(DeviceStream(device, "traffic", (channel,)), channel, PASS.schema, rows)
+        stream = DeviceStream(device, "traffic", (channel,), (channel,))
+        self.domains.watch(stream, channel, PASS.schema, rows)
 
     @property
     def misplaced(self) -> int:
@@ -176,6 +177,8 @@ FLOWS = """
 log = "log"
 [flows.stocks]
 devices = ["device-1"]
+[flows.stocks.sources]
+quotes = "all"
 [flows.stocks.channels]
 quotes = "all"
 """

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
+from geartrain.records.event_time import END_OF_TIME
 from geartrain.wire.envelope import Nack, NackReason
 from geartrain_cloud.ingest.counters import Counter
 from geartrain_cloud.log.reader import LogReader
@@ -23,12 +23,12 @@ from tests.cloud.fleet import FLOW, LoopNet, Running, TestDevice, make_config, p
 Scenario = Callable[[Running, TestDevice], Awaitable[None]]
 
 
-def entries(reader: LogReader, channel: str = "quotes") -> list[Entry]:
-    return reader.entries(FLOW, channel, 0, reader.positions(FLOW)[channel])
+def entries(reader: LogReader) -> list[Entry]:
+    return reader.entries(FLOW, "0", 0, reader.positions(FLOW)["0"])
 
 
-def kinds(reader: LogReader, channel: str = "quotes") -> list[EntryKind]:
-    return [entry.kind for entry in entries(reader, channel)]
+def kinds(reader: LogReader) -> list[EntryKind]:
+    return [entry.kind for entry in entries(reader)]
 
 
 def play(folder: Path, scenario: Scenario, **settings: Any) -> LogReader:
@@ -54,32 +54,33 @@ def test_rows_reach_the_log_in_order(tmp_path: Path) -> None:
     reader = play(tmp_path, scenario)
     assert prices(reader) == [1.0, 2.0, 3.0]
     rows = [entry for entry in entries(reader) if entry.kind is EntryKind.ROWS]
-    assert [(entry.seq, entry.count, entry.clock) for entry in rows] == [(2, 2, 20), (3, 1, 30)]
+    assert [(entry.channel, entry.seq, entry.count, entry.clocks) for entry in rows] == [
+        ("quotes", 2, 2, {"quotes": 20}),
+        ("quotes", 3, 1, {"quotes": 30}),
+    ]
     table = reader.table(rows[0])
     assert table.column("_event_time").to_pylist() == [10, 20]
     assert table.column("_origin_number").to_pylist() == [0, 1]
     assert table.column("_device").to_pylist() == ["device-1"] * 2
     assert table.column("_seq").to_pylist() == [2, 2]
     assert table.column("_late").to_pylist() == table.column("_overtaken").to_pylist() == [False, False]
-    for channel in ("quotes", "_dead_letters", "_late"):
-        assert reader.clock(FLOW, channel, reader.positions(FLOW)[channel]) == END_OF_TIME
+    assert reader.clocks(FLOW, "0", reader.positions(FLOW)["0"]) == {"quotes": END_OF_TIME}
     (cursor,) = reader.cursors(FLOW)
     assert cursor.seq == 4
-    assert cursor.watermarks["quotes"] == END_OF_TIME
+    assert cursor.watermarks["quotes"] == cursor.source_watermarks["quotes"] == END_OF_TIME
     assert cursor.positions["quotes", "device-1"].position == 3
 
 
-def test_entries_of_a_channel_have_no_gap_and_begin_with_the_assigned(tmp_path: Path) -> None:
+def test_entries_have_no_gap_and_begin_with_the_assigned(tmp_path: Path) -> None:
     async def scenario(world: Running, device: TestDevice) -> None:
         world.net.deliver(device.topic, device.quotes(1.0))
         await world.net.acked(device)
 
     reader = play(tmp_path, scenario)
     assert kinds(reader) == [EntryKind.ASSIGNED, EntryKind.JOINED, EntryKind.ROWS]
-    assert kinds(reader, "_late") == [EntryKind.ASSIGNED, EntryKind.JOINED, EntryKind.WATERMARK]
     assert [entry.number for entry in entries(reader)] == [1, 2, 3]
-    assert entries(reader)[0].clock == START_OF_TIME
-    assert reader.assigned(FLOW, "quotes") == ["device-1"]
+    assert entries(reader)[0].clocks == {}
+    assert reader.assigned(FLOW) == ["device-1"]
 
 
 def test_batches_committed_together_share_a_segment(tmp_path: Path) -> None:
@@ -455,4 +456,4 @@ def test_whatever_arrives_in_whatever_order_is_logged_once_and_in_order(
         assert prices(reader) == [float(n) for n in range(7)]
         assert reader.counters()["batches_appended"] == 8
         assert "losses" not in reader.counters()
-        assert entries(reader)[-1].clock == 70
+        assert entries(reader)[-1].clocks == {"quotes": 70}

@@ -47,6 +47,7 @@ CURSOR = AckCursor(
     b"d" * 16,
     {("step", "split"): SplitProgress(5, START_OF_TIME, ended=True)},
     {"c": -(2**63)},
+    {"step": -(2**63)},
 )
 
 
@@ -61,14 +62,15 @@ def with_ledger(folder: Path, use: Callable[[SqliteLedger, int], Awaitable[None]
     asyncio.run(run())
 
 
-def watermark(number: int, clock: int = 0, channel: str = "c") -> Entry:
-    return Entry("f", channel, 0, number, EntryKind.WATERMARK, clock)
+def watermark(number: int, clock: int = 0, source: str = "step") -> Entry:
+    return Entry("f", 0, number, EntryKind.WATERMARK, clocks={source: clock})
 
 
 def test_everything_committed_comes_back_after_opening_again(tmp_path: Path) -> None:
-    entry = Entry("f", "c", 0, 2, EntryKind.ROWS, 9, "d", EPOCH, 7, "segments/x.arrow", 3, 4, "detail")
-    assigned = Entry("f", "c", 0, 1, EntryKind.ASSIGNED, START_OF_TIME, "d")
-    schema = StoredSchema("f", "c", SCHEMA.schema_id, SCHEMA.to_json())
+    batch = ("c", "d", EPOCH, 7, "segments/x.arrow", 3, 4)
+    entry = Entry("f", 0, 2, EntryKind.ROWS, *batch, detail="detail", clocks={"step": 9, "other": 3})
+    assigned = Entry("f", 0, 1, EntryKind.ASSIGNED, device="d", source="step")
+    schema = StoredSchema("f", "c", SCHEMA.schema_id, SCHEMA.to_json(), "other step")
     change = LedgerChange(
         [assigned, entry],
         [CURSOR],
@@ -89,7 +91,7 @@ def test_everything_committed_comes_back_after_opening_again(tmp_path: Path) -> 
         assert await ledger.closed_epochs() == list(change.closed_epochs)
         assert await ledger.schemas() == [schema]
         assert await ledger.last_entries() == [entry]
-        assert await ledger.devices() == [("f", "c", "d")]
+        assert await ledger.devices() == [("f", "step", "d")]
         assert await ledger.segments() == {"segments/x.arrow"}
         assert await ledger.digest_at("d", "f", EPOCH, 7) == b"d" * 16
         assert await ledger.digest_at("d", "f", EPOCH, 8) is None
@@ -149,9 +151,9 @@ def test_file_of_another_layout_is_refused(tmp_path: Path, version: int) -> None
     with closing(sqlite3.connect(tmp_path / "ledger.sqlite")) as other:
         other.execute("CREATE TABLE notes (text)")
         other.execute(f"PRAGMA user_version = {version}")
-    with pytest.raises(LedgerError, match=rf"no ledger of version 4 \(it says {version}\)"):
+    with pytest.raises(LedgerError, match=rf"no ledger of version 5 \(it says {version}\)"):
         with_ledger(tmp_path, never)
-    with pytest.raises(LedgerError, match="no ledger of version 4"):
+    with pytest.raises(LedgerError, match="no ledger of version 5"):
         LogReader(tmp_path).positions("f")
 
 
@@ -319,7 +321,7 @@ def test_error_of_the_disk_names_the_file(tmp_path: Path) -> None:
 
 
 def write_log(folder: Path) -> None:
-    """Channel c: assigned, rows 0-1, watermark, rows 2, rows 3-5 (the rows in one segment)."""
+    """Assigned; of channel c rows 0-1, 2 and 3-5 (in one segment) with a watermark and a loss between."""
     rows = [
         ColumnBatch([list(range(a, b))], list(range(a, b)), ["s"] * (b - a), list(range(a, b)))
         for a, b in RUNS
@@ -329,12 +331,11 @@ def write_log(folder: Path) -> None:
     (folder / name).write_bytes(
         encode_segment(SCHEMA, [SegmentPart("d", n, part) for n, part in enumerate(rows)])
     )
-    entries = [Entry("f", "c", 0, 1, EntryKind.ASSIGNED, START_OF_TIME, "d"), watermark(3, 15)]
-    for number, clock, (first, end) in zip((2, 4, 5), (10, 20, 30), RUNS, strict=True):
-        entries.append(
-            Entry("f", "c", 0, number, EntryKind.ROWS, clock, "d", EPOCH, number, name, first, end - first)
-        )
-    entries.append(watermark(1, 40, "other"))
+    entries = [Entry("f", 0, 1, EntryKind.ASSIGNED, device="d", source="step"), watermark(3, 15)]
+    for number, clock, (first, end) in zip((2, 4, 6), (10, 20, 30), RUNS, strict=True):
+        batch = ("c", "d", EPOCH, number, name, first, end - first)
+        entries.append(Entry("f", 0, number, EntryKind.ROWS, *batch, clocks={"step": clock}))
+    entries.append(Entry("f", 0, 5, EntryKind.DROPPED, "e", "d", EPOCH, 5, count=0, clocks={"step": 20}))
 
     async def use(ledger: SqliteLedger, term: int) -> None:
         schema = StoredSchema("f", "c", SCHEMA.schema_id, SCHEMA.to_json())
@@ -350,41 +351,37 @@ def test_reader_gives_what_was_committed(tmp_path: Path) -> None:
     write_log(tmp_path)
     reader = LogReader(tmp_path)
     assert reader.ready()
-    assert reader.positions("f") == {"c": 5, "other": 1}
+    assert reader.positions("f") == {"0": 6}
+    assert reader.keys() == ["0"]
     assert reader.positions("none") == {}
-    assert [reader.clock("f", "c", position) for position in range(6)] == [START_OF_TIME] * 2 + [
-        10,
-        15,
-        20,
-        30,
-    ]
-    assert [entry.number for entry in reader.entries("f", "c", 1, 4)] == [2, 3, 4]
-    assert [
-        reader.table(e).column("value").to_pylist() for e in reader.entries("f", "c", 0, 9) if e.count
-    ] == [
-        [0, 1],
-        [2],
-        [3, 4, 5],
-    ]
+    clocks = [reader.clocks("f", "0", position).get("step") for position in range(7)]
+    assert clocks == [None, None, 10, 15, 20, 20, 30]
+    assert reader.clocks_at("f", {"0": 4}) == {"step": 20}
+    assert reader.clocks_at("f", {}) == {}
+    assert [entry.number for entry in reader.entries("f", "0", 1, 4)] == [2, 3, 4]
+    assert [entry.number for entry in reader.entries("f", "0", 1, 6, {"c"})] == [2, 4, 6]
+    assert reader.counts("f", "0", 2, 6) == {"c": 4}
+    rows = [reader.table(e).column("value").to_pylist() for e in reader.entries("f", "0", 0, 9) if e.count]
+    assert rows == [[0, 1], [2], [3, 4, 5]]
     assert reader.schema("f", "c") == SCHEMA
     assert reader.schema("f", "other") is None
     assert reader.cursors("f") == [CURSOR]
-    assert reader.assigned("f", "c") == ["d"]
+    assert reader.assigned("f") == ["d"]
     assert reader.counters() == {"n": 2}
 
 
 @pytest.mark.parametrize(
     ("after", "rows_max", "upto"),
     [
-        (0, 100, 5),
+        (0, 100, 6),
         (0, 1, 1),
         (1, 1, 2),
         (1, 2, 3),
-        (1, 3, 4),
-        (0, 5, 4),
-        (0, 6, 5),
-        (4, 1, 5),
-        (5, 1, 5),
+        (1, 3, 5),
+        (0, 5, 5),
+        (0, 6, 6),
+        (5, 1, 6),
+        (6, 1, 6),
         (9, 1, 9),
     ],
 )
@@ -392,7 +389,7 @@ def test_limit_takes_whole_entries_and_at_least_one(
     tmp_path: Path, after: int, rows_max: int, upto: int
 ) -> None:
     write_log(tmp_path)
-    assert LogReader(tmp_path).limit("f", "c", after, rows_max) == upto
+    assert LogReader(tmp_path).limit("f", "0", after, rows_max) == upto
 
 
 def test_reader_says_what_is_not_there(tmp_path: Path) -> None:
@@ -405,21 +402,12 @@ def test_reader_says_what_is_not_there(tmp_path: Path) -> None:
     assert not reader.ready()
     (tmp_path / "log" / "ledger.sqlite").unlink()
     write_log(tmp_path / "log")
-    with pytest.raises(LedgerError, match="f/c has no position 6"):
-        reader.clock("f", "c", 6)
-    with pytest.raises(LedgerError, match="entry 1 of f/c holds no rows"):
-        reader.table(reader.entries("f", "c", 0, 1)[0])
-    beyond = Entry(
-        "f",
-        "c",
-        0,
-        9,
-        EntryKind.ROWS,
-        0,
-        segment="segments/f/c/p0/000000000002-1.arrow",
-        first_row=5,
-        count=2,
-    )
+    with pytest.raises(LedgerError, match="f/0 has no position 7"):
+        reader.clocks("f", "0", 7)
+    with pytest.raises(LedgerError, match="entry 1 of f/0 holds no rows"):
+        reader.table(reader.entries("f", "0", 0, 1)[0])
+    name = "segments/f/c/p0/000000000002-1.arrow"
+    beyond = Entry("f", 0, 9, EntryKind.ROWS, "c", segment=name, first_row=5, count=2)
     with pytest.raises(LedgerError, match="shorter than the ledger says"):
         reader.table(beyond)
 
@@ -429,11 +417,11 @@ def test_reader_sees_a_live_ledger_from_another_process_and_cannot_write(tmp_pat
 
     async def use(ledger: SqliteLedger, term: int) -> None:
         reader = LogReader(tmp_path)
-        for number in (6, 7):
+        for number in (7, 8):
             await ledger.commit(term, LedgerChange([watermark(number, 50)]))
-            assert reader.positions("f")["c"] == number
+            assert reader.positions("f")["0"] == number
             with multiprocessing.get_context("spawn").Pool(1) as pool:
-                assert pool.apply(LogReader.positions, (reader, "f"))["c"] == number
+                assert pool.apply(LogReader.positions, (reader, "f"))["0"] == number
         with reader._ledger() as connection, pytest.raises(sqlite3.OperationalError, match="readonly"):
             connection.execute("DELETE FROM entries")
 

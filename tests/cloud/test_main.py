@@ -27,6 +27,8 @@ log = "log"
 broker = "127.0.0.1:{port}"
 [flows.stocks]
 devices = ["device-1"]
+[flows.stocks.sources]
+quotes = "all"
 [flows.stocks.channels]
 quotes = "all"
 """
@@ -204,7 +206,7 @@ def test_mistakes_are_one_sentence_and_an_exit_code(tmp_path: Path) -> None:
     path.write_text(CONFIG.format(port=1) + "prises = 'all'\nlag = 7\n", encoding="utf-8")
     code, lines = run()
     assert (code, len(lines)) == (2, 1)
-    assert "flows.stocks.channels.lag: give a list of at least one device name" in lines[0]
+    assert "flows.stocks.channels.lag: give a list of the sources above it" in lines[0]
     path.write_text(CONFIG.format(port=1), encoding="utf-8")
     (tmp_path / "log").mkdir()
     (tmp_path / "log" / "ledger.sqlite").write_bytes(b"no database at all" * 1_000)

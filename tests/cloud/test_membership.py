@@ -28,19 +28,21 @@ NAMES = ("device-1", "device-2")
 
 
 def live_config(folder: Path, join_timeout_s: float = 60.0, idle_after_s: float = 60.0) -> IngestConfig:
-    times = {"join_timeout_s": join_timeout_s, "idle_after_s": idle_after_s}
-    flow = FlowConfig.of(NAMES, {"quotes": NAMES}, bounded=False, **times)
+    members = {"quotes": NAMES}
+    flow = FlowConfig.of(
+        NAMES, members, bounded=False, join_timeout_s=join_timeout_s, idle_after_s=idle_after_s
+    )
     return IngestConfig(flows={FLOW: flow}, log=folder, group_commit_ms=1, nack_interval_ms=1)
 
 
 def kinds(folder: Path, *wanted: EntryKind) -> list[tuple[EntryKind, str, int]]:
-    found = LogReader(folder).entries(FLOW, "quotes", 0, 999)
-    return [(entry.kind, entry.device, entry.clock) for entry in found if entry.kind in wanted]
+    found = LogReader(folder).entries(FLOW, "0", 0, 999)
+    return [(entry.kind, entry.device, entry.clock(["quotes"])) for entry in found if entry.kind in wanted]
 
 
 def overtaken(folder: Path) -> list[tuple[int, bool]]:
     reader = LogReader(folder)
-    tables = [reader.table(entry) for entry in reader.entries(FLOW, "quotes", 0, 999) if entry.count]
+    tables = [reader.table(entry) for entry in reader.entries(FLOW, "0", 0, 999) if entry.count]
     return [(r["_event_time"], r["_overtaken"]) for table in tables for r in table.to_pylist()]
 
 
@@ -64,10 +66,10 @@ def test_device_that_never_joins_is_excluded_and_the_clock_goes_on(tmp_path: Pat
     asyncio.run(run())
     assert kinds(tmp_path, EntryKind.EXCLUDED) == [(EntryKind.EXCLUDED, "device-2", 20)]
     status: dict[str, Any] = json.loads((tmp_path / "status.json").read_bytes())
-    quotes = status["flows"][FLOW]["channels"]["quotes"]
+    quotes = status["flows"][FLOW]["sources"]["quotes"]
     assert (quotes["excluded"], quotes["missing"]) == (["device-2"], [])
     one, two = describe_devices(tmp_path)
-    assert (one["excluded"], two["excluded"]) == ([], ["_dead_letters", "_late", "quotes"])
+    assert (one["excluded"], two["excluded"]) == ([], ["quotes"])
     assert two["holds"] == []
 
 
@@ -90,7 +92,8 @@ def test_silent_device_is_excluded_and_on_contact_readmitted_with_older_records_
 
     async def second() -> None:
         async with running(live_config(tmp_path)) as world:
-            assert world.ingest._started().known.partitions[FLOW, "quotes", 0].clock.excluded == ["device-2"]
+            partition = world.ingest._started().known.partitions[FLOW, 0]
+            assert partition.clocks["quotes"].excluded == ["device-2"]
             world.net.deliver(one.topic, one.advance(60))
             await world.net.acked(one)
             assert clock(tmp_path) == 60
@@ -196,21 +199,21 @@ async def check_recovered(folder: Path, config: IngestConfig, model: Model) -> N
     finally:
         await ledger.close()
         disk.close()
-    partition = known.partitions[FLOW, "quotes", 0]
-    assert partition.clock.value == partition.logged_clock == model.clock
-    assert partition.clock.excluded == sorted(model.away)
+    partition = known.partitions[FLOW, 0]
+    assert partition.clocks["quotes"].value == partition.logged_clock(["quotes"]) == model.clock
+    assert partition.clocks["quotes"].excluded == sorted(model.away)
     reader, before = LogReader(folder), START_OF_TIME
-    for entry in reader.entries(FLOW, "quotes", 0, partition.number):
-        assert entry.clock >= before
+    for entry in reader.entries(FLOW, "0", 0, partition.number):
+        assert entry.clock(["quotes"]) >= before
         for row in reader.table(entry).to_pylist() if entry.count else ():
             # A row that is not overtaken is never below the clock that a reader has seen before it.
             assert row["_overtaken"] == (row["_event_time"] < before)
-        before = entry.clock
+        before = entry.clock(["quotes"])
 
 
 def clock(folder: Path) -> int:
     reader = LogReader(folder)
-    return reader.clock(FLOW, "quotes", reader.positions(FLOW)["quotes"])
+    return reader.clocks(FLOW, "0", reader.positions(FLOW)["0"]).get("quotes", START_OF_TIME)
 
 
 def test_while_nothing_comes_from_anybody_ingest_subscribes_again_and_then_counts_the_silence(

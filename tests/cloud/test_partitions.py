@@ -34,9 +34,10 @@ def config_of(folder: Path, partitions: int, devices: tuple[str, ...], **changes
     return make_config(folder, devices, partitions=partitions, **changes)
 
 
-def flow_clock(reader: LogReader, channel: str = "quotes") -> int:
+def flow_clock(reader: LogReader) -> int:
     positions = reader.positions(FLOW)
-    return min(reader.clock(FLOW, key, positions.get(key, 0)) for key in reader.keys([channel]))
+    clocks = [reader.clocks(FLOW, key, positions.get(key, 0)) for key in reader.keys()]  # noqa: SIM118
+    return min(clock.get("quotes", START_OF_TIME) for clock in clocks)
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 3, 7, 64])
@@ -63,17 +64,17 @@ def test_rows_of_each_device_lie_in_its_partition(tmp_path: Path) -> None:
         return world.reader
 
     reader = asyncio.run(run())
-    assert reader.keys(["quotes", "_late"]) == ["quotes", "quotes/1", "_late", "_late/1"]
+    assert reader.keys() == ["0", "1"]
     newest = reader.positions(FLOW)
     found = {}
-    for key in reader.keys(["quotes"]):
+    for key in reader.keys():  # noqa: SIM118 (no mapping)
         entries = reader.entries(FLOW, key, 0, newest[key])
         assert [e.number for e in entries] == list(range(1, newest[key] + 1))
         found[key] = [p for e in entries if e.count for p in reader.table(e).column("price").to_pylist()]
         assert all(f"/p{e.partition}/" in e.segment for e in entries if e.count)
-    assert found == {"quotes": [1.0, 2.0, 3.0], "quotes/1": [4.0]}
-    assert reader.limit(FLOW, "quotes/1", 0, 1) == newest["quotes/1"]
-    assert reader.clock(FLOW, "quotes", newest["quotes"]) == 30
+    assert found == {"0": [1.0, 2.0, 3.0], "1": [4.0]}
+    assert reader.limit(FLOW, "1", 0, 1) == newest["1"]
+    assert reader.clocks(FLOW, "0", newest["0"]) == {"quotes": 30}
     assert verify_log(tmp_path).damages == []
 
 
@@ -95,13 +96,12 @@ def test_partition_without_a_device_follows_the_others(tmp_path: Path) -> None:
         return world.reader
 
     reader = asyncio.run(run())
-    assert all(flow_clock(reader, c) == END_OF_TIME for c in ("quotes", "_late", "_dead_letters"))
+    assert flow_clock(reader) == END_OF_TIME
     own, other = (
-        [e for e in reader.entries(FLOW, key, 0, 99) if e.kind is EntryKind.ADVANCE]
-        for key in ("quotes/2", "quotes")
+        [e for e in reader.entries(FLOW, key, 0, 99) if e.kind is EntryKind.ADVANCE] for key in ("2", "0")
     )
     assert own == []
-    clocks = [entry.clock for entry in other]
+    clocks = [entry.clocks["quotes"] for entry in other]
     assert clocks == sorted(set(clocks))
     assert clocks[-1] == END_OF_TIME
     assert all(entry.device == "" and "follows the others" in entry.detail for entry in other)
@@ -130,9 +130,9 @@ def test_partition_whose_devices_are_all_excluded_follows_and_its_records_are_ov
         return world.reader
 
     reader = asyncio.run(run())
-    (entry,) = [e for e in reader.entries(FLOW, "quotes/1", 0, 99) if e.kind is EntryKind.ROWS]
+    (entry,) = [e for e in reader.entries(FLOW, "1", 0, 99) if e.kind is EntryKind.ROWS]
     assert any(reader.table(entry).column("_overtaken").to_pylist())
-    kinds = [e.kind for e in reader.entries(FLOW, "quotes/1", 0, 99)]
+    kinds = [e.kind for e in reader.entries(FLOW, "1", 0, 99)]
     assert (
         kinds.index(EntryKind.EXCLUDED) < kinds.index(EntryKind.ADVANCE) < kinds.index(EntryKind.READMITTED)
     )
@@ -155,7 +155,7 @@ def test_log_begins_again_with_its_partitions_and_refuses_others(tmp_path: Path)
         asyncio.run(life(price))
     reader = LogReader(tmp_path)
     assert flow_clock(reader) == 20
-    kinds = [e.kind for e in reader.entries(FLOW, "quotes/1", 0, 99)]
+    kinds = [e.kind for e in reader.entries(FLOW, "1", 0, 99)]
     assert kinds.count(EntryKind.ASSIGNED) == kinds.count(EntryKind.JOINED) == 1
 
     async def other() -> None:
@@ -243,6 +243,6 @@ def _read(folder: Path, buckets: str) -> IngestConfig:
     path = folder / "ingest.toml"
     path.write_text(
         f'buckets = "{buckets}"\n[log]\nfolder = "log"\npartitions = 4\n'
-        '[flows.f]\ndevices = ["d"]\n[flows.f.channels]\nc = "all"\n'
+        '[flows.f]\ndevices = ["d"]\n[flows.f.sources]\nc = "all"\n[flows.f.channels]\nc = "all"\n'
     )
     return read_config(path)

@@ -33,8 +33,8 @@ def play(folder: Path, scenario: Scenario, *, nack_interval_ms: int = 1) -> LogR
 
 
 def dropped(reader: LogReader, channel: str = "quotes") -> list[str]:
-    found = reader.entries(FLOW, channel, 0, 99)
-    return [entry.detail.partition(" were")[0] for entry in found if entry.kind is EntryKind.DROPPED]
+    found = [e for e in reader.entries(FLOW, "0", 0, 99) if e.kind is EntryKind.DROPPED]
+    return [entry.detail.partition(" were")[0] for entry in found if entry.channel == channel]
 
 
 def test_gap_counts_only_what_never_came_and_the_chain_goes_on_behind_it(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_gap_counts_only_what_never_came_and_the_chain_goes_on_behind_it(tmp_pat
     assert (counters["gaps"], counters["batches_dropped"], counters["records_dropped"]) == (1, 2, 3)
     assert (counters["dropped:stocks/quotes"], counters["dropped:stocks/_late"]) == (2, 1)
     assert counters["duplicates"] == 1
-    assert reader.clock(FLOW, "quotes", reader.positions(FLOW)["quotes"]) == 50
+    assert reader.clocks(FLOW, "0", reader.positions(FLOW)["0"])["quotes"] == 50
 
 
 def test_gap_is_acked_with_the_digest_behind_it_and_moves_the_clock(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_gap_is_acked_with_the_digest_behind_it_and_moves_the_clock(tmp_path: Pa
         assert world.net.acks(device)[-1].digest == device.digest
 
     reader = play(tmp_path, scenario)
-    assert reader.clock(FLOW, "quotes", reader.positions(FLOW)["quotes"]) == 20
+    assert reader.clocks(FLOW, "0", reader.positions(FLOW)["0"])["quotes"] == 20
     assert dropped(reader) == ["2 records of the batches 2 to 2"]
 
 
@@ -169,7 +169,7 @@ def test_hello_of_a_stranger_is_welcomed_with_nothing(tmp_path: Path) -> None:
     reader = play(tmp_path, scenario)
     assert prices(reader) == [1.0]
     assert reader.counters()["epochs_opened"] == 1
-    joined = [entry for entry in reader.entries(FLOW, "quotes", 0, 9) if entry.kind is EntryKind.JOINED]
+    joined = [entry for entry in reader.entries(FLOW, "0", 0, 9) if entry.kind is EntryKind.JOINED]
     assert len(joined) == 1
 
 

@@ -55,9 +55,9 @@ def test_restart_goes_on_where_it_was(tmp_path: Path) -> None:
     reader = asyncio.run(run())
     assert prices(reader) == [1.0, 2.0, 3.0]
     assert reader.counters()["duplicates"] == 3
-    numbers = [entry.number for entry in reader.entries(FLOW, "quotes", 0, 99)]
+    numbers = [entry.number for entry in reader.entries(FLOW, "0", 0, 99)]
     assert numbers == list(range(1, len(numbers) + 1))
-    assert len(reader.assigned(FLOW, "quotes")) == 1
+    assert len(reader.assigned(FLOW)) == 1
 
 
 def test_terms_grow_and_stand_in_acks(tmp_path: Path) -> None:
@@ -197,10 +197,10 @@ def test_device_assigned_late_is_overtaken_where_the_clock_has_passed(tmp_path: 
         )
 
     reader = asyncio.run(run())
-    entry = [entry for entry in reader.entries(FLOW, "quotes", 0, 99) if entry.count][-1]
+    entry = [entry for entry in reader.entries(FLOW, "0", 0, 99) if entry.count][-1]
     assert reader.table(entry).column("_event_time").to_pylist() == [10, 20, 30]
     assert reader.table(entry).column("_overtaken").to_pylist() == [True, False, False]
-    assert entry.clock == 20
+    assert entry.clocks == {"quotes": 20}
     assert reader.counters()["records_overtaken"] == 1
 
 
@@ -226,8 +226,13 @@ def test_clock_waits_for_every_assigned_device_and_names_who_is_missing(tmp_path
 
     reader, status = asyncio.run(run())
     assert reader_clock(reader) == END_OF_TIME
-    quotes = status["flows"][FLOW]["channels"]["quotes"]
-    assert (quotes["rows"], quotes["clock"], quotes["clock_time"]) == (1, START_OF_TIME, None)
+    assert status["flows"][FLOW]["channels"]["quotes"] == {
+        "rows": 1,
+        "clock": START_OF_TIME,
+        "clock_time": None,
+    }
+    quotes = status["flows"][FLOW]["sources"]["quotes"]
+    assert (quotes["clock"], quotes["clock_time"]) == (START_OF_TIME, None)
     assert (quotes["missing"], quotes["missing_count"], quotes["holding"]) == (["device-2"], 1, ["device-2"])
     contacts = {name: one.pop("last_contact_us") for name, one in status["flows"][FLOW]["devices"].items()}
     assert contacts["device-1"] > 0
@@ -242,7 +247,7 @@ def test_clock_waits_for_every_assigned_device_and_names_who_is_missing(tmp_path
 
 
 def reader_clock(reader: LogReader) -> int:
-    return reader.clock(FLOW, "quotes", reader.positions(FLOW)["quotes"])
+    return reader.clocks(FLOW, "0", reader.positions(FLOW)["0"]).get("quotes", START_OF_TIME)
 
 
 def test_status_is_not_needed_to_go_on(tmp_path: Path) -> None:
@@ -273,7 +278,6 @@ def test_channel_fed_by_some_devices_waits_for_these_only(tmp_path: Path) -> Non
     assert reader_clock(reader) == 10
     assert prices(reader) == [1.0]
     assert reader.counters()["held_batches"] == 1
-    assert reader.clock(FLOW, "_late", reader.positions(FLOW)["_late"]) == 10
 
 
 def test_all_files_are_private(tmp_path: Path) -> None:

@@ -161,7 +161,7 @@ def test_rows_without_a_known_schema_are_quarantined_in_their_turn_and_acked(tmp
     assert counters["schemas_asked"] == 3
     assert counters["quarantined_records"] == 2
     assert quarantine(tmp_path)[0][:5] == ("device-1", FLOW, b"epoch--1", 1, 2)
-    assert reader.clock(FLOW, "quotes", reader.positions(FLOW)["quotes"]) == 30
+    assert reader.clocks(FLOW, "0", reader.positions(FLOW)["0"])["quotes"] == 30
 
 
 def test_body_that_cannot_be_decoded_is_quarantined_with_its_count_and_acked(tmp_path: Path) -> None:
@@ -275,9 +275,9 @@ def test_watermark_that_goes_back_moves_nothing(tmp_path: Path) -> None:
         device.time = 500
 
     reader = play(tmp_path, scenario)
-    entries = reader.entries(FLOW, "quotes", 0, 99)
-    assert [entry.clock for entry in entries][-2:] == [500, 510]
-    assert reader.counters()["watermarks_back"] == 3
+    entries = reader.entries(FLOW, "0", 0, 99)
+    assert [entry.clock(["quotes"]) for entry in entries][-2:] == [500, 510]
+    assert reader.counters()["watermarks_back"] == 4
 
 
 def test_text_of_a_device_is_escaped_wherever_it_is_written(

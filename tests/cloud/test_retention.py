@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from geartrain.errors import LedgerError
-from geartrain_cloud.cli import main
+from geartrain_client.cli import main
 from geartrain_cloud.log.queries import commit, register, registered, unregister
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.log.retention import Retained, Retention, retain
 from geartrain_cloud.log.verify import verify_log
-from geartrain_cloud.ports import QueryProgress, position_key
+from geartrain_cloud.ports import QueryProgress, partition_of_key, position_key
 from tests.cloud.fleet import FLOW, TestDevice, make_config, prices, running
 
 FAR_US = 2**60
@@ -37,7 +37,7 @@ def three_segments(folder: Path) -> list[int]:
                 await world.net.acked(device)
 
     asyncio.run(run())
-    return [entry.number for entry in LogReader(folder).entries(FLOW, "quotes", 0, 99) if entry.count]
+    return [entry.number for entry in LogReader(folder).entries(FLOW, "0", 0, 99) if entry.count]
 
 
 def files(folder: Path) -> int:
@@ -46,34 +46,34 @@ def files(folder: Path) -> int:
 
 def test_queries_keep_their_place_and_never_go_back(tmp_path: Path) -> None:
     with pytest.raises(LedgerError, match="there is no ledger"):
-        register(tmp_path, "tables", FLOW, ["quotes"])
+        register(tmp_path, "tables", FLOW, ["0"])
     three_segments(tmp_path)
-    register(tmp_path, "tables", FLOW, ["quotes", "_late"])
-    commit(tmp_path, "tables", FLOW, {"quotes": 4})
-    commit(tmp_path, "tables", FLOW, {"quotes": 3, "quotes/1": 2})
-    register(tmp_path, "tables", FLOW, ["quotes"])
-    keys = [("_late", 0), ("quotes", 4), ("quotes/1", 2)]
+    register(tmp_path, "tables", FLOW, ["0", "1"])
+    commit(tmp_path, "tables", FLOW, {"0": 4})
+    commit(tmp_path, "tables", FLOW, {"0": 3, "2": 2})
+    register(tmp_path, "tables", FLOW, ["0"])
+    keys = [("0", 4), ("1", 0), ("2", 2)]
     assert registered(tmp_path) == [QueryProgress("tables", FLOW, key, at) for key, at in keys]
     unregister(tmp_path, "tables", FLOW)
     assert registered(tmp_path) == []
-    assert (position_key("quotes", 0), position_key("quotes", 1)) == ("quotes", "quotes/1")
+    assert (position_key(0), partition_of_key("12")) == ("0", 12)
 
 
 def test_nothing_goes_that_a_query_is_not_done_with(tmp_path: Path) -> None:
     first, second, third = three_segments(tmp_path)
     assert retain(tmp_path, OLD, FAR_US).held == 3
-    register(tmp_path, "slow", FLOW, ["quotes"])
-    commit(tmp_path, "fast", FLOW, {"quotes": third})
+    register(tmp_path, "slow", FLOW, ["0"])
+    commit(tmp_path, "fast", FLOW, {"0": third})
     assert retain(tmp_path, OLD, FAR_US).held == 3
-    commit(tmp_path, "slow", FLOW, {"quotes": second})
+    commit(tmp_path, "slow", FLOW, {"0": second})
     assert retain(tmp_path, OLD, 0).segments == 0
     done = retain(tmp_path, OLD, FAR_US)
     assert (done.segments, done.held, files(tmp_path)) == (2, 1, 1)
     reader = LogReader(tmp_path)
-    entries = reader.entries(FLOW, "quotes", 0, third)
+    entries = reader.entries(FLOW, "0", 0, third)
     assert [entry.number for entry in entries] == list(range(1, third + 1))
     assert [entry.kind.value for entry in entries if entry.count] == ["removed", "removed", "rows"]
-    assert reader.clock(FLOW, "quotes", first) == 10
+    assert reader.clocks(FLOW, "0", first)["quotes"] == 10
     with pytest.raises(LedgerError, match="retention has removed them"):
         reader.table(entries[first - 1])
     assert reader.table(entries[third - 1]).column("price").to_pylist() == [3.0]
@@ -82,7 +82,7 @@ def test_nothing_goes_that_a_query_is_not_done_with(tmp_path: Path) -> None:
 
 def test_oldest_go_first_until_the_bytes_fit(tmp_path: Path) -> None:
     *_, third = three_segments(tmp_path)
-    commit(tmp_path, "one", FLOW, {"quotes": third})
+    commit(tmp_path, "one", FLOW, {"0": third})
     with closing(sqlite3.connect(tmp_path / "ledger.sqlite")) as ledger:
         sizes = [size for (size,) in ledger.execute("SELECT size FROM segments ORDER BY made_us")]
     done = retain(tmp_path, Retention(bytes_max=sum(sizes[1:])), 0)
@@ -92,7 +92,7 @@ def test_oldest_go_first_until_the_bytes_fit(tmp_path: Path) -> None:
 
 def test_ingest_goes_on_while_and_after_rows_go(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     *_, third = three_segments(tmp_path)
-    commit(tmp_path, "one", FLOW, {"quotes": third})
+    commit(tmp_path, "one", FLOW, {"0": third})
 
     async def run() -> None:
         async with running(make_config(tmp_path)) as world:
@@ -105,8 +105,8 @@ def test_ingest_goes_on_while_and_after_rows_go(tmp_path: Path, capsys: pytest.C
     asyncio.run(run())
     assert files(tmp_path) == 1
     reader = LogReader(tmp_path)
-    newest = reader.positions(FLOW)["quotes"]
-    (entry,) = [e for e in reader.entries(FLOW, "quotes", third, newest) if e.count]
+    newest = reader.positions(FLOW)["0"]
+    (entry,) = [e for e in reader.entries(FLOW, "0", third, newest) if e.count]
     assert reader.table(entry).column("price").to_pylist() == [4.0]
     with pytest.raises(LedgerError, match="retention has removed them"):
         prices(reader)
@@ -122,11 +122,11 @@ def test_ingest_goes_on_while_and_after_rows_go(tmp_path: Path, capsys: pytest.C
 
 def test_gear_lists_and_forgets_queries(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     *_, third = three_segments(tmp_path)
-    commit(tmp_path, "keyed@1", FLOW, {"quotes": third})
+    commit(tmp_path, "keyed@1", FLOW, {"0": third})
     state = ["--state", str(tmp_path)]
     capsys.readouterr()
     assert main(["log", "queries", *state, "--json"]) == 0
-    listed = [{"name": "keyed@1", "flow": FLOW, "key": "quotes", "position": third}]
+    listed = [{"name": "keyed@1", "flow": FLOW, "key": "0", "position": third}]
     assert json.loads(capsys.readouterr().out) == listed
     assert main(["log", "queries", *state]) == 0
     assert "keyed@1" in capsys.readouterr().out
@@ -146,14 +146,14 @@ def test_ingest_removes_nothing_while_it_cannot_know_who_is_done(
 ) -> None:
     """The row of a query is damaged: rows stay, devices go on, and the log says why."""
     *_, third = three_segments(tmp_path)
-    commit(tmp_path, "one", FLOW, {"quotes": third})
+    commit(tmp_path, "one", FLOW, {"0": third})
     with closing(sqlite3.connect(tmp_path / "ledger.sqlite")) as ledger, ledger:
         ledger.execute("UPDATE queries SET position = position + 1")
 
     async def run() -> None:
         config = make_config(tmp_path, retention=Retention(bytes_max=1))
         async with running(config) as world:
-            said = "what query one has done of stocks/quotes is damaged"
+            said = "what query one has done of stocks/0 is damaged"
             async with asyncio.timeout(60):
                 while said not in caplog.text:  # noqa: ASYNC110 - what is waited for is a line of the log
                     await asyncio.sleep(0.05)

@@ -1,4 +1,4 @@
-"""`gear log`, `device ls`, `quarantine` and `deadletters`, on a real log that is running or stopped."""
+"""`gear log`, `quarantine` and `deadletters`, on a real log that is running or stopped."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from geartrain.records.letters import Letter
 from geartrain.schema import ColumnBatch, RowCodec, Schema
-from geartrain_cloud.cli import main
+from geartrain_client.cli import main
 from geartrain_cloud.ingest.resubmit import resubmit_letter
 from geartrain_cloud.log.opening import shared_log
 from geartrain_cloud.log.reader import LogReader
@@ -66,22 +66,26 @@ def test_log_is_listed_shown_and_whole_while_ingest_runs(
         seen.append(gear(capsys, tmp_path, "log", "ls"))
         seen.append(gear(capsys, tmp_path, "log", "show", f"{FLOW}/quotes", "--rows"))
         seen.append(gear(capsys, tmp_path, "log", "verify"))
+        seen.append(gear(capsys, tmp_path, "log", "show", FLOW))
 
     play(tmp_path, lambda d: d.quotes(1.0, 2.0), lambda d: d.quotes(3.0), after=look)
-    listed = {one["channel"]: one for one in seen[0]}
-    assert (listed["quotes"]["rows"], listed["quotes"]["clock_time"]) == (3, None)
-    assert listed["_late"]["rows"] == 0
+    (quotes,) = seen[0]
+    assert (quotes["channel"], quotes["rows"], quotes["clocks"]) == ("quotes", 3, {})
+    assert (quotes["position"], quotes["clock_time"]) == (quotes["last"], None)
     shown = [row["price"] for entry in seen[1] for row in entry["rows"]]
     assert shown == [1.0, 2.0, 3.0]
-    assert [entry["kind"] for entry in seen[1]][:2] == ["assigned", "assigned"]
+    assert {entry["kind"] for entry in seen[1]} == {"rows"}
+    kinds = [(entry["kind"], entry["source"]) for entry in seen[3]]
+    assert kinds[:3] == [("assigned", "quotes"), ("assigned", "quotes"), ("joined", "")]
+    assert [entry["position"] for entry in seen[3]] == list(range(1, quotes["position"] + 1))
     assert seen[2]["whole"]
     assert seen[2]["rows"] == 3
     assert seen[2]["unchecked"] == 0
     assert (
         gear(capsys, tmp_path, "log", "show", f"{FLOW}/quotes", "--after", "1", "--limit", "1")[0]["position"]
-        == 2
+        == quotes["first"]
     )
-    assert "has no channel 'x'" in gear(capsys, tmp_path, "log", "show", "x", code=2)
+    assert "has no 'x'" in gear(capsys, tmp_path, "log", "show", "x", code=2)
     assert "there is no log in" in gear(capsys, tmp_path / "nowhere", "log", "ls", code=2)
 
 
@@ -99,7 +103,7 @@ def test_every_flipped_byte_of_a_segment_is_found_and_named(
         assert (damage["channel"], damage["first"], damage["last"]) == ("quotes", 4, 4)
         assert damage["file"] == first.relative_to(tmp_path).as_posix()
         reader = LogReader(tmp_path)
-        (good,) = [e for e in reader.entries(FLOW, "quotes", 0, 99) if e.segment.endswith(second.name)]
+        (good,) = [e for e in reader.entries(FLOW, "0", 0, 99) if e.segment.endswith(second.name)]
         assert reader.table(good).column("price").to_pylist() == [9.0]
     first.unlink()
     assert "missing" in gear(capsys, tmp_path, "log", "verify", code=1)["damages"][0]["reason"]
@@ -117,24 +121,23 @@ def play_more(folder: Path) -> None:
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("column", ["clock", "count", "first_row", "seq"])
+@pytest.mark.parametrize("column", ["clocks", "count", "first_row", "seq"])
 def test_changed_row_of_the_ledger_is_found_and_refused(
     tmp_path: Path, column: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     play(tmp_path, lambda d: d.quotes(1.0, 2.0))
     with closing(sqlite3.connect(tmp_path / "ledger.sqlite")) as ledger, ledger:
-        ledger.execute(f"UPDATE entries SET {column} = {column} + 1 WHERE channel = 'quotes' AND number = 4")
+        other = """'{"quotes":1}'""" if column == "clocks" else f"{column} + 1"
+        ledger.execute(f"UPDATE entries SET {column} = {other} WHERE number = 4")
     (damage, *_) = gear(capsys, tmp_path, "log", "verify", code=1)["damages"]
-    assert (damage["channel"], damage["first"], damage["last"]) == ("quotes", 4, 4)
-    assert "entry 4 of stocks/quotes is damaged" in gear(
-        capsys, tmp_path, "log", "show", f"{FLOW}/quotes", code=1
-    )
+    assert (damage["flow"], damage["first"], damage["last"]) == (FLOW, 4, 4)
+    assert "entry 4 of stocks/0 is damaged" in gear(capsys, tmp_path, "log", "show", f"{FLOW}/quotes", code=1)
 
 
 def test_missing_entries_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     play(tmp_path, lambda d: d.quotes(1.0), lambda d: d.quotes(2.0))
     with closing(sqlite3.connect(tmp_path / "ledger.sqlite")) as ledger, ledger:
-        ledger.execute("DELETE FROM entries WHERE channel = 'quotes' AND number IN (2, 3)")
+        ledger.execute("DELETE FROM entries WHERE number IN (2, 3)")
     (damage,) = gear(capsys, tmp_path, "log", "verify", code=1)["damages"]
     assert (damage["first"], damage["last"], damage["reason"]) == (
         2,
@@ -150,23 +153,23 @@ def test_devices_say_where_they_stand_and_who_holds_the_clock(
     report = {"epoch": b"epoch--1".hex(), "spooled_seq": 9, "spool_bytes": 512}
     (tmp_path / "agents" / "device-1" / "status.json").write_text(json.dumps(report))
     play(tmp_path / "log", lambda d: d.quotes(1.0, 2.0))
-    one, two = gear(capsys, tmp_path, "device", "ls")
+    one, two = gear(capsys, tmp_path, "log", "devices")
     assert (one["device"], one["seq"], one["ordinal"], one["spooled_seq"]) == ("device-1", 2, 1, 9)
     assert (one["unacked"], one["spool_bytes"], one["holds"]) == (7, 512, [])
     assert one["last_contact"] is not None
     assert (two["device"], two["seq"], two["last_contact"], two["unacked"]) == ("device-2", 0, None, None)
-    assert two["holds"] == ["_dead_letters", "_late", "quotes"]
+    assert two["holds"] == ["quotes"]
     assert (one["event_time"], two["event_time"]) == ("1970-01-01T00:00:00.000020Z", None)
     (tmp_path / "agents" / "device-2").mkdir()
     marks = {"quotes": 5_000_000, "_late": -(1 << 63)}
     (tmp_path / "agents" / "device-2" / "status.json").write_text(json.dumps({"watermarks": marks}))
-    assert gear(capsys, tmp_path, "device", "ls")[1]["event_time"] == "1970-01-01T00:00:05Z"
+    assert gear(capsys, tmp_path, "log", "devices")[1]["event_time"] == "1970-01-01T00:00:05Z"
     of_one_of_several = tmp_path / "agents" / "device-1" / one["flow"]
     of_one_of_several.mkdir()
     (of_one_of_several / "status.json").write_text(json.dumps(report | {"spooled_seq": 5}))
-    assert gear(capsys, tmp_path, "device", "ls")[0]["unacked"] == 3
+    assert gear(capsys, tmp_path, "log", "devices")[0]["unacked"] == 3
     play_more(tmp_path / "log")
-    one, two = gear(capsys, tmp_path, "device", "ls")
+    one, two = gear(capsys, tmp_path, "log", "devices")
     assert (one["behind_s"], two["behind_s"]) == (0.0, 1e-05)
 
 
@@ -207,8 +210,8 @@ def test_acked_batch_is_resubmitted_once_as_soon_as_its_schema_is_known(
         assert "gear-ingest is running on it" in refused
     done = gear(capsys, tmp_path, "quarantine", "resubmit", "1")
     reader = LogReader(tmp_path)
-    assert (done["channel"], done["position"], done["rows"]) == ("_late", reader.positions(FLOW)["_late"], 1)
-    entry = reader.entries(FLOW, "_late", done["position"] - 1, done["position"])[0]
+    assert (done["channel"], done["position"], done["rows"]) == ("_late", reader.positions(FLOW)["0"], 1)
+    entry = reader.entries(FLOW, "0", done["position"] - 1, done["position"])[0]
     assert (entry.device, entry.epoch, entry.seq) == ("device-1", b"epoch--1", 2)
     assert reader.table(entry).column("step").to_pylist() == ["late letter"]
     assert "was resubmitted before" in gear(capsys, tmp_path, "quarantine", "resubmit", "1", code=1)
@@ -256,7 +259,7 @@ def test_dead_letter_of_a_source_is_resubmitted_and_any_other_is_refused(
         assert sentence in gear(capsys, tmp_path, "deadletters", "resubmit", name, code=1)
     done = gear(capsys, tmp_path, "deadletters", "resubmit", ids[0])
     reader = LogReader(tmp_path)
-    table = reader.table(reader.entries(FLOW, "quotes", done["position"] - 1, done["position"])[0])
+    table = reader.table(reader.entries(FLOW, "0", done["position"] - 1, done["position"])[0])
     (row,) = table.to_pylist()
     assert (row["symbol"], row["price"], row["_event_time"]) == ("A\x1b", 4.5, 25)
     assert (row["_origin_name"], row["_origin_number"], row["_overtaken"]) == ("device-1", 100, False)

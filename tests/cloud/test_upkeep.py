@@ -107,7 +107,7 @@ def make_log(folder: Path, segments: int = SEGMENTS) -> int:
                 await world.net.acked(device)
 
     asyncio.run(run())
-    return LogReader(folder).positions(FLOW)["quotes"]
+    return LogReader(folder).positions(FLOW)["0"]
 
 
 def files(folder: Path) -> set[str]:
@@ -115,14 +115,14 @@ def files(folder: Path) -> set[str]:
 
 
 def entries(folder: Path) -> list[tuple[int, str, int, int]]:
-    found = LogReader(folder).entries(FLOW, "quotes", 0, 99)
-    return [(entry.number, entry.kind.value, entry.clock, entry.count) for entry in found]
+    found = LogReader(folder).entries(FLOW, "0", 0, 99)
+    return [(entry.number, entry.kind.value, entry.clock(["quotes"]), entry.count) for entry in found]
 
 
 def test_small_segments_become_one_and_no_position_changes(tmp_path: Path) -> None:
     last, before = make_log(tmp_path), entries(tmp_path)
     old, log = files(tmp_path), Tended(tmp_path)
-    register(tmp_path, "slow", FLOW, ["quotes"])
+    register(tmp_path, "slow", FLOW, ["0"])
     log.round()
     (merged,) = files(tmp_path) - old
     assert merged.endswith(f"m{last}.arrow")
@@ -130,10 +130,10 @@ def test_small_segments_become_one_and_no_position_changes(tmp_path: Path) -> No
     assert log.counters[Counter.SEGMENTS_MERGED] == SEGMENTS
     log.round(ahead_s=61)  # the query may still come by the old files
     assert files(tmp_path) == old | {merged}
-    commit(tmp_path, "slow", FLOW, {"quotes": last - 1})
+    commit(tmp_path, "slow", FLOW, {"0": last - 1})
     log.round(ahead_s=61)
     assert files(tmp_path) - {merged} == {max(old)}
-    commit(tmp_path, "slow", FLOW, {"quotes": last})
+    commit(tmp_path, "slow", FLOW, {"0": last})
     log.round(ahead_s=30)  # its grace is not over
     assert len(files(tmp_path)) == 2
     log.round(ahead_s=61)
@@ -145,7 +145,7 @@ def test_small_segments_become_one_and_no_position_changes(tmp_path: Path) -> No
 def test_reader_that_holds_an_old_entry_finds_the_rows(tmp_path: Path) -> None:
     last = make_log(tmp_path)
     reader = LogReader(tmp_path)
-    held = [entry for entry in reader.entries(FLOW, "quotes", 0, last) if entry.count]
+    held = [entry for entry in reader.entries(FLOW, "0", 0, last) if entry.count]
     log = Tended(tmp_path, grace_s=0.001)
     log.round()
     log.round(ahead_s=1)
@@ -196,20 +196,20 @@ def test_retention_lets_go_of_what_every_query_is_done_with(
     log = Tended(tmp_path, Retention(older_than_s=3_600))
     log.round(ahead_s=4_000)
     assert prices(LogReader(tmp_path)) == PRICES  # nobody has registered
-    commit(tmp_path, "one", FLOW, {"quotes": last - 1})
-    register(tmp_path, "two", FLOW, ["quotes"])
+    commit(tmp_path, "one", FLOW, {"0": last - 1})
+    register(tmp_path, "two", FLOW, ["0"])
     log.round(ahead_s=4_000)
     assert log.counters[Counter.RECORDS_REMOVED] == 0
-    commit(tmp_path, "two", FLOW, {"quotes": last})
+    commit(tmp_path, "two", FLOW, {"0": last})
     with caplog.at_level(logging.WARNING, "geartrain.ingest"):
         log.round(ahead_s=4_000)  # they were merged: it is all of them or none
         assert log.counters[Counter.RECORDS_REMOVED] == 0
-        commit(tmp_path, "one", FLOW, {"quotes": last})
+        commit(tmp_path, "one", FLOW, {"0": last})
         log.round(ahead_s=4_000)
     assert log.counters[Counter.RECORDS_REMOVED] == SEGMENTS
     first = next(number for number, kind, _, _ in entries(tmp_path) if kind == "removed")
     assert f"retention removed {SEGMENTS} rows, positions {first} to {last}" in caplog.text
-    assert LogReader(tmp_path).clock(FLOW, "quotes", last) == SEGMENTS * 10
+    assert LogReader(tmp_path).clocks(FLOW, "0", last)["quotes"] == SEGMENTS * 10
     log.round(ahead_s=9_000)
     assert files(tmp_path) == set()
     assert verify_log(tmp_path).damages == []
@@ -217,7 +217,7 @@ def test_retention_lets_go_of_what_every_query_is_done_with(
 
 def test_trim_while_a_merge_is_made_wins(tmp_path: Path) -> None:
     last = make_log(tmp_path)
-    commit(tmp_path, "one", FLOW, {"quotes": last})
+    commit(tmp_path, "one", FLOW, {"0": last})
     log = Tended(tmp_path)
 
     async def trimmed(upkeep: Upkeep) -> None:

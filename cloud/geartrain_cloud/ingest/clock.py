@@ -1,9 +1,9 @@
-"""The clock of one partition of a channel: how far the event time of all its devices has come.
+"""The clock of a source in one partition: how far the event time of all devices that have it has come.
 
-Each entry of the log holds the clock after it, so a reader needs no device's state (I5). Guarantees: the
-clock is the minimum of the watermarks of the live devices, which are those assigned and not excluded. A
-device that has not sent a watermark yet counts as minus infinity. The clock never goes back. Without a live
-device it moves by `advance` only.
+Each entry of the log holds the clocks after it, so a reader needs no device's state (I5). Guarantees: the
+clock is the minimum of the watermarks of the live members, which are the devices that have the source and
+are not excluded. A member that has not sent a watermark yet counts as minus infinity. The clock never goes
+back. Without a live member it moves by `advance` only.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from heapq import heapify, heappush, heapreplace
 from geartrain.records.event_time import START_OF_TIME
 
 
-class ChannelClock:
+class SourceClock:
     """The clock, in microseconds since 1970 UTC, and the watermarks it comes from."""
 
     def __init__(self, value: int = START_OF_TIME) -> None:
@@ -32,6 +32,14 @@ class ChannelClock:
         (self._excluded if excluded else self._live)[device] = watermark
         if not excluded:
             heappush(self._lowest, (watermark, device))
+
+    def retire(self, device: str) -> bool:
+        """Know a device no more; returns whether the clock moved."""
+        self._excluded.pop(device, None)
+        if self._live.pop(device, None) is not None:
+            self._lowest = [(watermark, one) for one, watermark in self._live.items()]
+            heapify(self._lowest)
+        return self.settle()
 
     @property
     def devices(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""The configuration of ingest: its log, its broker, and which devices feed which channel of which flow.
+"""The configuration of ingest: its log, its broker, and of each flow which devices have which source.
 
 Read once, before anything else. Guarantees: a mistake raises a `ConfigError` that names the file and the
 key. Every name that becomes a part of a topic or of a file name has plain characters only.
@@ -22,7 +22,7 @@ from geartrain_cloud.log.part import buckets_of
 from geartrain_cloud.log.retention import Retention
 
 SYSTEM_CHANNELS = (DEAD_LETTERS, LATE)
-"""Channels that every flow has, and every device feeds."""
+"""Channels that every flow has, below all its sources, and that every device feeds."""
 
 _RANGE = re.compile(r"([0-9a-f]{2})(?:-([0-9a-f]{2}))?")
 _CHANNEL = re.compile(r"_?[A-Za-z][A-Za-z0-9_]{0,62}")
@@ -30,7 +30,8 @@ _CHANNEL = re.compile(r"_?[A-Za-z][A-Za-z0-9_]{0,62}")
 
 @dataclass(frozen=True, slots=True)
 class FlowConfig:
-    """One flow: `channels` gives the devices that feed each channel, the two system channels included.
+    """One flow: `sources` gives the devices that have each source, `channels` the sources above each channel,
+    the two system channels included.
 
     bounded: all its sources come to an end, so no device is ever excluded. Otherwise ingest excludes a device
     that does not join within join_timeout_s, or of which nothing is heard for idle_after_s. partitioned_by:
@@ -38,6 +39,7 @@ class FlowConfig:
     """
 
     devices: tuple[str, ...]
+    sources: Mapping[str, tuple[str, ...]]
     channels: Mapping[str, tuple[str, ...]]
     bounded: bool = True
     join_timeout_s: float = 60.0
@@ -46,32 +48,42 @@ class FlowConfig:
 
     @staticmethod
     def of(
-        devices: tuple[str, ...], channels: Mapping[str, tuple[str, ...]], **membership: Any
+        devices: tuple[str, ...],
+        sources: Mapping[str, tuple[str, ...]],
+        channels: Mapping[str, tuple[str, ...]] | None = None,
+        **membership: Any,
     ) -> FlowConfig:
-        """A flow whose system channels all devices feed unless `channels` says otherwise."""
-        fed = {**channels, **{c: channels.get(c, devices) for c in SYSTEM_CHANNELS}}
-        return FlowConfig(devices, fed, **membership)
+        """A flow whose system channels lie below all sources; channels: None where each source is one."""
+        below = {source: (source,) for source in sources} if channels is None else channels
+        above = {**below, **{channel: tuple(sources) for channel in SYSTEM_CHANNELS}}
+        return FlowConfig(devices, sources, above, **membership)
+
+    def sources_of(self, device: str) -> list[str]:
+        """The sources that `device` has, sorted."""
+        return sorted(source for source, devices in self.sources.items() if device in devices)
 
     def fed_by(self, device: str) -> list[str]:
-        """The channels that `device` feeds, sorted."""
-        return sorted(channel for channel, devices in self.channels.items() if device in devices)
+        """The channels that `device` feeds: those below a source that it has, and the two of the system."""
+        has = set(self.sources_of(device))
+        return sorted(c for c, above in self.channels.items() if c in SYSTEM_CHANNELS or has & set(above))
 
 
 @dataclass(frozen=True, slots=True)
 class IngestConfig:
     """All settings.
 
-    flows: by name; log: the folder of ledger and segments; partitions: how many a channel has, fixed for the
-    log's life; buckets: the first and the last whose devices it serves, which make up whole partitions;
-    retention: what may go of the log; merge: whether small segments are put together, and
-    merge_grace_s: how long the old files then stay; group_commit_ms: how long a batch may wait for
-    others to be committed with; group_rows_max, group_bytes_max: once a group holds so many rows or payload
-    bytes, ingest takes nothing more until they are committed. waiting_batches_max (of one epoch),
-    waiting_bytes_max (of all together): what waits beyond gaps; quarantine_batches_max, quarantine_bytes_max:
-    what the quarantine holds; nack_interval_ms: how long the same NACK is not repeated; backoff_ms_max: the
-    longest pause before connecting again; resubscribe_ms: after how long a silence of the whole fleet ingest
-    subscribes again; puback_ms: how long the broker may take for the puback of an answer until the
-    connection is made anew; status_interval_ms: how often status.json is written, at most.
+    flows: by name, where they are told once; follows_roster: they come from the log's roster instead; log:
+    the folder of ledger and segments; partitions: how many a flow has, fixed for the log's life; buckets: the
+    first and the last whose devices it serves, which make up whole partitions; retention: what may go of the
+    log; merge: whether small segments are put together, and merge_grace_s: how long the old files then stay;
+    group_commit_ms: how long a batch may wait for others to be committed with; group_rows_max,
+    group_bytes_max: once a group holds so many rows or payload bytes, ingest takes nothing more until they
+    are committed. waiting_batches_max (of one epoch), waiting_bytes_max (of all together): what waits beyond
+    gaps; quarantine_batches_max, quarantine_bytes_max: what the quarantine holds; nack_interval_ms: how long
+    the same NACK is not repeated; backoff_ms_max: the longest pause before connecting again; resubscribe_ms:
+    after how long a silence of the whole fleet ingest subscribes again; puback_ms: how long the broker may
+    take for the puback of an answer until the connection is made anew; status_interval_ms: how often
+    status.json is written, at most.
     """
 
     flows: Mapping[str, FlowConfig]
@@ -94,6 +106,7 @@ class IngestConfig:
     resubscribe_ms: int = 30_000
     puback_ms: int = 10_000
     status_interval_ms: int = 500
+    follows_roster: bool = False
 
     @property
     def owned(self) -> tuple[int, ...]:
@@ -134,12 +147,19 @@ def _config(raw: Mapping[str, Any], folder: Path) -> IngestConfig:
                 f"{key}: there is no such setting; there are broker, buckets, flows, log, {_listed(_NUMBERS)}"
             )
     log, flows = _log(raw.get("log")), raw.get("flows")
-    if not isinstance(flows, dict) or not flows:
-        raise ConfigError("flows: give at least one flow, as [flows.NAME] with devices and channels")
+    if not isinstance(flows, dict | None):
+        raise ConfigError(
+            "flows: give each flow as [flows.NAME] with devices, sources and channels, or leave flows out to "
+            "follow the log's roster"
+        )
     broker = parse_broker(raw.get("broker", "127.0.0.1:1883"), folder)
     numbers: dict[str, Any] = {key: _number(key, raw[key]) for key in sorted(_NUMBERS & raw.keys())}
     return IngestConfig(
-        flows={_name("flow", f"flows.{name}", name): _flow(f"flows.{name}", flows[name]) for name in flows},
+        flows={
+            _name("flow", f"flows.{name}", name): _flow(f"flows.{name}", one)
+            for name, one in (flows or {}).items()
+        },
+        follows_roster=not flows,
         log=folder / log.pop("folder"),
         **log,
         buckets=_buckets(raw.get("buckets", f"00-{BUCKETS - 1:02x}"), log.get("partitions", 1)),
@@ -206,27 +226,56 @@ def _seconds(key: str, raw: Any) -> float:
 
 def _flow(key: str, raw: Any) -> FlowConfig:
     if not isinstance(raw, dict):
-        raise ConfigError(f"{key}: give a table with devices and channels")
+        raise ConfigError(f"{key}: give a table with devices, sources and channels")
     for name in raw:
-        if name not in ("devices", "channels", "bounded", "partitioned_by", *_TIMES):
+        if name not in ("devices", "sources", "channels", "bounded", "partitioned_by", *_TIMES):
             raise ConfigError(
                 f"{key}.{name}: there is no such setting; "
-                f"there are bounded, channels, devices, partitioned_by, {_listed(_TIMES)}"
+                f"there are bounded, channels, devices, partitioned_by, sources, {_listed(_TIMES)}"
             )
     devices = _devices(f"{key}.devices", raw.get("devices"))
-    channels = raw.get("channels")
-    if not isinstance(channels, dict) or not channels:
-        raise ConfigError(f'{key}.channels: give each channel the devices that feed it, or "all"')
-    fed: dict[str, tuple[str, ...]] = {}
-    for channel, feeders in channels.items():
-        where = f"{key}.channels.{channel}"
+    sources = _sources(f"{key}.sources", raw.get("sources"), devices)
+    channels = _channels(f"{key}.channels", raw.get("channels"), tuple(sources))
+    fields = _partitioned_by(f"{key}.partitioned_by", raw.get("partitioned_by", {}), channels)
+    return FlowConfig.of(devices, sources, channels, partitioned_by=fields, **_membership(key, raw))
+
+
+def _sources(key: str, raw: Any, devices: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    if not isinstance(raw, dict) or not raw:
+        raise ConfigError(
+            f'{key}: give each source step of the flow the devices that have it, or "all"; '
+            "before 0.3 the devices stood with the channels, which now name the sources above them"
+        )
+    members: dict[str, tuple[str, ...]] = {}
+    for source, holders in raw.items():
+        where = f"{key}.{source}"
+        if not _CHANNEL.fullmatch(source):
+            raise ConfigError(f"{where}: a source's name is the id of a step, of letters, digits and _")
+        members[source] = devices if holders == "all" else _devices(where, holders)
+        if strangers := sorted(set(members[source]) - set(devices)):
+            raise ConfigError(f"{where}: {_listed(strangers)} not among the devices of the flow")
+    return members
+
+
+def _channels(key: str, raw: Any, sources: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    if not isinstance(raw, dict) or not raw:
+        raise ConfigError(f'{key}: give each channel the sources above it, or "all"')
+    channels: dict[str, tuple[str, ...]] = {}
+    for channel, above in raw.items():
+        where = f"{key}.{channel}"
         if not _CHANNEL.fullmatch(channel):
             raise ConfigError(f"{where}: a channel's name is the id of a step, of letters, digits and _")
-        fed[channel] = devices if feeders == "all" else _devices(where, feeders)
-        if strangers := sorted(set(fed[channel]) - set(devices)):
-            raise ConfigError(f"{where}: {_listed(strangers)} not among {key}.devices")
-    fields = _partitioned_by(f"{key}.partitioned_by", raw.get("partitioned_by", {}), fed)
-    return FlowConfig.of(devices, fed, partitioned_by=fields, **_membership(key, raw))
+        if above == "all":
+            channels[channel] = sources
+            continue
+        if not isinstance(above, list) or not above or not all(isinstance(name, str) for name in above):
+            raise ConfigError(f'{where}: give a list of the sources above it, or "all", not {above!r}')
+        if strangers := sorted(set(above) - set(sources)):
+            raise ConfigError(
+                f"{where}: {_listed(strangers)} not among the sources of the flow: {_listed(sources)}"
+            )
+        channels[channel] = tuple(above)
+    return channels
 
 
 def _partitioned_by(key: str, raw: Any, channels: Mapping[str, Any]) -> dict[str, str]:

@@ -20,12 +20,13 @@ from geartrain.wire.body import decode_rows
 from geartrain.wire.codec import decode_gap, decode_schemas
 from geartrain.wire.envelope import BatchKind, Header
 from geartrain.wire.limits import LIMITS
-from geartrain_cloud.ingest.config import SYSTEM_CHANNELS
+from geartrain_cloud.ingest.config import SYSTEM_CHANNELS, FlowConfig
 from geartrain_cloud.ingest.counters import DROPPED_PREFIX, ROWS_PREFIX, Counter, Counters
 from geartrain_cloud.ingest.domains import Domains
 from geartrain_cloud.ingest.group import Group, Partition, Place
+from geartrain_cloud.ingest.marks import source_marks
 from geartrain_cloud.ingest.quarantine import Quarantine
-from geartrain_cloud.ingest.streams import DeviceStream
+from geartrain_cloud.ingest.streams import DeviceStream, Gone
 from geartrain_cloud.log.part import SegmentPart
 from geartrain_cloud.ports import AckCursor, EntryKind, StoredSchema
 
@@ -43,11 +44,11 @@ class Content:
         counters: Counters,
         quarantine: Quarantine,
         domains: Domains,
+        flows: Mapping[str, FlowConfig],
     ) -> None:
         self._partitions, self._schemas = partitions, schemas
         self._group, self._counters, self._quarantine = group, counters, quarantine
-        self._domains = domains
-        self._channels = {(flow, channel) for flow, channel, _ in partitions}
+        self._domains, self._flows = domains, flows
 
     def note(
         self,
@@ -56,25 +57,36 @@ class Content:
         epoch: bytes,
         seq: int,
         detail: str,
-        channels: Sequence[str] | None = None,
+        sources: Sequence[str] = ("",),
     ) -> None:
-        """Log an entry without rows on `channels`, or on every one that the device feeds."""
-        for channel in stream.channels if channels is None else channels:
-            partition = self._partitions[stream.flow, channel, stream.partition]
-            self._group.append_note(partition, kind, (stream.device, epoch, seq), detail)
+        """Log an entry without rows about a device, or one for each of the `sources` that it is about."""
+        if stream.gone is Gone.ENDED:
+            return  # behind its last entry
+        for source in sources:
+            batch = (stream.device, epoch, seq)
+            self._group.append_note(self._of(stream), kind, batch, detail, source=source)
+
+    def _of(self, stream: DeviceStream) -> Partition:
+        return self._partitions[stream.flow, stream.partition]
 
     def lacks_schema(self, stream: DeviceStream, arrival: Arrival) -> bool:
         """Whether the rows of a batch are of a channel that has no schema yet."""
         channel = arrival.header.channel
-        return channel in stream.channels and (stream.flow, channel) not in self._schemas
+        return (
+            stream.gone is None and channel in stream.channels and (stream.flow, channel) not in self._schemas
+        )
 
     def lacks_channel(self, stream: DeviceStream, arrival: Arrival) -> bool:
         """Whether a batch has rows of a channel that the device does not feed, as far as ingest was told."""
         header = arrival.header
+        if stream.gone is not None:
+            return False
         return header.kind is BatchKind.DATA and header.channel not in ("", *stream.channels)
 
     def learn(self, arrival: Arrival) -> None:
         """Take the schemas of a batch that has no seq."""
+        if arrival.header.flow not in self._flows:
+            return  # it has ended
         self._take_schemas(arrival, in_sequence=False)
 
     def append(self, stream: DeviceStream, cursor: AckCursor, arrival: Arrival, first_seq: int) -> None:
@@ -83,6 +95,9 @@ class Content:
         first_seq: of a gap, the first of its batches that was not appended before.
         """
         header = arrival.header
+        if stream.gone is not None:
+            self._disown(stream, cursor, arrival, first_seq)
+            return
         rows, dropped = None, dict(header.dropped)
         if header.kind is BatchKind.SCHEMA:
             self._take_schemas(arrival, in_sequence=True)
@@ -91,7 +106,7 @@ class Content:
         else:
             rows = self._rows(stream, arrival)
         part = self._part(stream, header, rows) if rows is not None and len(rows) else None
-        watermarks = self._move_clocks(stream, cursor, header)
+        source_watermarks = self._move_clocks(stream, cursor, header)
         if part is not None:
             self._log(stream, header, part)
             schema = self._schemas[stream.flow, header.channel]
@@ -106,8 +121,38 @@ class Content:
             header.seq,
             arrival.digest_after,
             self._merged(cursor.positions, header.positions),
-            watermarks,
+            self._raised(cursor.watermarks, header.watermarks, stream.channels),
+            source_watermarks,
         )
+        self._group.move(stream.cursor, len(arrival.payload))
+        self._counters.add(Counter.GAPS if header.kind is BatchKind.GAP else Counter.BATCHES_APPENDED)
+
+    def _disown(self, stream: DeviceStream, cursor: AckCursor, arrival: Arrival, first_seq: int) -> None:
+        """Take a batch of a device that has left, so that it can be acked: its rows are declared dropped."""
+        header = arrival.header
+        dropped = dict(header.dropped)
+        if header.kind is BatchKind.GAP:
+            dropped = self._gap(arrival, first_seq)
+        elif header.channel:
+            dropped[header.channel] = dropped.get(header.channel, 0) + header.count
+            self._counters.add(Counter.RECORDS_DISOWNED, header.count)
+        detail = "records came after the device was retired, and were declared dropped"
+        for channel, count in sorted(dropped.items()):
+            self._counters.add(Counter.RECORDS_DROPPED, count)
+            flow = self._flows.get(stream.flow)
+            if flow is None or channel not in flow.channels:
+                continue
+            self._counters.add(f"{DROPPED_PREFIX}{header.flow}/{channel}", count)
+            batch = (stream.device, header.epoch, header.seq)
+            kind = EntryKind.DROPPED
+            self._group.append_note(self._of(stream), kind, batch, f"{count} {detail}", channel=channel)
+        marks = dict(cursor.source_watermarks)
+        for source, mark in header.source_watermarks.items():
+            if source in marks:
+                marks[source] = max(marks[source], min(mark, END_OF_TIME))
+        place = (stream.device, stream.flow, header.epoch, cursor.ordinal, header.seq, arrival.digest_after)
+        positions = self._merged(cursor.positions, header.positions)
+        stream.cursor = AckCursor(*place, positions, cursor.watermarks, marks)
         self._group.move(stream.cursor, len(arrival.payload))
         self._counters.add(Counter.GAPS if header.kind is BatchKind.GAP else Counter.BATCHES_APPENDED)
 
@@ -139,7 +184,7 @@ class Content:
     def _declare(
         self, stream: DeviceStream, header: Header, dropped: Mapping[str, int], first_seq: int
     ) -> None:
-        """Count rows that the device dropped, and log so on the channels they were for."""
+        """Count rows that the device dropped, and log so for each channel that they were for."""
         which = f"before batch {header.seq}"
         if header.kind is BatchKind.GAP:
             which = f"of the batches {first_seq} to {header.seq}"
@@ -148,10 +193,9 @@ class Content:
             if channel not in stream.channels:
                 continue
             self._counters.add(f"{DROPPED_PREFIX}{header.flow}/{channel}", count)
-            partition = self._partitions[header.flow, channel, stream.partition]
             detail = f"{count} records {which} were dropped by the device, whose spool was full or damaged"
             batch = (stream.device, header.epoch, header.seq)
-            self._group.append_note(partition, EntryKind.DROPPED, batch, detail)
+            self._group.append_note(self._of(stream), EntryKind.DROPPED, batch, detail, channel=channel)
 
     def _rows(self, stream: DeviceStream, arrival: Arrival) -> ColumnBatch | None:
         header, channel = arrival.header, arrival.header.channel
@@ -192,12 +236,13 @@ class Content:
 
     def _take_schema(self, place: tuple[str, str], schema: Schema) -> tuple[Counter, str] | None:
         """Store the schema of a channel; returns why not."""
-        channel, known = place[1], self._schemas.get(place)
-        if place not in self._channels:
+        channels, channel, known = self._flows[place[0]].channels, place[1], self._schemas.get(place)
+        if channel not in channels:
             return Counter.UNKNOWN_CHANNEL_BATCHES, f"it announces channel {channel}, which the flow lacks"
         if known is None:
             self._schemas[place] = schema
-            self._group.add_schema(StoredSchema(*place, schema.schema_id, schema.to_json()))
+            above = " ".join(sorted(channels[channel]))
+            self._group.add_schema(StoredSchema(*place, schema.schema_id, schema.to_json(), above))
         elif known.schema_id != schema.schema_id:
             reason = f"its schema of {channel} is {schema.schema_id}, but the first was {known.schema_id}"
             return Counter.SCHEMA_CONFLICTS, reason
@@ -206,8 +251,8 @@ class Content:
     def _part(self, stream: DeviceStream, header: Header, rows: ColumnBatch) -> SegmentPart:
         is_late = header.channel == LATE
         # Late records and dead letters may lie anywhere; any other row below the clock came too late for it.
-        # What readers saw is the clock of the last entry, so that decides, not what was gathered since.
-        clock = self._partitions[header.flow, header.channel, stream.partition].logged_clock
+        # What readers saw are the clocks of the last entry, so these decide, not what was gathered since.
+        clock = self._of(stream).logged_clock(self._flows[header.flow].channels[header.channel])
         if header.channel in SYSTEM_CHANNELS or min(rows.times) >= clock:
             return SegmentPart(header.device, header.seq, rows, is_late)
         overtaken = tuple(time < clock for time in rows.times)
@@ -215,23 +260,50 @@ class Content:
         return SegmentPart(header.device, header.seq, rows, is_late, overtaken)
 
     def _log(self, stream: DeviceStream, header: Header, part: SegmentPart) -> None:
-        partition = self._partitions[header.flow, header.channel, stream.partition]
         schema = self._schemas[header.flow, header.channel]
-        self._group.append_rows(partition, schema, part, header.epoch)
+        self._group.append_rows(self._of(stream), header.channel, schema, part, header.epoch)
         self._counters.add(Counter.RECORDS_LOGGED, len(part.rows))
         self._counters.add(f"{ROWS_PREFIX}{header.flow}/{header.channel}", len(part.rows))
 
     def _move_clocks(self, stream: DeviceStream, cursor: AckCursor, header: Header) -> dict[str, int]:
-        """Move the clocks of all channels that the device feeds; returns its watermarks after the batch."""
-        watermarks = dict(cursor.watermarks)
-        for channel in stream.channels:
-            before = watermarks.get(channel, START_OF_TIME)
-            now = min(header.watermarks.get(channel, before), END_OF_TIME)
-            if now < before:
+        """Move the clocks of the sources that the device has; returns its watermarks of these."""
+        marks = source_marks(header, self._flows[header.flow].channels)
+        self._believe(stream, header, marks)
+        self._counters.add(Counter.WATERMARKS_UNKNOWN, len(header.source_watermarks.keys() - stream.sources))
+        raised = self._raised(cursor.source_watermarks, marks, stream.sources)
+        partition = self._of(stream)
+        for source in stream.sources:
+            if source in marks and partition.clocks[source].observe(stream.device, raised[source]):
+                partition.mover = (stream.device, header.epoch, header.seq)
+        return raised
+
+    def _believe(self, stream: DeviceStream, header: Header, marks: Mapping[str, int]) -> None:
+        """Take a device at its word: of a source without a split there it says nothing, so that nobody needs
+        to wait for it.
+        """
+        clocks, device = self._of(stream).clocks, stream.device
+        lacks = [s for s in stream.sources if s not in marks and not clocks[s].is_excluded(device)]
+        if header.kind is BatchKind.GAP:
+            lacks = []  # one in the place of a damaged batch says nothing at all
+        has = [s for s in stream.sources if s in marks and clocks[s].is_excluded(device)]
+        for source in lacks:
+            clocks[source].exclude(device)
+        for source in has:
+            clocks[source].readmit(device)
+        batch = (header.epoch, header.seq)
+        self.note(stream, EntryKind.LACKS, *batch, "the device has no split of it", lacks)
+        self.note(stream, EntryKind.READMITTED, *batch, "the device has a split of it", has)
+
+    def _raised(
+        self, before: Mapping[str, int], said: Mapping[str, int], names: Sequence[str]
+    ) -> dict[str, int]:
+        """A device's watermarks of `names` after a header said some; those that lie lower are ignored."""
+        raised = dict(before)
+        for name in names:
+            if name not in said:
+                continue
+            if (now := min(said[name], END_OF_TIME)) < before.get(name, START_OF_TIME):
                 self._counters.add(Counter.WATERMARKS_BACK)
                 continue
-            watermarks[channel] = now
-            partition = self._partitions[stream.flow, channel, stream.partition]
-            if partition.clock.observe(stream.device, now):
-                partition.mover = (stream.device, header.epoch, header.seq)
-        return watermarks
+            raised[name] = now
+        return raised

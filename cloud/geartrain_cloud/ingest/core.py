@@ -14,6 +14,7 @@ from geartrain_cloud.ingest.alarm import Alarm
 from geartrain_cloud.ingest.config import IngestConfig
 from geartrain_cloud.ingest.content import Content
 from geartrain_cloud.ingest.domains import Domains
+from geartrain_cloud.ingest.following import Following
 from geartrain_cloud.ingest.group import Group, SealedGroup
 from geartrain_cloud.ingest.intake import Intake
 from geartrain_cloud.ingest.membership import Membership
@@ -32,22 +33,42 @@ class Core:
         self, config: IngestConfig, known: Recovered, budget: WaitingBudget, ledger: LedgerStore, clock: Clock
     ) -> None:
         self.known, self.counters = known, known.counters
+        self.flows = dict(config.flows)
         self.alarm = Alarm(clock)
         self.group = Group(known.term)
         self.outbox = Outbox(clock, self.counters, config.nack_interval_ms / 1_000)
         self.outbox.term = known.term
-        self.advance = Advance(known.partitions, config.partitions, clock)
-        self.durable = Durable(known.partitions, self.counters)
+        self.advance = Advance(known.partitions, config.partitions, config.owned, clock)
+        self.durable = Durable(known.partitions, self.flows, self.counters)
         quarantine = Quarantine(config, self.group, self.counters, self.alarm)
-        self.domains = Domains(config.flows, self.counters, self.alarm)
+        self.domains = Domains(self.flows, self.counters, self.alarm)
         content = Content(
-            known.partitions, known.schemas, self.group, self.counters, quarantine, self.domains
+            known.partitions, known.schemas, self.group, self.counters, quarantine, self.domains, self.flows
         )
         sequencer = Sequencer(known, ledger, budget, content, self.group, quarantine, self.outbox, self.alarm)
         self.membership = Membership(
-            config.flows, known.streams, known.partitions, content, self.counters, clock
+            self.flows, known.streams, known.partitions, content, self.counters, clock
         )
-        self.intake = Intake(known.streams, sequencer, quarantine, self.counters, self.alarm, self.membership)
+        self.following = Following(
+            config,
+            self.flows,
+            known,
+            budget,
+            self.group,
+            self.advance,
+            self.durable,
+            self.domains,
+            self.alarm,
+        )
+        self.intake = Intake(
+            known.streams,
+            sequencer,
+            quarantine,
+            self.counters,
+            self.alarm,
+            self.membership,
+            self.following.stranger if config.follows_roster else None,
+        )
 
     def ask(self) -> None:
         """Have every device go on behind what of it is durable: what it sent while nobody listened is gone,

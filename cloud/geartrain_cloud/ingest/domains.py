@@ -54,26 +54,20 @@ class Domains:
         values_max: int = VALUES_MAX,
     ) -> None:
         self._counters, self._alarm, self._values_max = counters, alarm, values_max
-        self._fields = {
-            (name, channel): field
-            for name, flow in flows.items()
-            for channel, field in flow.partitioned_by.items()
-        }
-        self._homes: dict[tuple[str, str], dict[Any, str]] = {
-            (name, field): {} for (name, _), field in self._fields.items()
-        }
+        self._flows = flows
+        self._homes: dict[tuple[str, str], dict[Any, str]] = {}
         self._strays: dict[str, dict[tuple[str, str, str], Stray]] = {}
 
     def watch(self, stream: DeviceStream, channel: str, schema: Schema, rows: ColumnBatch) -> None:
         """Take note of the values of rows that go into the log."""
-        field = self._fields.get((stream.flow, channel))
+        field = self._flows[stream.flow].partitioned_by.get(channel)
         if field is None:
             return
         names = [one.name for one in schema.fields]
         if field not in names:
             return
         column = rows.fields[names.index(field)]
-        homes, astray = self._homes[stream.flow, field], {}
+        homes, astray = self._homes.setdefault((stream.flow, field), {}), dict[Any, str]()
         for value in dict.fromkeys(column):
             if value is None:
                 continue
@@ -85,6 +79,12 @@ class Domains:
                 astray[value] = home
         if astray:
             self._report(stream, field, column, astray)
+
+    def forget(self, flow: str) -> None:
+        """Know nothing more of a flow that has ended."""
+        for place in [place for place in self._homes if place[0] == flow]:
+            del self._homes[place]
+        self._strays.pop(flow, None)
 
     def strays(self, flow: str) -> list[dict[str, Any]]:
         """The values of a flow that came from two devices, as JSON values; at most `STRAYS_MAX`."""

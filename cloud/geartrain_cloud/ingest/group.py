@@ -1,17 +1,18 @@
 """The group: what ingest has taken and not yet committed. It goes into the log next.
 
 Between the batches in their order and the commit. Guarantees: entry numbers have no gap, and every entry
-holds the clock after it. A clock that moved without rows gets its own entry before the group is sealed. So
-the ledger holds the whole state after the commit.
+holds the clocks after it. Clocks that moved without rows get an entry before the group is sealed. So the
+ledger holds the whole state after the commit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from geartrain.records.event_time import START_OF_TIME
 from geartrain.schema import Schema
-from geartrain_cloud.ingest.clock import ChannelClock
+from geartrain_cloud.ingest.clock import SourceClock
 from geartrain_cloud.log.part import SegmentPart
 from geartrain_cloud.ports import (
     AckCursor,
@@ -27,25 +28,40 @@ from geartrain_cloud.ports import (
 SEGMENTS = "segments/"
 """Where segment files lie on the log's disk."""
 
-Place = tuple[str, str, int]
-"""(flow, channel, partition)."""
+Place = tuple[str, int]
+"""(flow, partition)."""
 
 
 @dataclass(slots=True)
 class Partition:
-    """One partition of a channel as ingest sees it: its clock, and the last entry given out.
+    """One partition of a flow as ingest sees it: the clock of each source, and the last entry given out.
 
-    number, logged_clock: of that entry; mover: device, epoch and seq of the batch that moved the clock since;
-    index: which partition of the channel it is.
+    number, logged: that of the last entry, and its clocks; mover: device, epoch and seq of the batch that
+    last moved a clock.
     """
 
     flow: str
-    channel: str
-    clock: ChannelClock
-    number: int
-    logged_clock: int
+    index: int
+    clocks: dict[str, SourceClock]
+    number: int = 0
+    logged: Mapping[str, int] = field(default_factory=dict)
     mover: tuple[str, bytes, int] = ("", b"", 0)
-    index: int = 0
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether a clock is beyond what the last entry says."""
+        return any(c.value > self.logged.get(s, START_OF_TIME) for s, c in self.clocks.items())
+
+    def logged_clock(self, sources: Iterable[str]) -> int:
+        """The least of the last entry's clocks of `sources`: what readers have seen."""
+        return min((self.logged.get(source, START_OF_TIME) for source in sources), default=START_OF_TIME)
+
+    def log_clocks(self) -> Mapping[str, int]:
+        """The clocks as the next entry holds them."""
+        if self.has_moved:
+            said = {s: c.value for s, c in self.clocks.items() if c.value > START_OF_TIME}
+            self.logged = {**self.logged, **said}
+        return self.logged
 
 
 @dataclass(slots=True)
@@ -63,13 +79,13 @@ class SealedGroup:
     """A group that is closed: first its segments become durable, then `change` is committed, then acks are
     due.
 
-    touched: the cursors of every epoch that moved; rows: by place, what the segments hold.
+    touched: the cursors of every epoch that moved; rows: by (flow, channel), what the segments hold.
     """
 
     segments: list[SegmentDraft]
     change: LedgerChange
     touched: list[AckCursor]
-    rows: dict[Place, int]
+    rows: dict[tuple[str, str], int]
 
 
 class Group:
@@ -81,7 +97,7 @@ class Group:
 
     def _start(self) -> None:
         self._entries: list[Entry] = []
-        self._segments: dict[tuple[Place, str], SegmentDraft] = {}
+        self._segments: dict[tuple[Place, str, str], SegmentDraft] = {}
         self._cursors: dict[tuple[str, str], AckCursor] = {}
         self._closed: list[ClosedEpoch] = []
         self._schemas: list[StoredSchema] = []
@@ -95,24 +111,32 @@ class Group:
         """Whether there is nothing that must be committed."""
         return not (self._entries or self._cursors or self._quarantined or self._schemas)
 
-    def append_rows(self, partition: Partition, schema: Schema, part: SegmentPart, epoch: bytes) -> None:
-        """Log the rows of one batch: one entry, whose clock is the partition's as it is now."""
-        key = ((partition.flow, partition.channel, partition.index), schema.schema_id)
-        number = partition.number + 1
+    def append_rows(
+        self, partition: Partition, channel: str, schema: Schema, part: SegmentPart, epoch: bytes
+    ) -> None:
+        """Log the rows of one batch of a channel: one entry, with the partition's clocks as they are now."""
+        key = ((partition.flow, partition.index), channel, schema.schema_id)
         if key not in self._segments:
             # The term in the name keeps a fenced ingest that still writes off the files of its successor.
-            place = f"{SEGMENTS}{partition.flow}/{partition.channel}/p{partition.index}"
-            self._segments[key] = SegmentDraft(f"{place}/{number:012d}-{self._term}.arrow", schema)
+            place = f"{SEGMENTS}{partition.flow}/{channel}/p{partition.index}"
+            name = f"{place}/{partition.number + 1:012d}-{self._term}.arrow"
+            self._segments[key] = SegmentDraft(name, schema)
         draft = self._segments[key]
-        count = len(part.rows)
+        count, partition.number = len(part.rows), partition.number + 1
         self._entries.append(
-            self._entry(
-                partition,
+            Entry(
+                partition.flow,
+                partition.index,
+                partition.number,
                 EntryKind.ROWS,
-                (part.device, epoch, part.seq),
-                segment=draft.name,
-                first_row=draft.rows,
-                count=count,
+                channel,
+                part.device,
+                epoch,
+                part.seq,
+                draft.name,
+                draft.rows,
+                count,
+                clocks=partition.log_clocks(),
             )
         )
         draft.parts.append(part)
@@ -120,26 +144,32 @@ class Group:
         self.rows += count
 
     def append_note(
-        self, partition: Partition, kind: EntryKind, batch: tuple[str, bytes, int], detail: str
-    ) -> None:
-        """Log an entry without rows; `batch`: the device, epoch and seq that it is about."""
-        self._entries.append(self._entry(partition, kind, batch, detail=detail))
-
-    @staticmethod
-    def _entry(
+        self,
         partition: Partition,
         kind: EntryKind,
         batch: tuple[str, bytes, int],
+        detail: str,
         *,
-        segment: str = "",
-        first_row: int = 0,
-        count: int = 0,
-        detail: str = "",
-    ) -> Entry:
+        channel: str = "",
+        source: str = "",
+    ) -> None:
+        """Log an entry without rows; `batch`: the device, epoch and seq that it is about; channel: of which
+        rows are declared; source: of which the membership changes.
+        """
         partition.number += 1
-        partition.logged_clock = partition.clock.value
-        place = (partition.flow, partition.channel, partition.index, partition.number)
-        return Entry(*place, kind, partition.logged_clock, *batch, segment, first_row, count, detail)
+        self._entries.append(
+            Entry(
+                partition.flow,
+                partition.index,
+                partition.number,
+                kind,
+                channel,
+                *batch,
+                source=source,
+                detail=detail,
+                clocks=partition.log_clocks(),
+            )
+        )
 
     def move(self, cursor: AckCursor, size: int) -> None:
         """Remember where a device stands after a batch of `size` payload bytes."""
@@ -167,11 +197,11 @@ class Group:
     def seal(self, partitions: Mapping[Place, Partition], counters: Mapping[str, int]) -> SealedGroup:
         """Close the group and begin the next; `counters`: the totals to be written with it."""
         for partition in partitions.values():
-            if partition.clock.value > partition.logged_clock:
+            if partition.has_moved:
                 self.append_note(partition, EntryKind.WATERMARK, partition.mover, "")
-        rows: dict[Place, int] = {}
-        for (place, _), draft in self._segments.items():
-            rows[place] = rows.get(place, 0) + draft.rows
+        rows: dict[tuple[str, str], int] = {}
+        for ((flow, _), channel, _), draft in self._segments.items():
+            rows[flow, channel] = rows.get((flow, channel), 0) + draft.rows
         sealed = SealedGroup(
             list(self._segments.values()),
             LedgerChange(

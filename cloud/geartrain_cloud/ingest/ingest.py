@@ -21,8 +21,11 @@ from geartrain_cloud.ingest.advance import INTERVAL_S
 from geartrain_cloud.ingest.config import IngestConfig
 from geartrain_cloud.ingest.core import Core
 from geartrain_cloud.ingest.counters import Counter
+from geartrain_cloud.ingest.following import look
 from geartrain_cloud.ingest.link import Link
 from geartrain_cloud.ingest.recovery import assign, recover
+from geartrain_cloud.ingest.roster import INTERVAL_S as ROSTER_INTERVAL_S
+from geartrain_cloud.ingest.roster import Followed, Roster
 from geartrain_cloud.ingest.status import STATUS_FILE, make_status, write_status
 from geartrain_cloud.ingest.upkeep import SegmentMerger, Upkeep
 from geartrain_cloud.log.part import SegmentEncoder, segment_digest
@@ -47,12 +50,14 @@ class Ingest:
         randomness: Randomness,
         merge_segments: SegmentMerger | None = None,
         net_counters: Mapping[str, int] | None = None,
+        roster: Roster | None = None,
     ) -> None:
         """`disk`: the log's folder; `encode_segment`: rows to the bytes of a segment; `merge_segments`: puts
         small ones together, None where they stay as they are; `net_counters`: what the net counts for itself,
-        shown in the status.
+        shown in the status; `roster`: for a configuration that follows one.
         """
         self._config, self._ledger, self._disk = config, ledger, disk
+        self._roster, self._followed = roster, Followed()
         self._clock, self._encode_segment = clock, encode_segment
         self._merge_segments = merge_segments if config.merge else None
         self._net_counters = {} if net_counters is None else net_counters
@@ -69,11 +74,10 @@ class Ingest:
         """Take nothing more, commit and ack what was taken, and return from `run`."""
         self._stopping.set()
 
-    def missing(self, flow: str, channel: str) -> list[str]:
-        """The assigned devices that have never said how far they are: the channel's clock waits for them."""
+    def missing(self, flow: str, source: str) -> list[str]:
+        """The members of a source that have never said how far they are: its clock waits for them."""
         partitions = self._started().known.partitions.values()
-        several = [p.clock.missing() for p in partitions if (p.flow, p.channel) == (flow, channel)]
-        return sorted(device for missing in several for device in missing)
+        return sorted(device for p in partitions if p.flow == flow for device in p.clocks[source].missing())
 
     def counter(self, counter: Counter) -> int:
         """The total of a counter."""
@@ -98,9 +102,16 @@ class Ingest:
 
     async def _run(self) -> None:
         budget = WaitingBudget(self._config.waiting_batches_max, self._config.waiting_bytes_max)
+        if self._roster is not None:
+            _LOG.info("no flows are configured: the roster in %s is followed", self._config.log)
+            await look(self._roster, self._followed)
+            self._config = replace(self._config, flows=dict(self._followed.flows))
         known = await recover(self._config, self._ledger, self._disk, budget)
         core = self._core = Core(self._config, known, budget, self._ledger, self._clock)
-        assign(self._config, known.partitions, core.group)
+        if self._roster is None:
+            assign(self._config, known.partitions, core.group)
+        else:
+            core.following.follow(self._followed)
         await self._commit(core)
         _LOG.info("ready with term %d", known.term)
         async with asyncio.TaskGroup() as tasks:
@@ -180,10 +191,12 @@ class Ingest:
     def _beside(self, core: Core) -> Iterator[Coroutine[None, None, None]]:
         yield self._report_forever(core)
         yield self._keep_forever(core)
-        if core.membership.is_live:
+        if core.membership.is_live or self._roster is not None:
             yield self._watch_forever(core)
-        if core.advance.is_needed:
+        if core.advance.is_needed or self._roster is not None:
             yield self._follow_forever(core)
+        if self._roster is not None:
+            yield self._look_forever(core, self._roster)
 
     async def _watch_forever(self, core: Core) -> None:
         while True:
@@ -192,6 +205,15 @@ class Ingest:
                 core.membership.listen()  # nobody can be heard
             core.membership.check()
             if not core.group.is_empty:
+                self._work.set()
+
+    async def _look_forever(self, core: Core, roster: Roster) -> None:
+        """Look whether the roster has changed. It is looked at between two publishes, and what it says is
+        committed before anything is answered that rests on it.
+        """
+        while True:
+            await self._clock.sleep(ROSTER_INTERVAL_S)
+            if await look(roster, self._followed) and core.following.follow(self._followed):
                 self._work.set()
 
     async def _follow_forever(self, core: Core) -> None:

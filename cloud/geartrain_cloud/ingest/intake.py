@@ -7,7 +7,7 @@ to the flow. Everything else is counted, and quarantined raw where that can be o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from geartrain.delivery.receiver import Arrival
 from geartrain.errors import WireError
@@ -22,6 +22,9 @@ from geartrain_cloud.ingest.quarantine import Quarantine
 from geartrain_cloud.ingest.sequence import Sequencer
 from geartrain_cloud.ingest.streams import DeviceStream
 
+Stranger = Callable[[str, str], DeviceStream | None]
+"""Gives the stream of a device in a flow that has none: of one that has left, None for any other."""
+
 
 class Intake:
     """Checks publishes. `streams`: by (device, flow), one for every assigned device."""
@@ -34,7 +37,12 @@ class Intake:
         counters: Counters,
         alarm: Alarm,
         membership: Membership,
+        stranger: Stranger | None = None,
     ) -> None:
+        """`stranger`: what is known of a device without a stream; None where all that is ever known has
+        one.
+        """
+        self._stranger = stranger
         self._streams, self._sequencer, self._quarantine = streams, sequencer, quarantine
         self._counters, self._alarm, self._membership = counters, alarm, membership
 
@@ -52,6 +60,12 @@ class Intake:
             self._drop(Counter.OVERSIZED_PAYLOADS, f"{device}/{flow}", reason)
             return
         stream = self._streams.get((device, flow))
+        if stream is None and self._stranger is not None:
+            stream = self._stranger(device, flow)
+            if stream is None:
+                reason = "the roster does not have the device in the flow: nothing of it is taken yet"
+                self._drop(Counter.UNASSIGNED_BATCHES, f"{device}/{flow}", reason)
+                return
         if stream is None:
             reason = "the device is not assigned to the flow: add it to the configuration, or stop it"
             self._quarantine.keep_raw(device, flow, payload, Counter.UNASSIGNED_BATCHES, reason)

@@ -107,4 +107,6 @@ def _filters(config: IngestConfig) -> list[str]:
     # Only our flows and buckets: others on the same broker have an ingest of their own.
     first, last = config.buckets
     buckets = ["+"] if config.is_whole else [f"{number:02x}" for number in range(first, last + 1)]
+    if config.follows_roster:  # flows come and go, and devices of those that have ended are still answered
+        return [up_filter(b) for b in buckets]
     return [f"{up_filter(b).removesuffix('+/up')}{flow}/up" for flow in sorted(config.flows) for b in buckets]

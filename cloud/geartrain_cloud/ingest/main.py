@@ -30,6 +30,7 @@ from geartrain_cloud.ingest.ingest import Ingest
 from geartrain_cloud.log.disk import OsDisk
 from geartrain_cloud.log.ledger import SqliteLedger
 from geartrain_cloud.log.opening import shared_log
+from geartrain_cloud.log.roster import FollowedRoster
 from geartrain_cloud.log.segment import encode_segment, merge_segments
 
 EXIT_OK = 0
@@ -106,6 +107,7 @@ async def _run(config: IngestConfig) -> bool:
         SystemRandomness(),
         merge_segments,
         net.counters,
+        FollowedRoster(config.log) if config.follows_roster else None,
     )
     signals = EndSignals(ingest.stop)
     try:

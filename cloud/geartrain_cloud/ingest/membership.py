@@ -1,8 +1,8 @@
 """Which devices a flow of live sources waits for: a silent device is excluded until it is heard again.
 
 Beside the sequencer. Guarantees: in a flow whose sources all end, no device is ever excluded. Each exclusion
-and readmission is an entry of every channel concerned, so the clock is a function of the log alone. Silence
-counts only while ingest itself could have heard the device.
+and readmission is an entry for every source of the device, so the clocks are a function of the log alone.
+Silence counts only while ingest itself could have heard the device.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from geartrain.ports import Clock
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
+from geartrain_cloud.ingest.clock import SourceClock
 from geartrain_cloud.ingest.config import FlowConfig
 from geartrain_cloud.ingest.content import Content
 from geartrain_cloud.ingest.counters import Counter, Counters
@@ -38,16 +39,23 @@ class Membership:
         counters: Counters,
         clock: Clock,
     ) -> None:
-        self._flows = {name: flow for name, flow in flows.items() if not flow.bounded}
+        self._flows = flows
         self._streams, self._partitions, self._content = streams, partitions, content
         self._counters, self._clock = counters, clock
         self._listening_s = self._checked_s = clock.monotonic_s()
-        self.is_live = bool(self._flows)
+
+    @property
+    def is_live(self) -> bool:
+        """Whether there is a flow of live sources."""
+        return bool(self._live())
+
+    def _live(self) -> list[FlowConfig]:
+        return [flow for flow in self._flows.values() if not flow.bounded]
 
     @property
     def interval_s(self) -> float:
         """How often `check` is to be called."""
-        limits = [s for flow in self._flows.values() for s in (flow.join_timeout_s, flow.idle_after_s)]
+        limits = [s for flow in self._live() for s in (flow.join_timeout_s, flow.idle_after_s)]
         return min(_INTERVAL_S_MAX, min(limits, default=_INTERVAL_S_MAX) / 4)
 
     def listen(self) -> None:
@@ -58,14 +66,23 @@ class Membership:
         """Anything of the device arrived; it is waited for again if it was excluded."""
         stream.contact_s = self._clock.monotonic_s()
         stream.contact_us = self._clock.now_us()
-        channels = [c for c in stream.channels if self._of(stream, c).clock.is_excluded(stream.device)]
-        if not channels:
+        if stream.gone is not None:
             return
-        for channel in channels:
-            self._of(stream, channel).clock.readmit(stream.device)
+        clocks = self._clocks(stream)
+        said = None if stream.cursor is None or not stream.cursor.seq else stream.cursor.source_watermarks
+        out = [
+            source
+            for source in stream.sources
+            # Of a source that it does not have, it has said nothing.
+            if clocks[source].is_excluded(stream.device) and (said is None or source in said)
+        ]
+        if not out:
+            return
+        for source in out:
+            clocks[source].readmit(stream.device)
         self._counters.add(Counter.DEVICES_READMITTED)
         _LOG.warning("%s is heard again: the clock waits for it from here on", stream.name)
-        self._note(stream, channels, EntryKind.READMITTED, "it is heard again")
+        self._note(stream, out, EntryKind.READMITTED, "it is heard again")
 
     def check(self) -> None:
         """Exclude the devices that have been silent for too long."""
@@ -75,7 +92,7 @@ class Membership:
             self._listening_s = now_s
         for stream in self._streams.values():
             flow = self._flows.get(stream.flow)
-            if flow is None:
+            if flow is None or flow.bounded or stream.gone is not None:
                 continue
             has_joined = stream.cursor is not None
             limit_s = flow.idle_after_s if has_joined else flow.join_timeout_s
@@ -84,26 +101,27 @@ class Membership:
                 self._exclude(stream, f"{what} {limit_s:g} s")
 
     def _exclude(self, stream: DeviceStream, why: str) -> None:
-        marks = {} if stream.cursor is None else stream.cursor.watermarks
-        channels = [
-            channel
-            for channel in stream.channels
-            # A device that has come to its end holds up nobody.
-            if marks.get(channel, START_OF_TIME) < END_OF_TIME
-            and not self._of(stream, channel).clock.is_excluded(stream.device)
+        marks = {} if stream.cursor is None else stream.cursor.source_watermarks
+        clocks = self._clocks(stream)
+        live = [
+            source
+            for source in stream.sources
+            # A source that has come to its end holds up nobody.
+            if marks.get(source, START_OF_TIME) < END_OF_TIME
+            and not clocks[source].is_excluded(stream.device)
         ]
-        if not channels:
+        if not live:
             return
-        for channel in channels:
-            self._of(stream, channel).clock.exclude(stream.device)
+        for source in live:
+            clocks[source].exclude(stream.device)
         self._counters.add(Counter.DEVICES_EXCLUDED)
         _LOG.warning("%s: %s; the clock goes on without it", stream.name, why)
-        self._note(stream, channels, EntryKind.EXCLUDED, why)
+        self._note(stream, live, EntryKind.EXCLUDED, why)
 
-    def _note(self, stream: DeviceStream, channels: list[str], kind: EntryKind, detail: str) -> None:
+    def _note(self, stream: DeviceStream, sources: list[str], kind: EntryKind, detail: str) -> None:
         cursor = stream.cursor
         epoch, seq = (b"", 0) if cursor is None else (cursor.epoch, cursor.seq)
-        self._content.note(stream, kind, epoch, seq, detail, channels)
+        self._content.note(stream, kind, epoch, seq, detail, sources)
 
-    def _of(self, stream: DeviceStream, channel: str) -> Partition:
-        return self._partitions[stream.flow, channel, stream.partition]
+    def _clocks(self, stream: DeviceStream) -> Mapping[str, SourceClock]:
+        return self._partitions[stream.flow, stream.partition].clocks

@@ -52,7 +52,14 @@ class Outbox:
 
     def welcome(self, cursor: AckCursor) -> None:
         """Answer where the device stands; called only when the opening of the cursor's epoch is durable."""
-        said = Welcome(cursor.flow, cursor.epoch, cursor.positions, cursor.watermarks, self.term)
+        said = Welcome(
+            cursor.flow,
+            cursor.epoch,
+            cursor.positions,
+            cursor.watermarks,
+            self.term,
+            cursor.source_watermarks,
+        )
         self._welcomes[cursor.device, cursor.flow] = said
         self._wake()
 

@@ -18,7 +18,7 @@ from geartrain.errors import ConfigError, LedgerError
 from geartrain.ports import Disk
 from geartrain.records.event_time import START_OF_TIME
 from geartrain.schema import Schema
-from geartrain_cloud.ingest.clock import ChannelClock
+from geartrain_cloud.ingest.clock import SourceClock
 from geartrain_cloud.ingest.closed import ClosedEpochs
 from geartrain_cloud.ingest.config import FlowConfig, IngestConfig
 from geartrain_cloud.ingest.counters import Counter, Counters
@@ -36,7 +36,11 @@ _SEGMENT = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What the ledger says: partitions by place, schemas by (flow, channel), streams by (device, flow)."""
+    """What the ledger says: partitions by place, schemas by (flow, channel), streams by (device, flow).
+
+    cursors: by (device, flow), of flows and devices without a stream too; newest: by place, the last entry,
+    of flows that the configuration does not have too.
+    """
 
     term: int
     partitions: dict[Place, Partition]
@@ -44,6 +48,8 @@ class Recovered:
     streams: dict[tuple[str, str], DeviceStream]
     closed: ClosedEpochs
     counters: Counters
+    cursors: dict[tuple[str, str], AckCursor]
+    newest: dict[Place, Entry]
 
 
 async def recover(config: IngestConfig, ledger: LedgerStore, disk: Disk, budget: WaitingBudget) -> Recovered:
@@ -60,13 +66,14 @@ async def recover(config: IngestConfig, ledger: LedgerStore, disk: Disk, budget:
     await _match_segments(ledger, disk, last, counters, owned)
     cursors = {(c.device, c.flow): c for c in await ledger.cursors()}
     assigned = [place for place in await ledger.devices() if partition_of(place[2], total) in owned]
-    _check_assigned(flows, assigned)
+    if not config.follows_roster:
+        _check_assigned(flows, assigned)
     schemas: dict[tuple[str, str], Schema] = {}
     for stored in await ledger.schemas():
         schemas.setdefault((stored.flow, stored.channel), Schema.from_json(stored.text))
     partitions = _partitions(config, last, assigned, set(await ledger.excluded()), cursors)
     streams = {
-        (device, name): _stream(
+        (device, name): make_stream(
             (device, name, partition_of(device, total)), flow, cursors.get((device, name)), budget
         )
         for name, flow in sorted(flows.items())
@@ -74,17 +81,18 @@ async def recover(config: IngestConfig, ledger: LedgerStore, disk: Disk, budget:
         if partition_of(device, total) in owned
     }
     closed = ClosedEpochs(await ledger.closed_epochs())
-    return Recovered(term, partitions, schemas, streams, closed, counters)
+    newest = {(entry.flow, entry.partition): entry for entry in last}
+    return Recovered(term, partitions, schemas, streams, closed, counters, cursors, newest)
 
 
 def assign(config: IngestConfig, partitions: Mapping[Place, Partition], group: Group) -> None:
-    """Log the devices that the log does not yet wait for."""
-    for (name, channel, index), partition in sorted(partitions.items()):
-        known = set(partition.clock.devices)
-        for device in sorted(set(config.flows[name].channels[channel]) - known):
-            if partition_of(device, config.partitions) == index:
-                partition.clock.assign(device)
-                group.append_note(partition, EntryKind.ASSIGNED, (device, b"", 0), "")
+    """Log the members of each source that the log does not yet wait for."""
+    for (name, index), partition in sorted(partitions.items()):
+        for source, clock in sorted(partition.clocks.items()):
+            for device in sorted(set(config.flows[name].sources[source]) - set(clock.devices)):
+                if partition_of(device, config.partitions) == index:
+                    clock.assign(device)
+                    group.append_note(partition, EntryKind.ASSIGNED, (device, b"", 0), "", source=source)
 
 
 async def _match_segments(
@@ -121,17 +129,17 @@ def _positions(name: str, named: set[str], last: list[Entry]) -> str:
         for other in named
         if other.startswith(f"{folder}/") and (m := _SEGMENT.fullmatch(other))
     ]
-    ends = [e.number for e in last if (e.flow, e.channel, str(e.partition)) == parts.group(1, 2, 3)]
+    ends = [e.number for e in last if (e.flow, str(e.partition)) == parts.group(1, 3)]
     upto = min([number - 1 for number in firsts if number > first] or ends or [first])
     return f"rows of {parts['flow']}/{parts['channel']} between positions {first} and {upto}"
 
 
 def _check_assigned(flows: Mapping[str, FlowConfig], assigned: list[tuple[str, str, str]]) -> None:
-    for name, channel, device in assigned:
+    for name, source, device in assigned:
         flow = flows.get(name)
-        if flow is not None and device not in flow.channels.get(channel, ()):
+        if flow is not None and device not in flow.sources.get(source, ()):
             raise ConfigError(
-                f"flows.{name}.channels.{channel} lacks device {device}, for which this log waits: "
+                f"flows.{name}.sources.{source} lacks device {device}, for which this log waits: "
                 "no device can leave a log, so name it again, or begin with an empty log folder"
             )
 
@@ -143,30 +151,38 @@ def _partitions(
     excluded: set[tuple[str, str, str]],
     cursors: Mapping[tuple[str, str], AckCursor],
 ) -> dict[Place, Partition]:
-    newest = {(entry.flow, entry.channel, entry.partition): entry for entry in last}
+    newest = {(entry.flow, entry.partition): entry for entry in last}
     partitions: dict[Place, Partition] = {}
-    channels = [(name, channel) for name, f in sorted(config.flows.items()) for channel in sorted(f.channels)]
-    for (name, channel), index in product(channels, config.owned):
-        entry = newest.get((name, channel, index))
-        number, clock = (0, START_OF_TIME) if entry is None else (entry.number, entry.clock)
-        partition = Partition(name, channel, ChannelClock(clock), number, clock, index=index)
-        partitions[name, channel, index] = partition
-    for name, channel, device in assigned:
-        place = (name, channel, partition_of(device, config.partitions))
+    for (name, flow), index in product(sorted(config.flows.items()), config.owned):
+        partitions[name, index] = make_partition(name, index, flow, newest.get((name, index)))
+    for name, source, device in assigned:
+        place = (name, partition_of(device, config.partitions))
         if place in partitions:
             cursor = cursors.get((device, name))
-            watermark = START_OF_TIME if cursor is None else cursor.watermarks.get(channel, START_OF_TIME)
-            is_excluded = (name, channel, device) in excluded
-            partitions[place].clock.assign(device, watermark, excluded=is_excluded)
+            marks = {} if cursor is None else cursor.source_watermarks
+            is_excluded = (name, source, device) in excluded
+            clock = partitions[place].clocks[source]
+            clock.assign(device, marks.get(source, START_OF_TIME), excluded=is_excluded)
+    for partition in partitions.values():
+        for clock in partition.clocks.values():
+            clock.settle()  # a migrated log may stand behind all of its devices
     return partitions
 
 
-def _stream(
+def make_partition(name: str, index: int, flow: FlowConfig, newest: Entry | None) -> Partition:
+    """A partition of a flow behind its newest entry, still without members."""
+    number, logged = (0, {}) if newest is None else (newest.number, newest.clocks)
+    clocks = {source: SourceClock(logged.get(source, START_OF_TIME)) for source in sorted(flow.sources)}
+    return Partition(name, index, clocks, number, logged)
+
+
+def make_stream(
     which: tuple[str, str, int], flow: FlowConfig, cursor: AckCursor | None, budget: WaitingBudget
 ) -> DeviceStream:
+    """The stream of a device in a flow (`which`, with its partition), as the ledger has it."""
     device, flow_name, partition = which
     current = None
     if cursor is not None:
         current = Receiver(cursor.epoch, budget, cursor.seq, cursor.digest, passes_loss=True)
-    channels = tuple(flow.fed_by(device))
-    return DeviceStream(device, flow_name, channels, cursor, cursor, current, partition=partition)
+    sources, channels = tuple(flow.sources_of(device)), tuple(flow.fed_by(device))
+    return DeviceStream(device, flow_name, sources, channels, cursor, cursor, current, partition=partition)

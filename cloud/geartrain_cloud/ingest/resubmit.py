@@ -19,23 +19,22 @@ import msgspec
 
 from geartrain.adapters.system import SystemClock
 from geartrain.errors import LedgerError, SchemaError, WireError
-from geartrain.graph.graph import DEAD_LETTERS
 from geartrain.records.event_time import END_OF_TIME
 from geartrain.records.record import Record
 from geartrain.schema import ColumnBatch, FieldType, RowCodec, Schema
 from geartrain.wire.body import decode_rows
 from geartrain.wire.codec import decode_envelope, decode_header
 from geartrain.wire.envelope import BatchKind
-from geartrain_cloud.ingest.clock import ChannelClock
 from geartrain_cloud.ingest.config import SYSTEM_CHANNELS
 from geartrain_cloud.ingest.counters import ROWS_PREFIX, Counter, Counters
 from geartrain_cloud.ingest.group import Group, Partition
-from geartrain_cloud.log.browse import LoggedLetter, all_cursors, letters, places, quarantined
+from geartrain_cloud.log.browse import LoggedLetter, all_cursors, letters, quarantined
 from geartrain_cloud.log.disk import OsDisk
 from geartrain_cloud.log.ledger import SqliteLedger
-from geartrain_cloud.log.opening import stopped_log
+from geartrain_cloud.log.opening import ledger_of, stopped_log
 from geartrain_cloud.log.part import SegmentPart, partition_of, segment_digest
 from geartrain_cloud.log.reader import LogReader
+from geartrain_cloud.log.rows import read_schema
 from geartrain_cloud.log.segment import encode_segment
 from geartrain_cloud.ports import Entry, LedgerChange, StoredSegment, position_key
 
@@ -89,11 +88,11 @@ def resubmit_batch(folder: Path, number: int) -> Resubmitted:
             rows = decode_rows(schema, header, envelope.body)
         except WireError as error:
             raise LedgerError(f"{what} cannot be decoded: {error}") from None
-        place = (batch.flow, header.channel)
         return asyncio.run(
             _append(
                 folder,
-                _partition(folder, place, batch.device, what),
+                header.channel,
+                _place(folder, batch.flow, header.channel, batch.device, what),
                 schema,
                 SegmentPart(batch.device, batch.seq, rows),
                 batch.epoch,
@@ -120,14 +119,14 @@ def resubmit_letter(folder: Path, name: str) -> Resubmitted:
             )
         schema = _schema(folder, found.flow, step, what)
         rows = _letter_rows(schema, found, what)
-        partition = _partition(folder, (found.flow, step), found.device, what)
-        letters_key = position_key(DEAD_LETTERS, found.partition)
+        letters_key = position_key(found.partition)
         entry = LogReader(folder).entries(found.flow, letters_key, found.number - 1, found.number)[0]
         place = (found.flow, found.partition, found.number, found.row)
         return asyncio.run(
             _append(
                 folder,
-                partition,
+                step,
+                _place(folder, found.flow, step, found.device, what),
                 schema,
                 SegmentPart(found.device, entry.seq, rows),
                 entry.epoch,
@@ -151,18 +150,20 @@ def _schema(folder: Path, flow: str, channel: str, what: str) -> Schema:
     return schema
 
 
-def _partition(folder: Path, place: tuple[str, str], device: str, what: str) -> Partition:
-    partition = partition_of(device, LogReader(folder).partitions())
-    for info in places(folder):
-        newest = info.newest
-        if (newest.flow, newest.channel, newest.partition) == (*place, partition):
-            if newest.clock >= END_OF_TIME:
-                raise LedgerError(
-                    f"{what} comes too late: flow {place[0]} has ended, and its results are final"
-                )
-            clock = ChannelClock(newest.clock)
-            return Partition(*place, clock, newest.number, newest.clock, index=newest.partition)
-    raise LedgerError(f"{what} belongs to channel {place[1]}, which the flow {place[0]} does not have")
+def _place(folder: Path, flow: str, channel: str, device: str, what: str) -> tuple[Partition, int]:
+    """The partition that a device's rows go to, and how far the readers of the channel are."""
+    reader, index = LogReader(folder), partition_of(device, LogReader(folder).partitions())
+    key = position_key(index)
+    number = reader.positions(flow).get(key, 0)
+    with ledger_of(folder) as ledger:
+        stored = read_schema(ledger, flow, channel)
+    if not number or stored is None:
+        raise LedgerError(f"{what} belongs to channel {channel}, which the flow {flow} does not have")
+    newest = reader.entries(flow, key, number - 1, number)[0]
+    clock = newest.clock(stored.sources.split())
+    if clock >= END_OF_TIME:
+        raise LedgerError(f"{what} comes too late: flow {flow} has ended, and its results are final")
+    return Partition(flow, index, {}, number, newest.clocks), clock
 
 
 def _letter_rows(schema: Schema, found: LoggedLetter, what: str) -> ColumnBatch:
@@ -197,22 +198,29 @@ def _letter_rows(schema: Schema, found: LoggedLetter, what: str) -> ColumnBatch:
 
 
 async def _append(
-    folder: Path, partition: Partition, schema: Schema, part: SegmentPart, epoch: bytes, commit: Commit
+    folder: Path,
+    channel: str,
+    place: tuple[Partition, int],
+    schema: Schema,
+    part: SegmentPart,
+    epoch: bytes,
+    commit: Commit,
 ) -> Resubmitted:
+    partition, clock = place
     ledger, disk = SqliteLedger(folder), OsDisk(folder)
     try:
         term = await ledger.open_as_is()
         group, counters = Group(term), Counters(await ledger.counters())
         overtaken = 0
-        if partition.channel not in SYSTEM_CHANNELS:
-            flags = tuple(time < partition.logged_clock for time in part.rows.times)
+        if channel not in SYSTEM_CHANNELS:
+            flags = tuple(time < clock for time in part.rows.times)
             overtaken = sum(flags)
             part = replace(part, overtaken=flags)
-        group.append_rows(partition, schema, part, epoch)
+        group.append_rows(partition, channel, schema, part, epoch)
         for name in (
             Counter.RECORDS_LOGGED,
             Counter.RECORDS_RESUBMITTED,
-            f"{ROWS_PREFIX}{partition.flow}/{partition.channel}",
+            f"{ROWS_PREFIX}{partition.flow}/{channel}",
         ):
             counters.add(name, len(part.rows))
         counters.add(Counter.RECORDS_OVERTAKEN, overtaken)
@@ -227,8 +235,7 @@ async def _append(
             )
         await commit(ledger, term, replace(sealed.change, segments=segments))
         entry: Entry = sealed.change.entries[0]
-        place = (entry.flow, entry.channel, entry.partition)
-        return Resubmitted(*place, entry.number, entry.count, overtaken)
+        return Resubmitted(entry.flow, channel, entry.partition, entry.number, entry.count, overtaken)
     finally:
         await ledger.close()
         disk.close()

@@ -9,6 +9,7 @@ it.
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 from geartrain.delivery.receiver import (
     Arrival,
@@ -259,9 +260,15 @@ class Sequencer:
             self._counters.add(Counter.WAITING_DROPPED, stream.current.clear())
         stream.current, stream.candidate, stream.held = receiver, None, None
         self._counters.add(Counter.EPOCHS_OPENED)
-        knew = ({}, {}) if before is None else (before.positions, before.watermarks)
         place = (stream.device, stream.flow, receiver.epoch)
-        cursor = AckCursor(*place, ordinal, first_seq - 1, FIRST_DIGEST, *knew)
+        cursor = AckCursor(*place, ordinal, first_seq - 1, FIRST_DIGEST)
+        if before is not None:
+            cursor = replace(
+                cursor,
+                positions=before.positions,
+                watermarks=before.watermarks,
+                source_watermarks=before.source_watermarks,
+            )
         stream.cursor = cursor
         self._content.note(stream, kind, receiver.epoch, first_seq, detail)
         return cursor

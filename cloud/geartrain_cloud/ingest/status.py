@@ -6,13 +6,14 @@ positions, clocks and seqs in it are durable.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 
 from geartrain.ports import Disk
 from geartrain.records.event_time import START_OF_TIME, format_time
+from geartrain_cloud.ingest.config import FlowConfig
 from geartrain_cloud.ingest.counters import ROWS_PREFIX, Counters
 from geartrain_cloud.ingest.domains import Domains
 from geartrain_cloud.ingest.group import Partition, Place, SealedGroup
@@ -25,22 +26,49 @@ _NAMES_MAX = 20
 
 
 class Durable:
-    """What commits have made durable: of each channel rows, of each partition position and clock."""
+    """What commits have made durable: of each channel rows, of each partition position and clocks.
 
-    def __init__(self, partitions: Mapping[Place, Partition], counters: Counters) -> None:
-        channels = {place[:2] for place in partitions}
-        self.rows = {(f, c): counters[f"{ROWS_PREFIX}{f}/{c}"] for f, c in channels}
-        self.positions = {place: partition.number for place, partition in partitions.items()}
-        self.clocks = {place: partition.logged_clock for place, partition in partitions.items()}
+    sources: those above each channel.
+    """
+
+    def __init__(
+        self, partitions: Mapping[Place, Partition], flows: Mapping[str, FlowConfig], counters: Counters
+    ) -> None:
+        self._counters = counters
+        self.sources: dict[tuple[str, str], tuple[str, ...]] = {}
+        self.rows: dict[tuple[str, str], int] = {}
+        self.positions: dict[Place, int] = {}
+        self.clocks: dict[Place, Mapping[str, int]] = {}
+        for name, flow in flows.items():
+            self.add(name, flow, [partition for place, partition in partitions.items() if place[0] == name])
+
+    def add(self, name: str, flow: FlowConfig, partitions: Iterable[Partition]) -> None:
+        """Know a flow, and its partitions as they stand in the log."""
+        for channel, above in flow.channels.items():
+            self.sources[name, channel] = tuple(above)
+            self.rows[name, channel] = self._counters[f"{ROWS_PREFIX}{name}/{channel}"]
+        for partition in partitions:
+            place = (name, partition.index)
+            self.positions[place], self.clocks[place] = partition.number, partition.logged
+
+    def forget(self, name: str) -> None:
+        """Say nothing more of a flow that has ended."""
+        for channel in [place for place in self.sources if place[0] == name]:
+            del self.sources[channel], self.rows[channel]
+        for partition in [place for place in self.positions if place[0] == name]:
+            del self.positions[partition], self.clocks[partition]
 
     def take(self, sealed: SealedGroup) -> None:
         """Remember a group that was committed."""
-        for (flow, channel, _), rows in sealed.rows.items():
-            self.rows[flow, channel] += rows
+        for (flow, channel), rows in sealed.rows.items():
+            if (flow, channel) in self.rows:
+                self.rows[flow, channel] += rows
         entry: Entry
         for entry in sealed.change.entries:
-            place = (entry.flow, entry.channel, entry.partition)
-            self.positions[place], self.clocks[place] = entry.number, entry.clock
+            place = (entry.flow, entry.partition)
+            if place not in self.positions:
+                continue  # of a flow that has ended
+            self.positions[place], self.clocks[place] = entry.number, entry.clocks
 
 
 def make_status(
@@ -55,12 +83,12 @@ def make_status(
 ) -> dict[str, Any]:
     """The content of status.json; docs/data_files.md describes it."""
     flows: dict[str, Any] = {}
-    for flow, channel in sorted(durable.rows):
-        several = {p.index: p for p in partitions.values() if (p.flow, p.channel) == (flow, channel)}
-        empty = {"channels": {}, "devices": {}, "misplaced": domains.strays(flow)}
-        channels = flows.setdefault(flow, empty)["channels"]
-        channels[channel] = _channel(several, (flow, channel), durable)
+    for name in sorted({flow for flow, _ in durable.positions}):
+        several = {index: p for (flow, index), p in sorted(partitions.items()) if flow == name}
+        flows[name] = _flow(name, several, durable, domains)
     for (device, flow), stream in sorted(streams.items()):
+        if flow not in flows or stream.gone is not None:
+            continue
         flows[flow]["devices"][device] = _device(stream)
     return {
         "written_at_us": now_us,
@@ -71,22 +99,37 @@ def make_status(
     }
 
 
-def _channel(
-    partitions: Mapping[int, Partition], channel: tuple[str, str], durable: Durable
+def _flow(
+    name: str, partitions: Mapping[int, Partition], durable: Durable, domains: Domains
 ) -> dict[str, Any]:
-    """All partitions of a channel together: clocks and who holds them are of the slowest."""
-    places = {index: (*channel, index) for index in sorted(partitions)}
-    clocks = {index: durable.clocks[place] for index, place in places.items()}
-    clock = min(clocks.values())
-    missing = sorted(d for p in partitions.values() for d in p.clock.missing())
-    excluded = sorted(d for p in partitions.values() for d in p.clock.excluded)
-    holding = sorted(d for i, p in partitions.items() if clocks[i] == clock for d in p.clock.holding())
+    """All partitions of a flow together: clocks and who holds them are of the slowest."""
+    positions = {position_key(index): durable.positions[name, index] for index in partitions}
+    sources = sorted({source for p in partitions.values() for source in p.clocks})
+    described = {source: _source(name, source, partitions, durable) for source in sources}
+    channels = {
+        channel: {"rows": durable.rows[flow, channel], **_clock(min(described[s]["clock"] for s in above))}
+        for (flow, channel), above in sorted(durable.sources.items())
+        if flow == name
+    }
     return {
-        "rows": durable.rows[channel],
-        "position": sum(durable.positions[place] for place in places.values()),
-        "positions": {position_key(channel[1], i): durable.positions[place] for i, place in places.items()},
-        "clock": clock,
-        "clock_time": None if clock == START_OF_TIME else format_time(clock),
+        "position": sum(positions.values()),
+        "positions": positions,
+        "sources": described,
+        "channels": channels,
+        "devices": {},
+        "misplaced": domains.strays(name),
+    }
+
+
+def _source(flow: str, source: str, partitions: Mapping[int, Partition], durable: Durable) -> dict[str, Any]:
+    by_partition = {i: durable.clocks[flow, i].get(source, START_OF_TIME) for i in partitions}
+    clocks = {i: partition.clocks[source] for i, partition in partitions.items()}
+    lowest = min(by_partition.values())
+    missing = sorted(device for clock in clocks.values() for device in clock.missing())
+    excluded = sorted(device for clock in clocks.values() for device in clock.excluded)
+    holding = sorted(d for i, clock in clocks.items() if by_partition[i] == lowest for d in clock.holding())
+    return {
+        **_clock(lowest),
         "missing": missing[:_NAMES_MAX],
         "missing_count": len(missing),
         "excluded": excluded[:_NAMES_MAX],
@@ -94,6 +137,10 @@ def _channel(
         "holding": holding[:_NAMES_MAX],
         "holding_count": len(holding),
     }
+
+
+def _clock(clock: int) -> dict[str, Any]:
+    return {"clock": clock, "clock_time": None if clock == START_OF_TIME else format_time(clock)}
 
 
 def _device(stream: DeviceStream) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from enum import Enum
 
 from geartrain.delivery.receiver import Receiver
 from geartrain_cloud.ports import AckCursor
@@ -22,20 +23,28 @@ class HeldBatch:
     expected: int
 
 
+class Gone(Enum):
+    """Why nothing of a device is taken any more: its spool is declared dropped, by count, and acked."""
+
+    RETIRED = "retired"
+    ENDED = "ended"
+
+
 @dataclass(slots=True)
 class DeviceStream:
     """One (device, flow).
 
-    channels: those it feeds, sorted; cursor: after the last batch that was appended, `durable`: after the
-    last that was committed (None before the first); current: its open epoch; candidate: an epoch that has
-    shown itself, but not yet by a first batch with a good digest; contact_us: when anything of the device
-    last arrived, wall clock, 0 before; contact_s: the same, monotonic; greeted: an epoch whose HELLO is
-    answered once its opening is durable; partition: which one its batches go to; held: the
-    batch that its open epoch waits with.
+    sources: those it has, sorted; channels: those it feeds, sorted; cursor: after the last batch that was
+    appended, `durable`: after the last that was committed (None before the first); current: its open epoch;
+    candidate: an epoch that has shown itself, but not yet by a first batch with a good digest; contact_us:
+    when anything of the device last arrived, wall clock, 0 before; contact_s: the same, monotonic; greeted:
+    an epoch whose HELLO is answered once its opening is durable; partition: which one its batches go to;
+    held: the batch that its open epoch waits with; gone: the device was retired, or its flow has ended.
     """
 
     device: str
     flow: str
+    sources: tuple[str, ...]
     channels: tuple[str, ...]
     cursor: AckCursor | None = None
     durable: AckCursor | None = None
@@ -46,6 +55,7 @@ class DeviceStream:
     greeted: bytes = b""
     partition: int = 0
     held: HeldBatch | None = None
+    gone: Gone | None = None
 
     @property
     def name(self) -> str:

@@ -175,7 +175,7 @@ class Upkeep:
         return gone
 
     def _is_over(self, one: ReplacedFile, done: Mapping[tuple[str, str], int], now_us: int) -> bool:
-        reached = done.get((one.flow, position_key(one.channel, one.partition)), one.last)
+        reached = done.get((one.flow, position_key(one.partition)), one.last)
         return now_us - one.since_us >= self._grace_us and reached >= one.last
 
     def _totals(self, *names: Counter) -> dict[str, int]:
@@ -239,7 +239,7 @@ def _ranges(segments: Sequence[HeldSegment]) -> list[tuple[str, int, int, int]]:
     """(place, first, last, rows) of what went, by place."""
     found: dict[str, tuple[int, int, int]] = {}
     for one in segments:
-        place = f"{one.flow}/{position_key(one.channel, one.partition)}"
+        place = f"{one.flow}/{one.channel}, partition {one.partition}"
         first, last, rows = found.get(place, (one.first, one.last, 0))
         found[place] = (min(first, one.first), max(last, one.last), rows + one.rows)
     return [(place, *span) for place, span in sorted(found.items())]

@@ -6,12 +6,13 @@ On the read side, for `gear`. Guarantees: nothing is written, and each call sees
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from geartrain.errors import LedgerError, SchemaError
 from geartrain.graph.graph import DEAD_LETTERS
+from geartrain.records.event_time import START_OF_TIME
 from geartrain.records.letters import Letter
 from geartrain.schema import RowCodec
 from geartrain_cloud.log.arrow import from_table
@@ -19,9 +20,11 @@ from geartrain_cloud.log.opening import ledger_of
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.log.rows import read_quarantined, read_resubmitted
 from geartrain_cloud.log.tables import (
+    AT_PLACE,
     SELECT_CURSORS,
     SELECT_ENTRIES,
     SELECT_EXCLUDED,
+    SELECT_MEMBERS,
     read_cursor,
     read_entry,
 )
@@ -32,19 +35,30 @@ _LETTERS = RowCodec(Letter)
 
 @dataclass(frozen=True, slots=True)
 class PlaceInfo:
-    """One (flow, channel, partition): its newest entry, and what its entries hold together.
+    """What the entries of one (flow, partition) and channel hold together, and where its place stands.
 
-    bytes: of its segments; replaced, replaced_bytes: files that no entry names any more, and that are deleted
-    once no reader can come by them.
+    channel: empty for a place that has no rows of any channel; first, last: positions of the channel's
+    entries; position, clocks: of the place's newest entry; bytes: of its segments; replaced, replaced_bytes:
+    files that no entry names any more, and that are deleted once no reader can come by them.
     """
 
-    newest: Entry
+    flow: str
+    partition: int
+    channel: str
     first: int
+    last: int
+    position: int
+    clocks: Mapping[str, int]
     rows: int
     segments: int
     bytes: int = 0
     replaced: int = 0
     replaced_bytes: int = 0
+
+    @property
+    def clock(self) -> int:
+        """The least of the clocks of its sources, microseconds."""
+        return min(self.clocks.values(), default=START_OF_TIME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,28 +91,48 @@ class LoggedLetter:
 
 
 def places(folder: Path) -> list[PlaceInfo]:
-    """Every (flow, channel, partition) of the log, sorted; raises `LedgerError`."""
+    """Every channel of every (flow, partition) of the log, sorted; raises `LedgerError`."""
     query = (
-        "SELECT flow, channel, partition, min(number), max(number), "
-        "sum(iif(segment = '', 0, count)), count(DISTINCT segment), "
-        "max(segment = '') FROM entries GROUP BY flow, channel, partition ORDER BY flow, channel, partition"
+        "SELECT flow, partition, channel, min(number), max(number), "
+        "sum(iif(segment = '', 0, count)), count(DISTINCT segment) - max(segment = '') "
+        "FROM entries GROUP BY flow, partition, channel ORDER BY flow, channel, partition"
     )
-    newest = SELECT_ENTRIES + "WHERE flow = ? AND channel = ? AND partition = ? AND number = ?"
     with ledger_of(folder) as ledger:
         ledger.execute("BEGIN")
         found = ledger.execute(query).fetchall()
+        newest = {place: _newest(ledger, place) for place in {row[:2] for row in found}}
         sizes, old = _sizes(ledger, "segments"), _sizes(ledger, "replaced")
-        return [
-            PlaceInfo(
-                read_entry(ledger.execute(newest, (flow, channel, partition, last)).fetchone()),
-                first,
-                rows,
-                segments - has_empty,
-                sizes.get((flow, channel, partition), (0, 0))[1],
-                *old.get((flow, channel, partition), (0, 0)),
-            )
-            for flow, channel, partition, first, last, rows, segments, has_empty in found
-        ]
+    has_rows = {row[:2] for row in found if row[2]}
+    return [
+        PlaceInfo(
+            *(flow, partition, channel, first, last),
+            *(newest[flow, partition].number, newest[flow, partition].clocks),
+            *(rows, segments, sizes.get((flow, channel, partition), (0, 0))[1]),
+            *old.get((flow, channel, partition), (0, 0)),
+        )
+        for flow, partition, channel, first, last, rows, segments in found
+        if channel or (flow, partition) not in has_rows
+    ]
+
+
+def _newest(ledger: sqlite3.Connection, place: tuple[str, int]) -> Entry:
+    return read_entry(
+        ledger.execute(SELECT_ENTRIES + AT_PLACE + "ORDER BY number DESC LIMIT 1", place).fetchone()
+    )
+
+
+def find_entries(
+    folder: Path, flow: str, partition: int, channel: str, after: int | None, limit: int
+) -> list[Entry]:
+    """At most `limit` entries of a place, of `channel` unless that is empty: those that follow the position
+    `after`, or the newest. Raises `LedgerError`.
+    """
+    query = SELECT_ENTRIES + AT_PLACE + "AND (? = '' OR channel = ?) AND number > ? ORDER BY number "
+    order = "DESC" if after is None else "ASC"
+    with ledger_of(folder) as ledger:
+        values = (flow, partition, channel, channel, after or 0, limit)
+        rows = ledger.execute(f"{query}{order} LIMIT ?", values).fetchall()
+    return sorted(map(read_entry, rows), key=lambda entry: entry.number)
 
 
 def _sizes(ledger: sqlite3.Connection, table: str) -> dict[tuple[str, str, int], tuple[int, int]]:
@@ -114,16 +148,16 @@ def all_cursors(folder: Path) -> list[AckCursor]:
 
 
 def assigned_devices(folder: Path) -> list[tuple[str, str, str]]:
-    """(flow, device, channel) for every channel that waits for a device; raises `LedgerError`."""
-    query = "SELECT DISTINCT flow, device, channel FROM entries WHERE kind = 'assigned' ORDER BY 1, 2, 3"
+    """(flow, device, source) for every source whose clock waits for a device; raises `LedgerError`."""
     with ledger_of(folder) as ledger:
-        return ledger.execute(query).fetchall()
+        found = ledger.execute(SELECT_MEMBERS).fetchall()
+    return sorted((flow, device, source) for flow, source, device in found)
 
 
 def excluded_devices(folder: Path) -> set[tuple[str, str, str]]:
-    """(flow, device, channel) for every channel that goes on without a device; raises `LedgerError`."""
+    """(flow, device, source) for every source whose clock goes on without a device; raises `LedgerError`."""
     with ledger_of(folder) as ledger:
-        return {(flow, device, channel) for flow, channel, device in ledger.execute(SELECT_EXCLUDED)}
+        return {(flow, device, source) for flow, source, device in ledger.execute(SELECT_EXCLUDED)}
 
 
 def quarantined(folder: Path, number: int | None = None) -> list[HeldBatch]:

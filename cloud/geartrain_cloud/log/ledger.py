@@ -37,6 +37,7 @@ from geartrain_cloud.log.tables import (
     SELECT_CURSORS,
     SELECT_ENTRIES,
     SELECT_EXCLUDED,
+    SELECT_MEMBERS,
     SELECT_PLACES,
     SELECT_SEGMENTS,
     entry_at,
@@ -163,19 +164,17 @@ class SqliteLedger:
         return await self._run(lambda: read_schemas(self._opened()))
 
     async def last_entries(self) -> list[Entry]:
-        """The newest entry of every (flow, channel, partition)."""
+        """The newest entry of every (flow, partition)."""
         query = SELECT_ENTRIES + AT_PLACE + "ORDER BY number DESC LIMIT 1"
         places = await self._rows(SELECT_PLACES)
         return [entry_at((await self._rows(query, place))[0], *place) for place in places]
 
     async def devices(self) -> list[tuple[str, str, str]]:
-        """(flow, channel, device) of every ASSIGNED entry."""
-        return await self._rows(
-            "SELECT flow, channel, device FROM entries WHERE kind = 'assigned' ORDER BY flow, channel, device"
-        )
+        """(flow, source, device) of every member: its newest ASSIGNED or RETIRED entry is ASSIGNED."""
+        return await self._rows(SELECT_MEMBERS)
 
     async def excluded(self) -> list[tuple[str, str, str]]:
-        """(flow, channel, device) of every device whose newest EXCLUDED or READMITTED entry is EXCLUDED."""
+        """(flow, source, device) of every member whose newest entry of that source is EXCLUDED or LACKS."""
         return await self._rows(SELECT_EXCLUDED)
 
     async def segments(self) -> set[str]:

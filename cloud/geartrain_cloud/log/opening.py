@@ -38,11 +38,11 @@ def shared_log(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def stopped_log(folder: Path) -> Iterator[None]:
-    """Hold the log alone; raises `LedgerError` while an ingest runs."""
-    with _locked(
-        folder, fcntl.LOCK_EX, "gear-ingest is running on it: stop it, resubmit, and start it again"
-    ):
+def stopped_log(
+    folder: Path, why_not: str = "gear-ingest is running on it: stop it, resubmit, and start it again"
+) -> Iterator[None]:
+    """Hold the log alone; raises `LedgerError` while an ingest runs, which ends in `why_not`."""
+    with _locked(folder, fcntl.LOCK_EX, why_not):
         yield
 
 

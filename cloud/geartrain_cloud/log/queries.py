@@ -27,27 +27,27 @@ class Registration:
 
     def __init__(self, folder: Path, query: str, identity: str, flow: str) -> None:
         """`folder`: the log's; `identity`: the checkpoint's."""
-        self._folder, self._name, self._flow = folder, f"{query}@{identity[:12]}", flow
+        self._folder, self.name, self._flow = folder, f"{query}@{identity[:12]}", flow
         self._committed: dict[str, int] = {}
 
     def register(self, keys: Iterable[str]) -> None:
         """Have all of `keys` kept from where it stands; raises `LedgerError`."""
-        register(self._folder, self._name, self._flow, keys)
+        register(self._folder, self.name, self._flow, keys)
 
     def commit(self, positions: Mapping[str, int]) -> None:
         """Say that the query is done with all up to these positions, and never reads them again."""
         if not positions or positions == self._committed:
             return
         try:
-            commit(self._folder, self._name, self._flow, positions)
+            commit(self._folder, self.name, self._flow, positions)
         except LedgerError as error:  # retention waits for the next micro-batch
-            _LOG.warning("query %s: %s", self._name, error)
+            _LOG.warning("query %s: %s", self.name, error)
         else:
             self._committed = dict(positions)
 
     def unregister(self) -> None:
         """Keep nothing for it any more; raises `LedgerError`."""
-        unregister(self._folder, self._name, self._flow)
+        unregister(self._folder, self.name, self._flow)
 
 
 def register(folder: Path, name: str, flow: str, keys: Iterable[str]) -> None:

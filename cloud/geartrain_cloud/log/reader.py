@@ -8,7 +8,7 @@ folder's name alone.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from pathlib import Path
@@ -18,10 +18,9 @@ from typing import Any
 import pyarrow as pa
 
 from geartrain.errors import LedgerError
-from geartrain.records.event_time import START_OF_TIME
 from geartrain.schema import Schema
 from geartrain_cloud.log.opening import has_tables, ledger_of
-from geartrain_cloud.log.rows import read_schema, read_terms, read_totals
+from geartrain_cloud.log.rows import read_renumbered, read_schema, read_terms, read_totals
 from geartrain_cloud.log.segment import open_segment
 from geartrain_cloud.log.tables import (
     AT_PLACE,
@@ -33,31 +32,25 @@ from geartrain_cloud.log.tables import (
     read_cursor,
     read_segment,
 )
-from geartrain_cloud.ports import AckCursor, Entry, position_key, split_key
+from geartrain_cloud.ports import AckCursor, Entry, EntryKind, partition_of_key, position_key
 
 _SEGMENTS_HELD = 8
 
-# Steps from channel to channel along the primary key: a plain GROUP BY would read every entry of the flow.
 _NEWEST = """
-WITH RECURSIVE found (channel) AS (
-    SELECT min(channel) FROM entries WHERE flow = :flow
-    UNION ALL
-    SELECT (SELECT min(channel) FROM entries WHERE flow = :flow AND channel > found.channel)
-    FROM found WHERE found.channel IS NOT NULL
-)
-SELECT channel, fencing.partition, (
-    SELECT max(number) FROM entries
-    WHERE flow = :flow AND channel = found.channel AND partition = fencing.partition
-) AS newest FROM found, fencing WHERE channel IS NOT NULL AND newest IS NOT NULL
+SELECT partition, (SELECT max(number) FROM entries WHERE flow = ? AND partition = fencing.partition) AS newest
+FROM fencing WHERE newest IS NOT NULL ORDER BY partition
+"""
+_COUNTS = """
+SELECT channel, sum(count) FROM entries
+WHERE flow = ? AND partition = ? AND number > ? AND number <= ? AND count > 0 GROUP BY channel
 """
 
 
 class LogReader:
     """Reads the log in `folder`. Every method raises `LedgerError` with one sentence.
 
-    A position is the number of an entry of one (flow, channel, partition), from 1; a consumer at position n
-    has seen the entries 1 to n. `key` names a partition of a channel: the channel for the first, `channel/1`
-    and so on for the others.
+    A position is the number of an entry of one (flow, partition), from 1; a consumer at position n has seen
+    the entries 1 to n, of all channels. `key` names a partition: `0`, `1` and so on.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -81,62 +74,105 @@ class LogReader:
             return False
 
     def partitions(self) -> int:
-        """How many partitions each channel has."""
+        """How many partitions each flow has."""
         if not self._partitions:
             with self._ledger() as ledger:
                 self._partitions = len(read_terms(ledger))
         return self._partitions
 
-    def keys(self, channels: Iterable[str]) -> list[str]:
-        """The keys of all partitions of `channels`."""
-        return [position_key(c, p) for c in channels for p in range(self.partitions())]
+    def keys(self) -> list[str]:
+        """The keys of all partitions."""
+        return [position_key(partition) for partition in range(self.partitions())]
 
     def positions(self, flow: str) -> dict[str, int]:
         """By key, the number of the newest entry of `flow`; keys without entries are absent."""
         with self._ledger() as ledger:
-            found = ledger.execute(_NEWEST, {"flow": flow}).fetchall()
-        return {position_key(channel, partition): newest for channel, partition, newest in found}
+            found = ledger.execute(_NEWEST, (flow,)).fetchall()
+        return {position_key(partition): newest for partition, newest in found}
 
-    def clock(self, flow: str, key: str, position: int) -> int:
-        """The partition's clock after the entry `position`, microseconds; START_OF_TIME at position 0."""
-        if position == 0:
-            return START_OF_TIME
-        query = SELECT_ENTRIES + AT_PLACE + "AND number = ?"
+    def newest(self, flows: Iterable[str]) -> dict[str, dict[str, int]]:
+        """As `positions`, of several flows at once."""
+        found: dict[str, dict[str, int]] = {}
         with self._ledger() as ledger:
-            row = ledger.execute(query, (flow, *split_key(key), position)).fetchone()
+            for flow in flows:
+                rows = ledger.execute(_NEWEST, (flow,)).fetchall()
+                found[flow] = {position_key(partition): last for partition, last in rows}
+        return found
+
+    def clocks(self, flow: str, key: str, position: int) -> Mapping[str, int]:
+        """By source step, the partition's clock after the entry `position`, microseconds; a source without
+        one is absent.
+        """
+        if position == 0:
+            return {}
+        partition, query = partition_of_key(key), SELECT_ENTRIES + AT_PLACE + "AND number = ?"
+        with self._ledger() as ledger:
+            row = ledger.execute(query, (flow, partition, position)).fetchone()
         if row is None:
             raise LedgerError(
                 f"{flow}/{key} has no position {position}: this log is not the one that the position "
                 "comes from, so use that one, or start again from nothing"
             )
-        return entry_at(row, flow, *split_key(key), position).clock
+        return entry_at(row, flow, partition, position).clocks
 
-    def entries(self, flow: str, key: str, after: int, upto: int) -> list[Entry]:
-        """The entries with `after` < number <= `upto`, in order."""
-        return self._entries(flow, *split_key(key), after, upto)
+    def clocks_at(self, flow: str, positions: Mapping[str, int]) -> dict[str, int]:
+        """By source step, the flow's clock where each partition stands at its position: the least of the
+        partitions'; a source that has none in one of them is absent.
+        """
+        first, *others = (self.clocks(flow, key, positions.get(key, 0)) for key in self.keys())
+        return {
+            source: min([clock, *(other[source] for other in others)])
+            for source, clock in first.items()
+            if all(source in other for other in others)
+        }
 
-    def _entries(self, flow: str, channel: str, partition: int, after: int, upto: int) -> list[Entry]:
+    def entries(
+        self, flow: str, key: str, after: int, upto: int, channels: Collection[str] | None = None
+    ) -> list[Entry]:
+        """The entries with `after` < number <= `upto`, in order; of `channels` alone where they are given.
+
+        Those of other channels are checked all the same: a damaged one may have been of ours.
+        """
+        found = self._entries(flow, partition_of_key(key), after, upto)
+        return found if channels is None else [entry for entry in found if entry.channel in channels]
+
+    def counts(self, flow: str, key: str, after: int, upto: int) -> dict[str, int]:
+        """By channel, how many rows the entries with `after` < number <= `upto` have brought."""
+        with self._ledger() as ledger:
+            found = ledger.execute(_COUNTS, (flow, partition_of_key(key), after, upto)).fetchall()
+        return dict(found)
+
+    def removed(self, flow: str) -> int:
+        """How many entries of `flow` have lost their rows to retention."""
+        query = "SELECT count(*) FROM entries WHERE flow = ? AND kind = ?"
+        with self._ledger() as ledger:
+            row = ledger.execute(query, (flow, EntryKind.REMOVED.value)).fetchone()
+        return int(row[0])
+
+    def _entries(self, flow: str, partition: int, after: int, upto: int) -> list[Entry]:
         query = SELECT_ENTRIES + AT_PLACE + "AND number > ? AND number <= ? ORDER BY number"
         last = SELECT_ENTRIES + AT_PLACE + "ORDER BY number DESC LIMIT 1"
         with self._ledger() as ledger:
-            rows = ledger.execute(query, (flow, channel, partition, after, upto))
-            entries = [entry_at(row, flow, channel, partition) for row in rows]
-            is_short = len(entries) < upto - after
-            newest = ledger.execute(last, (flow, channel, partition)).fetchone() if is_short else None
+            # The newest first: what is appended meanwhile is then no gap.
+            newest = ledger.execute(last, (flow, partition)).fetchone()
+            rows = ledger.execute(query, (flow, partition, after, upto))
+            entries = [entry_at(row, flow, partition) for row in rows]
+        is_short = len(entries) < upto - after
         # A damaged page can show a whole row twice, or hide some.
         # What stands at the end may itself be damaged: then it is no whole entry.
         if (
-            newest is not None
-            and len(entries) < min(upto, entry_at(newest, flow, channel, partition).number) - after
+            is_short
+            and newest is not None
+            and len(entries) < min(upto, entry_at(newest, flow, partition).number) - after
         ):
-            key = position_key(channel, partition)
+            key = position_key(partition)
             raise LedgerError(
                 f"{flow}/{key}: entries between {after + 1} and {upto} cannot be found, so the ledger is "
                 "damaged: restore it from a copy"
             )
         for number, entry in enumerate(entries, after + 1):
             if entry.number != number:
-                key = position_key(channel, partition)
+                key = position_key(partition)
                 raise LedgerError(
                     f"{flow}/{key}: entry {entry.number} stands where {number} should, so the ledger is "
                     "damaged: restore it from a copy"
@@ -144,18 +180,19 @@ class LogReader:
         return entries
 
     def limit(self, flow: str, key: str, after: int, rows_max: int) -> int:
-        """The largest position such that the entries after `after` up to it hold at most `rows_max` rows.
+        """The largest position such that the entries after `after` up to it hold at most `rows_max` rows, of
+        all channels together.
 
         At least one entry is taken if there is one; without any it is `after`.
         """
         query = (
             "SELECT number, count FROM entries "
-            "WHERE flow = ? AND channel = ? AND partition = ? AND number > ? ORDER BY number"
+            "WHERE flow = ? AND partition = ? AND number > ? ORDER BY number"
         )
         end, rows = after, 0
         with (
             self._ledger() as ledger,
-            closing(ledger.execute(query, (flow, *split_key(key), after))) as found,
+            closing(ledger.execute(query, (flow, partition_of_key(key), after))) as found,
         ):
             for number, count in found:
                 if type(number) is not int or type(count) is not int:
@@ -170,12 +207,12 @@ class LogReader:
         """The rows of an entry, without a copy; an entry without rows raises `LedgerError`."""
         if not entry.segment:
             why = "holds no rows any more: retention has removed them" if entry.count else "holds no rows"
-            raise LedgerError(f"entry {entry.number} of {entry.flow}/{entry.channel} {why}")
+            raise LedgerError(f"entry {entry.number} of {entry.flow}/{entry.partition} {why}")
         try:
             return self._rows(entry)
         except LedgerError:
             # A merge may have put the rows into another file since the entry was read.
-            now = self._entries(entry.flow, entry.channel, entry.partition, entry.number - 1, entry.number)
+            now = self._entries(entry.flow, entry.partition, entry.number - 1, entry.number)
             if not now or now[0].segment == entry.segment:
                 raise
             return self.table(now[0])
@@ -210,14 +247,26 @@ class LogReader:
         with self._ledger() as ledger:
             return [read_cursor(row) for row in ledger.execute(query, (flow,))]
 
-    def assigned(self, flow: str, channel: str) -> list[str]:
-        """The devices whose watermarks make the channel's clock."""
+    def assigned(self, flow: str) -> list[str]:
+        """The devices that `flow` ever had: those that had at least one of its sources, by name."""
         query = (
-            "SELECT DISTINCT device FROM entries "
-            "WHERE flow = ? AND channel = ? AND kind = 'assigned' ORDER BY device"
+            "SELECT DISTINCT device FROM entries WHERE flow = ? AND kind = 'assigned' AND "
+            "kind IN ('assigned', 'retired', 'excluded', 'lacks', 'readmitted') ORDER BY device"
         )
         with self._ledger() as ledger:
-            return [device for (device,) in ledger.execute(query, (flow, channel))]
+            return [device for (device,) in ledger.execute(query, (flow,))]
+
+    def renumbered(self, flow: str) -> tuple[Mapping[str, int], Mapping[str, int]]:
+        """Where `flow` ended when its log was migrated from release 0.2; both empty for another log.
+
+        Given by the keys of that release, which named channels, and by those of now.
+        """
+        with self._ledger() as ledger:
+            ends = read_renumbered(ledger, flow)
+        return (
+            {key: end for key, end in ends.items() if not key.isdecimal()},
+            {key: end for key, end in ends.items() if key.isdecimal()},
+        )
 
     def counters(self) -> Mapping[str, int]:
         """Ingest's totals by name, as of its last commit."""

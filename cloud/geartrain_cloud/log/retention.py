@@ -1,7 +1,7 @@
 """What may be removed from the log: old segments, once every query that reads them is done with them.
 
 Used inside ingest, and by `gear log trim` on a running or stopped log. Guarantees: rows stay as long as a
-registered query has not committed them, and as long as no query is registered for their channel. Only rows
+registered query has not committed them, and as long as no query is registered for their partition. Only rows
 go; positions and clocks stay, and whoever asks for removed rows is told so. A file is removed after the
 ledger has forgotten it.
 """
@@ -63,7 +63,7 @@ def find_due(
         is_old = limits.older_than_s is not None and age_us > limits.older_than_s * 1e6
         if not is_old and (limits.bytes_max is None or found.bytes_left <= limits.bytes_max):
             continue
-        if done.get((one.flow, position_key(one.channel, one.partition)), 0) < one.last:
+        if done.get((one.flow, position_key(one.partition)), 0) < one.last:
             found.held += 1
             continue
         found.segments.append(one)

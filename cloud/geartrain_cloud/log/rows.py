@@ -28,12 +28,13 @@ COLUMNS: Mapping[str, str] = {
     "fencing": "partition, term",
     "closed_epochs": "device, flow, epoch, ordinal, seq, digest",
     "digests": "device, flow, epoch, seq, digest",
-    "schemas": "flow, channel, schema_id, text",
+    "schemas": "flow, channel, schema_id, text, sources",
     "quarantine": "device, flow, epoch, seq, count, reason, payload, acked, resubmitted",
     "resubmitted_letters": "flow, partition, number, row",
     "segments": "name, flow, channel, partition, first, last, rows, size, digest, made_us",
     "replaced": "name, flow, channel, partition, last, size, since_us",
     "queries": "name, flow, key, position",
+    "renumbered": "flow, key, position",
     "counters": "name, scope, total",
 }
 """What a checksum covers, in its order, by table; a `number` that SQLite gives is not among it."""
@@ -136,7 +137,7 @@ def read_schema(ledger: sqlite3.Connection, flow: str, channel: str) -> StoredSc
 
 def put_schemas(ledger: sqlite3.Connection, schemas: Iterable[StoredSchema]) -> None:
     """Store schemas; one that is known stands."""
-    rows = [(x.flow, x.channel, x.schema_id, x.text) for x in schemas]
+    rows = [(x.flow, x.channel, x.schema_id, x.text, x.sources) for x in schemas]
     put(ledger, "schemas", rows, "INSERT OR IGNORE")
 
 
@@ -191,6 +192,14 @@ def read_queries(ledger: sqlite3.Connection) -> list[QueryProgress]:
     """Every registered query by name, flow and key."""
     rows = ledger.execute(select("queries", "ORDER BY name, flow, key"))
     return [QueryProgress(*whole(row, f"what query {row[0]} has done of {row[1]}/{row[2]}")) for row in rows]
+
+
+def read_renumbered(ledger: sqlite3.Connection, flow: str) -> dict[str, int]:
+    """Where a flow ended when its log was renumbered: its positions by their former keys and by those of now;
+    nothing for a log that was not.
+    """
+    rows = ledger.execute(select("renumbered", "WHERE flow = ?"), (flow,))
+    return {row[1]: whole(row, f"the former end of {row[0]}/{row[1]}")[2] for row in rows}
 
 
 def read_totals(ledger: sqlite3.Connection) -> list[tuple[str, int, int]]:

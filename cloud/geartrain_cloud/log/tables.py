@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Mapping
 
 import msgspec
 
@@ -19,7 +18,7 @@ from geartrain_cloud.log.checksums import Row, sealed, whole
 from geartrain_cloud.log.rows import insert, select
 from geartrain_cloud.ports import AckCursor, Entry, EntryKind, HeldSegment, StoredSegment
 
-VERSION = 4
+VERSION = 5
 """The layout below; kept in `PRAGMA user_version`."""
 
 DIGESTS_KEPT = 1_024
@@ -27,6 +26,9 @@ DIGESTS_KEPT = 1_024
 
 CLOSED_KEPT = 1_000
 """Closed epochs remembered of each (device, flow)."""
+
+BY_CHANNEL_VERSION = 4
+"""The layout of release 0.2, which had a sequence of entries for each channel."""
 
 LEDGER_FILE = "ledger.sqlite"
 
@@ -38,23 +40,25 @@ CREATE TABLE fencing (
 ) STRICT;
 CREATE TABLE entries (
     flow TEXT NOT NULL,
-    channel TEXT NOT NULL,
     partition INTEGER NOT NULL,
     number INTEGER NOT NULL CHECK (number >= 1),
     kind TEXT NOT NULL,
-    clock INTEGER NOT NULL,
+    channel TEXT NOT NULL,
     device TEXT NOT NULL,
     epoch BLOB NOT NULL,
     seq INTEGER NOT NULL,
     segment TEXT NOT NULL,
     first_row INTEGER NOT NULL,
     count INTEGER NOT NULL CHECK (count >= 0),
+    source TEXT NOT NULL,
     detail TEXT NOT NULL,
+    clocks TEXT NOT NULL,
     checksum BLOB NOT NULL,
-    PRIMARY KEY (flow, channel, partition, number)
+    PRIMARY KEY (flow, partition, number)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX assigned ON entries (flow, channel, device) WHERE kind = 'assigned';
-CREATE INDEX moves ON entries (flow, channel, device, number) WHERE kind IN ('excluded', 'readmitted');
+CREATE INDEX of_channel ON entries (flow, channel, partition, number) WHERE channel <> '';
+CREATE INDEX moves ON entries (flow, source, device, number)
+    WHERE kind IN ('assigned', 'retired', 'excluded', 'lacks', 'readmitted');
 CREATE INDEX in_segment ON entries (segment) WHERE segment <> '';
 CREATE TABLE cursors (
     device TEXT NOT NULL,
@@ -65,6 +69,7 @@ CREATE TABLE cursors (
     digest BLOB NOT NULL,
     positions TEXT NOT NULL,
     watermarks TEXT NOT NULL,
+    source_watermarks TEXT NOT NULL,
     checksum BLOB NOT NULL,
     PRIMARY KEY (device, flow)
 ) STRICT, WITHOUT ROWID;
@@ -93,6 +98,7 @@ CREATE TABLE schemas (
     channel TEXT NOT NULL,
     schema_id TEXT NOT NULL,
     text TEXT NOT NULL,
+    sources TEXT NOT NULL,
     checksum BLOB NOT NULL,
     UNIQUE (flow, channel, schema_id)
 ) STRICT;
@@ -148,6 +154,13 @@ CREATE TABLE queries (
     checksum BLOB NOT NULL,
     PRIMARY KEY (name, flow, key)
 ) STRICT, WITHOUT ROWID;
+CREATE TABLE renumbered (
+    flow TEXT NOT NULL,
+    key TEXT NOT NULL,
+    position INTEGER NOT NULL,
+    checksum BLOB NOT NULL,
+    PRIMARY KEY (flow, key)
+) STRICT, WITHOUT ROWID;
 CREATE TABLE counters (
     name TEXT NOT NULL,
     scope INTEGER NOT NULL,
@@ -158,43 +171,54 @@ CREATE TABLE counters (
 """
 
 SELECT_ENTRIES = (
-    "SELECT flow, channel, partition, number, kind, clock, device, epoch, seq, segment, first_row, count, "
-    "detail, checksum FROM entries "
+    "SELECT flow, partition, number, kind, channel, device, epoch, seq, segment, first_row, count, source, "
+    "detail, clocks, checksum FROM entries "
 )
-INSERT_ENTRY = "INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+INSERT_ENTRY = "INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 REPLACE_ENTRY = INSERT_ENTRY.replace("INSERT", "INSERT OR REPLACE", 1)
 # Steps from place to place along the primary key: a plain GROUP BY would read every entry.
 SELECT_PLACES = """
 WITH RECURSIVE found (place) AS (
-    SELECT (SELECT json_array(flow, channel, partition) FROM entries
-            ORDER BY flow, channel, partition LIMIT 1)
+    SELECT (SELECT json_array(flow, partition) FROM entries ORDER BY flow, partition LIMIT 1)
     UNION ALL
-    SELECT (SELECT json_array(flow, channel, partition) FROM entries
-            WHERE (flow, channel, partition) > (place ->> 0, place ->> 1, place ->> 2)
-            ORDER BY flow, channel, partition LIMIT 1)
+    SELECT (SELECT json_array(flow, partition) FROM entries
+            WHERE (flow, partition) > (place ->> 0, place ->> 1)
+            ORDER BY flow, partition LIMIT 1)
     FROM found WHERE place IS NOT NULL
 )
-SELECT place ->> 0, place ->> 1, place ->> 2 FROM found WHERE place IS NOT NULL
+SELECT place ->> 0, place ->> 1 FROM found WHERE place IS NOT NULL
 """
-SELECT_EXCLUDED = """
-SELECT flow, channel, device FROM entries AS one
-WHERE kind = 'excluded' AND NOT EXISTS (
-    SELECT 1 FROM entries WHERE flow = one.flow AND channel = one.channel AND device = one.device
-    AND number > one.number AND kind IN ('excluded', 'readmitted')
-) ORDER BY flow, channel, device
+_NEWEST_MOVES = """
+SELECT flow, source, device FROM entries AS one
+WHERE kind IN ('assigned', 'retired', 'excluded', 'lacks', 'readmitted') AND kind IN ({kinds})
+AND NOT EXISTS (
+    SELECT 1 FROM entries WHERE flow = one.flow AND source = one.source AND device = one.device
+    AND number > one.number AND kind IN ('assigned', 'retired', 'excluded', 'lacks', 'readmitted')
+) ORDER BY flow, source, device
 """
+SELECT_MEMBERS = _NEWEST_MOVES.format(kinds="'assigned', 'excluded', 'lacks', 'readmitted'")
+"""Of each (flow, source, device) whose newest move is not RETIRED."""
+SELECT_EXCLUDED = _NEWEST_MOVES.format(kinds="'excluded', 'lacks'")
+"""Of each whose newest move is EXCLUDED or LACKS."""
 SELECT_SEGMENTS = select("segments")
 INSERT_SEGMENT = insert("segments")
 SELECT_CURSORS = (
-    "SELECT device, flow, epoch, ordinal, seq, digest, positions, watermarks, checksum FROM cursors "
+    "SELECT device, flow, epoch, ordinal, seq, digest, positions, watermarks, source_watermarks, "
+    "checksum FROM cursors "
 )
-REPLACE_CURSOR = "INSERT OR REPLACE INTO cursors VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
-AT_PLACE = "WHERE flow = ? AND channel = ? AND partition = ? "
+REPLACE_CURSOR = "INSERT OR REPLACE INTO cursors VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+AT_PLACE = "WHERE flow = ? AND partition = ? "
+"""A place is a (flow, partition): one sequence of entries."""
 
 
 def check_version(connection: sqlite3.Connection, path: object) -> None:
     """Raise `LedgerError` unless the file is a ledger of this layout."""
     (found,) = connection.execute("PRAGMA user_version").fetchone()
+    if found == BY_CHANNEL_VERSION:
+        raise LedgerError(
+            f"{path} is of release 0.2, which counted the entries of each channel: renumber them by "
+            "gear log migrate"
+        )
     if found != VERSION:
         raise LedgerError(
             f"{path} is no ledger of version {VERSION} (it says {found}): "
@@ -204,31 +228,32 @@ def check_version(connection: sqlite3.Connection, path: object) -> None:
 
 def entry_row(entry: Entry) -> Row:
     """The values of `INSERT_ENTRY`."""
-    place = (entry.flow, entry.channel, entry.partition, entry.number, entry.kind.value, entry.clock)
+    place = (entry.flow, entry.partition, entry.number, entry.kind.value, entry.channel)
     batch = (entry.device, entry.epoch, entry.seq)
-    return sealed((*place, *batch, entry.segment, entry.first_row, entry.count, entry.detail))
+    rows = (entry.segment, entry.first_row, entry.count)
+    return sealed((*place, *batch, *rows, entry.source, entry.detail, _json(entry.clocks)))
 
 
 def read_entry(row: Row) -> Entry:
     """The entry of a row of `SELECT_ENTRIES`; raises `LedgerError` where it is not what was written."""
-    values = whole(row, f"entry {row[3]} of {row[0]}/{row[1]}")
-    flow, channel, partition, number, kind, clock, device, epoch, seq, segment, first_row, count, detail = (
-        values
-    )
+    values = whole(row, f"entry {row[2]} of {row[0]}/{row[1]}")
+    flow, partition, number, kind, channel, device, epoch, seq, segment, first_row, count, *rest = values
+    source, detail, clocks = rest
     return Entry(
         flow,
-        channel,
         partition,
         number,
         EntryKind(kind),
-        clock,
+        channel,
         device,
         epoch,
         seq,
         segment,
         first_row,
         count,
+        source,
         detail,
+        json.loads(clocks),
     )
 
 
@@ -241,7 +266,7 @@ def entry_at(row: Row, *place: object) -> Entry:
     if row[: len(place)] != place:
         asked = "/".join(map(str, place))
         raise LedgerError(
-            f"in the place of {asked} stands entry {entry.number} of {entry.flow}/{entry.channel}, so the "
+            f"in the place of {asked} stands entry {entry.number} of {entry.flow}/{entry.partition}, so the "
             "ledger is damaged: restore it from a copy"
         )
     return entry
@@ -267,19 +292,20 @@ def cursor_row(cursor: AckCursor) -> Row:
         [step, split, at.position, at.max_time, at.ended] for (step, split), at in cursor.positions.items()
     ]
     place = (cursor.device, cursor.flow, cursor.epoch, cursor.ordinal, cursor.seq, cursor.digest)
-    return sealed((*place, _json(positions), _json(dict(cursor.watermarks))))
+    marks = (_json(cursor.watermarks), _json(cursor.source_watermarks))
+    return sealed((*place, _json(positions), *marks))
 
 
 def read_cursor(row: Row) -> AckCursor:
     """The cursor of a row of `SELECT_CURSORS`; raises `LedgerError` where it is not what was written."""
     columns = whole(row, f"the cursor of {row[0]}/{row[1]}")
-    device, flow, epoch, ordinal, seq, digest, positions_json, watermarks_json = columns
+    device, flow, epoch, ordinal, seq, digest, positions_json, *marks = columns
     positions = {
         (step, split): SplitProgress(position, max_time, ended)
         for step, split, position, max_time, ended in json.loads(positions_json)
     }
-    watermarks: Mapping[str, int] = json.loads(watermarks_json)
-    return AckCursor(device, flow, epoch, ordinal, seq, digest, positions, watermarks)
+    watermarks, source_watermarks = map(json.loads, marks)
+    return AckCursor(device, flow, epoch, ordinal, seq, digest, positions, watermarks, source_watermarks)
 
 
 def _json(value: object) -> str:

@@ -33,16 +33,20 @@ from geartrain_cloud.log.tables import (
 )
 from geartrain_cloud.ports import HeldSegment
 
-Place = tuple[str, str, int]
+Place = tuple[str, int]
+"""(flow, partition)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """What is damaged: positions `first` to `last` of (flow, channel, partition), or a whole file (0, 0)."""
+    """What is damaged: positions `first` to `last` of (flow, partition), or a whole file (0, 0).
+
+    channel: empty where it is not known to be of one.
+    """
 
     flow: str
-    channel: str
     partition: int
+    channel: str
     first: int
     last: int
     file: str
@@ -66,8 +70,11 @@ class Verified:
 
 @dataclass(slots=True)
 class _Run:
-    """The entries of one place that name one segment: their positions, and how many rows they need."""
+    """The entries of one place and channel that name one segment: their positions, and how many rows they
+    need.
+    """
 
+    channel: str
     first: int
     last: int
     rows: int
@@ -91,7 +98,7 @@ def verify_log(folder: Path) -> Verified:
             (count,) = ledger.execute("SELECT count(*) FROM entries NOT INDEXED").fetchone()
             if count != found.placed:
                 reason = f"it has {count} entries, but {found.placed} are found at their places"
-                found.damages.append(Damage("", "", 0, 0, 0, LEDGER_FILE, reason))
+                found.damages.append(Damage("", 0, "", 0, 0, LEDGER_FILE, reason))
         with _reported(found, "its segments cannot be read"):
             known = {row[0]: read_segment(row) for row in ledger.execute(SELECT_SEGMENTS) if is_whole(row)}
         for table in COLUMNS:
@@ -109,7 +116,7 @@ def _reported(found: Verified, what: str) -> Iterator[None]:
     try:
         yield
     except sqlite3.DatabaseError as error:
-        found.damages.append(Damage("", "", 0, 0, 0, LEDGER_FILE, f"{what}: {error}"))
+        found.damages.append(Damage("", 0, "", 0, 0, LEDGER_FILE, f"{what}: {error}"))
 
 
 def _places(ledger: sqlite3.Connection, found: Verified) -> list[Place]:
@@ -118,9 +125,9 @@ def _places(ledger: sqlite3.Connection, found: Verified) -> list[Place]:
     except sqlite3.DatabaseError:  # reported by whoever reads the entries; others know the places, too
         places: set[Place] = set()
     with _reported(found, "its segments cannot be read"):
-        places.update(ledger.execute("SELECT DISTINCT flow, channel, partition FROM segments"))
+        places.update(ledger.execute("SELECT DISTINCT flow, partition FROM segments"))
     with _reported(found, "its schemas cannot be read"):
-        query = "SELECT DISTINCT flow, channel, partition FROM schemas, fencing"
+        query = "SELECT DISTINCT flow, partition FROM schemas, fencing"
         places.update(ledger.execute(query))
     return sorted(places)
 
@@ -128,53 +135,57 @@ def _places(ledger: sqlite3.Connection, found: Verified) -> list[Place]:
 def _check_pages(ledger: sqlite3.Connection, found: Verified) -> None:
     for (text,) in ledger.execute("PRAGMA integrity_check(20)"):
         if text != "ok":
-            found.damages.append(Damage("", "", 0, 0, 0, LEDGER_FILE, f"SQLite says: {text}"))
+            found.damages.append(Damage("", 0, "", 0, 0, LEDGER_FILE, f"SQLite says: {text}"))
 
 
 def _check_cursors(ledger: sqlite3.Connection, found: Verified) -> None:
     for row in ledger.execute(SELECT_CURSORS):
         if not is_whole(row):
             reason = f"the cursor of {row[0]}/{row[1]} is not what was written"
-            found.damages.append(Damage(row[1], "", 0, 0, 0, LEDGER_FILE, reason))
+            found.damages.append(Damage(row[1], 0, "", 0, 0, LEDGER_FILE, reason))
 
 
 def _check_rows(ledger: sqlite3.Connection, table: str, found: Verified) -> None:
     count = sum(not is_whole(row) for row in ledger.execute(select(table)))
     if count:
         reason = f"{count} rows of its table {table} are not what was written"
-        found.damages.append(Damage("", "", 0, 0, 0, LEDGER_FILE, reason))
+        found.damages.append(Damage("", 0, "", 0, 0, LEDGER_FILE, reason))
 
 
 def _check_entries(
     ledger: sqlite3.Connection, place: Place, found: Verified, runs: dict[tuple[Place, str], _Run]
 ) -> None:
-    last, clock = 0, START_OF_TIME
+    last, clocks = 0, dict[str, int]()
     for row in _entries(ledger, place, found):
-        entry = read_entry(row) if is_whole(row) and row[:3] == place else None
-        number = row[3] if type(row[3]) is int else last + 1  # damage may have put anything in its place
+        entry = read_entry(row) if is_whole(row) and row[:2] == place else None
+        number = row[2] if type(row[2]) is int else last + 1  # damage may have put anything in its place
         # Neither a row that stands there twice nor one that damage has moved there makes up for another.
         found.placed += number == last + 1 or (number > last and entry is not None)
         if number != last + 1:
             reason = "entries are missing from the ledger"
             if number <= last:
                 reason = f"entry {number} stands where {last + 1} should"
-            found.damages.append(Damage(*place, last + 1, max(last + 1, number - 1), LEDGER_FILE, reason))
+            found.damages.append(Damage(*place, "", last + 1, max(last + 1, number - 1), LEDGER_FILE, reason))
         last = max(last, number)
         found.entries += 1
         if entry is None:
             reason = "the entry is not what was written"
-            found.damages.append(Damage(*place, number, number, LEDGER_FILE, reason))
+            found.damages.append(Damage(*place, "", number, number, LEDGER_FILE, reason))
             continue
-        if entry.clock < clock:
-            reason = f"the clock goes back from {clock} to {entry.clock}"
-            found.damages.append(Damage(*place, number, number, LEDGER_FILE, reason))
-        clock = max(clock, entry.clock)
+        for source, clock in clocks.items():
+            if (now := entry.clocks.get(source, START_OF_TIME)) < clock:
+                reason = f"the clock of source {source} goes back from {clock} to {now}"
+                found.damages.append(Damage(*place, entry.channel, number, number, LEDGER_FILE, reason))
+        clocks |= {s: max(clock, clocks.get(s, clock)) for s, clock in entry.clocks.items()}
         if not entry.segment:
             continue
         found.rows += entry.count
         upto = entry.first_row + entry.count
-        run = runs.setdefault((place, entry.segment), _Run(number, number, upto))
+        run = runs.setdefault((place, entry.segment), _Run(entry.channel, number, number, upto))
         run.last, run.rows = number, max(run.rows, upto)
+        if run.channel != entry.channel:
+            reason = f"its rows are of channel {run.channel} at position {run.first}, of {entry.channel} here"
+            found.damages.append(Damage(*place, entry.channel, number, number, entry.segment, reason))
 
 
 def _entries(ledger: sqlite3.Connection, place: Place, found: Verified) -> Iterator[tuple[Any, ...]]:
@@ -185,14 +196,14 @@ def _entries(ledger: sqlite3.Connection, place: Place, found: Verified) -> Itera
         # From the least number on: that of a damaged row may be below 1.
         for row in ledger.execute(query, (*place, START_OF_TIME)):
             yield row
-            last = max(last, row[3]) if type(row[3]) is int else last + 1
+            last = max(last, row[2]) if type(row[2]) is int else last + 1
     except sqlite3.DatabaseError as error:
         reason = f"the entries cannot be read: {error}"
-        found.damages.append(Damage(*place, last + 1, last + 1, LEDGER_FILE, reason))
+        found.damages.append(Damage(*place, "", last + 1, last + 1, LEDGER_FILE, reason))
     beyond = _beyond_damage(ledger, place, last)
     if beyond is not None:
         if beyond > last + 1:
-            found.damages.append(Damage(*place, last + 1, beyond - 1, LEDGER_FILE, reason))
+            found.damages.append(Damage(*place, "", last + 1, beyond - 1, LEDGER_FILE, reason))
         with _reported(found, "its entries cannot all be read"):
             yield from ledger.execute(query, (*place, beyond - 1))
 
@@ -203,7 +214,7 @@ def _beyond_damage(ledger: sqlite3.Connection, place: Place, last: int) -> int |
     beyond = None
     try:
         for row in ledger.execute(query, (*place, last)):
-            beyond = row[3] if type(row[3]) is int and row[3] > last else beyond
+            beyond = row[2] if type(row[2]) is int and row[2] > last else beyond
     except sqlite3.DatabaseError:  # here the damaged page begins, which was reported
         return beyond
     return beyond
@@ -213,7 +224,7 @@ def _check_segment(
     folder: Path, place: Place, name: str, run: _Run, known: HeldSegment | None, found: Verified
 ) -> None:
     def damaged(reason: str) -> None:
-        found.damages.append(Damage(*place, run.first, run.last, name, reason))
+        found.damages.append(Damage(*place, run.channel, run.first, run.last, name, reason))
 
     path = folder / name
     if not path.is_file():
@@ -230,8 +241,8 @@ def _check_segment(
         damaged(str(error))
         return
     if known is not None:
-        said = (known.flow, known.channel, known.partition, known.first, known.last)
-        if said != (*place, run.first, run.last) or known.segment.size != path.stat().st_size:
+        said = (known.flow, known.partition, known.channel, known.first, known.last)
+        if said != (*place, run.channel, run.first, run.last) or known.segment.size != path.stat().st_size:
             damaged(
                 f"the ledger says {said}, {known.segment.size} bytes of it: its row is not what was written"
             )

@@ -14,8 +14,8 @@ from geartrain_cloud.ports.ledger import (
     ReplacedFile,
     StoredSchema,
     StoredSegment,
+    partition_of_key,
     position_key,
-    split_key,
 )
 
 __all__ = [
@@ -32,6 +32,6 @@ __all__ = [
     "ReplacedFile",
     "StoredSchema",
     "StoredSegment",
+    "partition_of_key",
     "position_key",
-    "split_key",
 ]

@@ -8,16 +8,17 @@ partitions of its own. Each partition has a fencing term, which says whose it is
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
 from geartrain.ports.spool import SplitProgress
+from geartrain.records.event_time import START_OF_TIME
 
 
 class EntryKind(Enum):
-    """What an entry of the log says: rows, or a change of the clock or of the devices without rows."""
+    """What an entry of the log says: rows, or a change of clocks or of the devices without rows."""
 
     ROWS = "rows"
     WATERMARK = "watermark"
@@ -28,31 +29,41 @@ class EntryKind(Enum):
     DROPPED = "dropped"
     EXCLUDED = "excluded"
     READMITTED = "readmitted"
+    LACKS = "lacks"
+    RETIRED = "retired"
+    ENDED = "ended"
     ADVANCE = "advance"
     REMOVED = "removed"
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry of a (flow, channel, partition); its number is its position.
+    """One entry of a (flow, partition); its number is its position, whatever its channel.
 
-    clock: the partition's clock after it, microseconds; segment: file name on the log's disk and
+    channel: what its rows are of, or what it declares rows of, else empty; clocks: the partition's clock of
+    each source after it, microseconds, without those that nobody has said anything of; source: what a
+    change of membership is about; segment: file name on the log's disk and
     `[first_row, first_row + count)` in it, empty for an entry without rows; detail: for people.
     """
 
     flow: str
-    channel: str
     partition: int
     number: int
     kind: EntryKind
-    clock: int
+    channel: str = ""
     device: str = ""
     epoch: bytes = b""
     seq: int = 0
     segment: str = ""
     first_row: int = 0
     count: int = 0
+    source: str = ""
     detail: str = ""
+    clocks: Mapping[str, int] = field(default_factory=dict)
+
+    def clock(self, sources: Iterable[str]) -> int:
+        """The least clock of `sources` after it, microseconds; START_OF_TIME where one of them has none."""
+        return min((self.clocks.get(source, START_OF_TIME) for source in sources), default=START_OF_TIME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +85,7 @@ class AckCursor:
     """Where a (device, flow) stands: the last batch appended of its open epoch, and what it knew then.
 
     seq: 0 where the epoch was opened by a HELLO and has no batch yet; positions: by (source step, split);
-    watermarks: by channel, microseconds.
+    watermarks: by channel, source_watermarks: by source step, microseconds.
     """
 
     device: str
@@ -85,16 +96,20 @@ class AckCursor:
     digest: bytes
     positions: Mapping[tuple[str, str], SplitProgress] = field(default_factory=dict)
     watermarks: Mapping[str, int] = field(default_factory=dict)
+    source_watermarks: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredSchema:
-    """A channel's schema as the device announced it: `text` is `Schema.to_json()`."""
+    """A channel's schema as the device announced it: `text` is `Schema.to_json()`; sources: the source steps
+    above the channel, sorted, with a space between.
+    """
 
     flow: str
     channel: str
     schema_id: str
     text: str
+    sources: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +143,9 @@ class StoredSegment:
 
 @dataclass(frozen=True, slots=True)
 class HeldSegment:
-    """A segment that entries name: those of one partition that have rows in it lie at `first` to `last`."""
+    """A segment that entries name: those of one channel and partition that have rows in it lie at `first` to
+    `last`, among those of other channels.
+    """
 
     segment: StoredSegment
     flow: str
@@ -157,8 +174,8 @@ class ReplacedFile:
 
 @dataclass(frozen=True, slots=True)
 class QueryProgress:
-    """A registered query: of `key` (see `position_key`) it has done all up to `position`, and never reads
-    that again.
+    """A registered query: of `key` (see `position_key`) it has done all up to `position` that it needs, and
+    never reads that again.
     """
 
     name: str
@@ -167,15 +184,14 @@ class QueryProgress:
     position: int
 
 
-def position_key(channel: str, partition: int) -> str:
-    """How positions name a partition of a channel: `channel` for the first, `channel/1` and so on."""
-    return f"{channel}/{partition}" if partition else channel
+def position_key(partition: int) -> str:
+    """How positions name a partition: `0`, `1` and so on."""
+    return str(partition)
 
 
-def split_key(key: str) -> tuple[str, int]:
-    """The channel and the partition that a position's key names."""
-    channel, _, partition = key.partition("/")
-    return channel, int(partition or 0)
+def partition_of_key(key: str) -> int:
+    """The partition that a position's key names."""
+    return int(key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +225,7 @@ class LedgerStore(Protocol):
     async def open(self, partitions: int = 1, owned: Sequence[int] | None = None) -> int:
         """Open or create, take the partitions `owned` (None: all) under one fencing term, and return it.
 
-        The term is one above the highest of the ledger. partitions: how many a channel has, fixed by the
+        The term is one above the highest of the ledger. partitions: how many a flow has, fixed by the
         first call of all; another number later raises `ConfigError`.
         """
         ...
@@ -255,15 +271,15 @@ class LedgerStore(Protocol):
         ...
 
     async def last_entries(self) -> list[Entry]:
-        """The newest entry of every (flow, channel, partition)."""
+        """The newest entry of every (flow, partition)."""
         ...
 
     async def devices(self) -> list[tuple[str, str, str]]:
-        """(flow, channel, device) of every ASSIGNED entry."""
+        """(flow, source, device) of every member: its newest ASSIGNED or RETIRED entry is ASSIGNED."""
         ...
 
     async def excluded(self) -> list[tuple[str, str, str]]:
-        """(flow, channel, device) of every device whose newest EXCLUDED or READMITTED entry is EXCLUDED."""
+        """(flow, source, device) of every member whose newest entry of that source is EXCLUDED or LACKS."""
         ...
 
     async def segments(self) -> set[str]:

@@ -1,0 +1,144 @@
+"""What ingest is to follow, taken from the roster, and what the log must say before it does.
+
+Beside the way into the log. Guarantees: what holds from which entry on is in the log alone. What the roster
+says and the log does not say yet is a list of moves, a pure function of both. So a crash between a change of
+the roster and its entries costs nothing: the next start finds the same moves. A roster that cannot be read
+changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from geartrain_cloud.ingest.config import FlowConfig
+from geartrain_cloud.log.roster import RosterDocument, RosterRow
+from geartrain_cloud.ports import EntryKind
+
+INTERVAL_S = 0.2
+"""How often ingest looks whether the roster has changed."""
+
+Members = Mapping[str, Collection[tuple[str, str]]]
+"""By flow, the (device, source) that the log waits for."""
+
+
+class Roster(Protocol):
+    """Where the roster comes from."""
+
+    async def after(self, serial: int) -> Sequence[RosterRow]:
+        """What changed after `serial`, the oldest change first; raises `LedgerError`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Something that the log must say: a device has a source from here on, or has it no more, or the flow has
+    ended.
+    """
+
+    kind: EntryKind
+    flow: str
+    device: str = ""
+    source: str = ""
+
+
+@dataclass(slots=True)
+class Followed:
+    """What the roster wants, as far as it could be read.
+
+    serial: of the newest change that was taken; flows: those that live; ended: those that do not; unusable:
+    why rows could not be used, until somebody has taken the sentences.
+    """
+
+    serial: int = 0
+    flows: dict[str, FlowConfig] = field(default_factory=dict)
+    ended: set[str] = field(default_factory=set)
+    unusable: list[str] = field(default_factory=list)
+    failure: str = ""
+
+    def take(self, rows: Sequence[RosterRow]) -> None:
+        """Take changes. The channels and sources of an instance are those that it came with."""
+        for row in rows:
+            self.serial = max(self.serial, row.serial)
+            if row.document is None:
+                self.unusable.append(row.why)
+            elif row.document.ended:
+                self.flows.pop(row.instance, None)
+                self.ended.add(row.instance)
+            elif row.instance not in self.ended:
+                self._take(row.instance, flow_of(row.document))
+
+    def _take(self, instance: str, flow: FlowConfig) -> None:
+        held = self.flows.get(instance)
+        if held is None or _form(held) == _form(flow):
+            self.flows[instance] = flow
+            return
+        self.flows[instance] = _with_members(held, flow)
+        self.unusable.append(
+            f"roster of {instance}: its sources or channels have changed, which only a new instance may: its "
+            "devices were taken, and nothing else"
+        )
+
+    def fail(self, why: str) -> bool:
+        """Note that the roster cannot be read, or ("") that it can; whether that is to be said."""
+        is_new = bool(why) and why != self.failure
+        self.failure = why
+        if is_new:
+            self.unusable.append(why)
+        return is_new
+
+    def take_unusable(self) -> list[str]:
+        """The sentences that nobody has said yet."""
+        said, self.unusable = self.unusable, []
+        return said
+
+
+def flow_of(document: RosterDocument) -> FlowConfig:
+    """A document of the roster as ingest has its flows."""
+    return FlowConfig.of(
+        tuple(sorted(document.devices)),
+        {
+            source: tuple(sorted(device for device, has in document.devices.items() if source in has))
+            for source in document.sources
+        },
+        {channel: row.sources for channel, row in document.channels.items()},
+        bounded=document.bounded,
+        join_timeout_s=document.join_timeout_s,
+        idle_after_s=document.idle_after_s,
+        partitioned_by=document.partitioned_by,
+    )
+
+
+def moves(
+    members: Members, flows: Mapping[str, FlowConfig], ended: Collection[str], ours: Collection[str]
+) -> list[Move]:
+    """What the log must say, so that it waits for just those that `flows` has.
+
+    members: of each flow that the log has entries of and that has not ended there; flows: that live, by the
+    roster; ended: that do not; ours: the devices whose partitions this ingest has.
+    """
+    found: list[Move] = []
+    for name in sorted(members.keys() | flows.keys()):
+        if name in ended:
+            found += [Move(EntryKind.ENDED, name)] if name in members else []
+            continue
+        if name not in flows:
+            continue  # its row cannot be read, or is gone: nobody has said that it is over
+        known = set(members.get(name, ()))
+        wanted = {(device, source) for source, has in flows[name].sources.items() for device in has}
+        wanted = {(device, source) for device, source in wanted if device in ours}
+        found += [Move(EntryKind.RETIRED, name, *member) for member in sorted(known - wanted)]
+        found += [Move(EntryKind.ASSIGNED, name, *member) for member in sorted(wanted - known)]
+    return found
+
+
+def _form(flow: FlowConfig) -> tuple[object, ...]:
+    """What of a flow does not change while it lives."""
+    above = {channel: sorted(sources) for channel, sources in flow.channels.items()}
+    return (sorted(flow.sources), above, flow.bounded, dict(flow.partitioned_by))
+
+
+def _with_members(held: FlowConfig, wanted: FlowConfig) -> FlowConfig:
+    sources = {source: wanted.sources.get(source, ()) for source in held.sources}
+    return replace(held, devices=wanted.devices, sources=sources)

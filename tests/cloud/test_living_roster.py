@@ -1,0 +1,326 @@
+"""Ingest with a living roster: devices and flows come and go while it runs, and the log says from where."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from geartrain.errors import LedgerError
+from geartrain.records.event_time import START_OF_TIME
+from geartrain_cloud.ingest.config import IngestConfig
+from geartrain_cloud.ingest.counters import Counter
+from geartrain_cloud.log.reader import LogReader
+from geartrain_cloud.log.roster import RosterChannel, RosterDocument, RosterWriter
+from geartrain_cloud.ports import Entry, EntryKind, LedgerChange
+from tests.cloud.fleet import QUOTE, LoopNet, Running, TestDevice, running
+
+FLOW = "stocks.1"
+MOVES = (EntryKind.ASSIGNED, EntryKind.RETIRED, EntryKind.ENDED)
+
+
+def config_of(folder: Path, **changes: Any) -> IngestConfig:
+    settings: dict[str, Any] = {
+        "group_commit_ms": 5,
+        "nack_interval_ms": 50,
+        "follows_roster": True,
+        **changes,
+    }
+    return IngestConfig({}, log=folder, **settings)
+
+
+def document(*devices: str, **changes: Any) -> RosterDocument:
+    """A flow of one source, whose stream is its channel."""
+    channels = {"quotes": RosterChannel(("quotes",), QUOTE.schema.schema_id)}
+    return RosterDocument(channels, ("quotes",), dict.fromkeys(devices, ("quotes",)), **changes)
+
+
+def device_of(name: str, epoch: bytes = b"epoch--1", flow: str = FLOW) -> TestDevice:
+    return TestDevice(name, epoch, flow)
+
+
+def entries(folder: Path, flow: str = FLOW) -> list[Entry]:
+    reader = LogReader(folder)
+    upto = reader.positions(flow)
+    return [entry for key in sorted(upto) for entry in reader.entries(flow, key, 0, upto[key])]
+
+
+def moves_of(folder: Path, flow: str = FLOW) -> list[tuple[EntryKind, str]]:
+    return [(entry.kind, entry.device) for entry in entries(folder, flow) if entry.kind in MOVES]
+
+
+def prices(folder: Path, flow: str = FLOW) -> list[float | None]:
+    reader = LogReader(folder)
+    rows = [entry for entry in entries(folder, flow) if entry.channel == "quotes" and entry.segment]
+    return [price for entry in rows for price in reader.table(entry).column("price").to_pylist()]
+
+
+async def logged(folder: Path, kind: EntryKind, count: int = 1, flow: str = FLOW) -> None:
+    """Wait for so many entries of a kind."""
+    async with asyncio.timeout(20):
+        while sum(entry.kind is kind for entry in entries(folder, flow)) < count:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def following(folder: Path, **changes: Any) -> AsyncIterator[tuple[Running, RosterWriter]]:
+    async with running(config_of(folder, **changes), LoopNet()) as found:
+        yield found, RosterWriter(folder)
+
+
+def test_a_device_is_assigned_while_ingest_runs(tmp_path: Path) -> None:
+    device = device_of("device-1")
+
+    async def story() -> None:
+        async with following(tmp_path) as (found, roster):
+            assert found.net.filters == ["geartrain/v1/+/+/+/up"]
+            found.net.deliver(device.topic, device.schemas(), device.quotes(1.0))
+            await found.counted(Counter.UNASSIGNED_BATCHES, 2)
+            roster.put(FLOW, document("device-1"))
+            await logged(tmp_path, EntryKind.ASSIGNED)
+            assert found.ingest.counter(Counter.QUARANTINED_BATCHES) == 0
+            found.net.deliver(device.topic, device.payload(1), device.payload(2))
+            await found.net.acked(device)
+            roster.put_device(FLOW, "device-2")
+            await logged(tmp_path, EntryKind.ASSIGNED, 2)
+            other = device_of("device-2")
+            found.net.deliver(other.topic, other.schemas(), other.quotes(2.0))
+            await found.net.acked(other)
+
+    asyncio.run(story())
+    assert prices(tmp_path) == [1.0, 2.0]
+    assert moves_of(tmp_path) == [(EntryKind.ASSIGNED, "device-1"), (EntryKind.ASSIGNED, "device-2")]
+    status = json.loads((tmp_path / "status.json").read_text())
+    assert set(status["flows"][FLOW]["devices"]) == {"device-1", "device-2"}
+    assert status["flows"][FLOW]["channels"]["quotes"]["rows"] == 2
+
+
+def test_a_retired_device_holds_no_clock_and_is_acked_by_declaration(tmp_path: Path) -> None:
+    first, second = device_of("device-1"), device_of("device-2")
+
+    async def story() -> None:
+        async with following(tmp_path) as (found, roster):
+            roster.put(FLOW, document("device-1", "device-2"))
+            await logged(tmp_path, EntryKind.ASSIGNED, 2)
+            for one in (first, second):
+                found.net.deliver(one.topic, one.schemas(), one.quotes(1.0))
+                await found.net.acked(one)
+            found.net.deliver(first.topic, first.quotes(2.0, 3.0))
+            await found.net.acked(first)
+            assert entries(tmp_path)[-1].clocks["quotes"] == 10  # the second holds it
+            roster.remove_device(FLOW, "device-2")
+            await logged(tmp_path, EntryKind.RETIRED)
+            (retired,) = [entry for entry in entries(tmp_path) if entry.kind is EntryKind.RETIRED]
+            assert (retired.device, retired.source, retired.clocks) == ("device-2", "quotes", {"quotes": 30})
+            found.net.deliver(second.topic, second.quotes(7.0, 8.0), second.quotes(9.0))
+            await found.net.acked(second)
+            assert found.ingest.counter(Counter.RECORDS_DISOWNED) == 3
+            assert found.ingest.counter(Counter.RECORDS_DROPPED) == 3
+            assert found.ingest.counter(Counter.QUARANTINED_BATCHES) == 0
+            roster.put_device(FLOW, "device-2")
+            await logged(tmp_path, EntryKind.ASSIGNED, 3)
+            found.net.deliver(second.topic, second.quotes(4.0, watermark=50))
+            found.net.deliver(first.topic, first.quotes(5.0, watermark=100))
+            await found.net.acked(first)
+            await found.net.acked(second)
+
+    asyncio.run(story())
+    assert sorted(map(float, map(str, prices(tmp_path)))) == [1.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+    dropped = [entry.detail for entry in entries(tmp_path) if entry.kind is EntryKind.DROPPED]
+    assert [detail.split()[0] for detail in dropped] == ["2", "1"]
+    assert entries(tmp_path)[-1].clocks["quotes"] == 50  # it holds the clock again
+
+
+def test_replaced_hardware_goes_on_under_the_same_name(tmp_path: Path) -> None:
+    old, new = device_of("device-1"), device_of("device-1", b"epoch--2")
+
+    async def story() -> None:
+        async with following(tmp_path) as (found, roster):
+            roster.put(FLOW, document("device-1"))
+            await logged(tmp_path, EntryKind.ASSIGNED)
+            found.net.deliver(old.topic, old.schemas(), old.quotes(1.0))
+            await found.net.acked(old)
+            found.net.deliver(new.topic, new.hello(2))
+            await found.net.until(lambda: bool(found.net.welcomes(new)))
+            (welcome,) = found.net.welcomes(new)
+            assert welcome.positions[("quotes", "device-1")].position == 1
+            found.net.deliver(new.topic, new.schemas(), new.quotes(2.0))
+            await found.net.acked(new)
+
+    asyncio.run(story())
+    assert prices(tmp_path) == [1.0, 2.0]
+    kinds = [entry.kind for entry in entries(tmp_path) if not entry.count]
+    assert kinds.count(EntryKind.ASSIGNED) == kinds.count(EntryKind.EPOCH) == 1
+
+
+def test_the_spools_of_an_ended_flow_are_acked_and_counted(tmp_path: Path) -> None:
+    first, late = device_of("device-1"), device_of("device-9")
+
+    async def story() -> None:
+        async with following(tmp_path) as (found, roster):
+            roster.put(FLOW, document("device-1"))
+            roster.put("other.1", document("device-1"))
+            await logged(tmp_path, EntryKind.ASSIGNED)
+            found.net.deliver(first.topic, first.schemas(), first.quotes(1.0))
+            await found.net.acked(first)
+            roster.end(FLOW)
+            await logged(tmp_path, EntryKind.ENDED)
+            found.net.deliver(first.topic, first.quotes(2.0, 3.0))
+            await found.net.acked(first)
+            assert found.ingest.counter(Counter.RECORDS_DISOWNED) == 2
+            other = device_of("device-1", flow="other.1")
+            found.net.deliver(other.topic, other.schemas(), other.quotes(4.0))
+            await found.net.until(
+                lambda: any(ack.flow == "other.1" and ack.seq == 2 for ack in found.net.acks(other))
+            )
+        async with following(tmp_path) as (found, roster):  # as after a restart
+            found.net.deliver(first.topic, first.quotes(5.0))
+            await found.net.acked(first)
+            found.net.deliver(late.topic, late.hello(), late.schemas(), late.quotes(6.0))
+            await found.net.acked(late)
+            assert found.ingest.counter(Counter.RECORDS_DISOWNED) == 4
+
+    asyncio.run(story())
+    assert entries(tmp_path)[-1].kind is EntryKind.ENDED
+    assert [e.kind for e in entries(tmp_path)].count(EntryKind.ENDED) == 1
+    assert prices(tmp_path) == [1.0]
+    assert prices(tmp_path, "other.1") == [4.0]
+    assert set(json.loads((tmp_path / "status.json").read_text())["flows"]) == {"other.1"}
+
+
+@pytest.mark.parametrize("kind", MOVES)
+def test_a_crash_between_the_roster_and_the_entry_costs_nothing(kind: EntryKind, tmp_path: Path) -> None:
+    def refuse(change: LedgerChange) -> None:
+        if any(entry.kind is kind for entry in change.entries):
+            raise LedgerError("the process is killed")
+
+    async def change(roster: RosterWriter) -> None:
+        if kind is EntryKind.ASSIGNED:
+            roster.put_device(FLOW, "device-2")
+        elif kind is EntryKind.RETIRED:
+            roster.remove_device(FLOW, "device-1")
+        else:
+            roster.end(FLOW)
+
+    async def dies() -> None:
+        async with following(tmp_path) as (found, roster):
+            found.ledger.refuse = refuse
+            await change(roster)
+            await asyncio.sleep(30)  # cut short by the error
+
+    async def story() -> None:
+        async with following(tmp_path) as (_, roster):
+            roster.put(FLOW, document("device-1"))
+            await logged(tmp_path, EntryKind.ASSIGNED)
+        before = moves_of(tmp_path)
+        with pytest.raises((LedgerError, ExceptionGroup)):
+            await dies()
+        assert moves_of(tmp_path) == before
+        for _ in range(2):
+            async with following(tmp_path):
+                await logged(tmp_path, kind, 1 + (kind is EntryKind.ASSIGNED))
+
+    asyncio.run(story())
+    after = {
+        EntryKind.ASSIGNED: (EntryKind.ASSIGNED, "device-2"),
+        EntryKind.RETIRED: (EntryKind.RETIRED, "device-1"),
+        EntryKind.ENDED: (EntryKind.ENDED, ""),
+    }
+    assert moves_of(tmp_path) == [(EntryKind.ASSIGNED, "device-1"), after[kind]]
+
+
+def damage(folder: Path) -> None:
+    (folder / "roster.sqlite").write_bytes(b"no roster" * 100)
+    for path in folder.glob("roster.sqlite-*"):
+        path.unlink()
+
+
+def test_a_roster_that_cannot_be_used_changes_nothing(tmp_path: Path) -> None:
+    device = device_of("device-1")
+
+    async def story() -> None:
+        async with following(tmp_path) as (found, roster):
+            roster.put(FLOW, document("device-1"))
+            await logged(tmp_path, EntryKind.ASSIGNED)
+            roster.put(FLOW, RosterDocument({}, ("other",), {"device-1": ("other",), "device-2": ("other",)}))
+            await found.counted(Counter.ROSTER_REFUSED, 1)
+            damage(tmp_path)
+            await found.counted(Counter.ROSTER_REFUSED, 2)
+
+        async with following(tmp_path) as (found, _):
+            found.net.deliver(device.topic, device.schemas())
+            await found.counted(Counter.UNASSIGNED_BATCHES, 1)
+
+    asyncio.run(story())
+    kinds = [kind for kind, _ in moves_of(tmp_path)]
+    assert EntryKind.ENDED not in kinds
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_log_waits_for_just_those_of_the_roster_whatever_happens(seed: int, tmp_path: Path) -> None:
+    chance, names = random.Random(seed), [f"device-{n}" for n in range(4)]
+    devices = {name: device_of(name) for name in names}
+    wanted: dict[str, set[str]] = {}
+    sent = 0
+
+    async def sends(found: Running, device: TestDevice) -> None:
+        nonlocal sent
+        fresh = [] if device.seq else [device.schemas()]
+        found.net.deliver(device.topic, *fresh, device.quotes(float(device.seq)))
+        sent += 1
+        await found.net.acked(device)
+
+    async def story() -> None:
+        for life in range(3):
+            async with following(tmp_path, partitions=2) as (found, roster):
+                if not life:
+                    roster.put(FLOW, document())
+                    wanted[FLOW] = set()
+                for _ in range(6):
+                    name = chance.choice(names)
+                    if name in wanted[FLOW]:
+                        wanted[FLOW].discard(name)
+                        roster.remove_device(FLOW, name)
+                    else:
+                        wanted[FLOW].add(name)
+                        roster.put_device(FLOW, name)
+                    await until_members(tmp_path, wanted[FLOW])
+                    if devices[name].seq or name in wanted[FLOW]:
+                        await sends(found, devices[name])
+            name = chance.choice(names)  # while ingest is down
+            wanted[FLOW] ^= {name}
+            (roster.put_device if name in wanted[FLOW] else roster.remove_device)(FLOW, name)
+        async with following(tmp_path, partitions=2) as (found, roster):
+            await until_members(tmp_path, wanted[FLOW])
+            disowned = found.ingest.counter(Counter.RECORDS_DISOWNED)
+            assert len(prices(tmp_path)) + disowned == sent
+            roster.end(FLOW)
+            await logged(tmp_path, EntryKind.ENDED)
+
+    asyncio.run(story())
+    before: dict[int, dict[str, int]] = {}
+    for entry in entries(tmp_path):
+        clocks = before.setdefault(entry.partition, {})
+        assert entry.clocks.get("quotes", START_OF_TIME) >= clocks.get("quotes", START_OF_TIME)
+        before[entry.partition] = dict(entry.clocks)
+
+
+def members(folder: Path) -> set[str]:
+    """Whom the log waits for, by its entries alone."""
+    found: set[str] = set()
+    for kind, device in moves_of(folder):
+        assert (device in found) is (kind is EntryKind.RETIRED)  # nobody comes or goes twice
+        found ^= {device}
+    return found
+
+
+async def until_members(folder: Path, wanted: set[str]) -> None:
+    async with asyncio.timeout(20):
+        while members(folder) != wanted:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
