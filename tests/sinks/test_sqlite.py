@@ -205,7 +205,7 @@ def test_a_file_that_is_none_of_ours_is_one_sentence(tmp_path: Path) -> None:
         db.execute("PRAGMA user_version = 99")
     with pytest.raises(TableError, match="layout 99"):
         SqliteTables(newer)
-    with pytest.raises(TableError, match="cannot be used: Is a directory"):
+    with pytest.raises(TableError, match="make no folder of it"):
         SqliteTables(tmp_path)
 
 

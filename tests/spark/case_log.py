@@ -21,18 +21,20 @@ from tests.reference.two_tiers import Device, World
 
 @dataclass(frozen=True)
 class Logged:
-    """An entry of the log: rows of a channel, or none, and the channel's clock after it."""
+    """An entry of the log: rows of a channel, or none, and the clocks of the sources after it."""
 
     channel: str
     rows: ColumnBatch | None
-    clock: int
+    clocks: Mapping[str, int]
 
 
 def log_of(plan: Plan, world: World, rng: random.Random) -> Iterator[Logged]:
     """The entries of the log of one run, devices interleaved at random."""
     codecs = {channel.id: RowCodec(channel.kind) for channel in plan.channels}
     devices = [Device(plan, splits, world.bounds_us, rng).run() for splits in world.devices.values()]
-    marks = {(c, d): START_OF_TIME for c in codecs for d in range(len(devices))}
+    sources = [step.id for step in plan.graph.sources()]
+    marks = {source: [START_OF_TIME] * len(devices) for source in sources}
+    clocks = dict.fromkeys(sources, START_OF_TIME)
     live = [(number, iter(sent)) for number, sent in enumerate(devices)]
     while live:
         pick = rng.choice(live)
@@ -40,18 +42,15 @@ def log_of(plan: Plan, world: World, rng: random.Random) -> Iterator[Logged]:
         if sent is None:
             live.remove(pick)
             continue
-        if sent.rows is None:
-            before = _clock(marks, sent.channel)
-            marks[sent.channel, device] = max(marks[sent.channel, device], sent.watermark)
-            if _clock(marks, sent.channel) > before:
-                yield Logged(sent.channel, None, _clock(marks, sent.channel))
-        else:
-            rows = columns_of(codecs[sent.channel], sent.rows)
-            yield Logged(sent.channel, rows, _clock(marks, sent.channel))
-
-
-def _clock(marks: Mapping[tuple[str, int], int], channel: str) -> int:
-    return min(mark for (name, _), mark in marks.items() if name == channel)
+        if sent.rows is not None:
+            yield Logged(sent.channel, columns_of(codecs[sent.channel], sent.rows), dict(clocks))
+            continue
+        for source, mark in sent.marks.items():
+            marks[source][device] = max(mark, marks[source][device])
+        moved = {source: min(of_devices) for source, of_devices in marks.items()}
+        if moved != clocks:
+            clocks = moved
+            yield Logged("", None, dict(clocks))
 
 
 def columns_of(codec: RowCodec, batch: Batch) -> ColumnBatch:

@@ -43,7 +43,8 @@ class Cloud:
         self.log_folder, self.tables_file = folder / "log", folder / "tables.sqlite"
         self.log_folder.mkdir()
         kinds = {channel.id: channel.kind for channel in self.plan.channels}
-        self.writer = LogWriter(self.log_folder, self.plan.graph.name, kinds)
+        sources = [step.id for step in self.plan.graph.sources()]
+        self.writer = LogWriter(self.log_folder, self.plan.graph.name, kinds, sources=sources)
         self.input = LogInput(self.log_folder, rows_max)
         self.reader = LogReader(self.log_folder)
 
@@ -87,9 +88,7 @@ class Cloud:
             if batches is not None and all(one.writer.last.batch_id + 1 >= batches for one in running):
                 return
             ran = not again or all(one.writer.last.batch_id >= 0 for one in running)
-            if ran and all(
-                held[q.query.name].get(c, 0) >= newest.get(c, 0) for q in running for c in q.query.channels
-            ):
+            if ran and all(held[q.query.name].get(key, 0) >= newest[key] for q in running for key in newest):
                 for one in running:
                     one.settle()
                     one.check()

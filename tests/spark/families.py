@@ -192,8 +192,9 @@ def families_log(world: World) -> list[Logged]:
     ]
     log: list[Logged] = []
 
-    def clock(source: str) -> int:
-        return min(tracker.watermark for tracker, _ in splits if tracker.step == source)
+    def clocks() -> dict[str, int]:
+        sources = ("samples", "rates")
+        return {s: min(tracker.watermark for tracker, _ in splits if tracker.step == s) for s in sources}
 
     for first in range(0, max(len(items) for _, items in splits), 8):
         for tracker, items in splits:
@@ -204,6 +205,6 @@ def families_log(world: World) -> list[Logged]:
             assert not late
             if len(batch):
                 rows = columns_of(codecs[tracker.step], batch)
-                log.append(Logged(tracker.step, rows, clock(tracker.step)))
-        log += [Logged(source, None, clock(source)) for source in ("samples", "rates")]
-    return log + [Logged(source, None, END_OF_TIME) for source in ("samples", "rates")]
+                log.append(Logged(tracker.step, rows, clocks()))
+        log.append(Logged("", None, clocks()))
+    return [*log, Logged("", None, dict.fromkeys(("samples", "rates"), END_OF_TIME))]

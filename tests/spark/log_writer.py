@@ -16,16 +16,26 @@ from geartrain_cloud.ports import Entry, EntryKind, LedgerChange, StoredSchema, 
 
 
 class LogWriter:
-    """Appends entries to the channels of one flow; a segment for each `append`.
+    """Appends entries to the first partition of one flow; a segment for each `append`.
 
-    sealed: as ingest does, the ledger is told the schemas, and the checksum of each segment.
+    sources: whose clocks there are, by default one for each channel that is not the system's; sealed: as
+    ingest does, the ledger is told the schemas, and the checksum of each segment.
     """
 
-    def __init__(self, folder: Path, flow: str, kinds: Mapping[str, Any], *, sealed: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        flow: str,
+        kinds: Mapping[str, Any],
+        *,
+        sources: Sequence[str] | None = None,
+        sealed: bool = False,
+    ) -> None:
         self.folder, self.flow = folder, flow
         self._codecs = {channel: RowCodec(kind) for channel, kind in kinds.items()}
-        self._numbers = dict.fromkeys(kinds, 0)
-        self._clocks = dict.fromkeys(kinds, -(2**63))
+        self.sources = [c for c in kinds if not c.startswith("_")] if sources is None else list(sources)
+        self._number = 0
+        self._clocks: dict[str, int] = {}
         self._segments = 0
         self._loop = asyncio.new_event_loop()
         self._ledger = SqliteLedger(folder)
@@ -44,16 +54,26 @@ class LogWriter:
         rows_per_entry: int = 1_000,
         clock: int | None = None,
     ) -> str:
-        """Add (record, time, split, number) as entries, `clock` after the last; gives the segment's name."""
+        """Add (record, time, split, number) as entries; gives the segment's name. clock: after the last, of
+        the source that the channel is called by, else of all.
+        """
         codec = self._codecs[channel]
         values, times, names, numbers = (list(c) for c in zip(*records, strict=True))
         rows = ColumnBatch(codec.to_columns(values), times, names, numbers)
         return self.append_rows(channel, rows, rows_per_entry=rows_per_entry, clock=clock)
 
     def append_rows(
-        self, channel: str, rows: ColumnBatch, *, rows_per_entry: int = 1_000, clock: int | None = None
+        self,
+        channel: str,
+        rows: ColumnBatch,
+        *,
+        rows_per_entry: int = 1_000,
+        clock: int | None = None,
+        clocks: Mapping[str, int] | None = None,
     ) -> str:
-        """As `append`, of rows as columns."""
+        """As `append`, of rows as columns; clocks: by source, those that move after the last."""
+        if clock is not None:
+            clocks = dict.fromkeys([channel] if channel in self.sources else self.sources, clock)
         codec = self._codecs[channel]
         self._segments += 1
         name = f"segments/{channel}-{self._segments}.arrow"
@@ -65,25 +85,30 @@ class LogWriter:
         entries = []
         for first in range(0, len(rows), rows_per_entry):
             count = min(rows_per_entry, len(rows) - first)
-            if clock is not None and first + count == len(rows):
-                self._clocks[channel] = clock
-            entries.append(self._entry(channel, EntryKind.ROWS, segment=name, first_row=first, count=count))
+            if clocks is not None and first + count == len(rows):
+                self._clocks |= clocks
+            entries.append(
+                self._entry(EntryKind.ROWS, channel=channel, segment=name, first_row=first, count=count)
+            )
         self._commit(entries, sealed)
         return name
 
-    def advance(self, clock: int, channels: Sequence[str] | None = None) -> None:
+    def advance(self, clock: int, sources: Sequence[str] | None = None) -> None:
         """Move the clocks without rows."""
-        for channel in self._numbers if channels is None else channels:
-            self._clocks[channel] = clock
-            self._commit([self._entry(channel, EntryKind.WATERMARK)])
+        self.move(dict.fromkeys(self.sources if sources is None else sources, clock))
+
+    def move(self, clocks: Mapping[str, int]) -> None:
+        """Move clocks by source without rows."""
+        self._clocks |= clocks
+        self._commit([self._entry(EntryKind.WATERMARK)])
 
     def end(self) -> None:
         """All sources have ended."""
         self.advance(END_OF_TIME)
 
-    def _entry(self, channel: str, kind: EntryKind, **rows: Any) -> Entry:
-        self._numbers[channel] += 1
-        return Entry(self.flow, channel, 0, self._numbers[channel], kind, self._clocks[channel], **rows)
+    def _entry(self, kind: EntryKind, **rows: Any) -> Entry:
+        self._number += 1
+        return Entry(self.flow, 0, self._number, kind, **rows, clocks=dict(self._clocks))
 
     def _commit(self, entries: Sequence[Entry], segments: Sequence[StoredSegment] = ()) -> None:
         change = LedgerChange(entries=entries, segments=segments)

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from geartrain.graph.graph import Graph
 from geartrain.operators.source import SourceOperator
 from geartrain.planning import Cut, Plan, legal_cuts, make_plan
+from geartrain.planning.native_table import engine
 from geartrain.planning.splitting import with_partials
-from geartrain_cloud.spark.compile import engine
 from tests.reference.flows import Case
 from tests.reference.interpreter import interpret
 from tests.reference.rows import Answer

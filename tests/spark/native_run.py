@@ -4,17 +4,19 @@ leaves goes by that of the micro-batch before, what is late by that of the one b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
 
 from geartrain.aggregates.ranking import Max, Min
+from geartrain.records.event_time import START_OF_TIME
 from geartrain.schema import ColumnBatch
 from geartrain_cloud.log.pack import unpack
+from geartrain_cloud.spark.clocks import least_clock
 from geartrain_cloud.spark.compile import Query
 from geartrain_cloud.spark.native import window_results, window_rows
-from tests.spark.stage_run import LogRow, source_rows
+from tests.spark.stage_run import LogRow, all_at, source_rows
 
 _GROUP = ("ends", "start", "key", "sink", "letter")
 _MS = 1_000
@@ -29,10 +31,16 @@ class NativeRun:
         self._kinds = [type(spec.aggregate) for spec in operator.fields.values()]
         self._groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
         self._late_us = self._watermark_us = 0
+        self._clock_us = START_OF_TIME
 
-    def micro_batch(self, rows: Iterable[LogRow], clock: int) -> dict[str, list[ColumnBatch]]:
-        """What the micro-batch gives to each sink."""
-        for batch in window_rows(self.query)(source_rows(rows, clock)):
+    def micro_batch(
+        self, rows: Iterable[LogRow], at: int | Mapping[str, int]
+    ) -> dict[str, list[ColumnBatch]]:
+        """What the micro-batch gives to each sink; at: the clock of all sources, or of each."""
+        clocks = all_at(self.query, at) if isinstance(at, int) else at
+        clock = least_clock(clocks, self.query.sources)
+        heartbeat, self._clock_us = clock > self._clock_us, clock
+        for batch in window_rows(self.query)(source_rows(rows, clocks, heartbeat=heartbeat)):
             ends: list[Any] = batch.column("ends").cast(pa.int64()).to_pylist()
             for row, end in zip(batch.to_pylist(), ends, strict=True):
                 assert end > self._late_us, "Spark would drop this row"

@@ -67,15 +67,16 @@ class SparkRun:
         self.queries = compile_queries(plan)
         self.store = RowStore()
         (folder / "log").mkdir(parents=True)
-        self.log = LogWriter(folder / "log", self.flow, {c.id: c.kind for c in plan.channels})
+        kinds, sources = {c.id: c.kind for c in plan.channels}, [step.id for step in plan.graph.sources()]
+        self.log = LogWriter(folder / "log", self.flow, kinds, sources=sources)
 
     def append(self, entries: Iterable[Logged]) -> None:
         """Add to the log."""
         for entry in entries:
             if entry.rows is None:
-                self.log.advance(entry.clock, [entry.channel])
+                self.log.move(entry.clocks)
             else:
-                self.log.append_rows(entry.channel, entry.rows, clock=entry.clock)
+                self.log.append_rows(entry.channel, entry.rows, clocks=entry.clocks)
 
     def run(self, *, batches: int | None = None) -> None:
         """Run until the queries stand at the log's end, or one has run `batches` more; then stop at once."""
@@ -107,9 +108,9 @@ class SparkRun:
 
     def _at_end(self, running: Sequence[RunningQuery], newest: Mapping[str, int]) -> bool:
         return all(
-            self.store.positions(one.query.name).get(channel, 0) >= newest.get(channel, 0)
+            self.store.positions(one.query.name).get(key, 0) >= position
             for one in running
-            for channel in one.query.channels
+            for key, position in newest.items()
         ) and all(
             is_flushed(LogReader(self.log.folder), one.query, self.store.positions(one.query.name))
             for one in running

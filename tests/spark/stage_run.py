@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -13,12 +13,13 @@ from geartrain.schema import ColumnBatch, RowCodec
 from geartrain_cloud.log.arrow import to_table
 from geartrain_cloud.log.pack import table_to_ipc, unpack
 from geartrain_cloud.spark.chains import routed_rows, stateless_rows
+from geartrain_cloud.spark.clocks import encode_clocks
 from geartrain_cloud.spark.compile import Query
 from geartrain_cloud.spark.embedded import EmbeddedFragment
 
 LABELS = (10, 11, 12)
 LogRow = tuple[str, int, pa.Table]
-"""Channel, position and rows."""
+"""Channel, position in partition 0, and rows."""
 
 
 class StateMap:
@@ -60,16 +61,27 @@ def columns_table(rows: ColumnBatch, kind: Any, overtaken: Sequence[bool] | None
     return to_table(RowCodec(kind).schema, rows, ["d"] * count, [1] * count, [False] * count, flags)
 
 
-def source_rows(rows: Iterable[LogRow], clock: int = 0) -> Iterator[pa.RecordBatch]:
-    """What the reader of the log yields for a micro-batch."""
-    yield _source_row("", 0, clock, None)
+def source_rows(
+    rows: Iterable[LogRow], clocks: Mapping[str, int], *, heartbeat: bool = True
+) -> Iterator[pa.RecordBatch]:
+    """What the reader of the log yields for a micro-batch; clocks: by source."""
+    brought = encode_clocks(clocks)
+    if heartbeat:
+        yield _source_row("", "", 0, brought, None)
     for channel, position, table in rows:
-        yield _source_row(channel, position, clock, table_to_ipc(table))
+        yield _source_row(channel, "0", position, brought, table_to_ipc(table))
 
 
-def _source_row(channel: str, position: int, clock: int, packed: bytes | None) -> pa.RecordBatch:
-    columns = {"channel": [channel], "position": [position], "clock": pa.array([clock], pa.int64())}
+def _source_row(
+    channel: str, partition: str, position: int, clocks: bytes, packed: bytes | None
+) -> pa.RecordBatch:
+    columns = {"channel": [channel], "partition": [partition], "position": [position], "clocks": [clocks]}
     return pa.record_batch(columns | {"packed": pa.array([packed], pa.binary())})
+
+
+def all_at(query: Query, clock: int) -> dict[str, int]:
+    """The clocks of a query whose sources all stand at `clock`."""
+    return dict.fromkeys((step.id for step in query.graph.sources()), clock)
 
 
 class StageRun:
@@ -79,20 +91,23 @@ class StageRun:
         self.query, self._rng = query, rng
         self.states = {(s.number, label): StateMap() for s in query.stages[1:] for label in LABELS}
 
-    def micro_batch(self, rows: Iterable[LogRow], clock: int) -> dict[str, list[ColumnBatch]]:
-        """What the micro-batch gives to each sink."""
+    def micro_batch(
+        self, rows: Iterable[LogRow], clock: int | Mapping[str, int]
+    ) -> dict[str, list[ColumnBatch]]:
+        """What the micro-batch gives to each sink; clock: of all sources, or of each."""
+        clocks = all_at(self.query, clock) if isinstance(clock, int) else clock
         found: dict[str, list[ColumnBatch]] = {}
-        for sink, packed in self._packed(list(rows), clock):
+        for sink, packed in self._packed(list(rows), clocks):
             found.setdefault(sink, []).append(unpack(packed))
         return found
 
-    def _packed(self, rows: list[LogRow], clock: int) -> Iterator[tuple[str, bytes]]:
+    def _packed(self, rows: list[LogRow], clocks: Mapping[str, int]) -> Iterator[tuple[str, bytes]]:
         if len(self.query.stages) == 1:
-            for batch in stateless_rows(self.query)(source_rows(rows, clock)):
+            for batch in stateless_rows(self.query)(source_rows(rows, clocks)):
                 for row in batch.to_pylist():
                     yield row["sink"], row["packed"]
             return
-        routed = routed_rows(self.query, LABELS)(source_rows(rows, clock))
+        routed = routed_rows(self.query, LABELS)(source_rows(rows, clocks))
         waiting = [Row(**row) for batch in routed for row in batch.to_pylist()]
         for stage in self.query.stages[1:]:
             fragment = EmbeddedFragment(self.query, stage.number, LABELS)

@@ -23,13 +23,13 @@ def test_only_touched_buckets_are_read_and_written() -> None:
     one, two = encode_key("one"), encode_key("two")
     assert number(one) != number(two)
     first = BucketState(state, 3)
-    first.positions("s")["channel"] = 4
-    first.clock = -7
+    first.positions("s")["0"] = 4
+    first.clocks = {"source": -7}
     cells = [cell(NEVER, text) for text in (b"1", b"2", b"3")]
     first.save({("step", one): cells[0], ("step", two): cells[1], ("other", one): cells[2]})
     state.reads, state.writes = [], []
     again = BucketState(state, 3)
-    assert (again.positions("s"), again.clock) == ({"channel": 4}, -7)
+    assert (again.positions("s"), again.clocks) == ({"0": 4}, {"source": -7})
     found = [again.load("step", one), again.load("other", one), again.load("nothing", one)]
     assert found == [cells[0], cells[2], None]
     again.save({("step", one): None})

@@ -10,8 +10,10 @@ from pyspark.sql import Row
 
 from geartrain.errors import LedgerError
 from geartrain.planning import make_plan
+from geartrain.records.event_time import START_OF_TIME
 from geartrain.records.letters import Letter
 from geartrain_cloud.spark.chains import routed_rows
+from geartrain_cloud.spark.clocks import encode_clocks
 from geartrain_cloud.spark.compile import Query, compile_queries
 from geartrain_cloud.spark.embedded import EmbeddedFragment
 from tests.spark.flows import Reading, expected_sums, sums_flow
@@ -115,16 +117,20 @@ def test_rows_of_another_flow_are_refused(queries: tuple[Query, ...]) -> None:
 
 def test_a_position_or_a_clock_that_goes_back_is_loud(queries: tuple[Query, ...]) -> None:
     batches = routed_rows(queries[1], LABELS)(
-        source_rows([("readings", 7, log_table(readings(300), Reading))], 5)
+        source_rows([("readings", 7, log_table(readings(300), Reading))], {"readings": 5})
     )
     rows = [Row(**row) for batch in batches for row in batch.to_pylist() if row["shard"] == LABELS[0]]
     fragment = EmbeddedFragment(queries[1], 1, LABELS)
-    with pytest.raises(LedgerError, match="position 7 of readings came after 0"):
+    with pytest.raises(LedgerError, match="position 7 of 0 came after 0"):
         list(fragment.run(StateMap(), iter([*rows, *rows])))
     state = StateMap()
     assert len(list(fragment.run(state, iter(rows)))) >= 2
-    with pytest.raises(LedgerError, match="position 7 of readings came after 7"):
+    with pytest.raises(LedgerError, match="position 7 of 0 came after 7"):
         list(fragment.run(state, iter(rows)))
-    earlier = Row(**(rows[0].asDict() | {"stream": "", "stage": 1, "position": 4}))
-    with pytest.raises(LedgerError, match="its clock stands at 5 and the micro-batch brings 4"):
-        list(fragment.run(state, iter([earlier])))
+    tick = rows[0].asDict() | {"stream": "", "stage": 1, "position": 0}
+    for brought, said in (({"readings": 4}, "4"), ({"others": 9}, str(START_OF_TIME))):
+        earlier = Row(**(tick | {"packed": encode_clocks(brought)}))
+        with pytest.raises(LedgerError, match=f"'readings' stands at 5 and the micro-batch brings {said}"):
+            list(fragment.run(state, iter([earlier])))
+    with pytest.raises(LedgerError, match="brings no clock"):
+        list(fragment.run(state, iter([row for row in rows if row.stream])))

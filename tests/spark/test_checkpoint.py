@@ -52,7 +52,9 @@ def test_checkpoint_keeps_its_identity_and_shards(tmp_path: Path, query: Query) 
 def test_checkpoint_of_another_cut_is_refused(tmp_path: Path, query: Query) -> None:
     open_checkpoint(tmp_path / "keyed", query, 4)
     other = compile_queries(make_plan(sums_flow().graph(), ["positive"]))[1]
-    with pytest.raises(QueryError, match="was made for channels readings, this run has positive"):
+    with pytest.raises(
+        QueryError, match="was made for stages by_sensor positive, adding each last, this run"
+    ):
         open_checkpoint(tmp_path / "keyed", other, 4)
 
 
@@ -71,8 +73,8 @@ def test_checkpoint_that_is_not_whole_is_refused(tmp_path: Path, query: Query) -
 def test_end_positions_are_those_of_the_offset_log(tmp_path: Path, query: Query) -> None:
     checkpoint = open_checkpoint(tmp_path / "keyed", query, 4)
     assert checkpoint.positions(-1) == {}
-    offsets(checkpoint, 0, 'v1\n{"batchWatermarkMs":0}\n{"readings": 7}')
-    assert checkpoint.positions(0) == {"readings": 7}
+    offsets(checkpoint, 0, 'v1\n{"batchWatermarkMs":0}\n{"0": 7}')
+    assert checkpoint.positions(0) == {"0": 7}
     wrong = ["", "v1\n{}\n", "v9\n{}\n{}", "v1\n{}\n-", "v1\n{}\n{}\n{}", 'v1\n{}\n{"a": "b"}', "v1\n{}\n[1]"]
     for text in wrong:
         offsets(checkpoint, 1, text)

@@ -16,8 +16,9 @@ from geartrain.operators.merge import Merge
 from geartrain.operators.order import Order
 from geartrain.operators.sink import SinkOperator
 from geartrain.planning import Channel, Cut, Plan, legal_cuts, make_plan
+from geartrain.planning.native_table import engine
 from geartrain.testing import TestingSource
-from geartrain_cloud.spark.compile import KEYED, Query, compile_queries, engine
+from geartrain_cloud.spark.compile import KEYED, Query, compile_queries
 from tests.spark.flows import Adding, Reading, Sum, sums_flow
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from geartrain.errors import ConfigError
 from geartrain.operators.sink import SinkOperator
 from geartrain_cloud.spark.config import read_config
 
@@ -42,3 +43,15 @@ def test_paths_of_a_file_are_relative_to_its_folder(tmp_path: Path, monkeypatch:
 
     assert sink("files").folder == str(folder / "lake")
     assert (sink("topic").ca, sink("topic").topic) == (str(folder / "ca.pem"), "t/u")
+
+
+def test_an_instance_is_the_name_under_which_its_flow_runs(tmp_path: Path) -> None:
+    file = tmp_path / "driver.toml"
+    text = 'flow = "tests.spark.flows:flow"\nlog = "log"\nstate = "s"\ntables = "t.sqlite"\n'
+    file.write_text(text)
+    assert read_config(file).plan().graph.name == "sums"
+    file.write_text(text + 'instance = "sums.7"\n')
+    assert read_config(file).plan().graph.name == "sums.7"
+    file.write_text(text + 'instance = "sums"\n')
+    with pytest.raises(ConfigError, match=r"driver\.toml: instance: instance 'sums': write the app's name"):
+        read_config(file).plan()

@@ -10,10 +10,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from geartrain.records.letters import Letter
+from geartrain.revision import Code
 from geartrain.schema import ColumnBatch
+from geartrain_cloud.revision_file import read_revision, write_revision
 from geartrain_cloud.sinks.tables import rows
 from geartrain_cloud.spark.breaker import Breaker
 from geartrain_cloud.spark.checkpoint import open_checkpoint
@@ -95,10 +98,10 @@ def test_reset_empties_tables_and_checkpoints(tmp_path: Path) -> None:
     for query in queries:
         checkpoint = open_checkpoint(config.state / "checkpoints" / query.name, query, SHARDS)
         tables.attach(query.name, checkpoint.identity, has_run=False)
-        tables.write(query.name, 0, {"readings": 3}, {"kept": [ColumnBatch([["a"], [1.0]], [1], ["s"], [1])]})
+        tables.write(query.name, 0, {"0": 3}, {"kept": [ColumnBatch([["a"], [1.0]], [1], ["s"], [1])]})
     tables.close()
     again = Driver(config, config.plan()).open_tables()
-    assert again.positions("keyed") == {"readings": 3}
+    assert again.positions("keyed") == {"0": 3}
     again.close()
     emptied = Driver(config, config.plan(), reset=True).open_tables()
     assert [emptied.positions(query.name) for query in queries] == [{}, {}]
@@ -135,6 +138,32 @@ def test_wrong_config_is_one_sentence_and_code_2(driver: DriverProcess) -> None:
     assert process.returncode == 2
     assert said.startswith(f"driver: {driver.config}: flow: ")
     assert len(said.splitlines()) == 1
+
+
+def test_another_revision_is_refused_by_what_differs_and_reset_begins_anew(driver: DriverProcess) -> None:
+    config = read_config(driver.config)
+    revision = config.revision(config.plan())
+    files = {**revision.code.files, "tests/spark/flows.py": "0" * 64}
+    held = msgspec.structs.replace(revision, code=Code("tests", files))
+    write_revision(config.state, held)
+    process = driver.start()
+    said = process.communicate(timeout=60)[1]
+    assert process.returncode == 3
+    assert said.startswith(f"driver: the checkpoints in {config.state} were made by another revision of flow")
+    assert "sums (file tests/spark/flows.py has changed): " in said
+    assert said.endswith(f'write mended = "{revision.code.hash[:12]}" in its file\n')
+    assert len(said.splitlines()) == 1
+    driver.config.write_text(driver.config.read_text().replace("log_wait_s = 30", "log_wait_s = 1"))
+    process = driver.start("--reset")
+    said = process.communicate(timeout=60)[1]
+    assert "there is no log in" in said
+    mended = f'mended = "{revision.code.hash[:12]}"\n'
+    driver.config.write_text(mended + driver.config.read_text())
+    process = driver.start()
+    said = process.communicate(timeout=60)[1]
+    assert "going on with changed files (file tests/spark/flows.py has changed)" in said
+    assert "there is no log in" in said
+    assert read_revision(config.state) == revision
 
 
 def test_a_query_that_its_dead_letters_stopped_ends_the_driver_before_spark_starts(

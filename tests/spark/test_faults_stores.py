@@ -21,7 +21,7 @@ def dsn(postgres: Postgres) -> str:
 def test_each_row_is_in_each_store_once_wherever_one_fails(
     spark: SparkSession, tmp_path: Path, postgres: Postgres, dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("geartrain_cloud.sinks.sqlite._BUSY_S", 0.2)
+    monkeypatch.setattr("geartrain_cloud.sinks.sqlite.BUSY_S", 0.2)
     assert len(each_store_fails(Stores(spark, tmp_path, postgres, dsn).begun())) == 6
 
 

@@ -24,12 +24,13 @@ from geartrain import (
 )
 from geartrain.graph.graph import OVERTAKEN
 from geartrain.planning import make_plan
+from geartrain.planning.native_table import engine
 from geartrain.records.event_time import END_OF_TIME
 from geartrain.testing import TestingSource
 from geartrain_cloud.log.pack import unpack
-from geartrain_cloud.spark.compile import Query, compile_queries, engine
+from geartrain_cloud.spark.compile import Query, compile_queries
 from geartrain_cloud.spark.native import window_results, window_rows
-from tests.spark.stage_run import log_table, records_of, source_rows
+from tests.spark.stage_run import all_at, log_table, records_of, source_rows
 
 SECOND = timedelta(seconds=1)
 
@@ -138,7 +139,7 @@ def query_of(flow: Flow) -> Query:
 
 def through(query: Query, table: pa.Table, clock: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Rows of windows, and those that passed them by as they leave for their sinks."""
-    batches = list(window_rows(query)(source_rows([("samples", 1, table)], clock)))
+    batches = list(window_rows(query)(source_rows([("samples", 1, table)], all_at(query, clock))))
     rows = [row for batch in batches for row in batch.to_pylist()]
     passing = pa.Table.from_batches(batches).filter(pc.is_valid(pa.Table.from_batches(batches)["sink"]))
     grouped = passing.select(["start", "key", "sink", "letter"]).append_column(
@@ -175,6 +176,6 @@ def test_rows_that_no_window_takes_pass_by_them() -> None:
 @pytest.mark.parametrize(("clock", "leaves_us"), [(-(2**63), 1_000), (999, 1_000), (1_000, 2_000)])
 def test_what_passes_by_leaves_when_the_clock_moves_on(clock: int, leaves_us: int) -> None:
     query = query_of(flow_of(sums))
-    (batch,) = window_rows(query)(source_rows([], clock))
+    (batch,) = window_rows(query)(source_rows([], all_at(query, clock)))
     (row,) = batch.to_pylist()
     assert (row["sink"], row["ends"].timestamp()) == ("", leaves_us / 1e6)

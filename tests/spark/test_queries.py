@@ -105,7 +105,7 @@ def test_damaged_or_missing_segment_stops_the_query_until_it_is_brought_back(
     segment = cloud.log_folder / name
     content = segment.read_bytes()
     segment.unlink()
-    with pytest.raises(QueryError, match=rf"sums/readings, positions 3 to 3 \({name}\)"):
+    with pytest.raises(QueryError, match=rf"sums/0, channel readings, positions 3 to 3 \({name}\)"):
         cloud.run([STATELESS])
     segment.write_bytes(content[: len(content) // 2])
     with pytest.raises(QueryError, match=r"positions 3 to 3 \(segments/readings-2"):

@@ -45,7 +45,7 @@ def asked(checkpoint: Checkpoint, batch_id: int, positions: dict[str, int]) -> N
 
 
 def known(folder: Path, query: Query, checkpoint: Checkpoint) -> QueryProgress:
-    (found,) = [one for one in registered(folder) if one.key == "readings"]
+    (found,) = [one for one in registered(folder) if one.key == "0"]
     assert found.name == f"{query.name}@{checkpoint.identity[:12]}"
     return found
 
@@ -59,9 +59,9 @@ def test_log_is_let_go_one_micro_batch_behind(tmp_path: Path, caplog: pytest.Log
     tables = open_tables(plan.graph, tmp_path / "tables.sqlite")
     tables.attach(query.name, checkpoint.identity, has_run=False)
     breaker = Breaker(query.name, checkpoint.folder)
-    writer = MicroBatchWriter(checkpoint, tables, LogReader(log.folder), "sums", breaker)
+    writer = MicroBatchWriter(checkpoint, tables, LogReader(log.folder), query, breaker)
     for batch_id, position in ((0, 10), (1, 25), (2, 40)):
-        asked(checkpoint, batch_id, {"readings": position})
+        asked(checkpoint, batch_id, {"0": position})
         writer(FRAME, batch_id)
         before = {0: 0, 1: 10, 2: 25}[batch_id]
         assert sum(one.position for one in registered(log.folder)) == before
@@ -81,7 +81,7 @@ def test_reset_takes_the_queries_out(tmp_path: Path) -> None:
     driver.open_tables().close()
     for query in driver._queries:
         checkpoint = open_checkpoint(driver._folder(query), query, SHARDS)
-        driver._registration(checkpoint).register(query.channels)
+        driver._registration(checkpoint).register(["0"])
     assert {one.name.partition("@")[0] for one in registered(config.log)} == {"stateless", "keyed"}
     Driver(config, config.plan(), reset=True).open_tables().close()
     assert registered(config.log) == []

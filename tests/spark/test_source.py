@@ -14,6 +14,7 @@ from geartrain.errors import LedgerError
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.records.letters import Letter
 from geartrain_cloud.log.pack import ipc_to_table
+from geartrain_cloud.spark.clocks import decode_clocks
 from geartrain_cloud.spark.source import FLUSHED, PACK_ROWS, LogStreamReader, Span
 from tests.spark.flows import Reading
 from tests.spark.log_writer import LogWriter
@@ -44,7 +45,7 @@ def test_micro_batches_are_bounded_and_cover_the_log(log: LogWriter) -> None:
     log.end()
     source = reader(log)
     start, numbers = source.initialOffset(), []
-    assert start == {"readings": 0, "_late": 0}
+    assert start == {"0": 0}
     assert source.getDefaultReadLimit() == ReadMaxRows(100)
     ends = []
     while (end := source.latestOffset(start, ReadMaxRows(100))) != start:
@@ -56,14 +57,14 @@ def test_micro_batches_are_bounded_and_cover_the_log(log: LogWriter) -> None:
         ends.append(end)
         start = end
     assert numbers == list(range(1_000))
-    assert ends[-1] == {"readings": 35, "_late": 1}
+    assert ends[-1] == {"0": 35}
     assert len(ends) == 11
 
 
 def test_a_native_plan_has_one_more_micro_batch_where_the_clock_has_moved(log: LogWriter) -> None:
     log.append("readings", records(10), clock=7)
     log.end()
-    source = reader(log, flush="true")
+    source = reader(log, flush=json.dumps(["readings"]))
     offsets = [source.initialOffset()]
     heartbeats = []
     while (end := source.latestOffset(offsets[-1], ReadMaxRows(100))) != offsets[-1]:
@@ -71,25 +72,27 @@ def test_a_native_plan_has_one_more_micro_batch_where_the_clock_has_moved(log: L
         heartbeats.append(sum(row["packed"] is None for row in rows))
         offsets.append(end)
     assert [end[FLUSHED] for end in offsets] == [START_OF_TIME, START_OF_TIME, END_OF_TIME]
-    assert {key: at for key, at in offsets[-1].items() if key != FLUSHED} == {"readings": 2, "_late": 1}
+    assert {key: at for key, at in offsets[-1].items() if key != FLUSHED} == {"0": 2}
     assert heartbeats == [1, 0]
     # Stopped between the two, it comes after the next start.
-    assert reader(log, flush="true").latestOffset(offsets[1], ReadMaxRows(100)) == offsets[2]
+    assert (
+        reader(log, flush=json.dumps(["readings"])).latestOffset(offsets[1], ReadMaxRows(100)) == offsets[2]
+    )
 
 
 def test_a_large_entry_is_not_divided(log: LogWriter) -> None:
     log.append("readings", records(500), rows_per_entry=250)
-    assert reader(log).latestOffset({"readings": 0, "_late": 0}, ReadMaxRows(100))["readings"] == 1
+    assert reader(log).latestOffset({"0": 0}, ReadMaxRows(100)) == {"0": 1}
 
 
 def test_available_now_ends_where_the_log_ended(log: LogWriter) -> None:
     log.append("readings", records(500), rows_per_entry=10)
     source = reader(log)
     start = source.initialOffset()
-    assert source.latestOffset(start, ReadAllAvailable()) == {"readings": 50, "_late": 0}
+    assert source.latestOffset(start, ReadAllAvailable()) == {"0": 50}
     source.prepareForTriggerAvailableNow()
     log.append("readings", records(10, 500))
-    assert source.latestOffset(start, ReadAllAvailable()) == {"readings": 50, "_late": 0}
+    assert source.latestOffset(start, ReadAllAvailable()) == {"0": 50}
     with pytest.raises(LedgerError, match="use rows_max"):
         source.latestOffset(start, ReadMaxFiles(3))
 
@@ -98,7 +101,7 @@ def test_small_entries_are_packed_together_and_large_micro_batches_divided(log: 
     count = 3 * PACK_ROWS
     log.append("readings", records(count), rows_per_entry=100)
     source = reader(log)
-    start, end = source.initialOffset(), {"readings": -(-count // 100), "_late": 0}
+    start, end = source.initialOffset(), {"0": -(-count // 100)}
     spans = list(source.partitions(start, end))
     assert len(spans) == 2
     rows = read(source, spans)
@@ -109,17 +112,39 @@ def test_small_entries_are_packed_together_and_large_micro_batches_divided(log: 
     assert sum(row["channel"] == "" for row in rows) == 1
 
 
-def test_the_clock_is_that_of_the_slowest_channel(log: LogWriter) -> None:
+def test_the_clocks_are_those_of_the_last_entry(log: LogWriter) -> None:
     log.append("readings", records(10), clock=5_000_000)
-    source = reader(log)
-    start = source.initialOffset()
-    (span,) = source.partitions(start, {"readings": 1, "_late": 0})
-    assert isinstance(span, Span)
-    assert span.clock == START_OF_TIME
-    log.advance(3_000_001, ["_late"])
-    (span,) = source.partitions(start, {"readings": 1, "_late": 1})
-    assert isinstance(span, Span)
-    assert span.clock == 3_000_001
+    log.advance(3_000_001, ["others"])
+    source, clocks = reader(log), []
+    for end in (1, 2):
+        (span,) = source.partitions({"0": end - 1}, {"0": end})
+        assert isinstance(span, Span)
+        clocks.append(span.clocks)
+        (row,) = [row for row in read(source, [span]) if not row["channel"]]
+        assert decode_clocks(row["clocks"]) == span.clocks
+    assert clocks == [{"readings": 5_000_000}, {"readings": 5_000_000, "others": 3_000_001}]
+
+
+def test_channels_are_packed_apart_and_others_are_left_out(log: LogWriter) -> None:
+    letter = Letter("readings", "no number", b"x")
+    for number in range(4):
+        log.append("readings", records(30, number * 30), rows_per_entry=10)
+        log.append("_late", [(letter, 5, "split", number)])
+    entries = [(number, "_late" if number % 4 == 0 else "readings") for number in range(1, 17)]
+    every, late = reader(log, rows_max="1000"), reader(log, rows_max="31", channels=json.dumps(["_late"]))
+    for source, channels in ((every, {"readings", "_late"}), (late, {"_late"})):
+        start = source.initialOffset()
+        rows = read(source, list(source.partitions(start, {"0": 16})))[1:]
+        packs = {row["channel"]: (row["position"], ipc_to_table(row["packed"])) for row in rows}
+        assert len(packs) == len(rows) == len(channels)
+        for channel in channels:
+            position, table = packs[channel]
+            assert position == max(n for n, of in entries if of == channel)
+            assert table.column("_origin_number").to_pylist() == list(
+                range(120 if channel == "readings" else 4)
+            )
+    # The rows of a channel that is not read count all the same, so one micro-batch is short of its own.
+    assert late.latestOffset({"0": 0}, ReadMaxRows(31)) == {"0": 4}
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut", "flipped"])
@@ -136,14 +161,14 @@ def test_a_damaged_segment_is_named(log: LogWriter, damage: str) -> None:
         content[content.index(b"split") + 1] ^= 0x80  # no longer UTF-8
         path.write_bytes(content)
     source = reader(log)
-    spans = list(source.partitions(source.initialOffset(), {"readings": 4, "_late": 0}))
+    spans = list(source.partitions(source.initialOffset(), {"0": 4}))
     with pytest.raises(LedgerError) as raised:
         read(source, spans)
-    assert "sums/readings, positions 1 to 4" in str(raised.value)
+    assert "sums/0, channel readings, positions 1 to 4" in str(raised.value)
     assert name in str(raised.value)
 
 
 def test_a_log_that_is_older_than_the_checkpoint_is_refused(log: LogWriter) -> None:
     log.append("readings", records(10))
     with pytest.raises(LedgerError, match="stands at position 9, but the log ends at 1"):
-        reader(log).latestOffset({"readings": 9, "_late": 0}, ReadMaxRows(100))
+        reader(log).latestOffset({"0": 9}, ReadMaxRows(100))

@@ -9,8 +9,9 @@ from typing import Any
 
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from geartrain.records.event_time import END_OF_TIME
+from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain_cloud.log.pack import ipc_to_table
+from geartrain_cloud.spark.clocks import decode_clocks
 from geartrain_cloud.spark.source import LogStreamReader
 from tests.cloud.fleet import FLOW, TestDevice, running
 from tests.cloud.test_partitions import config_of, named
@@ -42,9 +43,9 @@ def test_all_partitions_are_read_in_bounded_micro_batches(tmp_path: Path) -> Non
     options = {"log": str(tmp_path), "flow": FLOW, "channels": json.dumps(["quotes"])}
     source = LogStreamReader(options | {"rows_max": "3", "readers": "2"})
     end = source.initialOffset()
-    assert end == {"quotes": 0, "quotes/1": 0, "quotes/2": 0}
+    assert end == {"0": 0, "1": 0, "2": 0}
     prices: list[Any] = []
-    positions, clocks = [], []
+    clocks: list[int] = []
     while True:
         start, end = end, source.latestOffset(end, ReadMaxRows(3))
         if end == start:
@@ -55,14 +56,14 @@ def test_all_partitions_are_read_in_bounded_micro_batches(tmp_path: Path) -> Non
             for batch in source.read(span)
             for row in batch.to_pylist()
         ]
-        clocks.append(rows[0]["clock"])
+        clocks.append(decode_clocks(rows[0]["clocks"]).get("quotes", START_OF_TIME))
+        before = dict(start)
         for row in rows[1:]:
             assert row["channel"] == "quotes"
-            positions.append(row["position"])
+            assert before[row["partition"]] < row["position"] <= end[row["partition"]]
+            before[row["partition"]] = row["position"]
             prices += ipc_to_table(row["packed"]).column("price").to_pylist()
         assert sum(start.values()) < sum(end.values())
-        assert all(sum(start.values()) < row["position"] <= sum(end.values()) for row in rows[1:])
     assert sorted(prices) == sorted(float(turn * 10 + i) for turn in range(8) for i in range(3))
-    assert positions == sorted(set(positions))
     assert clocks == sorted(clocks)
     assert clocks[-1] == END_OF_TIME

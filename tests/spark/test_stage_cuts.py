@@ -27,25 +27,18 @@ def run_query(query: Query, log: list[Logged], rng: random.Random) -> Sinks:
     """A query over a log in micro-batches of random length."""
     run = NativeRun(query) if query.native else StageRun(query, rng)
     found = Sinks()
-    clocks = dict.fromkeys(query.channels, -(2**63))
-    positions = dict.fromkeys(query.channels, 0)
-    ours = [entry for entry in log if entry.channel in query.channels]
-    length = rng.choice([1, 5, 40])
-    while ours:
-        taken = rng.randrange(1, length + 1)
-        rows = []
-        for entry in ours[:taken]:
-            positions[entry.channel] += 1
-            clocks[entry.channel] = entry.clock
-            if entry.rows is not None:
-                table = columns_table(entry.rows, query.channels[entry.channel])
-                rows.append((entry.channel, positions[entry.channel], table))
-        ours = ours[taken:]
-        _add(found, run.micro_batch(rows, min(clocks.values())))
-        if query.native and (not ours or rng.random() < 0.3):
-            _add(
-                found, run.micro_batch([], min(clocks.values()))
-            )  # as the reader has it where the clock moved
+    length, end = rng.choice([1, 5, 40]), 0
+    while end < len(log):
+        start, end = end, min(len(log), end + rng.randrange(1, length + 1))
+        rows = [
+            (entry.channel, position, columns_table(entry.rows, query.channels[entry.channel]))
+            for position, entry in enumerate(log[start:end], start + 1)
+            if entry.rows is not None and entry.channel in query.channels
+        ]
+        clocks = log[end - 1].clocks
+        _add(found, run.micro_batch(rows, clocks))
+        if query.native and (end == len(log) or rng.random() < 0.3):
+            _add(found, run.micro_batch([], clocks))  # as the reader has it where the clock moved
     return found
 
 

@@ -64,7 +64,7 @@ class Place:
         return RunningQuery(self.spark, query, self.checkpoint(query), log, self.tables, letters_percent=100)
 
     def position(self, query: Query) -> int:
-        return self.tables.positions(query.name).get("readings", 0)
+        return self.tables.positions(query.name).get("0", 0)
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_queries_stopped_in_mid_run_go_on_exactly(place: Place) -> None:
     stopped = [place.position(query) for query in place.queries]
     place.log.append("readings", records[4_000:], rows_per_entry=250, clock=records[-1][1])
     place.log.end()
-    end = LogReader(place.log.folder).positions("sums")["readings"]
+    end = LogReader(place.log.folder).positions("sums")["0"]
     assert max(stopped) < end
 
     running = [place.start(query, 4_000) for query in place.queries]
@@ -119,7 +119,7 @@ def test_queries_stopped_in_mid_run_go_on_exactly(place: Place) -> None:
     assert set(dropped) == {0}
     assert status["clock"] == END_OF_TIME
     assert status["queries"]["keyed"]["log_rows"] == 8_000
-    assert status["queries"]["keyed"]["positions"] == {"readings": end}
+    assert status["queries"]["keyed"]["positions"] == {"0": end}
     assert status["records"]["each"] == len(expected)
     assert status["records"]["_dead_letters"] == sum(r.value in {0.0, 13.0} for r in values)
 
@@ -148,4 +148,4 @@ def test_the_checkpoint_says_what_its_offsets_are(place: Place) -> None:
     checkpoint = place.checkpoint(query)
     lines = (checkpoint.location / "offsets" / "0").read_text().splitlines()
     assert (len(lines), lines[0]) == (3, "v1")
-    assert json.loads(lines[2]) == checkpoint.positions(0) == {"readings": 1, "_dead_letters": 0, "_late": 0}
+    assert json.loads(lines[2]) == checkpoint.positions(0) == {"0": 1}

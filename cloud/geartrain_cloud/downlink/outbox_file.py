@@ -21,7 +21,8 @@ FORMAT = 1
 APPLICATION_ID = 0x47454F42
 """`GEOB`: tells an outbox from any other SQLite file."""
 
-_BUSY_S = 30.0
+BUSY_S = 30.0
+"""How long a write waits for whoever else writes the file, where nothing else is said."""
 _TABLES = """
 CREATE TABLE outbox (one INTEGER PRIMARY KEY CHECK (one = 1), flow TEXT NOT NULL);
 CREATE TABLE queries (
@@ -50,13 +51,13 @@ BATCH = "seq, header, body, digest, count"
 INSERT_BATCH = "INSERT INTO batches (device, seq, header, body, digest, count) VALUES (?, ?, ?, ?, ?, ?)"
 
 
-def open_outbox(path: Path, flow: str) -> sqlite3.Connection:
+def open_outbox(path: Path, flow: str, busy_s: float = BUSY_S) -> sqlite3.Connection:
     """Open or create the outbox of `flow`; may be used from any thread, by one at a time.
 
     Raises `OutboxError`.
     """
     with outbox_errors(path):
-        database = open_to_write(path, busy_s=_BUSY_S)
+        database = open_to_write(path, busy_s=busy_s)
         try:
             with transaction(database):
                 _prepare(database, path, flow)

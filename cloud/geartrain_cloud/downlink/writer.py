@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from geartrain.adapters.sqlite import transaction
 from geartrain.declarations.sink import Sink
@@ -26,6 +25,7 @@ from geartrain.schema import ColumnBatch, RowCodec, Schema
 from geartrain.wire.envelope import EPOCH_BYTES
 from geartrain_cloud.downlink.errors import OutboxError
 from geartrain_cloud.downlink.outbox_file import (
+    BUSY_S,
     INSERT_BATCH,
     lane_of,
     new_lane,
@@ -56,6 +56,45 @@ class DownChannel:
     query: str
     is_timed: bool
 
+    @property
+    def schema(self) -> Schema:
+        """That of its records."""
+        return self.codec.schema
+
+    def names(self, rows: ColumnBatch) -> list[str | BaseException]:
+        """The device of each row, or why it has none."""
+        found: list[str | BaseException] = []
+        for value in self.codec.from_columns([list(column) for column in rows.fields]):
+            try:
+                found.append(self.deal.device_of(value))
+            except USER_ERRORS as error:  # the user's own function
+                found.append(error)
+        return found
+
+    def plain(self, rows: ColumnBatch) -> ColumnBatch:
+        """The rows as they are sent."""
+        return rows
+
+
+@dataclass(frozen=True, slots=True)
+class NamedChannel:
+    """A stream whose rows have been named where the user's code runs.
+
+    They have one column more than `schema`: the device, or an empty text where the record names none.
+    """
+
+    schema: Schema
+    query: str
+    is_timed: bool
+
+    def names(self, rows: ColumnBatch) -> list[str | BaseException]:
+        """The device of each row, or why it has none."""
+        return [name or OutboxError("the record names no device") for name in rows.fields[-1]]
+
+    def plain(self, rows: ColumnBatch) -> ColumnBatch:
+        """The rows as they are sent."""
+        return ColumnBatch(rows.fields[:-1], rows.times, rows.names, rows.numbers, rows.paths)
+
 
 class OutboxWriter:
     """`Store` over one file. Its methods may be called from several threads."""
@@ -64,13 +103,15 @@ class OutboxWriter:
         self,
         path: Path,
         flow: str,
-        channels: Mapping[str, DownChannel],
+        channels: Mapping[str, DownChannel | NamedChannel],
         devices: Callable[[], Collection[str]],
         clock: Callable[[str, Mapping[str, int]], int],
         randomness: Randomness,
         lane_bytes_max: int = LANE_BYTES_MAX,
+        busy_s: float = BUSY_S,
     ) -> None:
-        """`devices`: those assigned to the flow; `clock`: that of a query at positions, microseconds.
+        """`devices`: those assigned to the flow; `clock`: that of a query at positions, microseconds;
+        `busy_s`: how long a write waits for whoever else writes the file.
 
         Raises `OutboxError`.
         """
@@ -78,7 +119,7 @@ class OutboxWriter:
         self._devices, self._clock, self._randomness = devices, clock, randomness
         self._lane_bytes_max = lane_bytes_max
         self._lock = threading.Lock()
-        self._database = open_outbox(path, flow)
+        self._database = open_outbox(path, flow, busy_s)
 
     def declare(self, sink_id: str, sink: Sink, schema: Schema) -> None:
         """Nothing is made before the first row."""
@@ -102,20 +143,20 @@ class OutboxWriter:
     def refused(self, sink_id: str, rows: ColumnBatch) -> Mapping[int, str]:
         """The rows that name no device, or cannot be sent: what depends on the row alone."""
         channel, refused = self._channels[sink_id], dict[int, str]()
-        for row, name in enumerate(_names(channel, rows)):
+        for row, name in enumerate(channel.names(rows)):
             if isinstance(name, BaseException):
                 refused[row] = describe(name)
-        for row in self._too_large(channel, rows):
+        for row in self._too_large(channel.schema, channel.plain(rows)):
             refused.setdefault(row, "this record is too large to be sent to a device")
         return refused
 
-    def _too_large(self, channel: DownChannel, rows: ColumnBatch) -> Iterable[int]:
+    def _too_large(self, schema: Schema, rows: ColumnBatch) -> Iterable[int]:
         try:
-            list(parts_of("x", channel.codec.schema, rows))
+            list(parts_of("x", schema, rows))
         except WireError:
             for row in range(len(rows)):
                 try:
-                    list(parts_of("x", channel.codec.schema, take_rows(rows, [row])))
+                    list(parts_of("x", schema, take_rows(rows, [row])))
                 except WireError:
                     yield row
 
@@ -158,18 +199,18 @@ class OutboxWriter:
             channel, by_device = self._channels[sink], dict[str, list[ColumnBatch]]()
             for batch in batches:
                 indexes: dict[str, list[int]] = {}
-                for row, name in enumerate(_names(channel, batch)):
+                for row, name in enumerate(channel.names(batch)):
                     if isinstance(name, BaseException):
                         raise OutboxError(f"a row of {sink!r} names a device only now and then: {name}")
                     indexes.setdefault(name, []).append(row)
                 for device, chosen in indexes.items():
-                    by_device.setdefault(device, []).append(take_rows(batch, chosen))
+                    by_device.setdefault(device, []).append(channel.plain(take_rows(batch, chosen)))
             for device, several in by_device.items():
                 why = self._why_not(device, known, full)
                 if why:
                     back.append((sink, why, _joined(several)))
                 else:
-                    parts = parts_of(sink, channel.codec.schema, _joined(several))
+                    parts = parts_of(sink, channel.schema, _joined(several))
                     dealt.setdefault(device, []).extend(parts)
         return dealt, back
 
@@ -243,21 +284,6 @@ class OutboxWriter:
     def close(self) -> None:
         """Let go of the file."""
         self._database.close()
-
-
-def _names(channel: DownChannel, rows: ColumnBatch) -> list[str | BaseException]:
-    """The device of each row, or why it has none."""
-    found: list[str | BaseException] = []
-    for value in _values(channel.codec, rows):
-        try:
-            found.append(channel.deal.device_of(value))
-        except USER_ERRORS as error:  # the user's own function
-            found.append(error)
-    return found
-
-
-def _values(codec: RowCodec, rows: ColumnBatch) -> list[Any]:
-    return codec.from_columns([list(column) for column in rows.fields])
 
 
 def _joined(several: Sequence[ColumnBatch]) -> ColumnBatch:

@@ -5,14 +5,15 @@ This is the one place that knows all stores. A store's library is imported when 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from geartrain.declarations.cloud_sink import ConsoleSink, MqttSink, ParquetTable, PostgresTable
 from geartrain.declarations.sink import DeviceSink, Sink
 from geartrain.graph.graph import Graph
-from geartrain.schema import derive
+from geartrain.schema import Schema, derive
+from geartrain_cloud.sinks.sqlite import BUSY_S
 from geartrain_cloud.sinks.store import Store, Tables
 
 
@@ -21,12 +22,42 @@ class OutgoingSink(Sink):
     """The outbox, for a stream that goes down to devices; named as the step that deals it."""
 
 
+@dataclass(frozen=True, slots=True)
+class SinkPlace:
+    """A sink as data: the id of its step, where its records come to rest, and their schema."""
+
+    id: str
+    sink: Sink
+    schema: Schema
+
+
+def sink_places(graph: Graph) -> list[SinkPlace]:
+    """The sinks of a flow that the cloud writes, and the streams that go down to devices."""
+    found = []
+    for step in graph.sinks():
+        sink = getattr(step.operator, "table", None)
+        if sink is not None and not isinstance(sink, DeviceSink):
+            found.append(SinkPlace(step.id, sink, derive(graph[step.inputs[0].step].out)))
+    dealt = [step for step in graph.steps if step.operator.kind == "deal"]
+    return found + [SinkPlace(step.id, OutgoingSink(step.id), derive(step.out)) for step in dealt]
+
+
 def open_tables(graph: Graph, path: Path, outbox: Callable[[], Store] | None = None) -> Tables:
     """The stores of a flow, every sink declared; raises `TableError`.
 
     outbox: opens that of a flow in which streams go down to devices.
     """
-    flow = graph.name
+    return open_places(graph.name, sink_places(graph), path, outbox)
+
+
+def open_places(
+    flow: str,
+    places: Iterable[SinkPlace],
+    path: Path,
+    outbox: Callable[[], Store] | None = None,
+    busy_s: float = BUSY_S,
+) -> Tables:
+    """As `open_tables`, of sinks as data; busy_s: how long a write waits for whoever else writes the file."""
 
     def postgres() -> Store:
         from geartrain_cloud.sinks.postgres import PostgresTables
@@ -56,12 +87,7 @@ def open_tables(graph: Graph, path: Path, outbox: Callable[[], Store] | None = N
     }
     if outbox is not None:
         stores[OutgoingSink] = outbox
-    tables = Tables(path, stores)
-    for step in graph.sinks():
-        sink = getattr(step.operator, "table", None)
-        if sink is not None and not isinstance(sink, DeviceSink):
-            tables.declare(step.id, sink, derive(graph[step.inputs[0].step].out))
-    for step in graph.steps:
-        if step.operator.kind == "deal":
-            tables.declare(step.id, OutgoingSink(step.id), derive(step.out))
+    tables = Tables(path, stores, busy_s)
+    for place in places:
+        tables.declare(place.id, place.sink, place.schema)
     return tables

@@ -120,11 +120,15 @@ class ParquetTables:
         found = (dataset.queries.get(query, {}).get("positions") for dataset in self._datasets.values())
         return [positions for positions in found if positions]
 
-    def adopt(self, query: str, checkpoint: str) -> None:
-        """Bind a query to a checkpoint that was made again; what the folders hold of it stays."""
+    def adopt(self, query: str, checkpoint: str, positions: Mapping[str, int] | None = None) -> None:
+        """Bind a query to a checkpoint that was made again; what the folders hold of it stays, at `positions`
+        where these are given.
+        """
         for dataset in self._datasets.values():
             held = dataset.queries.setdefault(query, {"files": []})
             held["checkpoint"], held["batch_id"] = checkpoint, -1
+            if positions is not None and held.get("positions"):
+                held["positions"] = dict(positions)
             held["life"] = held.get("life", 0) + 1  # micro-batches are numbered anew, files are not replaced
             try:
                 dataset.save()

@@ -26,7 +26,8 @@ from geartrain_cloud.sinks.layout import Layout, TableError, quoted, system_layo
 LAYOUT_VERSION = 2
 """Of the file's own tables; kept in SQLite's `user_version`."""
 
-_BUSY_S = 30.0
+BUSY_S = 30.0
+"""How long a write waits for whoever else writes the file, where nothing else is said."""
 _SINKS = """CREATE TABLE IF NOT EXISTS _sinks (
     sink TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, key TEXT NOT NULL, schema TEXT NOT NULL,
     records INTEGER NOT NULL DEFAULT 0)"""
@@ -58,13 +59,16 @@ class QueryProgress:
 class SqliteTables:
     """The writing side of one file. Its methods may be called from several threads, one after the other."""
 
-    def __init__(self, path: str | Path) -> None:
-        """Open or create the file at `path` with the two system tables; raises `TableError`."""
+    def __init__(self, path: str | Path, busy_s: float = BUSY_S) -> None:
+        """Open or create the file at `path` with the two system tables; raises `TableError`.
+
+        busy_s: how long a write waits for whoever else writes the file.
+        """
         self.path = Path(path)
         self._lock = threading.Lock()
         self._layouts: dict[str, Layout] = {}
         with self._errors():
-            self._db = open_to_write(self.path, busy_s=_BUSY_S)
+            self._db = open_to_write(self.path, busy_s=busy_s)
         self._create()
         for layout in system_layouts():
             self._declare(layout)
@@ -156,11 +160,13 @@ class SqliteTables:
             self._db.execute(_SET_QUERY, (query, held.checkpoint, batch_id, ends, held.log_rows + log_rows))
         return True
 
-    def adopt(self, query: str, checkpoint: str) -> None:
-        """Bind a query to a checkpoint that was made again; what the file holds of it stays."""
+    def adopt(self, query: str, checkpoint: str, positions: Mapping[str, int] | None = None) -> None:
+        """Bind a query to a checkpoint that was made again; what the file holds of it stays, at `positions`
+        where these are given.
+        """
         with self._transaction():
             held = self._progress(query) or QueryProgress("", -1, {})
-            ends = json.dumps(dict(held.positions), sort_keys=True)
+            ends = json.dumps(dict(held.positions if positions is None else positions), sort_keys=True)
             self._db.execute(_SET_QUERY, (query, checkpoint, -1, ends, held.log_rows))
 
     def pass_over(self, query: str, batch_id: int) -> None:

@@ -20,7 +20,7 @@ from geartrain.records.letters import RAW_BYTES_MAX
 from geartrain.schema import ColumnBatch, Schema
 from geartrain_cloud.sinks.layout import TableError
 from geartrain_cloud.sinks.rows import json_row, take_rows
-from geartrain_cloud.sinks.sqlite import QueryProgress, SqliteTables
+from geartrain_cloud.sinks.sqlite import BUSY_S, QueryProgress, SqliteTables
 
 Rows = Mapping[str, Sequence[ColumnBatch]]
 
@@ -66,8 +66,11 @@ class Keeping(Protocol):
         """The positions at which its places hold what `query` has written."""
         ...
 
-    def adopt(self, query: str, checkpoint: str) -> None:
-        """Bind a query to a checkpoint that was made again, and keep what is held of it."""
+    def adopt(self, query: str, checkpoint: str, positions: Mapping[str, int] | None = None) -> None:
+        """Bind a query to a checkpoint that was made again, and keep what is held of it.
+
+        positions: what the ones that are held are called now, where the log was renumbered.
+        """
         ...
 
     def catch_up(self, query: str, batch_id: int, positions: Mapping[str, int], rows: Rows) -> None:
@@ -87,12 +90,15 @@ class Returning(Protocol):
 class Tables:
     """All stores of one flow, with the face of its own file. Used from one thread at a time."""
 
-    def __init__(self, path: Path, stores: Mapping[type[Sink], Callable[[], Store]]) -> None:
-        """path: of the flow's own file; stores: how the store of each kind of sink is opened, on first use.
+    def __init__(
+        self, path: Path, stores: Mapping[type[Sink], Callable[[], Store]], busy_s: float = BUSY_S
+    ) -> None:
+        """path: of the flow's own file; stores: how the store of each kind of sink is opened, on first use;
+        busy_s: how long a write waits for whoever else writes that file.
 
         Raises `TableError`.
         """
-        self.own = SqliteTables(path)
+        self.own = SqliteTables(path, busy_s)
         self._open = stores
         self._opened: dict[type[Sink], Store] = {}
         self._store_of: dict[str, Store] = {}
@@ -158,12 +164,15 @@ class Tables:
                 found += store.stands(query)
         return [positions for positions in found if positions]
 
-    def adopt(self, query: str, checkpoint: str) -> None:
-        """Bind a query to a checkpoint that was made again, in every store; raises `TableError`."""
+    def adopt(self, query: str, checkpoint: str, positions: Mapping[str, int] | None = None) -> None:
+        """Bind a query to a checkpoint that was made again, in every store; raises `TableError`.
+
+        positions: what the ones that are held are called now, where the log was renumbered.
+        """
         for store in self._opened.values():
             if isinstance(store, Keeping):
-                store.adopt(query, checkpoint)
-        self.own.adopt(query, checkpoint)
+                store.adopt(query, checkpoint, positions)
+        self.own.adopt(query, checkpoint, positions)
 
     def _dealt(
         self, rows: Rows
@@ -186,6 +195,7 @@ class Tables:
     def _letters(self, sink: str, batch: ColumnBatch, refused: Mapping[int, str]) -> ColumnBatch:
         rows = list(refused)
         found = take_rows(batch, rows)
+        found.fields = found.fields[: len(self._schemas[sink].fields)]  # a store may be told more of a row
         raws = [json_row(self._schemas[sink], found, row)[:RAW_BYTES_MAX] for row in range(len(found))]
         fields: list[list[Any]] = [[sink] * len(rows), [refused[row] for row in rows], raws]
         return ColumnBatch(fields, found.times, found.names, found.numbers, found.paths)

@@ -61,6 +61,34 @@ def rows(
     return [_as_json(readers, row) for row in held]
 
 
+def page(path: str | Path, table: str, skip: int, count_max: int) -> list[dict[str, Any]]:
+    """At most `count_max` of `rows(path, table)`, in that order, without the first `skip`.
+
+    Each page is of the moment when it is asked for. Raises `TableError`.
+    """
+    with closing(_open(path)) as db:
+        schema, _ = _declared(db, path, table)
+        names = [f.name for f in schema.fields]
+        statement = f"SELECT {_list(names)} FROM {quoted(table)} "  # noqa: S608
+        statement += f"ORDER BY {_list((*names, *ORDER_COLUMNS))} LIMIT ? OFFSET ?"
+        held = _fetch(db, path, statement, (count_max, skip))
+    readers = [(f.name, value_reader(f)) for f in schema.fields]
+    return [_as_json(readers, row) for row in held]
+
+
+def columns(path: str | Path, table: str) -> list[str]:
+    """The fields of a table, in the order of their declaration; raises `TableError`."""
+    with closing(_open(path)) as db:
+        return [f.name for f in _declared(db, path, table)[0].fields]
+
+
+def row_count(path: str | Path, table: str) -> int:
+    """How many rows a table has; raises `TableError`."""
+    with closing(_open(path)) as db:
+        _declared(db, path, table)
+        return int(_fetch(db, path, f"SELECT count(*) FROM {quoted(table)}")[0][0])  # noqa: S608
+
+
 def rows_after(
     path: str | Path, table: str, after: int | None, count_max: int
 ) -> tuple[list[dict[str, Any]], int]:

@@ -15,17 +15,16 @@ A shard has 64 buckets. A user key lies in bucket `crc32(key) // shards % 64`. E
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 from zlib import crc32
 
 import msgspec
 
-from geartrain.records.event_time import START_OF_TIME
 from geartrain.state.keyed import NEVER, due_of
 
 BUCKETS = 64
-"""Buckets of one shard; fixed for the life of a checkpoint."""
+"""Buckets of one shard, where nothing else is said; fixed for the life of a checkpoint."""
 
 _PLACE = -1
 
@@ -36,11 +35,12 @@ _SMALL_BYTES = 65_536
 
 
 class _Place(msgspec.Struct, array_like=True):
-    """clock: up to which the shard has come, microseconds; positions: of the last row by (entry stream, part
-    of the log); due: by step and bucket the least due time of its cells, where one has any.
+    """clocks: of the flow's sources, up to which the shard has come, microseconds; positions: of the last row
+    by (entry stream, partition of the log); due: by step and bucket the least due time of its cells, where
+    one has any.
     """
 
-    clock: int = START_OF_TIME
+    clocks: dict[str, int] = {}
     positions: dict[str, dict[str, int]] = {}
     due: dict[str, dict[int, int]] = {}
 
@@ -71,8 +71,9 @@ class BucketState:
     `StateBackend`).
     """
 
-    def __init__(self, state: StateMap, shards: int) -> None:
-        self._state, self._shards = state, shards
+    def __init__(self, state: StateMap, shards: int, buckets: int = BUCKETS) -> None:
+        """`shards` and `buckets`: the same for the life of the state."""
+        self._state, self._shards, self._count = state, shards, buckets
         self._buckets: dict[int, dict[str, dict[bytes, bytes]]] = {}
         self._fetched: dict[int, bytes] | None = None
         self._bytes_read = 0
@@ -80,16 +81,16 @@ class BucketState:
         self._place = _Place() if raw is None else _decode_place(raw)
 
     @property
-    def clock(self) -> int:
-        """Up to which the shard has come, microseconds."""
-        return self._place.clock
+    def clocks(self) -> Mapping[str, int]:
+        """By source, up to which the shard has come, microseconds."""
+        return self._place.clocks
 
-    @clock.setter
-    def clock(self, clock: int) -> None:
-        self._place.clock = clock
+    @clocks.setter
+    def clocks(self, clocks: Mapping[str, int]) -> None:
+        self._place.clocks = dict(clocks)
 
     def positions(self, entry: str) -> dict[str, int]:
-        """The last position of each part of the log that came by the stream `entry`; may be changed."""
+        """The last position of each partition that came by the stream `entry`; may be changed."""
         return self._place.positions.setdefault(entry, {})
 
     def load(self, step: str, key: bytes) -> bytes | None:
@@ -158,4 +159,4 @@ class BucketState:
 
     def _number(self, key: bytes) -> int:
         # The shard is the remainder of the same checksum, so the bucket takes the quotient.
-        return crc32(key) // self._shards % BUCKETS
+        return crc32(key) // self._shards % self._count

@@ -27,8 +27,9 @@ from geartrain.runtime.fragment import Fragment
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain_cloud.log.arrow import arrow_schema, from_table
 from geartrain_cloud.log.pack import ipc_to_table, pack, take
+from geartrain_cloud.spark.clocks import Clocks, decode_clocks, least_clock, sources_of
 from geartrain_cloud.spark.compile import Query
-from geartrain_cloud.spark.rows import CLOCK, Routed, Router, decoded
+from geartrain_cloud.spark.rows import CLOCKS, Routed, Router, decoded
 
 RecordBatches = Iterator[pa.RecordBatch]
 
@@ -51,10 +52,10 @@ def stateless_rows(query: Query) -> Callable[[RecordBatches], RecordBatches]:
 
     def run(batches: RecordBatches) -> RecordBatches:
         chains = Chains(query, 1)
-        for channel, _, clock, packed in _rows(batches):
+        for channel, _, _, clocks, packed in _rows(batches):
             if packed is None:
-                chains.clock = clock
-            elif rows := chains.run(_stream(channel), ipc_to_table(packed)):
+                chains.clocks = decode_clocks(clocks)
+            elif rows := chains.run(channel, ipc_to_table(packed)):
                 yield _sink_batch(rows)
         if rows := chains.finish():
             yield _sink_batch(rows)
@@ -68,16 +69,16 @@ def routed_rows(query: Query, labels: Sequence[int]) -> Callable[[RecordBatches]
 
     def run(batches: RecordBatches) -> RecordBatches:
         chains = Chains(query, len(labels))
-        for channel, position, clock, packed in _rows(batches):
+        for channel, partition, position, clocks, packed in _rows(batches):
             if packed is None:
-                chains.clock = clock
+                chains.clocks = decode_clocks(clocks)
                 stages = [stage.number for stage in query.stages[1:]]
-                ticks = [(label, stage, CLOCK, "", clock, 0, None) for stage in stages for label in labels]
+                ticks = [(label, stage, CLOCKS, "", 0, 0, clocks) for stage in stages for label in labels]
                 yield _routed_batch(ticks)
-            elif rows := chains.run(_stream(channel), ipc_to_table(packed)):
-                yield _routed_batch(_placed(rows, labels, channel, position))
+            elif rows := chains.run(channel, ipc_to_table(packed)):
+                yield _routed_batch(_placed(rows, labels, partition, position))
         if rows := chains.finish():
-            yield _routed_batch(_placed(rows, labels, "0/clock", 0))
+            yield _routed_batch(_placed(rows, labels, "0/clocks", 0))
 
     return run
 
@@ -100,16 +101,11 @@ def _sink_batch(rows: Sequence[Routed]) -> pa.RecordBatch:
     )
 
 
-def _rows(batches: RecordBatches) -> Iterator[tuple[str, int, int, bytes | None]]:
-    """(channel, position, clock, packed log rows or None for the heartbeat) of each row."""
+def _rows(batches: RecordBatches) -> Iterator[tuple[str, str, int, bytes, bytes | None]]:
+    """(channel, partition, position, clocks, packed log rows or None for the heartbeat) of each row."""
     for batch in batches:
-        names = ("channel", "position", "clock", "packed")
+        names = ("channel", "partition", "position", "clocks", "packed")
         yield from zip(*(batch.column(name).to_pylist() for name in names), strict=True)
-
-
-def _stream(part: str) -> str:
-    """The channel of a part of the log: `channel` or `channel/partition`."""
-    return part.partition("/")[0]
 
 
 def _routed_batch(rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
@@ -123,8 +119,9 @@ class Chains:
 
     def __init__(self, query: Query, shards: int) -> None:
         self._query = query
-        self.clock: int | None = None
-        """That of the micro-batch, in the task that reads its heartbeat."""
+        self.clocks: Clocks | None = None
+        """Those of the micro-batch, in the task that reads its heartbeat."""
+        self._sources = sources_of(query.graph, query.channels)
         self._codecs = {channel: RowCodec(kind) for channel, kind in query.channels.items()}
         self._layouts = {channel: arrow_schema(codec.schema) for channel, codec in self._codecs.items()}
         clock, randomness = SystemClock(), SystemRandomness()  # for tasks that say they are not replayable
@@ -157,15 +154,15 @@ class Chains:
         return [*found, *self._router.drain(self._fragment)]
 
     def finish(self) -> list[Routed]:
-        """Stop the steps, which one task of the micro-batch has told of its clock before; what they say to
+        """Stop the steps, which one task of the micro-batch has told of its clocks before; what they say to
         that.
 
         No step of stage 0 waits for time, but a task may want to know of it. In a large micro-batch others
         still read on meanwhile: a task without a key can promise nothing of what came before.
         """
-        if self.clock is not None:
-            for channel in self._query.channels:
-                self._fragment.advance(channel, self.clock)
+        if self.clocks is not None:
+            for channel, sources in self._sources.items():
+                self._fragment.advance(channel, least_clock(self.clocks, sources))
         found = list(self._router.drain(self._fragment))
         self._fragment.close()
         return found

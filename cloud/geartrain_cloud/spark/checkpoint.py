@@ -31,8 +31,10 @@ WAYS_OUT = (
 """How a sentence ends that refuses a checkpoint."""
 
 _OFFSETS_VERSION = "v1"
-_FORM = {"buckets": BUCKETS, "layout": 2}
-# Of the state that Spark keeps; layout 2: cells with due times, the shard's place with its clock.
+_FORM = {"buckets": BUCKETS, "layout": 3}
+# Of the state that Spark keeps; layout 3: cells with due times, the shard's place with clocks by source.
+_LAYOUT_BY_CHANNEL = 2
+# Of releases whose logs had a sequence of entries for each channel.
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ class Checkpoint:
             (offsets,) = (json.loads(line) for line in sources)
             if version != _OFFSETS_VERSION or not isinstance(offsets, dict):
                 raise ValueError(f"its version is {version!r}")
-            return {str(channel): int(position) for channel, position in offsets.items()}
+            return {str(key): int(position) for key, position in offsets.items()}
         except (OSError, ValueError) as error:
             raise QueryError(
                 f"query {self.query!r}: Spark's offset log {path} cannot be read ({error}): bring the "
@@ -107,6 +109,11 @@ def open_checkpoint(
         write_private(path, json.dumps(content, indent=1) + "\n")
         return checkpoint
     held = _read(path, query.name)
+    if held.get("layout") == _LAYOUT_BY_CHANNEL:
+        raise RefusedError(
+            f"query {query.name!r}: {path} is of release 0.2, whose log had a sequence for each channel: "
+            "go on with --restore after gear log migrate, or begin anew with --reset"
+        )
     if {what: held.get(what) for what in _FORM} != _FORM:
         raise QueryError(f"query {query.name!r}: {path} is of another release: begin anew with --reset")
     for what, value in wanted.items():
@@ -130,11 +137,10 @@ def remove_checkpoint(folder: Path) -> None:
 
 
 def _made_for(query: Query) -> dict[str, Any]:
+    """Whose checkpoint it is, and the form of Spark's part; what else must be the same says the revision."""
     return {
         "flow": query.graph.name,
-        "channels": sorted(query.channels),
         "stages": [" ".join(sorted(stage.steps)) for stage in query.stages],
-        "sinks": sorted(query.sinks),
     }
 
 

@@ -69,7 +69,7 @@ class ColumnsReader(LogStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a span; raises `LedgerError` where they cannot all be read."""
-        for key, after, upto, _ in cast(Span, partition).parts:
+        for key, after, upto in cast(Span, partition).parts:
             for run in self._runs(key, after, upto, BATCH_ROWS):
                 yield from self._table(run, self._layout.names).cast(self._layout).to_batches(BATCH_ROWS)
 

@@ -15,25 +15,14 @@ from typing import Any
 
 from geartrain.graph.graph import DEAD_LETTERS, LATE, Graph, Step
 from geartrain.planning import Plan
-from geartrain_cloud.spark.native_table import channel_of, fits_window, steps_below
-from geartrain_cloud.spark.stages import Stage, make_stages, stage_numbers
+from geartrain.planning.native_table import NATIVE, channel_of, fits, steps_below
+from geartrain.planning.shuffles import stage_numbers
+from geartrain_cloud.spark.clocks import sources_of
+from geartrain_cloud.spark.stages import Stage, make_stages
 
 STATELESS, KEYED = "stateless", "keyed"
-
-NATIVE: Mapping[str, Callable[[Plan, Step], bool]] = {"window_aggregate": fits_window}
-"""By kind of operator, which of its steps are native: a plan of Spark's own, in a query by itself.
-
-Without an entry, a step without state is in a `chain` (one fused loop over packed rows), and a step with
-state is embedded (the runtime of the devices behind a shuffle). docs/decisions/0008 says what is not here,
-and why.
-"""
-
-
-def engine(plan: Plan, step: Step) -> str:
-    """What runs a step in the cloud: `native`, `embedded` or `chain`."""
-    if _fits(plan, step, NATIVE):
-        return "native"
-    return "embedded" if step.operator.stateful else "chain"
+HOSTED = "hosted"
+"""The query of a flow that a host runs beside others: all its steps together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +45,11 @@ class Query:
     native: str = ""
 
     @property
+    def sources(self) -> frozenset[str]:
+        """The sources above its channels, whose clocks make its own."""
+        return frozenset().union(*sources_of(self.graph, self.channels).values())
+
+    @property
     def prefix(self) -> frozenset[str]:
         """Steps that run where the log is read."""
         return self.stages[0].steps
@@ -72,7 +66,7 @@ def compile_queries(
     """The queries of a plan; raises `PlacementError` for a graph that cannot run in the cloud."""
     graph = plan.graph
     numbers = stage_numbers(graph, frozenset(plan.cloud))
-    native = [s.id for s in graph.steps if s.id in plan.cloud and _fits(plan, s, table)]
+    native = [s.id for s in graph.steps if s.id in plan.cloud and fits(plan, s, table)]
     apart = steps_below(plan, native) | set(native)
     # A step that only native plans read is theirs: the key of their windows.
     apart |= {
@@ -89,9 +83,21 @@ def compile_queries(
     return tuple(queries)
 
 
-def _fits(plan: Plan, step: Step, table: Mapping[str, Callable[[Plan, Step], bool]]) -> bool:
-    fits = table.get(step.operator.kind)
-    return fits is not None and fits(plan, step)
+def hosted_query(plan: Plan) -> Query:
+    """The whole cloud part of a plan as one query, which a host runs beside those of other flows.
+
+    No step of it is native. Raises `PlacementError` for a graph that cannot run in the cloud.
+    """
+    graph, cloud = plan.graph, frozenset(plan.cloud)
+    numbers = stage_numbers(graph, cloud)
+    channels = {channel.id: channel.kind for channel in plan.channels}
+    sinks = [step.id for step in graph.sinks() if step.id in cloud]
+    system = {DEAD_LETTERS: (DEAD_LETTERS,), LATE: (LATE,)}
+    direct = _direct(graph, channels, sinks) | system
+    stages = make_stages(graph, cloud - _taken(direct), numbers)
+    down = [channel.id for channel in plan.down]
+    names = (*sinks, *down, DEAD_LETTERS, LATE)
+    return Query(HOSTED, graph, channels, direct, stages, cloud | channels.keys(), names)
 
 
 def _native_query(plan: Plan, step: str, taken: frozenset[str]) -> Query:

@@ -12,11 +12,13 @@ from typing import Annotated, Any
 
 import msgspec
 
+from geartrain import __version__
 from geartrain.adapters.configuration import read_as
 from geartrain.declarations.options import in_file
 from geartrain.errors import ConfigError, GeartrainError
 from geartrain.flow.loading import load_flow
 from geartrain.planning import Plan, make_plan
+from geartrain.revision import Revision, code_of, revision_of
 from geartrain_cloud.spark.breaker import LETTERS_PERCENT
 
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**40)]
@@ -30,6 +32,8 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     log: Path_
     state: Path_
     tables: Path_
+    instance: str = ""
+    mended: str = ""
     cut: str | list[str] = "auto"
     master: str = "local[2]"
     rows_max: Positive = 50_000
@@ -44,11 +48,13 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class DriverConfig:
     """A checked file.
 
-    flow: `module:name`; cut: as for `make_plan`; log: ingest's folder; state: the driver's own, for
-    checkpoints and status.json; tables: the SQLite file; master: Spark's; rows_max: rows of each channel in
-    one micro-batch; log_wait_s: how long to wait for ingest to make its log; letters_percent: the share of
-    records that Spark's steps may turn into dead letters before their query stops, 100 for any; spark:
-    settings over ours; steps and sources: options by step id.
+    flow: `module:name`; instance: under which name it runs, "" for the flow's own; cut: as for `make_plan`;
+    log: ingest's folder; state: the driver's own, for checkpoints and status.json; tables: the SQLite file;
+    master: Spark's; rows_max: rows of each channel in one micro-batch; log_wait_s: how long to wait for
+    ingest to make its log; letters_percent: the share of records that Spark's steps may turn into dead
+    letters before their query stops, 100 for any; spark: settings over ours; steps and sources: options by
+    step id; mended: what the hash of the flow's files begins with, where these may differ from those that the
+    checkpoints were begun with.
     """
 
     path: str
@@ -64,6 +70,8 @@ class DriverConfig:
     spark: dict[str, str] = field(default_factory=dict)
     steps: Options = field(default_factory=dict)
     sources: Options = field(default_factory=dict)
+    instance: str = ""
+    mended: str = ""
 
     @property
     def outbox(self) -> Path:
@@ -81,12 +89,24 @@ class DriverConfig:
             graph = load_flow(self.flow).graph()
         except GeartrainError as error:
             raise ConfigError(f"{self.path}: flow: {error}") from None
+        try:
+            graph = graph.named(self.instance)
+        except GeartrainError as error:
+            raise ConfigError(f"{self.path}: instance: {error}") from None
         for section, options in (("sources", self.sources), ("steps", self.steps)):
             graph = graph.with_options(options, f"{self.path}: [{section}]")
         try:
             return make_plan(graph, self.cut)
         except GeartrainError as error:
             raise ConfigError(f"{self.path}: cut: {error}") from None
+
+    def revision(self, plan: Plan) -> Revision:
+        """The revision that `plan` makes, with the code of its flow; raises `ConfigError`."""
+        try:
+            code = code_of(self.flow)
+        except ConfigError as error:
+            raise ConfigError(f"{self.path}: flow: {error}") from None
+        return revision_of(self.flow, plan, self.steps, code, __version__)
 
 
 def read_config(path: Path) -> DriverConfig:
@@ -110,4 +130,6 @@ def read_config(path: Path) -> DriverConfig:
         spark=found.spark,
         steps=in_file(found.steps, folder),
         sources=in_file(found.sources, folder),
+        instance=found.instance,
+        mended=found.mended,
     )

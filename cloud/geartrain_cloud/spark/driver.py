@@ -31,8 +31,10 @@ from geartrain.errors import ConfigError, GeartrainError
 from geartrain.planning import Plan
 from geartrain.printable import printable
 from geartrain.records.event_time import END_OF_TIME
+from geartrain.revision import differences, in_short, is_mended, way_on
 from geartrain_cloud.log.queries import Registration
 from geartrain_cloud.log.reader import LogReader
+from geartrain_cloud.revision_file import read_revision, write_revision
 from geartrain_cloud.sinks.opening import open_tables
 from geartrain_cloud.sinks.store import Store, Tables
 from geartrain_cloud.spark.breaker import Breaker
@@ -53,7 +55,9 @@ EXIT_FAILED = 1
 EXIT_CONFIG = 2
 """The configuration is wrong, or dead letters have stopped a query: a new start does not help."""
 EXIT_REFUSED = 3
-"""Another driver runs on the state folder, or a checkpoint is lost or torn: a new start does not help."""
+"""Another driver runs on the state folder, it was begun with another revision, or a checkpoint is lost or
+torn: a new start does not help.
+"""
 
 _POLL_S = 0.2
 _SAY_EVERY_S = 10.0
@@ -75,6 +79,7 @@ class Driver:
         again from the log. Raises `PlacementError`.
         """
         self._config, self._plan, self._reset, self._restore = config, plan, reset, restore
+        self._revision = config.revision(plan)
         self._queries = compile_queries(plan)
         self._log = LogReader(config.log)
         self._stopping = threading.Event()
@@ -106,12 +111,15 @@ class Driver:
 
     def _run_locked(self, lock: StateLock) -> None:
         self._status.enter("waiting")
+        self._check_revision()
         self._wait_for_log()
         tables = self.open_tables()
         try:
             for query in self._queries:
                 Breaker(query.name, self._folder(query))  # one that it stopped is known before Spark starts
             checkpoints = [self._checkpoint(query, tables) for query in self._queries]
+            if self._reset or read_revision(self._config.state) is None:
+                write_revision(self._config.state, self._revision)
             self._status.enter("starting")
             session = self._open_session(lock)
             try:
@@ -120,6 +128,23 @@ class Driver:
                 session.stop()
         finally:
             tables.close()
+
+    def _check_revision(self) -> None:
+        """Refuse checkpoints and tables that were begun with another revision."""
+        if self._reset or (held := read_revision(self._config.state)) is None:
+            return
+        old, new = held.on("cloud"), self._revision.on("cloud")
+        found = differences(old, new)
+        if found and is_mended(old, new, self._config.mended):
+            _log.warning("going on with changed files (%s)", in_short(found))
+            write_revision(self._config.state, self._revision)
+        elif found:
+            raise RefusedError(
+                f"the checkpoints in {self._config.state} were made by another revision of flow "
+                f"{self._plan.graph.name} ({in_short(found)}): run that one, run this one as a new instance "
+                "in a state folder of its own, or begin anew with --reset"
+                f"{way_on(old, new)}"
+            )
 
     def _wait_for_log(self) -> None:
         began = time.monotonic()
@@ -197,7 +222,7 @@ class Driver:
         log_input, percent = LogInput(self._config.log, self._config.rows_max), self._config.letters_percent
         try:
             for query, checkpoint in zip(self._queries, checkpoints, strict=True):
-                self._registration(checkpoint).register(self._log.keys(query.channels))
+                self._registration(checkpoint).register(self._log.keys())
                 running.append(RunningQuery(session, query, checkpoint, log_input, tables, percent))
             self._starting = False
             self._status.enter("running")
@@ -225,10 +250,10 @@ class Driver:
             self._stopping.wait(_POLL_S)
 
     def _has_ended(self, tables: Tables) -> bool:
-        newest = self._log.positions(self._plan.graph.name)
+        newest, keys = self._log.positions(self._plan.graph.name), self._log.keys()
         for query in self._queries:
             held = tables.positions(query.name)
-            if any(held.get(key, 0) < newest.get(key, 1) for key in self._log.keys(query.channels)):
+            if any(held.get(key, 0) < newest.get(key, 1) for key in keys):
                 return False
             if query_clock(self._log, query, held) < END_OF_TIME or not is_flushed(self._log, query, held):
                 return False

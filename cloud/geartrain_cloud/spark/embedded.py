@@ -1,11 +1,13 @@
 """A stage with state inside Spark's transformWithState: one call for each shard of a micro-batch.
 
 It stands behind a shuffle. The same fragment runs here as on a device; Spark keeps its state in checkpoints.
-Each call feeds the shard's rows of this micro-batch, then moves every stream to the clock at its end. Every
-micro-batch brings that clock to every shard of every stage. So timers fire, windows close and held records go
+Each call feeds the shard's rows of this micro-batch, then moves every stream to its clock at the end, which
+is the least of those of the sources above it. Every micro-batch brings the clocks of all sources to every
+shard of every stage. So timers fire, windows close and held records go
 on even for keys that got no row, before 1970 too. No watermark or timer of Spark's is used.
 
-Guarantees: the rows of one stream and sender run in their order, each once. Three things make that so:
+Guarantees: the rows of one partition run in their order, each once, whatever streams they come by. Three
+things make that so:
 
 - Spark hands over all rows of a shard in one call, in any order, so they are sorted first.
 - Spark writes the state of a micro-batch, of all stages and shards, wholly or not at all.
@@ -19,71 +21,95 @@ under the same sequence numbers, however far the last attempt got.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from pyspark.sql import Row
 
 from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.errors import LedgerError
+from geartrain.records.event_time import START_OF_TIME
 from geartrain.runtime.fragment import Fragment
 from geartrain.schema import RowCodec
 from geartrain_cloud.log.pack import unpack
-from geartrain_cloud.spark.buckets import BucketState, StateMap
+from geartrain_cloud.spark.buckets import BUCKETS, BucketState, StateMap
+from geartrain_cloud.spark.clocks import Clocks, decode_clocks, least_clock, sources_of
 from geartrain_cloud.spark.compile import Query
-from geartrain_cloud.spark.rows import CLOCK, Router, decoded
+from geartrain_cloud.spark.rows import CLOCKS, Router, decoded
 
 
 class EmbeddedFragment:
     """Stage `stage` of a query, one fragment a call, over packed rows grouped by shard."""
 
-    def __init__(self, query: Query, stage: int, labels: Sequence[int]) -> None:
-        """`labels`: what each shard is called."""
+    def __init__(
+        self,
+        query: Query,
+        stage: int,
+        labels: Sequence[int],
+        buckets: int = BUCKETS,
+        on_fed: Callable[[], None] = lambda: None,
+    ) -> None:
+        """labels: what each shard is called; buckets: of one shard; on_fed: called when rows have run."""
         self._query, self._stage, self._labels = query, query.stages[stage], tuple(labels)
+        self._buckets, self._on_fed = buckets, on_fed
 
     def run(self, state: StateMap, rows: Iterator[Row]) -> Iterator[Row]:
         """Run a shard's rows of one micro-batch, `ROUTED_ROWS` to `ROUTED_ROWS`, over its map of buckets.
 
-        Raises `LedgerError` where positions or the clock go back or the clock is missing.
+        Raises `LedgerError` where positions or clocks go back, or the clocks are missing.
         """
         number, label = self._stage.number, None
-        clock: int | None = None
+        clocks: Clocks | None = None
         ours: list[Row] = []
         for row in rows:
             label = row.shard
             if row.stage != number:
                 yield row  # for a sink or a later stage
-            elif row.stream == CLOCK:
-                clock = row.position
+            elif row.stream == CLOCKS:
+                clocks = decode_clocks(bytes(row.packed))
             else:
                 ours.append(row)
         if label is not None:
-            yield from self._run(state, label, clock, ours)
+            yield from self._run(state, label, clocks, ours)
 
-    def _run(self, state: StateMap, label: int, clock: int | None, rows: list[Row]) -> Iterator[Row]:
-        saved = BucketState(state, len(self._labels))
-        if clock is None or clock < saved.clock:
-            raise LedgerError(
-                f"stage {self._stage.number}, shard {label}: its clock stands at {saved.clock} and the "
-                f"micro-batch brings {clock}: keep log and checkpoint and report this"
-            )
+    def _run(self, state: StateMap, label: int, clocks: Clocks | None, rows: list[Row]) -> Iterator[Row]:
+        saved = BucketState(state, len(self._labels), self._buckets)
+        clocks = self._onward(label, saved.clocks, clocks)
         number, shard, sequence = self._stage.number, self._labels.index(label), 0
         time, chance = SystemClock(), SystemRandomness()  # for tasks that say they are not replayable
         graph, steps = self._stage.graph, self._stage.steps
         fragment = Fragment(graph, steps, saved, clock=time, randomness=chance)
         router = Router(self._query, number, len(self._labels), fragment.reject, shard)
-        for _ in self._steps(fragment, saved, rows, clock):
+        for _ in self._steps(fragment, saved, rows, clocks):
+            self._on_fed()
             for out in router.drain(fragment):
                 sender = f"{number}/{shard}"
                 place = {"shard": self._labels[out.shard], "stage": out.stage, "stream": out.stream}
                 yield Row(**place, sender=sender, position=0, sequence=sequence, packed=out.packed)
                 sequence += 1
-        saved.clock = clock
+        saved.clocks = clocks
         saved.save(fragment.changes())
         fragment.close()
 
-    def _steps(self, fragment: Fragment, saved: BucketState, rows: list[Row], clock: int) -> Iterator[None]:
-        """Feed the rows and move to the clock; yields whenever something may have left the fragment."""
+    def _onward(self, label: int, before: Clocks, clocks: Clocks | None) -> Clocks:
+        """The clocks that a micro-batch brings, where they have come and none goes back."""
+        where = f"stage {self._stage.number}, shard {label}"
+        if clocks is None:
+            raise LedgerError(
+                f"{where}: the micro-batch brings no clock: keep log and checkpoint and report this"
+            )
+        for source, clock in before.items():
+            if (now := clocks.get(source, START_OF_TIME)) < clock:
+                raise LedgerError(
+                    f"{where}: its clock of {source!r} stands at {clock} and the micro-batch brings {now}: "
+                    "keep log and checkpoint and report this"
+                )
+        return clocks
+
+    def _steps(
+        self, fragment: Fragment, saved: BucketState, rows: list[Row], clocks: Clocks
+    ) -> Iterator[None]:
+        """Feed the rows and move to the clocks; yields whenever something may have left the fragment."""
         streams = {boundary.entry: boundary.stream for boundary in self._stage.inputs}
         codecs = {entry: RowCodec(self._query.graph[stream].out) for entry, stream in streams.items()}
         before: tuple[Any, ...] = ()
@@ -99,13 +125,14 @@ class EmbeddedFragment:
             if row.position:
                 positions = saved.positions(row.stream)
                 positions[row.sender] = max(positions.get(row.sender, 0), row.position)
-        for entry in streams:
-            fragment.advance(entry, clock)
+        sources = sources_of(self._query.graph, streams.values())
+        for entry, stream in streams.items():
+            fragment.advance(entry, least_clock(clocks, sources[stream]))
         yield
 
 
-def _place(row: Row) -> tuple[str, str, int, int]:
-    return row.stream, row.sender, row.position, row.sequence
+def _place(row: Row) -> tuple[str, int, int, str]:
+    return row.sender, row.position, row.sequence, row.stream
 
 
 def _check_place(saved: BucketState, row: Row, before: tuple[Any, ...]) -> None:

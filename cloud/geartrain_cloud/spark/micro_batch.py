@@ -21,10 +21,10 @@ from geartrain.schema import ColumnBatch
 from geartrain_cloud.log.pack import unpack
 from geartrain_cloud.log.queries import Registration
 from geartrain_cloud.log.reader import LogReader
-from geartrain_cloud.ports import split_key
 from geartrain_cloud.sinks.store import Tables
 from geartrain_cloud.spark.breaker import Breaker
 from geartrain_cloud.spark.checkpoint import Checkpoint
+from geartrain_cloud.spark.compile import Query
 from geartrain_cloud.spark.source import FLUSHED
 
 
@@ -40,10 +40,11 @@ class MicroBatchWriter:
     """Called by Spark for each micro-batch of one query, from a thread of its own."""
 
     def __init__(
-        self, checkpoint: Checkpoint, tables: Tables, log: LogReader, flow: str, breaker: Breaker
+        self, checkpoint: Checkpoint, tables: Tables, log: LogReader, query: Query, breaker: Breaker
     ) -> None:
+        flow = query.graph.name
         self._checkpoint, self._tables, self._log, self._flow = checkpoint, tables, log, flow
-        self._breaker = breaker
+        self._channels, self._breaker = frozenset(query.channels), breaker
         self._registration = Registration(log.folder, checkpoint.query, checkpoint.identity, flow)
         self.last = Written()
         self.repeated = 0
@@ -82,12 +83,11 @@ class MicroBatchWriter:
             self.repeated += 1
 
     def _rows_read(self, held: Mapping[str, int], positions: Mapping[str, int]) -> Counter[str]:
-        """Rows of the log between two positions, by channel."""
+        """Rows of the query's channels between two positions, by channel."""
         read: Counter[str] = Counter()
         for key, position in _of_log(positions).items():
-            entries = self._log.entries(self._flow, key, held.get(key, 0), position)
-            read[split_key(key)[0]] += sum(entry.count for entry in entries)
-        return read
+            read.update(self._log.counts(self._flow, key, held.get(key, 0), position))
+        return Counter({channel: count for channel, count in read.items() if channel in self._channels})
 
     def _count_letters(self, read: Counter[str], letters: Sequence[ColumnBatch]) -> None:
         records = sum(count for channel, count in read.items() if channel not in (DEAD_LETTERS, LATE))

@@ -42,6 +42,7 @@ from geartrain.state.keyed import DictBackend, KeyedState
 from geartrain.windowing.open_windows import TOO_FAR, ColumnGiver, OpenWindow, Results, finisher
 from geartrain_cloud.log.pack import ipc_to_table
 from geartrain_cloud.spark.chains import Chains
+from geartrain_cloud.spark.clocks import decode_clocks, least_clock, sources_of
 from geartrain_cloud.spark.compile import Query
 from geartrain_cloud.spark.rows import SINK_ROWS, Routed, Router
 
@@ -125,13 +126,15 @@ def window_rows(query: Query) -> Callable[[RecordBatches], RecordBatches]:
 
     def run(batches: RecordBatches) -> RecordBatches:
         plan, chains = _Windows(query), Chains(query, 1)
+        (sources,) = sources_of(query.graph, query.channels).values()
         for batch in batches:
-            names = ("channel", "clock", "packed")
-            for channel, clock, packed in zip(*(batch.column(n).to_pylist() for n in names), strict=True):
+            names = ("channel", "clocks", "packed")
+            for channel, clocks, packed in zip(*(batch.column(n).to_pylist() for n in names), strict=True):
+                clock = least_clock(decode_clocks(clocks), sources)
                 if packed is None:
                     yield _passing(plan, clock, [Routed(0, 0, "", b"")])
                     continue
-                yield from _window_rows(plan, chains, channel.partition("/")[0], ipc_to_table(packed), clock)
+                yield from _window_rows(plan, chains, channel, ipc_to_table(packed), clock)
 
     return run
 

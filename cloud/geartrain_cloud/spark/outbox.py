@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from geartrain.adapters.system import SystemRandomness
-from geartrain.graph.graph import DEAD_LETTERS
 from geartrain.operators.deal import Deal
 from geartrain.planning import Plan
 from geartrain.planning.dealt import waits_for_time
@@ -25,7 +24,7 @@ def outbox_of(plan: Plan, queries: Sequence[Query], log: LogReader, path: Path) 
     flow, by_name = plan.graph.name, {query.name: query for query in queries}
 
     def devices() -> list[str]:
-        return log.assigned(flow, DEAD_LETTERS)  # every device feeds it
+        return log.assigned(flow)
 
     def clock(query: str, positions: Mapping[str, int]) -> int:
         return query_clock(log, by_name[query], dict(positions))

@@ -11,7 +11,7 @@ before anything is changed. The files of the lost checkpoint are set aside, not 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from geartrain_cloud.sinks.store import Tables, is_reached
 from geartrain_cloud.spark.checkpoint import Checkpoint, open_checkpoint
 from geartrain_cloud.spark.compile import Query
 from geartrain_cloud.spark.errors import QueryError, RefusedError
+from geartrain_cloud.spark.source import FLUSHED
 from geartrain_cloud.spark.whole import check_whole
 
 SET_ASIDE = "set-aside"
@@ -55,22 +56,24 @@ def restored_checkpoint(
         return sound_checkpoint(query, folder, tables, shards)
     except RefusedError:
         pass
-    stops = _stops(query, tables)
+    stands = tables.stands(query.name)
+    places = [_renumbered(query, positions, log) for positions in stands]
+    stops = _stops(query, places)
     flow, held = query.graph.name, tables.progress(query.name)
     if stops:
         _check_possible(query, stops, log)
     _set_aside(folder)
     checkpoint = open_checkpoint(folder, query, shards, stops)
-    tables.adopt(query.name, checkpoint.identity)
+    tables.adopt(query.name, checkpoint.identity, stops[-1] if places != stands else None)
     if held is not None and held.checkpoint:
         Registration(log.folder, query.name, held.checkpoint, flow).unregister()
     return checkpoint
 
 
-def _stops(query: Query, tables: Tables) -> list[Mapping[str, int]]:
+def _stops(query: Query, stands: Sequence[Mapping[str, int]]) -> list[Mapping[str, int]]:
     """The positions at which the stores stand, each once, ascending: one may be a micro-batch ahead."""
     found: list[Mapping[str, int]] = []
-    for positions in sorted(tables.stands(query.name), key=lambda one: sum(one.values())):
+    for positions in sorted(stands, key=lambda one: sum(one.values())):
         if positions not in found:
             found.append(positions)
     if any(not is_reached(later, earlier) for earlier, later in pairwise(found)):
@@ -79,6 +82,20 @@ def _stops(query: Query, tables: Tables) -> list[Mapping[str, int]]:
             "run; bring the checkpoint back from a copy, or begin anew with --reset"
         )
     return found
+
+
+def _renumbered(query: Query, positions: Mapping[str, int], log: LogReader) -> Mapping[str, int]:
+    """Where stores stand that stood at `positions` when the log was renumbered, or since."""
+    before, now = log.renumbered(query.graph.name)
+    of_log = {key: position for key, position in positions.items() if key != FLUSHED}
+    if of_log.keys() <= set(log.keys()):
+        return positions
+    if any(before.get(key) != position for key, position in of_log.items()):
+        raise RefusedError(
+            f"query {query.name!r} cannot be made again: its tables stand at {of_log}, which was not the end "
+            "of the log when it was migrated from release 0.2; begin anew with --reset"
+        )
+    return now
 
 
 def _check_possible(query: Query, stops: list[Mapping[str, int]], log: LogReader) -> None:
@@ -101,7 +118,8 @@ def _check_possible(query: Query, stops: list[Mapping[str, int]], log: LogReader
             )
         if len(query.stages) == 1:
             continue
-        gone = [e.number for e in log.entries(flow, key, 0, position) if e.count and not e.segment]
+        entries = log.entries(flow, key, 0, position, query.channels)
+        gone = [entry.number for entry in entries if entry.count and not entry.segment]
         if gone:
             raise RefusedError(
                 f"query {query.name!r} cannot be made again from the log: retention has removed the rows of "

@@ -18,6 +18,7 @@ from geartrain.errors import USER_ERRORS
 from geartrain.graph.conform import describe, raw_form
 from geartrain.graph.graph import DEAD_LETTERS, LATE, Step, key_step
 from geartrain.graph.operator import Services, Transform
+from geartrain.planning.shuffles import broadcast_ports
 from geartrain.records.batch import Batch, DeadLetter, Origin
 from geartrain.records.letters import Letter
 from geartrain.runtime.fragment import Fragment
@@ -26,7 +27,7 @@ from geartrain.state.keyed import DictBackend, KeyedState
 from geartrain_cloud.log.pack import pack, take
 from geartrain_cloud.spark.compile import Query
 from geartrain_cloud.spark.shards import shard_of
-from geartrain_cloud.spark.stages import Boundary, broadcast_ports
+from geartrain_cloud.spark.stages import Boundary
 
 SINK_ROWS = "sink string, packed binary"
 """What leaves a query: records of one sink."""
@@ -37,14 +38,14 @@ ROUTED_ROWS = (
 """What goes into a shuffle: records of one stream for one shard of a stage, or for a sink.
 
 shard: its label; stage: where the rows are fed, 0 for a sink; stream: the entry of that stage, or the sink;
-sender: the channel whose rows they were, or the stage and shard that put them out; position: in the log of
-the last row that they were made of, 0 below stage 0; sequence: counts what the sender puts out for one
-position, or in one call. A row without stream and records brings a stage its clock, microseconds, as its
-position.
+sender: the partition of the log whose rows they were, or the stage and shard that put them out; position: in
+that partition of the last row that they were made of, 0 below stage 0; sequence: counts what the sender puts
+out for one position, or in one call. A row without stream brings a stage the clocks of the flow's sources,
+packed.
 """
 
-CLOCK = ""
-"""The stream of a row that brings the clock."""
+CLOCKS = ""
+"""The stream of a row that brings the clocks."""
 
 Reject = Callable[[DeadLetter], None]
 

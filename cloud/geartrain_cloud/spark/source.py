@@ -3,9 +3,9 @@
 It stands between the log and the first step of a query. One reader serves all channels of its query, so that
 one micro-batch has one end and one clock.
 
-Guarantees: offsets are {key: position}, where a key is a channel or one of its further partitions. The rows
-between two offsets are the same at every reading, and none of them is passed over. A segment that is missing
-or damaged stops the query, and the error names the file and the positions.
+Guarantees: offsets are {key: position}, where a key is a partition. The rows of its channels between two
+offsets are the same at every reading, and none of them is passed over. A segment that is missing or damaged
+stops the query, and the error names the file and the positions.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from geartrain.errors import LedgerError
 from geartrain.records.event_time import START_OF_TIME
 from geartrain_cloud.log.pack import table_to_ipc
 from geartrain_cloud.log.reader import LogReader
-from geartrain_cloud.ports import Entry, position_key, split_key
+from geartrain_cloud.ports import Entry, position_key
+from geartrain_cloud.spark.clocks import Clocks, encode_clocks, least_clock
 
 SOURCE_NAME = "geartrain_log"
-SOURCE_SCHEMA = "channel string, position long, clock long, packed binary"
-"""position: how many entries of the channel there are up to the last one in `packed` (Arrow IPC of log rows),
-those of all its partitions together, so that it never goes back; clock: of all channels of the query where
-the micro-batch ends, microseconds.
+SOURCE_SCHEMA = "channel string, partition string, position long, clocks binary, packed binary"
+"""position: that of the last row in `packed` (Arrow IPC of log rows of one channel) in its partition; clocks:
+those of the flow's sources where the micro-batch ends (see `clocks.py`).
 
-The first row of a micro-batch is its heartbeat: it has no channel and no rows, and brings the clock where
+The first row of a micro-batch is its heartbeat: it has no channel and no rows, and brings the clocks where
 nothing else came.
 """
 
@@ -47,12 +47,15 @@ is asked for again after a restart.
 """
 
 PACK_ROWS = 8_192
-"""Rows of consecutive entries that are packed together; an entry alone may hold more."""
+"""Rows of one channel that are packed together, whatever entries of other channels lie between; an entry
+alone may hold more.
+"""
 
 _FIELDS: list[pa.Field[Any]] = [
     pa.field("channel", pa.string()),
+    pa.field("partition", pa.string()),
     pa.field("position", pa.int64()),
-    pa.field("clock", pa.int64()),
+    pa.field("clocks", pa.binary()),
     pa.field("packed", pa.binary()),
 ]
 _ARROW_SCHEMA = pa.schema(_FIELDS)
@@ -60,44 +63,44 @@ _ARROW_SCHEMA = pa.schema(_FIELDS)
 
 @dataclass
 class Span(InputPartition):
-    """Entries (after, upto] of each key, read by one task.
+    """Entries (after, upto] of each key, read by one task: parts of (key, after, upto).
 
-    The first span of a micro-batch has the heartbeat, unless the micro-batch has no entries (see `FLUSHED`).
-
-    parts: (key, after, upto, base). base is added to a position. It is the number of entries of the channel's
-    other partitions that come before, in the order of micro-batches and, within one, of partitions.
+    The first span of a micro-batch has the heartbeat, unless the micro-batch has no entries, or is of a
+    native plan and its clock has not moved (see `FLUSHED`).
     """
 
-    parts: tuple[tuple[str, int, int, int], ...]
-    clock: int
+    parts: tuple[tuple[str, int, int], ...]
+    clocks: Clocks
     heartbeat: bool
 
 
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads all channels of one query: in a Python process of Spark's driver, and `read` in its workers."""
+    """Reads the channels of one query: in a Python process of Spark's driver, and `read` in its workers."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        """options: log (folder), flow, channels (JSON list), rows_max (rows of each channel in one
-        micro-batch; an entry is never divided), readers (tasks that read a large micro-batch), flush (`true`
-        for a native plan), begin (JSON positions, where not before the first entry), stops (JSON list of
-        positions, ascending, at each of which a micro-batch ends).
+        """options: log (folder), flow, channels (JSON list), rows_max (rows of each partition in one
+        micro-batch, those of other channels counted; an entry is never divided), readers (tasks that read a
+        large micro-batch), flush (JSON list of the sources of a native plan), begin (JSON positions, where
+        not before the first entry), stops (JSON list of positions, ascending, at each of which a micro-batch
+        ends).
         """
         self._log = LogReader(options["log"])
         self._flow: str = options["flow"]
-        self._keys = self._log.keys(json.loads(options["channels"]))
+        self._channels = frozenset(json.loads(options["channels"]))
+        self._keys = self._log.keys()
         self._rows_max, self._readers = int(options["rows_max"]), int(options["readers"])
-        self._flush = options.get("flush") == "true"
+        self._flush = frozenset(json.loads(options.get("flush", "[]")))
         self._begin: dict[str, int] = json.loads(options.get("begin", "{}"))
         self._stops: list[dict[str, int]] = json.loads(options.get("stops", "[]"))
         self._target: dict[str, int] | None = None
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
-        """Before the first entry of every channel, or where the query begins."""
+        """Before the first entry of every partition, or where the query begins."""
         first = {key: self._begin.get(key, 0) for key in self._keys}
         return first | {FLUSHED: START_OF_TIME} if self._flush else first
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """At most `rows_max` rows of each channel."""
+        """At most `rows_max` rows of each partition."""
         return ReadMaxRows(self._rows_max)
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
@@ -122,11 +125,8 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 end |= {key: min(end[key], max(start[key], stop.get(key, 0))) for key in self._keys}
                 break
         if self._flush:
-            end[FLUSHED] = self._clock(start)
+            end[FLUSHED] = least_clock(self._log.clocks_at(self._flow, start), self._flush)
         return end
-
-    def _clock(self, positions: Mapping[str, int]) -> int:
-        return min(self._log.clock(self._flow, key, positions[key]) for key in self._keys)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Take the log's present end as the end of the query."""
@@ -134,47 +134,54 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         """One span for a small micro-batch, up to `readers` of about equal rows for a large one."""
-        clock, moved = self._clock(end), any(start[key] < end[key] for key in self._keys)
-        bases, entries = _bases(self._keys, start, end), list[Entry]()
+        clocks = self._log.clocks_at(self._flow, end)
+        moved = any(start[key] < end[key] for key in self._keys)
+        if self._flush:  # a heartbeat at the clock that Spark's watermark has would be dropped
+            moved = moved and least_clock(clocks, self._flush) > end[FLUSHED]
+        entries: list[Entry] = []
         for key in self._keys:
-            entries += self._log.entries(self._flow, key, start[key], end[key])
+            entries += self._log.entries(self._flow, key, start[key], end[key], self._channels)
         rows = sum(e.count for e in entries)
         readers = max(1, min(self._readers, rows // PACK_ROWS))
-        parts: list[list[tuple[str, int, int, int]]] = [[] for _ in range(readers)]
+        parts: list[list[tuple[str, int, int]]] = [[] for _ in range(readers)]
         seen = 0
         for entry in entries:
             reader = min(readers - 1, seen * readers // rows) if rows else 0
             seen += entry.count
-            part, key = parts[reader], position_key(entry.channel, entry.partition)
+            part, key = parts[reader], position_key(entry.partition)
             after = part.pop()[1] if part and part[-1][0] == key else entry.number - 1
-            part.append((key, after, entry.number, bases[key]))
+            part.append((key, after, entry.number))
         spans = enumerate(parts)
-        return [Span(tuple(part), clock, heartbeat=moved and number == 0) for number, part in spans]
+        return [Span(tuple(part), clocks, heartbeat=moved and number == 0) for number, part in spans]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The packed rows of a span; raises `LedgerError` where they cannot all be read."""
         span = cast(Span, partition)
+        clocks = encode_clocks(span.clocks)
         if span.heartbeat:
-            yield _row("", 0, span.clock, None)
-        for key, after, upto, base in span.parts:
+            yield _row("", "", 0, clocks, None)
+        for key, after, upto in span.parts:
             for run in self._runs(key, after, upto, PACK_ROWS):
                 packed = table_to_ipc(self._table(run).combine_chunks())
-                yield _row(run[0].channel, base + run[-1].number, span.clock, packed)
+                yield _row(run[0].channel, key, run[-1].number, clocks, packed)
 
     def _runs(self, key: str, after: int, upto: int, rows_max: int) -> Iterator[list[Entry]]:
-        """Consecutive entries with rows, together where they have at most `rows_max`."""
-        run: list[Entry] = []
-        rows = 0
-        for entry in self._log.entries(self._flow, key, after, upto):
+        """Entries with rows, those of each channel together as long as they have at most `rows_max`.
+
+        The order between channels says nothing: nothing in the log concerns several of them yet.
+        """
+        runs: dict[str, list[Entry]] = {}
+        rows: dict[str, int] = {}
+        for entry in self._log.entries(self._flow, key, after, upto, self._channels):
             if not entry.count:
                 continue
-            if run and rows + entry.count > rows_max:
-                yield run
-                run, rows = [], 0
-            run.append(entry)
-            rows += entry.count
-        if run:
-            yield run
+            channel = entry.channel
+            if channel in runs and rows[channel] + entry.count > rows_max:
+                yield runs.pop(channel)
+                rows[channel] = 0
+            runs.setdefault(channel, []).append(entry)
+            rows[channel] = rows.get(channel, 0) + entry.count
+        yield from runs.values()
 
     def _table(self, run: list[Entry], columns: Sequence[str] | None = None) -> pa.Table:
         """The rows of a run, all columns or those that are named."""
@@ -184,24 +191,14 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # A damaged offset would otherwise be followed to memory that is not the table's.
             table.validate(full=True)
         except (LedgerError, pa.ArrowException, KeyError) as error:
-            key = position_key(run[0].channel, run[0].partition)
-            place = f"{self._flow}/{key}, positions {run[0].number} to {run[-1].number}"
+            which = f"{self._flow}/{position_key(run[0].partition)}, channel {run[0].channel}"
+            place = f"{which}, positions {run[0].number} to {run[-1].number}"
             files = ", ".join(dict.fromkeys(e.segment for e in run))
             raise LedgerError(f"{place} ({files}): {error}") from None
         return table
 
 
-def _bases(keys: Sequence[str], start: Mapping[str, int], end: Mapping[str, int]) -> dict[str, int]:
-    """By key, what makes its positions in a micro-batch count the entries of the whole channel."""
-    found: dict[str, int] = {}
-    for key in keys:
-        channel, partition = split_key(key)
-        others = [(other, split_key(other)[1]) for other in keys if split_key(other)[0] == channel]
-        found[key] = sum(end[o] if p < partition else start[o] for o, p in others if p != partition)
-    return found
-
-
-def _row(channel: str, position: int, clock: int, packed: bytes | None) -> pa.RecordBatch:
-    columns: list[list[Any]] = [[channel], [position], [clock], [packed]]
+def _row(channel: str, partition: str, position: int, clocks: bytes, packed: bytes | None) -> pa.RecordBatch:
+    columns: list[list[Any]] = [[channel], [partition], [position], [clocks], [packed]]
     arrays = [pa.array(c, f.type) for c, f in zip(columns, _ARROW_SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=_ARROW_SCHEMA)

@@ -16,9 +16,9 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from geartrain.errors import PlacementError
-from geartrain.graph.graph import Graph, Input, Step, key_step
+from geartrain.graph.graph import Graph, Input, Step
 from geartrain.graph.operator import Plain, Services, StreamProperties, Transform
+from geartrain.planning.shuffles import broadcast_ports
 
 Dealing = Literal["key", "origin", "all"]
 """Where a record of a stream goes: to the shard of its key; to that of its origin; to every shard."""
@@ -61,45 +61,6 @@ class Relay(Plain, frozen=True):
     def open(self, services: Services) -> Transform:
         """The batch itself."""
         return lambda batch: batch
-
-
-def broadcast_ports(step: Step) -> frozenset[int]:
-    """The inputs of a step that go to every shard: small streams that its other inputs look things up in."""
-    return frozenset(getattr(step.operator, "broadcast_ports", ()))
-
-
-def stage_numbers(graph: Graph, cloud: frozenset[str]) -> dict[str, int]:
-    """The stage of every step: how many shuffles lie above it; 0 for the steps on devices.
-
-    A step with state reads on without a shuffle where its records lie in the shard of their key already (a
-    task behind its `order`). Raises `PlacementError` for one that reads a stream without keys.
-    """
-    numbers: dict[str, int] = {}
-    in_place: set[str] = set()  # streams whose records lie in the shard of their key
-    for step in graph.steps:
-        above = [i.step for i in step.inputs]
-        number = max((numbers[a] for a in above), default=0) if step.id in cloud else 0
-        numbers[step.id] = number
-        if step.id not in cloud:
-            continue
-        if broadcast_ports(step):
-            numbers[step.id] = number + 1
-        elif step.operator.stateful:
-            _check_keys(graph, step)
-            numbers[step.id] = max(numbers[a] + (a not in in_place) for a in above)
-        lies_so = step.operator.stateful or (above[0] in in_place and numbers[above[0]] == number)
-        if step.operator.keeps_key and lies_so:
-            in_place.add(step.id)
-    return numbers
-
-
-def _check_keys(graph: Graph, step: Step) -> None:
-    for source in step.inputs:
-        if key_step(graph, source.step) is None:
-            raise PlacementError(
-                f"step {step.id!r} keeps state and runs in the cloud, but the records of {source.step!r} "
-                f"have no key: put a key_by between {source.step!r} and {step.id!r}"
-            )
 
 
 def make_stages(graph: Graph, steps: frozenset[str], numbers: Mapping[str, int]) -> tuple[Stage, ...]:

@@ -17,6 +17,7 @@ from geartrain.adapters.files import write_private
 from geartrain.records.event_time import START_OF_TIME, format_time
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.sinks.store import Tables
+from geartrain_cloud.spark.clocks import least_clock
 from geartrain_cloud.spark.compile import Query
 from geartrain_cloud.spark.source import FLUSHED
 from geartrain_cloud.spark.streams import RunningQuery
@@ -74,7 +75,7 @@ def describe(log: LogReader, tables: Tables, running: Sequence[RunningQuery]) ->
         newest = log.positions(one.query.graph.name)
         held = tables.progress(one.query.name)
         positions = {} if held is None else dict(held.positions)
-        clock, keys = query_clock(log, one.query, positions), log.keys(sorted(one.query.channels))
+        clock, keys = query_clock(log, one.query, positions), log.keys()
         clocks.append(clock)
         queries[one.query.name] = {
             "batch_id": -1 if held is None else held.batch_id,
@@ -82,6 +83,7 @@ def describe(log: LogReader, tables: Tables, running: Sequence[RunningQuery]) ->
             "repeated": one.writer.repeated,
             "restarts": one.restarts,
             "log_rows": 0 if held is None else held.log_rows,
+            "channels": sorted(one.query.channels),
             "positions": {key: positions.get(key, 0) for key in keys},
             "log_positions": {key: newest.get(key, 0) for key in keys},
             "clock": clock,
@@ -97,9 +99,8 @@ def describe(log: LogReader, tables: Tables, running: Sequence[RunningQuery]) ->
 
 
 def query_clock(log: LogReader, query: Query, positions: dict[str, int]) -> int:
-    """The clock of a query that has come to `positions`: the least of its channels', microseconds."""
-    keys = log.keys(query.channels)
-    return min(log.clock(query.graph.name, key, positions.get(key, 0)) for key in keys)
+    """The clock of a query that has come to `positions`: the least of its sources', microseconds."""
+    return least_clock(log.clocks_at(query.graph.name, positions), query.sources)
 
 
 def is_flushed(log: LogReader, query: Query, positions: dict[str, int]) -> bool:

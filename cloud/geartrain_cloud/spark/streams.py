@@ -48,7 +48,9 @@ _PAUSE_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class LogInput:
-    """Where a query reads: the log's folder, and how many rows of each channel one micro-batch takes."""
+    """Where a query reads: the log's folder, and how many rows of each partition one micro-batch takes, those
+    of channels counted that it does not read.
+    """
 
     folder: Path
     rows_max: int = 50_000
@@ -63,6 +65,7 @@ def query_frame(session: SparkSession, query: Query, log: LogInput, checkpoint: 
     # Without state nothing has to be made again: the query begins where the stores stand.
     begin = checkpoint.restored[0] if checkpoint.restored and len(query.stages) == 1 else {}
     partitions = int(str(session.conf.get("spark.sql.shuffle.partitions")))
+    flushed = query.sources if query.native else ()
     labels = shard_labels(checkpoint.shards, partitions)
     source = source_of(query.name, *_reading(query, labels))
     session.dataSource.register(source)
@@ -73,7 +76,7 @@ def query_frame(session: SparkSession, query: Query, log: LogInput, checkpoint: 
         .option("channels", json.dumps(sorted(query.channels)))
         .option("rows_max", log.rows_max)
         .option("readers", partitions)
-        .option("flush", str(bool(query.native)).lower())
+        .option("flush", json.dumps(sorted(flushed)))
         .option("begin", json.dumps(dict(begin)))
         .option("stops", json.dumps([dict(one) for one in checkpoint.restored]))
         .load()
@@ -114,7 +117,7 @@ class RunningQuery:
         """
         self.query, self._checkpoint = query, checkpoint
         breaker = Breaker(query.name, checkpoint.folder, letters_percent)
-        self.writer = MicroBatchWriter(checkpoint, tables, LogReader(log.folder), query.graph.name, breaker)
+        self.writer = MicroBatchWriter(checkpoint, tables, LogReader(log.folder), query, breaker)
         self.restarts = 0
         self._watched = -1
         self._location = str(checkpoint.location.absolute())

@@ -130,7 +130,6 @@ class HeldLog:
         self._waiting = split[RIGHT][len(split[RIGHT]) - keep :]
         self._write(LEFT, split[LEFT])
         self._write(RIGHT, split[RIGHT][: len(split[RIGHT]) - keep])
-        self.writer.advance(self.records[-1][1], ["_dead_letters", "_late"])
 
     def append_one(self, sensor: str, value: float) -> None:
         """Add a record of the left source, in an entry by itself."""

@@ -45,14 +45,14 @@ class KilledReader(reading.QueryReader):
 
     def __init__(self, options: Any, stage: Sealed[reading.Reading]) -> None:
         super().__init__(options, stage)
-        self._is_watched = LEFT in self._keys
+        self._is_watched = LEFT in self._channels
         self._seen: dict[str, int] = {}
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
         end = super().latestOffset(start, limit)
         if self._is_watched and end != start:
             reached("before the offset log", self._seen)
-        elif self._is_watched and start[LEFT]:
+        elif self._is_watched and any(start.values()):
             reached("between", self._seen)
         return end
 

@@ -1,0 +1,13 @@
+"""What can stop a host or keep a flow out of it; each error is one sentence."""
+
+from __future__ import annotations
+
+from geartrain.errors import GeartrainError
+
+
+class HostError(GeartrainError):
+    """The host cannot start or go on; says what is wrong and what to do."""
+
+
+class PreparationError(HostError):
+    """A flow cannot be hosted as it is asked for; names it."""

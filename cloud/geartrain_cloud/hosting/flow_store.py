@@ -1,0 +1,199 @@
+"""One hosted flow's tables, behind a deadline: a micro-batch that they do not take in time is parked.
+
+Last on a record's path inside a group. Each flow writes in a transaction of its own, in a thread of its own,
+under its own count of micro-batches.
+
+Guarantees: when a micro-batch is let go, it is in the tables or in a durable file. Parked ones reach the
+tables in order, each once, before any later one. The flow is held meanwhile, so few are ever parked. What the
+tables hold is not written again. A flow with too many dead letters is stopped after they are in its tables.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+
+from geartrain.adapters.files import fsync_path, make_private_folder, write_durable
+from geartrain.errors import GeartrainError
+from geartrain.graph.graph import DEAD_LETTERS
+from geartrain.printable import printable
+from geartrain_cloud.log.pack import unpack
+from geartrain_cloud.sinks.store import Tables
+from geartrain_cloud.spark.breaker import Breaker
+from geartrain_cloud.spark.compile import HOSTED
+from geartrain_cloud.spark.errors import BreakerError
+
+BUSY_S = 0.1
+"""How long a write waits for whoever else writes the flow's tables, before it is parked."""
+RETRY_S = 0.5
+"""Between two attempts to write what is parked."""
+
+
+class Portion(msgspec.Struct, array_like=True, frozen=True):
+    """A flow's part of a micro-batch.
+
+    count: its own count; positions: where it ends; rows: packed, by sink; log_rows: of the log that it was
+    made of. records and letters say how many of these were records and dead letters.
+    """
+
+    count: int
+    positions: dict[str, int]
+    rows: dict[str, list[bytes]]
+    log_rows: int
+    records: int
+    letters: int
+
+
+class FlowStore:
+    """The tables of one generation."""
+
+    def __init__(
+        self,
+        name: str,
+        tables: Tables,
+        folder: Path,
+        letters_percent: float,
+        on_change: Callable[[], None],
+        *,
+        parked: Path,
+        retry_s: float = RETRY_S,
+    ) -> None:
+        """folder: the generation's own, where it is noted that dead letters have stopped it; parked: the
+        flow's, for what is parked; on_change: called in any thread when `held` may have changed.
+
+        Raises `OSError`.
+        """
+        self._tables, self._folder = tables, parked
+        self._on_change, self._retry_s = on_change, retry_s
+        make_private_folder(self._folder)
+        make_private_folder(folder)
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix=f"tables-{name}")
+        self._waiting = ""
+        self._tripped = ""
+        self._parked = sorted(int(path.name) for path in self._folder.iterdir() if path.name.isdecimal())
+        self.repeated = 0
+        """Micro-batches that were run again and not written, because the tables held them."""
+        try:
+            self._breaker: Breaker | None = Breaker(name.partition("~")[0], folder, letters_percent)
+        except BreakerError as error:
+            self._breaker, self._tripped = None, str(error)
+        if self._parked:
+            self._waiting = "rows of an earlier run are parked"
+            self._threads.submit(self._drain)
+
+    @property
+    def held(self) -> str:
+        """Why the flow must not move, empty where it may."""
+        return self._tripped or self._waiting
+
+    @property
+    def tripped(self) -> str:
+        """Why its dead letters have stopped it, empty where they have not."""
+        return self._tripped
+
+    def count(self) -> int:
+        """The newest of its own micro-batches that is in the tables or parked."""
+        with self._lock:
+            parked = max(self._parked, default=-1)
+        held = self._tables.progress(HOSTED)
+        return max(parked, -1 if held is None else held.batch_id)
+
+    def stand(self) -> dict[str, int]:
+        """Where the newest of these micro-batches ends."""
+        with self._lock:
+            parked = max(self._parked, default=None)
+        if parked is not None:
+            return dict(self._read(parked).positions)
+        return self._tables.positions(HOSTED)
+
+    def offer(self, portion: Portion) -> Future[None]:
+        """Begin to write a micro-batch; the future raises what kept it from the tables."""
+        if self._parked:  # it comes after those
+            behind: Future[None] = Future()
+            behind.set_exception(GeartrainError(self._waiting or "earlier rows are parked"))
+            return behind
+        return self._threads.submit(self._write, portion)
+
+    def settle(self, portion: Portion, future: Future[None]) -> None:
+        """See that a micro-batch that was offered is durable, parked where it is not in the tables yet.
+
+        Raises `OSError` where it can be neither.
+        """
+        if future.done():
+            error = future.exception()
+            if error is None:
+                return
+            why = printable(" ".join(str(error).split()))
+            if not isinstance(error, GeartrainError):
+                why = f"{type(error).__name__}: {why}"
+        else:
+            why = "its tables do not take rows in time"
+        write_durable(self._folder / str(portion.count), msgspec.msgpack.encode(portion))
+        with self._lock:
+            if portion.count not in self._parked:
+                self._parked.append(portion.count)
+        self._waiting = why
+        self._on_change()
+        if not self._closing.is_set():
+            self._threads.submit(self._drain)
+
+    def _write(self, portion: Portion) -> None:
+        rows = {sink: [unpack(raw) for raw in several] for sink, several in portion.rows.items()}
+        written = self._tables.write(HOSTED, portion.count, portion.positions, rows, portion.log_rows)
+        if not written:
+            self.repeated += 1
+            return
+        letters = rows.get(DEAD_LETTERS, [])
+        newest = next(
+            (f"step {b.fields[0][-1]!r}: {b.fields[1][-1]}" for b in reversed(letters) if len(b)), ""
+        )
+        if self._breaker is None:
+            return
+        try:
+            self._breaker.count(portion.records, sum(map(len, letters)) - portion.letters, newest)
+        except BreakerError as error:
+            self._tripped = str(error)
+            self._on_change()
+
+    def _drain(self) -> None:
+        """Write what is parked, in order, as often as it takes."""
+        while self._parked and not self._closing.is_set():
+            count = min(self._parked)
+            try:
+                self._write(self._read(count))
+            except (GeartrainError, OSError, msgspec.DecodeError) as error:
+                self._waiting = printable(" ".join(str(error).split()))
+                self._on_change()
+                self._closing.wait(self._retry_s)
+                continue
+            (self._folder / str(count)).unlink(missing_ok=True)
+            fsync_path(self._folder)
+            with self._lock:
+                self._parked.remove(count)
+        if not self._parked:
+            self._waiting = ""
+            self._on_change()
+
+    def _read(self, count: int) -> Portion:
+        raw = (self._folder / str(count)).read_bytes()
+        return msgspec.msgpack.decode(raw, type=Portion)
+
+    def records(self) -> Mapping[str, int]:
+        """Records written so far, by sink."""
+        return self._tables.records()
+
+    def positions(self) -> dict[str, int]:
+        """Up to where the tables hold what the flow has made."""
+        return self._tables.positions(HOSTED)
+
+    def close(self) -> None:
+        """Let go of the tables; what is parked stays for the next start."""
+        self._closing.set()
+        self._threads.shutdown(wait=True, cancel_futures=True)
+        self._tables.close()

@@ -1,0 +1,591 @@
+"""A group of flows: one streaming query, its checkpoint, and the tables of each flow.
+
+It stands around a group's micro-batches: it publishes versions of the plan, watches the query, and puts a
+flow out that harms the others. Used from one thread.
+
+Guarantees: flows come and go without a restart of the query. A flow whose code ends its worker, hangs or
+raises is named and put out. Its state stays at the last committed micro-batch, and that micro-batch is run
+again without it. No other flow loses a row by that.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from msgspec.structs import replace
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from geartrain.adapters.files import make_private_folder, write_private
+from geartrain.adapters.sqlite import Fault
+from geartrain.declarations.sink import Table
+from geartrain.errors import GeartrainError
+from geartrain.printable import printable
+from geartrain_cloud.hosting.errors import HostError
+from geartrain_cloud.hosting.flow_store import BUSY_S, RETRY_S, FlowStore
+from geartrain_cloud.hosting.group_file import open_group
+from geartrain_cloud.hosting.marks import clear_marks, forget_mark, seen_marks
+from geartrain_cloud.hosting.offsets import PLAN, count_name, generation_name, positions_by_name
+from geartrain_cloud.hosting.outbox import down_places, outbox_of
+from geartrain_cloud.hosting.places import GroupPlaces
+from geartrain_cloud.hosting.prepared import Prepared, read_prepared
+from geartrain_cloud.hosting.source import HOST_ROWS, host_source
+from geartrain_cloud.hosting.stage import HostStage
+from geartrain_cloud.hosting.steering import Out, Steering, SteeringFile
+from geartrain_cloud.hosting.versions import FIRST, Hosted, Version, Versions, new_labels, sink_labels
+from geartrain_cloud.hosting.writer import HostWriter, Ran
+from geartrain_cloud.log.queries import Registration
+from geartrain_cloud.log.reader import LogReader
+from geartrain_cloud.platform.runs import tables_of_run
+from geartrain_cloud.sinks.opening import open_places
+from geartrain_cloud.spark.compile import HOSTED
+from geartrain_cloud.spark.errors import QueryError
+from geartrain_cloud.spark.streams import is_spark_error, root_cause
+from geartrain_cloud.spark.whole import numbers
+
+_log = logging.getLogger("host")
+
+STRIKES = 2
+"""So often a flow's code may end a worker or raise, in one micro-batch, before the flow is put out: a worker
+may also die for another's memory.
+"""
+RESTARTS_MAX = 5
+"""Restarts of a query that failed and named no flow, within `RESTARTS_WITHIN_S`."""
+RESTARTS_WITHIN_S = 600.0
+RELEASE_EVERY_S = 5.0
+"""How often the log is told how far each flow is."""
+
+
+Key = tuple[str, int]
+"""A run of a flow."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """stages: those behind a shuffle, of a new group; hang_s: how long a flow's code may take for one pack of
+    rows before it counts as hung; retry_s: between two attempts to write what is parked;
+    rows_max: of each key of a flow in one micro-batch, where nobody says more.
+    """
+
+    stages: int = 2
+    hang_s: float = 4.0
+    retry_s: float = RETRY_S
+    rows_max: int = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """What the host tells a group of a flow.
+
+    tables: where they are; letters_percent: the share of dead letters that stops it; slots and buckets: of
+    one that comes anew; rows_max: of each key in one micro-batch, None for that of
+    all flows.
+    """
+
+    tables: Path
+    letters_percent: float = 1.0
+    slots: int = 2
+    buckets: int = 8
+    rows_max: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """A flow that comes into a group, or back into it; request: the hash of what was asked for; run: which
+    pass over its log.
+    """
+
+    flow: str
+    request: str
+    prepared: Prepared
+    member: Member
+    run: int = 1
+
+    @property
+    def key(self) -> Key:
+        """The run of the flow that comes."""
+        return self.flow, self.run
+
+
+@dataclass(slots=True)
+class _Watched:
+    strikes: Counter[str] = field(default_factory=Counter)
+    why: dict[str, str] = field(default_factory=dict)
+    pids: dict[str, set[int]] = field(default_factory=dict)
+
+    def strike(self, name: str, why: str, times: int = 1) -> None:
+        self.strikes[name] += times
+        self.why[name] = why
+
+    def guilty(self, least: int) -> dict[str, str]:
+        return {name: self.why[name] for name, count in self.strikes.items() if count >= least}
+
+
+def is_locked(error: GeartrainError) -> bool:
+    """Whether tables could not be opened because another program was writing them."""
+    return Fault.IN_USE.value in str(error)
+
+
+class Group:
+    """One group; `open` it, `start` it, and call `check` again and again."""
+
+    def __init__(
+        self,
+        session: SparkSession,
+        name: str,
+        host: Path,
+        places: GroupPlaces,
+        log: Path,
+        settings: GroupSettings | None = None,
+    ) -> None:
+        """host: the host's folder; log: ingest's. Raises `RefusedError` where the checkpoint is not whole."""
+        self.name, self._session, self._host, self._places = name, session, host, places
+        self._settings = settings or GroupSettings()
+        self._log = LogReader(log)
+        make_private_folder(places.folder)
+        partitions = int(str(session.conf.get("spark.sql.shuffle.partitions")))
+        self.made, self._checkpoint = open_group(places, name, self._settings.stages, partitions)
+        self._versions = Versions(places.versions)
+        newest = self._versions.newest()
+        if newest is None:
+            newest = Version(FIRST)
+            self._versions.publish(newest)
+        self.version = newest
+        """The newest version of its plan."""
+        self.locked: set[str] = set()
+        """Generations that are out since their tables were locked when they were to be opened."""
+        self._steering_file = SteeringFile(places.steering)
+        self._steering = Steering(out=dict(self._steering_file.read().out))
+        self._saving = threading.Lock()
+        self._stores: dict[str, FlowStore] = {}
+        self._registrations: dict[str, Registration] = {}
+        self._watched = _Watched()
+        self._restarts: list[float] = []
+        self._released_s = 0.0
+        self._seen = Ran(-1, 0.0, {})
+        self.writer = HostWriter(self._checkpoint, self._log, self._versions.read, self._stores.get)
+        self._handle: StreamingQuery | None = None
+
+    # The flows
+
+    @property
+    def out(self) -> Mapping[str, Out]:
+        """Those that were put out, by generation."""
+        return self._steering.out
+
+    def committed(self) -> dict[str, int]:
+        """The offsets at the end of the last micro-batch that Spark has committed; empty for none."""
+        found = numbers(self._checkpoint.location / "commits")
+        return self._checkpoint.positions(found[-1]) if found else {}
+
+    def open(self, members: Mapping[str, Member]) -> None:
+        """Open the tables of the flows that it has; one whose tables cannot be opened is put out.
+
+        members: by instance; one that has gone from them is kept until it is removed.
+        """
+        offsets = self.committed()
+        for hosted in self._present(offsets).values():
+            suspect = self._places.suspect(hosted.name)
+            if (
+                suspect.exists() and hosted.name not in self._steering.out
+            ):  # the host ended while it put it out
+                self._registrations[hosted.name] = self._registration(hosted)
+                self._note_out(hosted, suspect.read_text(encoding="utf-8"), offsets)
+            elif hosted.name in self._steering.out:
+                self._registrations[hosted.name] = self._registration(hosted)
+            else:
+                self._open_or_put_out(hosted, members.get(hosted.flow), offsets)
+        self._save_steering()
+        self._forget_suspects()
+        self._set_budgets(members)
+
+    def _set_budgets(self, members: Mapping[str, Member]) -> None:
+        """What is wanted, or the configuration, may have changed since the flows came."""
+        flows = dict(self.version.flows)
+        for name, hosted in flows.items():
+            if (member := members.get(hosted.flow)) is not None:
+                flows[name] = replace(hosted, rows_max=member.rows_max or self._settings.rows_max)
+        self._publish(self.version.slots, flows)
+
+    def _publish(self, slots: int, flows: dict[str, Hosted]) -> None:
+        if flows != self.version.flows:
+            version = Version(self.version.number + 1, slots, flows)
+            self._versions.publish(version)
+            self.version = version
+
+    def _open_or_put_out(self, hosted: Hosted, member: Member | None, offsets: Mapping[str, int]) -> None:
+        try:
+            if member is None:
+                raise HostError(f"flow {hosted.flow} is not wanted any more")
+            self._open_store(hosted, member, offsets)
+        except GeartrainError as error:
+            if is_locked(error):
+                self.locked.add(hosted.name)
+            self._note_out(hosted, str(error), offsets)
+
+    def _forget_suspects(self) -> None:
+        """They are out now, durably."""
+        folder = self._places.suspects
+        for path in folder.iterdir() if folder.is_dir() else ():
+            path.unlink(missing_ok=True)
+
+    def _registration(self, hosted: Hosted) -> Registration:
+        return Registration(self._log.folder, HOSTED, hosted.identity, hosted.flow)
+
+    def _present(self, offsets: Mapping[str, int]) -> dict[str, Hosted]:
+        """The generations that the next micro-batch may have: of the version under way, and the newest."""
+        found = dict(self._versions.read(offsets[PLAN]).flows) if offsets else {}
+        return found | self.version.flows
+
+    def _open_store(self, hosted: Hosted, member: Member, offsets: Mapping[str, int]) -> None:
+        self._registrations[hosted.name] = self._registration(hosted)
+        if not member.tables.is_absolute():
+            raise HostError(
+                f"flow {hosted.flow}: its tables are to be in {member.tables}: name an SQLite file by its "
+                "whole path, and have the flow end in a PostgresTable for rows that belong into PostgreSQL"
+            )
+        prepared = read_prepared(self._places.plans, hosted.plan, hosted.code)
+        places = [sink.place() for sink in prepared.sinks] + down_places(prepared)
+        outbox = outbox_of(self._log, hosted, prepared, member.tables.with_name("outbox.sqlite"), BUSY_S)
+        path = tables_of_run(member.tables, hosted.run)
+        tables = open_places(hosted.flow, places, path, outbox, BUSY_S)
+        try:
+            has_run = offsets.get(count_name(hosted.name), hosted.begin_count) >= 0
+            tables.attach(HOSTED, hosted.identity, has_run=has_run)
+            self._stores[hosted.name] = FlowStore(
+                hosted.name,
+                tables,
+                self._places.flow(hosted.name),
+                member.letters_percent,
+                self._save_steering,
+                parked=self._places.parked(hosted.flow, hosted.run),
+                retry_s=self._settings.retry_s,
+            )
+        except BaseException:
+            tables.close()
+            raise
+        self._registrations[hosted.name].register(hosted.keys)
+
+    def publish(self, add: Iterable[Admission], remove: Iterable[str] = ()) -> dict[Key, GeartrainError]:
+        """Have the next micro-batches run under a new version: with these flows, without the generations
+        `remove`. Each takes the place of an earlier generation of its run, which is out.
+
+        Returns why flows could not be added.
+        """
+        flows, slots = dict(self.version.flows), self.version.slots
+        refused: dict[Key, GeartrainError] = {}
+        for name in remove:
+            flows.pop(name, None)
+        for admission in add:
+            earlier = self.version.of_flow(admission.flow, admission.run)
+            try:
+                hosted = self._admitted(admission, earlier, slots)
+                self._open_store(hosted, admission.member, {})
+                hosted = self._up_to_its_tables(hosted)
+            except GeartrainError as error:
+                refused[admission.key] = error
+                continue
+            if earlier is None:
+                slots += len(hosted.labels)
+            else:
+                flows.pop(earlier.name, None)
+            flows[hosted.name] = hosted
+        self._publish(slots, flows)
+        return refused
+
+    def _up_to_its_tables(self, hosted: Hosted) -> Hosted:
+        """Its first micro-batch ends where its tables stand, if they hold that one already.
+
+        It is not known from its going where its tables could not be opened then.
+        """
+        store = self._stores[hosted.name]
+        if hosted.stop or store.count() <= hosted.begin_count:
+            return hosted
+        return replace(hosted, stop=store.stand())
+
+    def _admitted(self, admission: Admission, earlier: Hosted | None, slots: int) -> Hosted:
+        prepared, member = admission.prepared, admission.member
+        if prepared.stages > self.made.stages:
+            raise HostError(
+                f"flow {admission.flow} has {prepared.stages} shuffles one after another, and this host runs "
+                f"{self.made.stages}: begin a new host folder with stages = {prepared.stages}"
+            )
+        labels = new_labels(slots, member.slots, self.made.partitions)
+        hosted = Hosted(
+            admission.flow,
+            1,
+            prepared.plan,
+            admission.request,
+            prepared.code,
+            prepared.stages,
+            labels,
+            member.buckets,
+            tuple(self._log.keys()),
+            prepared.channels,
+            prepared.sources,
+            secrets.token_hex(16),
+            rows_max=member.rows_max or self._settings.rows_max,
+            run=admission.run,
+        )
+        if earlier is None:
+            if hosted.run > 1:
+                self._check_replay(hosted, prepared)
+            return hosted
+        out = self._steering.out.get(earlier.name)
+        if out is None:
+            raise HostError(f"flow {admission.flow} runs already: put it out first")
+        return replace(
+            hosted,
+            generation=earlier.generation + 1,
+            labels=earlier.labels,
+            buckets=earlier.buckets,
+            identity=earlier.identity,
+            begin=out.positions,
+            begin_count=out.count,
+            stop=out.stop,
+        )
+
+    def _check_replay(self, hosted: Hosted, prepared: Prepared) -> None:
+        """Whether a run can begin at the log's beginning; raises `HostError`.
+
+        The log is kept for it first, so that nothing of it goes meanwhile.
+        """
+        what = f"run {hosted.run} of {hosted.flow} cannot begin"
+        if prepared.down:
+            raise HostError(
+                f"{what}: what step {prepared.down[0].id!r} has sent to devices would be sent twice: submit "
+                "the app anew under another name"
+            )
+        other = next((sink for sink in prepared.sinks if sink.kind != Table.__name__), None)
+        if other is not None:
+            raise HostError(
+                f"{what}: sink {other.id!r} is a {other.kind}, which already has what the former run wrote: "
+                "submit the app anew under another name"
+            )
+        registration = self._registration(hosted)
+        registration.register(hosted.keys)
+        if self._log.removed(hosted.flow):
+            registration.unregister()
+            raise HostError(
+                f"{what}: retention has removed the beginning of its log: keep the log for longer with "
+                "[log] retain_s or retain_bytes before you count on a replay"
+            )
+
+    def holds(self, flow: str, run: int) -> bool:
+        """Whether a generation of this run is here, or has not quite left."""
+        before = generation_name(flow, 0, run).removesuffix("0")
+        return any(
+            name.startswith(before) and name.removeprefix(before).isdecimal()
+            for name in (*self.version.flows, *self._stores)
+        )
+
+    def has_caught_up(self, flow: str, run: int, former: int) -> bool:
+        """Whether the tables of `run` hold the log as far as those of `former`, all of it where that one is
+        not here; raises `GeartrainError`.
+        """
+        new, old = self.version.of_flow(flow, run), self.version.of_flow(flow, former)
+        if new is None or new.name in self.out or (store := self._stores.get(new.name)) is None:
+            return False
+        goal = self._log.positions(flow) if old is None else self._stand(old)
+        reached = store.positions()  # asked after the other, which goes on meanwhile
+        return all(reached.get(key, 0) >= position for key, position in goal.items())
+
+    def _stand(self, hosted: Hosted) -> Mapping[str, int]:
+        if (out := self.out.get(hosted.name)) is not None:
+            return out.stop or out.positions
+        store = self._stores.get(hosted.name)
+        return self._log.positions(hosted.flow) if store is None else store.positions()
+
+    def store(self, name: str) -> FlowStore | None:
+        """The tables of a generation."""
+        return self._stores.get(name)
+
+    def _save_steering(self) -> None:
+        """Called from the threads of stores as well."""
+        with self._saving:
+            self._steering.held = {
+                name: store.held for name, store in list(self._stores.items()) if store.held
+            }
+            self._steering_file.save(self._steering)
+
+    # The query
+
+    def start(self) -> None:
+        """Start the query; raises Spark's errors."""
+        clear_marks(self._places.marks)
+        self._handle = (
+            self._frame()
+            .writeStream.queryName(f"host_{self.name}")
+            .foreachBatch(self.writer)
+            .option("checkpointLocation", str(self._checkpoint.location.absolute()))
+            .start()
+        )
+
+    def _frame(self) -> DataFrame:
+        source = host_source(self.name)
+        self._session.dataSource.register(source)
+        rows = (
+            self._session.readStream.format(source.name())
+            .option("log", str(self._log.folder.absolute()))
+            .option("host", str(self._host.absolute()))
+            .option("group", self.name)
+            .option("readers", self.made.partitions)
+            .load()
+        )
+        for number in range(1, self.made.stages + 1):
+            stage = HostStage(number, self._host.absolute(), self.name, sink_labels(self.made.partitions))
+            rows = rows.groupBy("shard").transformWithState(stage, HOST_ROWS, "Append", "None")
+        return rows.selectExpr("flow", "stream AS sink", "packed")
+
+    def check(self) -> None:
+        """Put out what harms the group, start its query again where it failed, and let go of what has left.
+
+        Raises `QueryError` where the query cannot go on.
+        """
+        if self._handle is None:
+            return
+        self._look()
+        guilty = self._watched.guilty(STRIKES if self._handle.isActive else 1)
+        if guilty:
+            self.put_out(guilty)
+        elif not self._handle.isActive:
+            self._start_again()
+        self._sweep()
+
+    def _look(self) -> None:
+        """Take note of what workers' marks and flows' failures say."""
+        ran = self.writer.last
+        if ran.batch_id != self._seen.batch_id:
+            self._seen = ran
+            self._watched = _Watched()  # all that had a part in it have come through
+            for path in self._failures():
+                path.unlink(missing_ok=True)
+        for path in self._failures():
+            with suppress(FileNotFoundError):
+                self._watched.strike(path.name.rpartition(".")[0], path.read_text(encoding="utf-8"))
+                path.unlink()
+        for mark in seen_marks(self._places.marks):
+            if not mark.is_alive:
+                self._watched.strike(mark.name, "its code ended the process that ran it")
+                forget_mark(self._places.marks, mark.pid)
+            elif mark.seconds > self._settings.hang_s:
+                why = f"its code did not come back within {self._settings.hang_s:g} s"
+                self._watched.strike(mark.name, why, STRIKES)
+                self._watched.pids.setdefault(mark.name, set()).add(mark.pid)
+
+    def _failures(self) -> list[Path]:
+        folder = self._places.failures
+        return [path for path in folder.iterdir() if path.name[0] != "."] if folder.is_dir() else []
+
+    def put_out(self, why: Mapping[str, str]) -> None:
+        """Put generations out, by name with the reason, and run the micro-batch under way without them."""
+        present = self._present(self.committed())
+        for name, reason in why.items():
+            write_private(self._places.suspect(name), reason)
+            for pid in self._watched.pids.get(name, ()):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        self.stop_query()
+        offsets = self.committed()
+        for name, reason in why.items():
+            if name in present:
+                _log.warning("flow %s is put out: %s", present[name].flow, printable(reason))
+                self._note_out(present[name], reason, offsets)
+        self._save_steering()
+        self._forget_suspects()
+        self._watched = _Watched()
+        for path in self._failures():
+            path.unlink(missing_ok=True)
+        self.start()
+
+    def _note_out(self, hosted: Hosted, why: str, offsets: Mapping[str, int]) -> None:
+        """Its state stays where the last committed micro-batch ended, whatever its tables hold."""
+        begin = {key: hosted.begin_at(key) for key in hosted.keys}
+        positions = positions_by_name(offsets).get(hosted.name, begin)
+        count = offsets.get(count_name(hosted.name), hosted.begin_count)
+        store = self._stores.pop(hosted.name, None)
+        stop: dict[str, int] = {}
+        if store is not None:
+            if store.count() > count:
+                stop = store.stand()
+            store.close()
+        with self._saving:
+            self._steering.out[hosted.name] = Out(why, positions, count, stop)
+
+    def _start_again(self) -> None:
+        why = self._why()
+        now = time.monotonic()
+        self._restarts = [at for at in self._restarts if now - at < RESTARTS_WITHIN_S] + [now]
+        if len(self._restarts) > RESTARTS_MAX:
+            raise QueryError(f"group {self.name} stopped: {why}") from self.writer.failure
+        _log.warning("group %s is started again: %s", self.name, printable(why))
+        self.writer.failure = None
+        self.start()
+
+    def _why(self) -> str:
+        failure = self.writer.failure
+        if failure is not None and not is_spark_error(failure):
+            return str(failure)
+        error = self._handle.exception() if self._handle is not None else None
+        java = getattr(getattr(error, "_cause", None), "_stackTrace", "")
+        trace = "\n".join(str(part) for part in (error, java) if part)
+        return root_cause(trace) if trace else "it was stopped from outside"
+
+    def _sweep(self) -> None:
+        """Let the log go, close the tables of flows that have left, and forget versions of long ago."""
+        now = time.monotonic()
+        if now - self._released_s < RELEASE_EVERY_S and not self._leaving():
+            return
+        self._released_s = now
+        offsets = self.committed()
+        if not offsets:
+            return
+        for name, positions in positions_by_name(offsets).items():
+            if name in self._stores:  # the log stays for one that is out
+                self._registrations[name].commit(positions)
+        for name in self._leaving() if self.writer.last.offsets.get(PLAN, 0) >= self.version.number else ():
+            self._let_go(name)
+        self._versions.forget_before(offsets[PLAN])
+
+    def _leaving(self) -> list[str]:
+        flows = self.version.flows
+        return [name for name in (*self._stores, *self._steering.out) if name not in flows]
+
+    def _let_go(self, name: str) -> None:
+        store = self._stores.pop(name, None)
+        if store is not None:
+            store.close()
+        registration = self._registrations.pop(name, None)
+        if registration is not None and registration.name not in self._names_registered():
+            registration.unregister()
+        with self._saving:
+            was_out = self._steering.out.pop(name, None) is not None
+        if was_out:
+            self._save_steering()
+
+    def _names_registered(self) -> set[str]:
+        """Those of the generations of the newest version; generations of one run share one."""
+        return {self._registration(hosted).name for hosted in self.version.flows.values()}
+
+    def stop_query(self) -> None:
+        """Stop the query; what it was doing is done again after the next start."""
+        if self._handle is not None:
+            self._handle.stop()
+
+    def close(self) -> None:
+        """Stop the query and let go of all tables."""
+        self.stop_query()
+        self._handle = None
+        for store in self._stores.values():
+            store.close()
+        self._stores.clear()

@@ -1,0 +1,52 @@
+"""group.json: what a group was made for, fixed with its checkpoint.
+
+It is read before a group's query starts. Guarantees: a checkpoint is never run with another number of stages
+or partitions than it was made with.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+import msgspec
+
+from geartrain.adapters.files import write_durable
+from geartrain_cloud.hosting.places import GroupPlaces
+from geartrain_cloud.spark.checkpoint import Checkpoint
+from geartrain_cloud.spark.errors import RefusedError
+from geartrain_cloud.spark.whole import check_whole
+
+_FILE = "group.json"
+
+
+class GroupIdentity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """identity: minted with the group; stages: physical ones; partitions: into which Spark deals slots."""
+
+    identity: str
+    stages: int
+    partitions: int
+
+
+def open_group(
+    places: GroupPlaces, name: str, stages: int, partitions: int
+) -> tuple[GroupIdentity, Checkpoint]:
+    """What the group in this folder is, made now where there is none, and its checkpoint.
+
+    Raises `RefusedError` where the checkpoint is not whole, `OSError`.
+    """
+    path = places.folder / _FILE
+    query = f"group {name}"
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=GroupIdentity)
+    except FileNotFoundError:
+        if (places.folder / "spark").exists():
+            raise RefusedError(
+                f"{query}: {places.folder} holds a checkpoint without its {_FILE}: bring it back from a copy"
+            ) from None
+        found = GroupIdentity(secrets.token_hex(16), stages, partitions)
+        write_durable(path, msgspec.json.encode(found))
+    except msgspec.DecodeError as error:
+        raise RefusedError(f"{query}: {path} cannot be read ({error}): bring it back from a copy") from None
+    checkpoint = Checkpoint(query, places.folder, found.identity, 0)
+    check_whole(checkpoint, keeps_state=True)
+    return found, checkpoint

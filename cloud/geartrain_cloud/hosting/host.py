@@ -1,0 +1,237 @@
+"""The host of a platform's flows: it follows wanted.json, and says in status.json how each flow is.
+
+It stands around the groups: it has flows prepared, brings them in, takes them out. `step` is called again and
+again, from one thread.
+
+Guarantees: what can go wrong with one flow is said of that flow, and the others go on. With control gone, the
+host goes on with what was wanted last, after a restart too.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from geartrain.errors import GeartrainError
+from geartrain_cloud.hosting.errors import HostError, PreparationError
+from geartrain_cloud.hosting.group import Admission, Group, GroupSettings, Key, Member, is_locked
+from geartrain_cloud.hosting.places import HostPlaces
+from geartrain_cloud.hosting.prepared import Prepared
+from geartrain_cloud.hosting.preparing import Preparing
+from geartrain_cloud.hosting.status import FlowStatus, StatusFile, describe
+from geartrain_cloud.hosting.wanted import Wanted, WantedFile, WantedFlow
+from geartrain_cloud.log.reader import LogReader
+from geartrain_cloud.platform.runs import remove_tables, runs_with_tables, serve_run, served_run
+
+GROUP = "all"
+"""The name of the group that has all flows."""
+STATUS_EVERY_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    """A flow that could not be brought in, as long as the same is asked for."""
+
+    request: str
+    why: str
+
+
+class Host:
+    """The host; `open` it, then call `step` again and again."""
+
+    def __init__(
+        self, session: SparkSession, folder: Path, log: Path, settings: GroupSettings | None = None
+    ) -> None:
+        """folder: its own; log: ingest's, which is there. Raises `HostError` and `QueryError`."""
+        self._places = HostPlaces(folder.absolute())
+        self._log = LogReader(log)
+        self._wanted_file = WantedFile(self._places.wanted)
+        self._wanted = Wanted()
+        self._known = False
+        self._preparing = Preparing(self._places)
+        self._coming: dict[Key, tuple[WantedFlow, Future[Prepared]]] = {}
+        self._failed: dict[Key, _Failed] = {}
+        self._served: dict[str, int] = {}
+        self._locked: dict[Key, str] = {}  # flows whose tables another program writes just now
+        self._status = StatusFile(self._places.status)
+        self._complaint = ""
+        self.group = Group(
+            session, GROUP, self._places.folder, self._places.group(GROUP), log.absolute(), settings
+        )
+        self._shown_s = 0.0
+
+    def open(self) -> None:
+        """Open the tables of the flows that it has, and start the query.
+
+        Raises `HostError` where it has flows and nobody says what is wanted: none of them may be forgotten.
+        """
+        self._follow()
+        if not self._known and self.group.version.flows:
+            why = self._complaint or f"{self._places.wanted} is missing"
+            raise HostError(f"{why}: start gear-control, which writes it, and this program again")
+        members = {flow: _member(wanted) for flow, wanted in self._wanted.flows.items()}
+        self.group.open(members)
+        self.group.start()
+
+    def step(self) -> None:
+        """Do what there is to do now; raises `QueryError` where the host cannot go on."""
+        self._follow()
+        self._swap()
+        self._prepare()
+        self._admit()
+        self.group.check()
+        if time.monotonic() - self._shown_s >= STATUS_EVERY_S:
+            self.show()
+
+    def _follow(self) -> None:
+        try:
+            wanted = self._wanted_file.changed()
+            if wanted is not None:
+                self._wanted, self._known, self._complaint = wanted, True, ""
+        except HostError as error:
+            self._complaint = str(error)
+
+    def _run_served(self, flow: str, wanted: WantedFlow) -> int:
+        if flow not in self._served:
+            self._served[flow] = served_run(Path(wanted.tables))
+        return self._served[flow]
+
+    def _runs(self) -> dict[Key, WantedFlow]:
+        """What shall be here: of each flow the run that is served, and one that is to take its place."""
+        found: dict[Key, WantedFlow] = {}
+        for flow, wanted in self._wanted.flows.items():
+            served = self._run_served(flow, wanted)
+            found[flow, served] = wanted
+            if wanted.run > served and wanted.end != "drain":
+                found[flow, wanted.run] = wanted
+        return found
+
+    def _swap(self) -> None:
+        """Serve a run that has caught up with the former one, which leaves then.
+
+        The file that names the run that is served is the one step of it: a host that ends before or after
+        goes on from what it says.
+        """
+        for (flow, run), wanted in self._runs().items():
+            served = self._run_served(flow, wanted)
+            try:
+                if run > served and self.group.has_caught_up(flow, run, served):
+                    serve_run(Path(wanted.tables), run)
+                    self._served[flow] = run
+            except GeartrainError as error:
+                self._failed[flow, run] = _Failed(wanted.request, str(error))
+
+    def _remove_former(self) -> None:
+        """The tables of runs that are not served, not coming and not here any more."""
+        runs = self._runs()
+        for flow, wanted in self._wanted.flows.items():
+            path = Path(wanted.tables)
+            for run in runs_with_tables(path) if wanted.run > 1 else ():
+                if (flow, run) not in runs and not self.group.holds(flow, run):
+                    remove_tables(path, run)
+
+    def _prepare(self) -> None:
+        """Begin with what is wanted and not there, or not as it is wanted."""
+        runs = self._runs()
+        for key, wanted in runs.items():
+            hosted, failed = self.group.version.of_flow(*key), self._failed.get(key)
+            is_due = hosted is None or hosted.request != wanted.request or hosted.name in self.group.locked
+            if not is_due:
+                self._failed.pop(key, None)
+            elif key not in self._coming and (failed is None or failed.request != wanted.request):
+                self._coming[key] = (wanted, self._preparing.begin(key[0], wanted))
+        for key in self._failed.keys() - runs.keys():
+            del self._failed[key]
+
+    def _admit(self) -> None:
+        """Bring in what is prepared, and take out what is not wanted any more, in one version."""
+        ready: list[Admission] = []
+        coming: dict[Key, tuple[WantedFlow, Future[Prepared]]] = {}
+        runs = self._runs()
+        for key, (wanted, future) in list(self._coming.items()):
+            if not future.done():
+                continue
+            del self._coming[key]
+            if key not in runs:
+                continue
+            try:
+                prepared = future.result()
+            except PreparationError as error:
+                self._failed[key] = _Failed(wanted.request, str(error))
+            else:
+                coming[key] = wanted, future
+                ready.append(Admission(key[0], wanted.request, prepared, _member(wanted), key[1]))
+        self._put_out_for(ready)
+        hosted = self.group.version.flows
+        gone = {name for name, one in hosted.items() if (one.flow, one.run) not in runs}
+        if ready or gone:
+            refused = self.group.publish(ready, gone)
+            self._locked = {key: str(refusal) for key, refusal in refused.items() if is_locked(refusal)}
+            for key, refusal in refused.items():
+                if key in self._locked:
+                    self._coming[key] = coming[key]  # tried again in the next step
+                else:
+                    self._failed[key] = _Failed(coming[key][0].request, str(refusal))
+
+    def _put_out_for(self, ready: list[Admission]) -> None:
+        """A flow that runs comes back only after it is out, at the last committed micro-batch.
+
+        A run that begins finds no tables of its own, unless a host ended while it let that run in.
+        """
+        running = [self.group.version.of_flow(*admission.key) for admission in ready]
+        names = [one.name for one in running if one is not None and one.name not in self.group.out]
+        if names:
+            self.group.put_out(dict.fromkeys(names, "it is brought in anew"))
+        for admission in ready:
+            is_new = not self.group.holds(*admission.key)
+            if is_new and admission.run > self._served[admission.flow]:
+                remove_tables(admission.member.tables, admission.run)
+
+    def show(self) -> None:
+        """Write status.json."""
+        self._shown_s = time.monotonic()
+        self._remove_former()
+        newest = self._log.newest(self._wanted.flows)
+        flows: dict[str, FlowStatus] = {}
+        for flow, wanted in self._wanted.flows.items():
+            flows[flow] = self._said(flow, wanted, newest.get(flow, {}))
+        self._status.write(self._wanted.serial, flows, self._complaint)
+
+    def _said(self, flow: str, wanted: WantedFlow, newest: dict[str, int]) -> FlowStatus:
+        served = self._run_served(flow, wanted)
+        found = self._said_of_run((flow, served), newest)
+        found.run = served
+        if wanted.run > served and wanted.end != "drain":
+            next_one = self._said_of_run((flow, wanted.run), newest)
+            why = next_one.why or f"it has {next_one.lag} entries of the log before it"
+            found.why = "; ".join(filter(None, [found.why, f"run {wanted.run} is {next_one.state}: {why}"]))
+            if found.state == "finished" and next_one.state not in ("failed", "out"):
+                found.state = "running"  # it has an end when its next run is served
+        if wanted.end == "drain" and not found.lag and found.state in ("running", "starting"):
+            found.state = "finished"
+        return found
+
+    def _said_of_run(self, key: Key, newest: dict[str, int]) -> FlowStatus:
+        hosted, failed = self.group.version.of_flow(*key), self._failed.get(key)
+        if hosted is None:
+            waits = FlowStatus("starting", self._locked.get(key, ""))
+            return waits if failed is None else FlowStatus("failed", failed.why)
+        found = describe(self.group, self._log, hosted, newest)
+        if found.state == "out" and (key in self._locked or hosted.name in self.group.locked):
+            found.state, found.why = "held", self._locked.get(key, found.why)
+        if failed is not None:
+            found.why = "; ".join(filter(None, [found.why, failed.why]))
+        return found
+
+    def close(self) -> None:
+        """Stop the query and let go of all tables."""
+        self._preparing.close()
+        self.group.close()
+
+
+def _member(wanted: WantedFlow) -> Member:
+    return Member(Path(wanted.tables), wanted.letters_percent, wanted.slots, wanted.buckets, wanted.rows_max)

@@ -1,0 +1,83 @@
+"""Where the files of a host and of its groups lie; docs/data_files.md describes each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class HostPlaces:
+    """The folder of a host."""
+
+    folder: Path
+
+    @property
+    def wanted(self) -> Path:
+        """What shall be hosted."""
+        return self.folder / "wanted.json"
+
+    @property
+    def status(self) -> Path:
+        """What is hosted, and how it is."""
+        return self.folder / "status.json"
+
+    @property
+    def plans(self) -> Path:
+        """Pickled queries by their hash, and beside each what it is."""
+        return self.folder / "plans"
+
+    @property
+    def code(self) -> Path:
+        """Users' packages by the hash of their files."""
+        return self.folder / "code"
+
+    def group(self, name: str) -> GroupPlaces:
+        """The folder of a group."""
+        return GroupPlaces(self.folder / "groups" / name, self.plans, self.code)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlaces:
+    """The folder of a group, and what all groups share."""
+
+    folder: Path
+    plans: Path
+    code: Path
+
+    @property
+    def versions(self) -> Path:
+        """The versions of its plan."""
+        return self.folder / "versions"
+
+    @property
+    def steering(self) -> Path:
+        """Which flows are held or out."""
+        return self.folder / "steering.json"
+
+    @property
+    def marks(self) -> Path:
+        """What its workers run."""
+        return self.folder / "running"
+
+    @property
+    def failures(self) -> Path:
+        """What flows' code has raised, a file for each time."""
+        return self.folder / "failures"
+
+    @property
+    def suspects(self) -> Path:
+        """Generations that are being put out."""
+        return self.folder / "suspects"
+
+    def suspect(self, name: str) -> Path:
+        """Is there while generation `name` is put out, and says why."""
+        return self.suspects / name
+
+    def flow(self, name: str) -> Path:
+        """What the host keeps for generation `name`: whether its dead letters stopped it."""
+        return self.folder / "flows" / name
+
+    def parked(self, flow: str, run: int) -> Path:
+        """Rows that the tables of a flow's run did not take in time."""
+        return self.folder / "parked" / (flow if run == 1 else f"{flow}~{run}")

@@ -1,0 +1,113 @@
+"""`python -m geartrain_cloud.hosting.prepare`: make a flow ready to be hosted, in a process that then ends.
+
+It stands before a flow's first record: it imports the user's module, sets options, cuts and compiles the
+flow, keeps its code and pickles its query. The host itself imports no user code.
+
+It reads one JSON object from standard input (`Request`) and writes one to standard output: a `Prepared`, or
+`{"error": sentence}` with exit code 2. What the user's module prints goes to standard error.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from geartrain.errors import USER_ERRORS, GeartrainError
+from geartrain.flow.loading import load_flow
+from geartrain.planning import Plan, make_plan
+from geartrain.planning.dealt import waits_for_time
+from geartrain_cloud.hosting.code import keep, user_packages
+from geartrain_cloud.hosting.errors import PreparationError
+from geartrain_cloud.hosting.plans import put_plan
+from geartrain_cloud.hosting.prepared import DownSaid, Prepared, SinkSaid, put_prepared
+from geartrain_cloud.sinks.opening import OutgoingSink, sink_places
+from geartrain_cloud.spark.compile import hosted_query
+
+EXIT_OK = 0
+EXIT_REFUSED = 2
+"""The flow cannot be hosted; the sentence says why."""
+
+
+class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What to prepare. instance: as the log names it; flow: `module:name`; plans and code: folders, where the
+    results are kept; the others as in wanted.json.
+    """
+
+    instance: str
+    flow: str
+    plans: str
+    code: str
+    cut: str | list[str] = "auto"
+    steps: dict[str, dict[str, Any]] = {}
+    sources: dict[str, dict[str, Any]] = {}
+
+
+def prepare(request: Request) -> Prepared:
+    """Make a flow ready; raises `GeartrainError` and `OSError`."""
+    plan = _plan(request)
+    packages = user_packages(request.flow.partition(":")[0], _BEFORE)
+    code = keep(Path(request.code), packages)
+    query = hosted_query(plan)
+    try:
+        name = put_plan(Path(request.plans), query)
+    except OSError:
+        raise
+    except USER_ERRORS as error:  # of the user's own objects
+        raise PreparationError(
+            f"flow {request.instance}: its plan cannot be pickled ({type(error).__name__}: {error}): take "
+            "what is open, such as a file or a connection, into a task's open()"
+        ) from None
+    prepared = Prepared(
+        name,
+        code,
+        len(query.stages) - 1,
+        tuple(sorted(query.channels)),
+        tuple(sorted(step.id for step in plan.graph.sources())),
+        tuple(
+            SinkSaid.of(place)
+            for place in sink_places(plan.graph)
+            if not isinstance(place.sink, OutgoingSink)
+        ),
+        tuple(
+            DownSaid(channel.id, channel.schema.to_json(), waits_for_time(plan.graph, channel.id))
+            for channel in plan.down
+        ),
+    )
+    put_prepared(Path(request.plans), prepared)
+    return prepared
+
+
+def _plan(request: Request) -> Plan:
+    graph = load_flow(request.flow).graph()
+    for section, options in (("sources", request.sources), ("steps", request.steps)):
+        graph = graph.with_options(options, f"flow {request.instance}: [{section}]")
+    return make_plan(graph, request.cut)
+
+
+_BEFORE = frozenset(sys.modules)
+"""What was imported before the user's module."""
+
+
+def main() -> int:
+    """Prepare what standard input asks for; returns the exit code."""
+    os.umask(0o077)
+    answer = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # the user's module may print
+    importlib.invalidate_caches()
+    try:
+        request = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
+        said, code = msgspec.json.encode(prepare(request)), EXIT_OK
+    except (GeartrainError, OSError, msgspec.DecodeError) as error:
+        said, code = msgspec.json.encode({"error": " ".join(str(error).split())}), EXIT_REFUSED
+    with os.fdopen(answer, "wb") as out:
+        out.write(said)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+"""What the host knows of a flow without its code: made once by `prepare`, kept beside the pickled query.
+
+Between the process that prepares a flow and the host, which opens its tables by it. Guarantees: it names
+every sink with its schema, so no user code is needed to write a row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from geartrain.adapters.files import write_durable
+from geartrain.declarations.cloud_sink import ConsoleSink, MqttSink, ParquetTable, PostgresTable
+from geartrain.declarations.sink import Sink, Table
+from geartrain.schema import Schema
+from geartrain_cloud.hosting.errors import HostError, PreparationError
+from geartrain_cloud.sinks.opening import SinkPlace
+
+_KINDS: dict[str, type[Sink]] = {
+    kind.__name__: kind for kind in (Table, PostgresTable, ParquetTable, ConsoleSink, MqttSink)
+}
+
+
+class SinkSaid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A sink: the id of its step, its kind with its options, and its schema as text."""
+
+    id: str
+    kind: str
+    options: dict[str, Any]
+    schema: str
+
+    @staticmethod
+    def of(place: SinkPlace) -> SinkSaid:
+        """Raises `PreparationError` for a sink that a host does not write."""
+        kind = type(place.sink).__name__
+        if _KINDS.get(kind) is not type(place.sink):
+            raise PreparationError(
+                f"sink {place.id!r} is a {kind}, which a host of flows does not write yet: end the stream "
+                "in a table, or run the flow by a driver of its own"
+            )
+        options = {one.name: getattr(place.sink, one.name) for one in fields(place.sink)}
+        return SinkSaid(place.id, kind, options, place.schema.to_json())
+
+    def place(self) -> SinkPlace:
+        """The sink again."""
+        options = self.options | {"key": tuple(self.options.get("key", ()))}
+        return SinkPlace(self.id, _KINDS[self.kind](**options), Schema.from_json(self.schema))
+
+
+class DownSaid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A stream that goes down: the id of the step that deals it, its schema as text, and whether a step on
+    the device waits for its time.
+    """
+
+    id: str
+    schema: str
+    is_timed: bool
+
+
+class Prepared(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """plan: the hash of the pickled query; code: by top-level name, the hash of the user's files; stages:
+    those behind a shuffle; channels: what it reads; sources: the flow's; sinks: what the cloud writes; down:
+    what goes to devices.
+    """
+
+    plan: str
+    code: dict[str, str]
+    stages: int
+    channels: tuple[str, ...]
+    sources: tuple[str, ...]
+    sinks: tuple[SinkSaid, ...]
+    down: tuple[DownSaid, ...] = ()
+
+
+def put_prepared(plans: Path, prepared: Prepared) -> None:
+    """Keep it durably beside its plan; raises `OSError`."""
+    write_durable(_path(plans, prepared.plan, prepared.code), msgspec.json.encode(prepared))
+
+
+def read_prepared(plans: Path, plan: str, code: dict[str, str]) -> Prepared:
+    """What was kept; raises `HostError`."""
+    path = _path(plans, plan, code)
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Prepared)
+    except (OSError, msgspec.DecodeError) as error:
+        raise HostError(f"{path} cannot be read ({error}): bring it back from a copy") from None
+
+
+def _path(plans: Path, plan: str, code: dict[str, str]) -> Path:
+    """Equal queries may be run by different code."""
+    mixed = "".join(one[:8] for _, one in sorted(code.items()))[:64]
+    return plans / f"{plan}.{mixed}.json"

@@ -1,0 +1,252 @@
+"""The source of a hosting query: which flows a micro-batch moves and how far, and what their first steps
+make.
+
+Between the log and the stages. Each flow has positions, clocks and a budget of rows of its own. A flow that
+has nothing new, is held or is out gets neither rows nor ticks, and costs nothing.
+
+Guarantees: those of `LogStreamReader` for each flow. All that a micro-batch does follows from its offsets,
+the version of the plan that they name, and which flows were put out since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
+from pyspark.sql.types import StructType
+
+from geartrain.errors import LedgerError
+from geartrain_cloud.hosting.dealing import Dealing
+from geartrain_cloud.hosting.flow_log import FlowLog
+from geartrain_cloud.hosting.offsets import PLAN, count_name, position_name
+from geartrain_cloud.hosting.places import HostPlaces
+from geartrain_cloud.hosting.steering import SteeringFile
+from geartrain_cloud.hosting.versions import FIRST, Hosted, Versions, sink_labels
+from geartrain_cloud.hosting.workshop import Workshop
+from geartrain_cloud.log.reader import LogReader
+from geartrain_cloud.ports import Entry
+from geartrain_cloud.spark.chains import Chains
+from geartrain_cloud.spark.clocks import Clocks, encode_clocks
+from geartrain_cloud.spark.rows import CLOCKS, Routed
+from geartrain_cloud.spark.source import SOURCE_NAME
+
+HOST_ROWS = (
+    "shard int, stage int, flow string, stream string, sender string, position long, sequence long, "
+    "packed binary"
+)
+"""As `ROUTED_ROWS`, with the generation. Of a row that brings the clocks, the sequence is the version."""
+
+PACK_ROWS = 2_048
+"""Rows that are run together; a worker's mark is as old as what it takes for so many."""
+
+_FIELDS: list[pa.Field[Any]] = [
+    pa.field("shard", pa.int32()),
+    pa.field("stage", pa.int32()),
+    pa.field("flow", pa.string()),
+    pa.field("stream", pa.string()),
+    pa.field("sender", pa.string()),
+    pa.field("position", pa.int64()),
+    pa.field("sequence", pa.int64()),
+    pa.field("packed", pa.binary()),
+]
+_SCHEMA = pa.schema(_FIELDS)
+
+
+@dataclass
+class FlowSpan:
+    """What one task reads of one generation: (key, after, upto) each; clocks: of the flow's sources, None
+    where another task brings them.
+    """
+
+    name: str
+    clocks: Clocks | None = None
+    parts: list[tuple[str, int, int]] = field(default_factory=list)
+
+    def add(self, key: str, entry: Entry) -> None:
+        """Read one entry more."""
+        after = self.parts.pop()[1] if self.parts and self.parts[-1][0] == key else entry.number - 1
+        self.parts.append((key, after, entry.number))
+
+
+@dataclass
+class HostSpan(InputPartition):
+    """What one task reads, under which version of the plan."""
+
+    version: int
+    flows: tuple[FlowSpan, ...]
+
+
+class HostReader(DataSourceStreamReader):
+    """Reads the log for a group: in a Python process of Spark's driver, and `read` in its workers."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        """options: log, host (folders), group (its name), readers (tasks that read a large micro-batch)."""
+        self._log, self._readers = LogReader(options["log"]), int(options["readers"])
+        self._places = HostPlaces(Path(options["host"])).group(options["group"])
+        self._versions = Versions(self._places.versions)
+        self._steering = SteeringFile(self._places.steering)
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+        """Where the flows of the first version begin."""
+        return {PLAN: FIRST} | self._ends(self._versions.read(FIRST).flows, {}, {}, move=False)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Each flow has a budget of its own."""
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+        """Where the micro-batch that begins at `start` ends; `start` itself where nothing is new."""
+        number = start[PLAN] + self._versions.exists(start[PLAN] + 1)
+        flows, steering = self._versions.read(number).flows, self._steering.read()
+        still = steering.held.keys() | steering.out.keys()
+        moving = {hosted.flow for name, hosted in flows.items() if name not in still}
+        newest = self._log.newest(moving)
+        resting = {name: hosted for name, hosted in flows.items() if name in still}
+        going = {name: hosted for name, hosted in flows.items() if name not in still}
+        return (
+            {PLAN: number}
+            | self._ends(resting, start, {}, move=False)
+            | self._ends(going, start, newest, move=True)
+        )
+
+    def _ends(
+        self,
+        flows: Mapping[str, Hosted],
+        start: Mapping[str, int],
+        newest: Mapping[str, Mapping[str, int]],
+        *,
+        move: bool,
+    ) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for name, hosted in flows.items():
+            log, moved = FlowLog(self._log, hosted.flow, hosted.channels), False
+            count = start.get(count_name(name), hosted.begin_count)
+            for key in hosted.keys:
+                place = position_name(name, key)
+                after = end = start.get(place, hosted.begin_at(key))
+                if move and hosted.stop and count == hosted.begin_count:
+                    end = hosted.stop.get(key, after)  # its tables hold this micro-batch
+                elif move:
+                    end = self._end(hosted, log, key, after, newest.get(hosted.flow, {}).get(key, 0))
+                found[place] = end
+                moved |= end > after
+            found[count_name(name)] = count + moved
+        return found
+
+    def _end(self, hosted: Hosted, log: FlowLog, key: str, after: int, newest: int) -> int:
+        if newest < after:
+            raise LedgerError(
+                f"{hosted.flow}/{key}: the checkpoint stands at position {after}, but the log ends at "
+                f"{newest}: it is another or an older one; bring the right one back"
+            )
+        if newest == after:
+            return after
+        return min(newest, log.limit(key, after, hosted.rows_max))
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        """One span for a small micro-batch, up to `readers` of about equal rows for a large one."""
+        out = self._steering.read().out
+        moved: dict[str, Clocks] = {}
+        entries: list[tuple[str, str, Entry]] = []
+        for name, hosted in self._versions.read(end[PLAN]).flows.items():
+            first = {key: start.get(position_name(name, key), hosted.begin_at(key)) for key in hosted.keys}
+            last = {key: end[position_name(name, key)] for key in hosted.keys}
+            if first == last or name in out:
+                continue
+            log = FlowLog(self._log, hosted.flow, hosted.channels)
+            moved[name] = log.clocks(last)
+            for key in hosted.keys:
+                entries += [(name, key, entry) for entry in log.entries(key, first[key], last[key])]
+        return self._spans(end[PLAN], moved, entries)
+
+    def _spans(
+        self, version: int, moved: Mapping[str, Clocks], entries: list[tuple[str, str, Entry]]
+    ) -> list[InputPartition]:
+        rows = sum(entry.count for _, _, entry in entries)
+        readers = max(1, min(self._readers, rows // PACK_ROWS))
+        flows: list[dict[str, FlowSpan]] = [{} for _ in range(readers)]
+        flows[0] = {name: FlowSpan(name, clocks) for name, clocks in moved.items()}
+        seen = 0
+        for name, key, entry in entries:
+            reader = min(readers - 1, seen * readers // rows) if rows else 0
+            seen += entry.count
+            flows[reader].setdefault(name, FlowSpan(name)).add(key, entry)
+        return [HostSpan(version, tuple(several.values())) for several in flows]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """What becomes of a span's rows in the first steps of each flow; raises as they do."""
+        span, workshop = cast(HostSpan, partition), Workshop(self._places)
+        version = workshop.version(span.version)
+        for one in span.flows:
+            yield from self._read_flow(workshop, version.flows[one.name], one, span.version)
+
+    def _read_flow(
+        self, workshop: Workshop, hosted: Hosted, span: FlowSpan, version: int
+    ) -> Iterator[pa.RecordBatch]:
+        log = FlowLog(self._log, hosted.flow, hosted.channels)
+        sinks = sink_labels(self._readers)
+
+        def placed(rows: list[Routed], sender: str, position: int) -> list[tuple[Any, ...]]:
+            return [
+                (
+                    hosted.labels[row.shard] if row.stage else sinks[row.shard % len(sinks)],
+                    *(row.stage, hosted.name, row.stream, sender, position, sequence, row.packed),
+                )
+                for sequence, row in enumerate(rows)
+            ]
+
+        if span.clocks is not None:
+            beside = (hosted.name, CLOCKS, "", 0, version, encode_clocks(span.clocks))
+            stages = range(1, hosted.stages + 1)
+            ticks = [(label, stage, *beside) for stage in stages for label in hosted.labels]
+            if ticks:
+                yield _batch(ticks)
+        with workshop.running(hosted) as (query, dealing):
+            chains = Chains(query, len(hosted.labels))
+            chains.clocks = span.clocks
+        for key, after, upto in span.parts:
+            for run in log.runs(key, after, upto, PACK_ROWS):
+                with workshop.running(hosted):
+                    found = _named(dealing, chains.run(run[0].channel, log.rows(run)))
+                if found:
+                    yield _batch(placed(found, key, run[-1].number))
+        with workshop.running(hosted):
+            found = _named(dealing, chains.finish())
+        if found:
+            yield _batch(placed(found, "0/clocks", 0))
+
+
+def _named(dealing: Dealing, rows: list[Routed]) -> list[Routed]:
+    if not dealing.streams:
+        return rows
+    return [replace(row, packed=dealing.named(row.stage, row.stream, row.packed)) for row in rows]
+
+
+def _batch(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
+    columns = zip(*rows, strict=True)
+    arrays = [pa.array(column, one.type) for column, one in zip(columns, _SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
+
+
+def host_source(group: str) -> type[DataSource]:
+    """The source of one group; the options are those of `HostReader`."""
+
+    class HostSource(DataSource):
+        """The log as a group reads it."""
+
+        @classmethod
+        def name(cls) -> str:
+            return f"{SOURCE_NAME}_host_{group}"
+
+        def schema(self) -> str:
+            return HOST_ROWS
+
+        def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+            return HostReader(self.options)
+
+    return HostSource

@@ -1,0 +1,84 @@
+"""A physical stage of a hosting query: the stages of many flows behind one shuffle.
+
+Between the source, or the stage before, and the next one. A group of Spark's is one slot of one flow, so its
+state is that flow's alone. Rows for sinks and for later stages pass.
+
+Guarantees: those of `EmbeddedFragment` for each flow. Before a query's first micro-batch, Spark starts a
+process that only asks what state there is: no user code and nothing of the fragment is imported there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Row
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+from geartrain.errors import LedgerError
+from geartrain_cloud.hosting.places import HostPlaces
+
+if TYPE_CHECKING:
+    from geartrain_cloud.hosting.workshop import Workshop
+
+
+class HostStage(StatefulProcessor):
+    """Stage `number` of a group."""
+
+    def __init__(self, number: int, host: Path, group: str, sinks: tuple[int, ...]) -> None:
+        """host: its folder; sinks: the labels of rows on their way to sinks."""
+        self._number, self._host, self._group, self._sinks = number, str(host), group, sinks
+        self._workshop: Workshop | None = None
+        self._state: Any = None
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Take hold of the state."""
+        self._state = handle.getMapState("buckets", "bucket int", "packed binary")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
+        """Run the rows of a slot in this micro-batch, `HOST_ROWS` to `HOST_ROWS`."""
+        ours: list[Row] = []
+        for row in rows:
+            if row.stage == self._number:
+                ours.append(row)
+            else:
+                yield row
+        if ours:
+            yield from self._run(ours)
+
+    def _run(self, rows: list[Row]) -> Iterator[Row]:
+        from geartrain_cloud.hosting.workshop import Workshop
+        from geartrain_cloud.spark.embedded import EmbeddedFragment
+        from geartrain_cloud.spark.rows import CLOCKS
+
+        tick = next((row for row in rows if row.stream == CLOCKS), None)
+        if tick is None:
+            raise LedgerError(
+                f"stage {self._number}, flow {rows[0].flow}: rows came without a clock: keep log and "
+                "checkpoint and report this"
+            )
+        if self._workshop is None:
+            self._workshop = Workshop(HostPlaces(Path(self._host)).group(self._group))
+        hosted = self._workshop.version(tick.sequence).flows[tick.flow]
+        with self._workshop.running(hosted) as (query, dealing):
+            touch = self._workshop.marks.touch
+            fragment = EmbeddedFragment(query, self._number, hosted.labels, hosted.buckets, touch)
+            found = [
+                (row, dealing.named(row.stage, row.stream, row.packed))
+                for row in fragment.run(self._state, iter(rows))
+            ]
+        for row, packed in found:
+            shard = row.shard if row.stage else self._sinks[row.shard % len(self._sinks)]
+            place = {"stream": row.stream, "sender": row.sender, "position": row.position}
+            yield Row(
+                shard=shard,
+                stage=row.stage,
+                flow=hosted.name,
+                **place,
+                sequence=row.sequence,
+                packed=packed,
+            )
+
+    def close(self) -> None:
+        """Nothing is held between calls."""

@@ -1,0 +1,97 @@
+"""status.json of a host: how each of its flows is, for control, people and pages.
+
+It stands beside the record's path and decides nothing. Guarantees: a reader sees a whole status, the newest
+or the one before. Positions and rows are durable in the flow's tables.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from geartrain.adapters.files import write_private
+from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
+from geartrain_cloud.hosting.group import Group
+from geartrain_cloud.hosting.offsets import position_name
+from geartrain_cloud.hosting.versions import Hosted
+from geartrain_cloud.log.reader import LogReader
+
+
+class FlowStatus(msgspec.Struct):
+    """One flow.
+
+    state: one of those below; why: a sentence where it does not run; positions: where its tables stand;
+    clocks: microseconds, by source; rows: in its tables; records: those by sink. lag: entries of the log that
+    are not in its tables yet; micro_batch_ms: how long the last micro-batch of its group took; generation:
+    how often it was brought in; run: which pass over its log its tables are of.
+
+    A flow is `starting` until a micro-batch has taken it up, then `running`. It is `held` while its tables
+    take no rows, and `out` when its code or its dead letters have put it out. It is `failed` if it could not
+    be brought in. It is `finished` when every source has ended and all is in its tables.
+    """
+
+    state: str
+    why: str = ""
+    positions: dict[str, int] = {}
+    clocks: dict[str, int] = {}
+    rows: int = 0
+    records: dict[str, int] = {}
+    lag: int = 0
+    micro_batch_ms: int = 0
+    generation: int = 0
+    run: int = 1
+
+
+def describe(group: Group, log: LogReader, hosted: Hosted, newest: Mapping[str, int]) -> FlowStatus:
+    """How a flow of a group is; newest: the end of its log. Raises `LedgerError` or `TableError`."""
+    store, out = group.store(hosted.name), group.out.get(hosted.name)
+    ran = group.writer.last
+    positions = dict(out.positions) if out is not None else store.positions() if store is not None else {}
+    positions = {key: positions.get(key, hosted.begin_at(key)) for key in hosted.keys}
+    said = log.clocks_at(hosted.flow, positions)
+    clocks = {source: said.get(source, START_OF_TIME) for source in hosted.sources}
+    records = dict(store.records()) if store is not None else {}
+    found = FlowStatus(
+        "running",
+        positions=positions,
+        clocks=clocks,
+        rows=sum(records.values()),
+        records=records,
+        lag=sum(max(0, newest.get(key, 0) - position) for key, position in positions.items()),
+        micro_batch_ms=round(ran.seconds * 1_000),
+        generation=hosted.generation,
+        run=hosted.run,
+    )
+    if out is not None:
+        found.state, found.why = "out", out.why
+    elif store is not None and store.tripped:
+        found.state, found.why = "out", store.tripped
+    elif store is not None and store.held:
+        found.state, found.why = "held", store.held
+    elif not found.lag and clocks and min(clocks.values()) == END_OF_TIME:
+        found.state = "finished"
+    elif ran.offsets and not any(position_name(hosted.name, key) in ran.offsets for key in hosted.keys):
+        found.state = "starting"
+    return found
+
+
+class StatusFile:
+    """The file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def write(self, serial: int, flows: Mapping[str, FlowStatus], complaint: str) -> None:
+        """Write how all flows are; serial: of the wanted.json that is followed; complaint: what is wrong with
+        a later one. Raises `OSError`.
+        """
+        said = {
+            "serial": serial,
+            "pid": os.getpid(),
+            "why": complaint,
+            "flows": {flow: msgspec.to_builtins(one) for flow, one in flows.items()},
+        }
+        write_private(self._path, msgspec.json.format(msgspec.json.encode(said), indent=1))

@@ -1,0 +1,89 @@
+"""wanted.json: what a host shall run. Control writes it, the host reads it again when it changes.
+
+Beside the record's path. Guarantees: a file that cannot be understood is refused with one sentence, and what
+was wanted before stays.
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import sha256
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from geartrain.adapters.configuration import convert_as
+from geartrain.errors import ConfigError
+from geartrain_cloud.hosting.errors import HostError
+
+Positive = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+
+class WantedFlow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One instance.
+
+    flow: `module:name`; cut: as for `make_plan`; steps and sources: options by step id; tables: the SQLite
+    file, whose folder also has the outbox. attempt: goes up by one to bring a flow back that is out. end:
+    `drain` where it has finished when all of the log is in its tables. rows_max: rows of each key in one
+    micro-batch, None for the host's own; letters_percent: the share of dead letters that stops it.
+
+    slots: for how many tasks at once its keys are dealt, buckets: into how many parts each keeps its state;
+    both stay for an instance's life. run: the pass over its log that is asked for;
+    the former one is served until it has caught up.
+    """
+
+    flow: str
+    tables: str
+    cut: str | list[str] = "auto"
+    steps: dict[str, dict[str, Any]] = {}
+    sources: dict[str, dict[str, Any]] = {}
+    run: Positive = 1
+    attempt: Positive = 1
+    end: Literal["", "drain"] = ""
+    rows_max: Positive | None = None
+    letters_percent: Annotated[float, msgspec.Meta(ge=0, le=100)] = 1.0
+    slots: Annotated[int, msgspec.Meta(ge=1, le=64)] = 2
+    buckets: Annotated[int, msgspec.Meta(ge=1, le=4_096)] = 8
+
+    @property
+    def request(self) -> str:
+        """The hash of what decides its plan: where it changes, the flow comes in as a new generation."""
+        asked = [self.flow, self.cut, self.steps, self.sources, self.attempt]
+        return sha256(msgspec.json.encode(asked, order="deterministic")).hexdigest()
+
+
+class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The whole file."""
+
+    serial: int = 0
+    flows: dict[str, WantedFlow] = {}
+
+
+class WantedFile:
+    """The file, as the host follows it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen: tuple[int, int, int] | None = None
+
+    def changed(self) -> Wanted | None:
+        """What is wanted, if the file has changed since it was last asked; raises `HostError`."""
+        try:
+            found = self._path.stat()
+            seen = (found.st_mtime_ns, found.st_ino, found.st_size)
+            if seen == self._seen:
+                return None
+            self._seen = seen
+            wanted = convert_as(msgspec.json.decode(self._path.read_bytes()), Wanted)
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.DecodeError, ConfigError) as error:
+            raise HostError(f"{self._path}: {error}") from None
+        for name in wanted.flows:
+            if not _NAME.fullmatch(name):
+                raise HostError(
+                    f"{self._path}: instance {name!r}: a name has 1 to 64 letters, digits, '_', '.' and '-'"
+                )
+        return wanted

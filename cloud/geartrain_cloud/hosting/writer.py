@@ -1,0 +1,102 @@
+"""The end of a group's micro-batch: its packed rows, by flow, each flow's to tables of its own.
+
+It stands last on a record's path inside Spark, as the function of `foreachBatch`. Guarantees: those of
+`FlowStore` for each flow. No flow's tables hold up those of another for longer than the deadline. A flow that
+is out gets nothing of a micro-batch that is run again without it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from concurrent.futures import wait
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+
+from geartrain.graph.graph import DEAD_LETTERS, LATE
+from geartrain_cloud.hosting.flow_log import FlowLog
+from geartrain_cloud.hosting.flow_store import FlowStore, Portion
+from geartrain_cloud.hosting.offsets import PLAN, count_name, positions_by_name
+from geartrain_cloud.hosting.versions import Version
+from geartrain_cloud.log.reader import LogReader
+from geartrain_cloud.spark.checkpoint import Checkpoint
+
+DEADLINE_S = 1.0
+"""How long a micro-batch waits for all tables together; a locked file says so long before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A micro-batch that was run: its number (-1 for none yet), its seconds, and its offsets."""
+
+    batch_id: int
+    seconds: float
+    offsets: Mapping[str, int]
+
+
+class HostWriter:
+    """Called by Spark for each micro-batch of one group, from a thread of its own."""
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        log: LogReader,
+        version: Callable[[int], Version],
+        store: Callable[[str], FlowStore | None],
+    ) -> None:
+        """version: by its number; store: that of a generation, None for one that is out or gone."""
+        self._checkpoint, self._log, self._version, self._store = checkpoint, log, version, store
+        self.last = Ran(-1, 0.0, {})
+        self.failure: Exception | None = None
+        """What stopped the query here; Spark itself would only report a trace."""
+
+    def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        """Run and write micro-batch `batch_id`; raises `QueryError`, `LedgerError` or `OSError`."""
+        try:
+            self._write(frame, batch_id)
+        except Exception as error:
+            self.failure = error
+            raise
+
+    def _write(self, frame: DataFrame, batch_id: int) -> None:
+        start = time.monotonic()
+        packed = frame.toArrow()
+        rows: dict[str, dict[str, list[bytes]]] = {}
+        columns = (packed.column(name).to_pylist() for name in ("flow", "sink", "packed"))
+        for name, sink, raw in zip(*columns, strict=True):
+            rows.setdefault(name, {}).setdefault(sink, []).append(raw)
+        offsets = self._checkpoint.positions(batch_id)
+        before = positions_by_name(self._checkpoint.positions(batch_id - 1))
+        version = self._version(offsets[PLAN])
+        offered = []
+        for name, positions in positions_by_name(offsets).items():
+            hosted = version.flows[name]
+            was = before.get(name) or {key: hosted.begin_at(key) for key in hosted.keys}
+            store = self._store(name)
+            if positions == was or store is None:
+                continue
+            read = _rows_read(FlowLog(self._log, hosted.flow, hosted.channels), was, positions)
+            portion = Portion(
+                offsets[count_name(name)],
+                positions,
+                rows.get(name, {}),
+                sum(read.values()),
+                sum(count for channel, count in read.items() if channel not in (DEAD_LETTERS, LATE)),
+                read[DEAD_LETTERS],
+            )
+            offered.append((store, portion, store.offer(portion)))
+        wait([future for _, _, future in offered], DEADLINE_S)
+        for store, portion, future in offered:
+            store.settle(portion, future)
+        self.last = Ran(batch_id, time.monotonic() - start, offsets)
+
+
+def _rows_read(log: FlowLog, was: Mapping[str, int], positions: Mapping[str, int]) -> Counter[str]:
+    """Rows of the log between two positions, by channel."""
+    read: Counter[str] = Counter()
+    for key, position in positions.items():
+        for entry in log.entries(key, was.get(key, 0), position):
+            read[entry.channel] += entry.count
+    return read

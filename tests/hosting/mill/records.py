@@ -1,0 +1,27 @@
+"""What mill machines measure, and what is made of it."""
+
+from __future__ import annotations
+
+from geartrain import Record, State
+
+
+class Reading(Record):
+    """A value of a sensor."""
+
+    sensor: str
+    value: float
+
+
+class Sum(Record):
+    """What a sensor's values add up to."""
+
+    sensor: str
+    count: int
+    total: float
+
+
+class Running(State):
+    """Of one sensor."""
+
+    count: int = 0
+    total: float = 0.0

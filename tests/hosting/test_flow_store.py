@@ -1,0 +1,119 @@
+"""A flow's tables that are locked: its rows are parked durably, in order, and each is written once."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable
+from concurrent.futures import wait
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from geartrain import Table
+from geartrain.schema import ColumnBatch, derive
+from geartrain_cloud.hosting.flow_store import FlowStore, Portion
+from geartrain_cloud.log.pack import pack
+from geartrain_cloud.sinks.opening import SinkPlace, open_places
+from geartrain_cloud.sinks.tables import rows
+from geartrain_cloud.spark.compile import HOSTED
+from tests.spark.flows import Reading
+
+
+def portion(count: int, letters: int = 0) -> Portion:
+    columns = ColumnBatch([[f"s{count}"], [float(count)]], [count], ["split"], [count])
+    found = {"readings": [pack(columns)]}
+    if letters:
+        numbers = list(range(count * 10_000, count * 10_000 + letters))
+        fields: list[list[object]] = [["step"] * letters, ["refused"] * letters, [b"{}"] * letters]
+        found["_dead_letters"] = [pack(ColumnBatch(fields, numbers, ["split"] * letters, numbers))]
+    return Portion(count, {"0": count + 1}, found, 1, max(1, letters), 0)
+
+
+class Kept:
+    """A store on a file of its own, and the moments at which it may be held or not."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.changed = folder, threading.Event()
+        self.store = self.open()
+
+    def open(self, attach: bool = True) -> FlowStore:
+        place = SinkPlace("readings", Table("readings"), derive(Reading))
+        tables = open_places("f.1", [place], self.folder / "t.sqlite", busy_s=0.05)
+        tables.attach(HOSTED, "identity", has_run=False) if attach else None
+        return FlowStore(
+            "f.1~1",
+            tables,
+            self.folder / "own",
+            1.0,
+            self.changed.set,
+            parked=self.folder / "parked",
+            retry_s=0.02,
+        )
+
+    def give(self, one: Portion) -> None:
+        future = self.store.offer(one)
+        wait([future], 5)
+        self.store.settle(one, future)
+
+    def until(self, done: Callable[[], bool]) -> None:
+        while not done():
+            assert self.changed.wait(30)
+            self.changed.clear()
+
+    def held(self) -> list[str]:
+        return [row["sensor"] for row in rows(self.folder / "t.sqlite", "readings", canonical=True)]
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Kept:
+    return Kept(tmp_path)
+
+
+def test_what_a_locked_table_does_not_take_is_parked_and_written_once(kept: Kept) -> None:
+    kept.give(portion(0))
+    with closing(sqlite3.connect(kept.folder / "t.sqlite", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        for count in (1, 2, 3):
+            kept.give(portion(count))
+        assert "in use" in kept.store.held or "parked" in kept.store.held
+        assert kept.store.count() == 3
+        assert kept.store.stand() == {"0": 4}
+        assert kept.held() == ["s0"]
+        other.execute("ROLLBACK")
+    kept.until(lambda: not kept.store.held)
+    assert kept.held() == ["s0", "s1", "s2", "s3"]
+    assert list((kept.folder / "parked").iterdir()) == []
+    kept.give(portion(3))  # Spark runs it again
+    assert kept.store.repeated == 1
+    assert kept.held() == ["s0", "s1", "s2", "s3"]
+    kept.store.close()
+
+
+def test_what_is_parked_outlives_the_process(kept: Kept) -> None:
+    with closing(sqlite3.connect(kept.folder / "t.sqlite", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        kept.give(portion(0))
+        kept.give(portion(1))
+        kept.store.close()
+        files = sorted((kept.folder / "parked").iterdir())
+        assert [path.name for path in files] == ["0", "1"]
+        assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
+        other.execute("ROLLBACK")
+    kept.changed.clear()
+    kept.store = kept.open()
+    kept.until(lambda: not kept.store.held)
+    assert kept.held() == ["s0", "s1"]
+    kept.store.close()
+
+
+def test_dead_letters_stop_a_flow_after_they_are_in_its_tables(kept: Kept) -> None:
+    kept.give(portion(0, letters=400))
+    assert "400 dead letters of 400 records" in kept.store.tripped
+    assert kept.store.held == kept.store.tripped
+    assert len(rows(kept.folder / "t.sqlite", "dead_letters")) == 400
+    kept.store.close()
+    again = kept.open()
+    assert again.tripped
+    again.close()

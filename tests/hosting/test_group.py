@@ -1,0 +1,113 @@
+"""A group that was stopped while it put a flow out, and what its files say of it at the next start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from geartrain.adapters.files import write_private
+from geartrain.schema import derive
+from geartrain_cloud.hosting.errors import HostError
+from geartrain_cloud.hosting.group import Admission, Group, Member
+from geartrain_cloud.hosting.host import Host
+from geartrain_cloud.hosting.offsets import generation_name
+from geartrain_cloud.hosting.places import HostPlaces
+from geartrain_cloud.hosting.prepared import DownSaid, Prepared, SinkSaid
+from geartrain_cloud.hosting.steering import SteeringFile
+from geartrain_cloud.hosting.versions import Hosted, Version, Versions, new_labels, sink_labels
+from geartrain_cloud.log.queries import registered
+from geartrain_cloud.spark.errors import RefusedError
+from tests.hosting.mill_log import MillLog
+from tests.spark.flows import Reading
+
+SESSION: Any = SimpleNamespace(conf=SimpleNamespace(get=lambda key: "2"))
+"""What a group asks of a session before its query starts."""
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> HostPlaces:
+    (tmp_path / "log").mkdir()
+    MillLog(tmp_path / "log", "stone.1", 0).writer.close()
+    return HostPlaces(tmp_path / "spark")
+
+
+def group_of(places: HostPlaces) -> Group:
+    return Group(SESSION, "all", places.folder, places.group("all"), places.folder.parent / "log")
+
+
+def version(number: int) -> Version:
+    """One with a flow."""
+    hosted: dict[str, Any] = dict.fromkeys(Hosted.__struct_fields__, ())  # whatever the log has them keyed by
+    hosted |= {"flow": "stone.1", "generation": 1, "plan": "p", "request": "r", "code": {}, "stages": 1}
+    hosted |= {"labels": (2, 3), "buckets": 8, "keys": ("0",), "identity": "i", "begin": {}}
+    hosted |= {"begin_count": -1, "stop": {}, "rows_max": 10, "run": 1}
+    return Version(number, 2, {"stone.1~1": Hosted(**hosted)})
+
+
+def test_a_flow_that_was_being_put_out_is_out_at_the_next_start(places: HostPlaces) -> None:
+    own = places.group("all")
+    group_of(places)
+    Versions(own.versions).publish(version(2))
+    write_private(own.suspect("stone.1~1"), "its code hung")
+    group = group_of(places)
+    group.open({})
+    assert group.out["stone.1~1"].why == "its code hung"
+    assert group.out["stone.1~1"].positions == {"0": 0}
+    assert SteeringFile(own.steering).read().out == group.out
+    assert list(own.suspects.iterdir()) == []
+
+
+def test_no_flow_is_forgotten_because_nobody_says_what_is_wanted(places: HostPlaces) -> None:
+    group_of(places)
+    Versions(places.group("all").versions).publish(version(2))
+    host = Host(SESSION, places.folder, places.folder.parent / "log")
+    with pytest.raises(HostError, match=r"wanted\.json is missing: start gear-control"):
+        host.open()
+    assert host.group.out == {}
+
+
+def test_a_checkpoint_without_its_group_is_refused(places: HostPlaces) -> None:
+    own = places.group("all")
+    group_of(places)
+    (own.folder / "group.json").unlink()
+    (own.folder / "spark").mkdir()
+    with pytest.raises(RefusedError, match="bring it back from a copy"):
+        group_of(places)
+
+
+def test_labels_of_slots_are_never_given_out_twice() -> None:
+    given = [*sink_labels(2)]
+    for slots in range(0, 40, 4):
+        given += new_labels(slots, 4, 2)
+    assert len(set(given)) == len(given) == 42
+
+
+DOWN = DownSaid("commands", derive(Reading).to_json(), is_timed=False)
+POSTGRES = SinkSaid("readings", "PostgresTable", {}, derive(Reading).to_json())
+
+
+@pytest.mark.parametrize(
+    ("sinks", "down", "why"),
+    [
+        ((), (DOWN,), "what step 'commands' has sent to devices would be sent twice"),
+        ((POSTGRES,), (), "sink 'readings' is a PostgresTable, which already has what the former run wrote"),
+    ],
+)
+def test_a_replay_that_would_write_twice_is_refused(
+    places: HostPlaces, sinks: tuple[SinkSaid, ...], down: tuple[DownSaid, ...], why: str
+) -> None:
+    prepared = Prepared("p", {}, 1, ("readings",), ("readings",), sinks, down)
+    member = Member(places.folder / "tables.sqlite")
+    group = group_of(places)
+    refused = group.publish([Admission("stone.1", "r", prepared, member, 2)])
+    assert why in str(refused["stone.1", 2])
+    assert group.version.flows == {}
+    assert registered(places.folder.parent / "log") == []
+
+
+def test_runs_of_a_flow_have_names_of_their_own() -> None:
+    assert generation_name("stone.1", 3) == "stone.1~3"
+    assert generation_name("stone.1", 3, 2) == "stone.1~2.3"

@@ -1,0 +1,66 @@
+"""Flows that come and go in one query on Spark; tables are compared with what plain Python makes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from geartrain_cloud.sinks.tables import rows
+from tests.hosting.hosted import Hosting, Wanted
+
+
+def test_flows_come_and_go_while_the_query_runs(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = Wanted(tmp_path, monkeypatch)
+    first = wanted.add("stone.1", 0)
+    first.append(300)
+    wanted.write()
+    hosting = Hosting(spark, wanted)
+    try:
+        hosting.through("stone.1")
+        second, third = wanted.add("wheel.1", 1), wanted.add("sack.7", 2)
+        second.append(200)
+        third.append(100, [1013.0])
+        first.append(100)
+        wanted.write()
+        hosting.through("stone.1", "wheel.1", "sack.7")
+        del wanted.flows["wheel.1"]
+        wanted.write()
+        hosting.until(lambda: "wheel.1" not in {h.flow for h in hosting.host.group.version.flows.values()})
+        hosting.until(lambda: "wheel.1~1" not in hosting.host.group._stores)
+        second_had = len(rows(wanted.tables("wheel.1"), "each_sum"))
+        second.append(50)
+        first.append(150)
+        third.append(50)
+        hosting.through("stone.1", "sack.7")
+        first.assert_tables(wanted.tables("stone.1"))
+        third.assert_tables(wanted.tables("sack.7"), letters=1)
+        assert len(rows(wanted.tables("wheel.1"), "each_sum")) == second_had == len(second.expected(200))
+        assert hosting.host.group._handle is not None
+        assert hosting.host.group._restarts == []
+        assert "mill" not in sys.modules  # the driver imports no user code
+        hosting.close()
+        lose_the_last_commit(wanted.state)
+        first.append(70)
+        third.append(30)
+        hosting = Hosting(spark, wanted)
+        hosting.through("stone.1", "sack.7")
+        stores = [hosting.host.group.store(name) for name in ("stone.1~1", "sack.7~1")]
+        assert sum(store.repeated for store in stores if store is not None) >= 1
+        first.assert_tables(wanted.tables("stone.1"))
+        third.assert_tables(wanted.tables("sack.7"), letters=1)
+    finally:
+        hosting.close()
+        wanted.close()
+
+
+def lose_the_last_commit(state: Path) -> None:
+    """As after a kill between the commits of tables and Spark: the last micro-batch is run again."""
+    commits = state / "groups" / "all" / "spark" / "commits"
+    newest = max((p for p in commits.iterdir() if p.name.isdecimal()), key=lambda p: int(p.name))
+    newest.unlink()
+    (commits / f".{newest.name}.crc").unlink(missing_ok=True)

@@ -1,0 +1,122 @@
+"""A flow that is run again from the beginning of its log; tables are compared with plain Python."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from geartrain_cloud.hosting import host as host_module
+from geartrain_cloud.hosting.host import Host
+from geartrain_cloud.log.housekeeping import forget_rows
+from geartrain_cloud.log.opening import writable_ledger
+from geartrain_cloud.platform.runs import served_run, tables_of_run
+from tests.hosting.hosted import Hosting, Wanted
+
+
+class KillError(Exception):
+    """The host ends here."""
+
+
+def end_here(*arguments: Any) -> None:
+    raise KillError
+
+
+def flows_of(hosting: Hosting) -> set[tuple[str, int]]:
+    return {(one.flow, one.run) for one in hosting.host.group.version.flows.values()}
+
+
+def test_a_replay_takes_the_place_of_the_former_run_once_it_has_caught_up(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = Wanted(tmp_path, monkeypatch)
+    log, beside = wanted.add("stone.1", 0, rows_max=100), wanted.add("wheel.1", 1)
+    log.append(400)
+    beside.append(100)
+    wanted.write()
+    first = wanted.tables("stone.1")
+    second = tables_of_run(first, 2)
+    hosting = Hosting(spark, wanted)
+    try:
+        hosting.through("stone.1", "wheel.1")
+        with closing(sqlite3.connect(first)) as database, database:
+            database.execute("DELETE FROM kept")  # what the first run holds is wrong from now on
+        wanted.flows["stone.1"]["run"] = 2
+        wanted.write()
+        with monkeypatch.context() as before_the_swap:
+            before_the_swap.setattr(host_module, "serve_run", end_here)
+            with pytest.raises(KillError):
+                hosting.until(lambda: False)
+        assert "run 2 is" in wanted.status("stone.1")["why"]
+        assert (wanted.status("stone.1")["run"], served_run(first)) == (1, 1)
+        hosting.close()
+        log.append(150)
+        beside.append(50)
+        with monkeypatch.context() as after_the_swap:
+            hosting = Hosting(spark, wanted)
+            assert flows_of(hosting) == {("stone.1", 1), ("stone.1", 2), ("wheel.1", 1)}
+            swapped = Host._swap
+
+            def swap(host: Host) -> None:
+                swapped(host)
+                if served_run(first) == 2:
+                    raise KillError
+
+            after_the_swap.setattr(Host, "_swap", swap)
+            with pytest.raises(KillError):
+                hosting.until(lambda: False)
+        hosting.close()
+        log.append(70)
+        hosting = Hosting(spark, wanted)
+        assert flows_of(hosting) == {("stone.1", 1), ("stone.1", 2), ("wheel.1", 1)}
+        hosting.until(lambda: wanted.status("stone.1").get("run") == 2)
+        hosting.through("stone.1", "wheel.1")
+        log.assert_tables(second)
+        beside.assert_tables(wanted.tables("wheel.1"))
+        hosting.until(lambda: not first.exists())
+        assert flows_of(hosting) == {("stone.1", 2), ("wheel.1", 1)}
+        log.append(30)
+        hosting.through("stone.1")
+        log.assert_tables(second)
+        said = wanted.status("stone.1")
+        assert (said["state"], said["run"], said["why"]) == ("running", 2, "")
+    finally:
+        hosting.close()
+        wanted.close()
+
+
+def test_a_replay_is_refused_where_retention_has_removed_the_logs_beginning(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = Wanted(tmp_path, monkeypatch)
+    log = wanted.add("stone.1", 0)
+    log.append(200)
+    wanted.write()
+    hosting = Hosting(spark, wanted)
+    try:
+        hosting.through("stone.1")
+        with writable_ledger(wanted.log) as ledger:
+            name = ledger.execute("SELECT segment FROM entries WHERE segment != '' LIMIT 1").fetchone()[0]
+            forget_rows(ledger, name, time.time_ns() // 1_000)
+        wanted.flows["stone.1"]["run"] = 2
+        wanted.write()
+        while not hosting.host._failed:
+            hosting.host.step()
+        hosting.host.show()
+        said = wanted.status("stone.1")
+        assert (said["state"], said["run"]) == ("running", 1)
+        assert "run 2 of stone.1 cannot begin: retention has removed the beginning of its log" in said["why"]
+        assert flows_of(hosting) == {("stone.1", 1)}
+        log.append(100)
+        wanted.flows["stone.1"]["run"] = 1
+        wanted.write()
+        hosting.through("stone.1")
+        log.assert_tables(wanted.tables("stone.1"))
+    finally:
+        hosting.close()
+        wanted.close()

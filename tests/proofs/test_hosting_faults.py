@@ -1,0 +1,98 @@
+"""Flows of one group that raise, end their worker, hang, or whose table is locked.
+
+Each is named and put out or held, and comes back mended with its state. The others' tables are what plain
+Python makes of their records.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.hosting.hosted import Hosting, Wanted
+from tests.hosting.mill_log import EXIT, HANG, RAISE
+
+pytestmark = pytest.mark.slow
+
+HANG_S = 8.0
+
+
+@pytest.fixture
+def wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Wanted:
+    return Wanted(tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (RAISE, "CannotGoOn: this flow raises"),
+        (EXIT, "its code ended the process that ran it"),
+        (HANG, "its code did not come back within 8 s"),
+    ],
+)
+def test_a_guilty_flow_is_put_out_and_comes_back_mended(
+    spark: SparkSession, wanted: Wanted, value: float, why: str
+) -> None:
+    good, bad = wanted.add("good.1", 0), wanted.add("bad.1", 4)
+    good.append(200)
+    bad.append(200)
+    wanted.write()
+    hosting = Hosting(spark, wanted, hang_s=HANG_S)
+    try:
+        hosting.through("good.1", "bad.1")
+        bad.append(60, [value])
+        bad.append(40)
+        good.append(100)
+        hosting.until(lambda: wanted.status("bad.1")["state"] == "out")
+        good.append(100)
+        hosting.through("good.1")
+        assert why in wanted.status("bad.1")["why"]
+        assert wanted.status("good.1")["state"] == "running"
+        assert sum(wanted.status("bad.1")["positions"].values()) == 4  # the last committed micro-batch
+        good.assert_tables(wanted.tables("good.1"))
+
+        flows = wanted.package / "mill" / "flows.py"
+        flows.write_text(flows.read_text().replace("MENDED = False", "MENDED = True"))
+        wanted.flows["bad.1"]["attempt"] = 2
+        wanted.write()
+        bad.append(50)
+        good.append(50)
+        hosting.until(lambda: wanted.status("bad.1")["state"] == "running")
+        hosting.through("good.1", "bad.1")
+        good.assert_tables(wanted.tables("good.1"))
+        bad.assert_tables(wanted.tables("bad.1"), letters=1)
+    finally:
+        hosting.close()
+        wanted.close()
+
+
+def test_a_locked_table_holds_its_flow_alone(spark: SparkSession, wanted: Wanted) -> None:
+    good, slow = wanted.add("good.1", 1), wanted.add("slow.1", 2)
+    good.append(100)
+    slow.append(100)
+    wanted.write()
+    hosting = Hosting(spark, wanted)
+    try:
+        hosting.through("good.1", "slow.1")
+        with closing(sqlite3.connect(wanted.tables("slow.1"), isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            slow.append(100)
+            hosting.until(lambda: wanted.status("slow.1")["state"] == "held")
+            assert "is in use by another program" in wanted.status("slow.1")["why"]
+            for _ in range(3):
+                slow.append(50)
+                good.append(50)
+                hosting.through("good.1")
+            good.assert_tables(wanted.tables("good.1"))
+            other.execute("ROLLBACK")
+        hosting.until(lambda: wanted.status("slow.1")["state"] == "running")
+        hosting.through("good.1", "slow.1")
+        slow.assert_tables(wanted.tables("slow.1"))
+        good.assert_tables(wanted.tables("good.1"))
+    finally:
+        hosting.close()
+        wanted.close()

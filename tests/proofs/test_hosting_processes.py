@@ -1,0 +1,90 @@
+"""`gear-spark` as a process: killed with -9 in mid-run, it goes on exactly. Each folder has one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from geartrain_cloud.hosting.main import EXIT_REFUSED
+from tests.hosting.hosted import Wanted
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
+
+WAIT_S = 180.0
+
+
+class Process:
+    """The program on one state folder, one life after another."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self.wanted = wanted
+        self.started: list[subprocess.Popen[str]] = []
+
+    def start(self) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "geartrain_cloud.hosting.main", "--state", str(self.wanted.folder)]
+        said = (self.wanted.folder / f"said-{len(self.started)}").open("w")
+        self.started.append(subprocess.Popen(command, stderr=said, text=True, start_new_session=True))
+        return self.started[-1]
+
+    def until(self, done: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + WAIT_S
+        while not done():
+            said = (self.wanted.folder / f"said-{len(self.started) - 1}").read_text()
+            assert time.monotonic() < deadline, said
+            assert self.started[-1].poll() is None, said
+            time.sleep(0.05)
+
+    def end(self) -> None:
+        for one in self.started:
+            try:
+                os.killpg(one.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+            one.wait()
+
+
+@pytest.fixture
+def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Process]:
+    running = Process(Wanted(tmp_path, monkeypatch))
+    yield running
+    running.end()
+    running.wanted.close()
+
+
+def test_it_goes_on_exactly_after_kill_9(process: Process) -> None:
+    wanted = process.wanted
+    logs = [wanted.add(f"mill{number}.1", number, rows_max=100) for number in range(3)]
+    for log in logs:
+        log.append(3_000)
+    wanted.write()
+    first = process.start()
+    process.until(lambda: any(wanted.status(log.instance).get("rows") for log in logs))
+    refused = subprocess.run(
+        [sys.executable, "-m", "geartrain_cloud.hosting.main", "--state", str(wanted.folder)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert refused.returncode == EXIT_REFUSED, refused.stderr
+    assert f"(process {first.pid}) runs on" in refused.stderr
+    assert not all(wanted.is_through(log.instance) for log in logs)
+    first.kill()
+    first.wait()
+    second = process.start()
+    fourth = wanted.add("mill3.1", 3)
+    fourth.append(100)
+    del wanted.flows["mill2.1"]  # asked while nobody runs
+    wanted.write()
+    process.until(lambda: all(wanted.is_through(f"mill{number}.1") for number in (0, 1, 3)))
+    second.terminate()
+    assert second.wait(60) == 0
+    for log in (*logs[:2], fourth):
+        log.assert_tables(wanted.tables(log.instance))
