@@ -12,6 +12,11 @@ import msgspec
 
 from geartrain.wire.limits import LIMITS, Limits
 
+DRAIN_FILE = "drain"
+"""Its presence in an agent's state folder asks for: read no more, send what is spooled, end."""
+PARENT_VARIABLE = "GEARTRAIN_PARENT_PID"
+"""Where the parent of an agent names itself in its environment; without it an agent stands alone."""
+
 
 class Policy(Enum):
     """What happens at the spool's cap: BLOCK: the sources wait; DROP_NEWEST: what has no batch yet is
@@ -61,7 +66,8 @@ class AgentSettings(msgspec.Struct, frozen=True):
     after its first, or at once when the sources are idle; linger_ms: sources that give a few rows at a time
     are given so long since the last commit; read_max: rows of one read of a split, between two of which all
     else has its turn; idle_ms_max: the longest pause while the sources have nothing; urgent: the other flows
-    of the same agent give way to this one.
+    of the same agent give way to this one; mended: what the hash of the flow's files begins with, where these
+    may differ from those that the spool was begun with.
     """
 
     device: str
@@ -78,3 +84,4 @@ class AgentSettings(msgspec.Struct, frozen=True):
     downsample_keep: int = 10
     downsample_above: float = 0.8
     urgent: bool = False
+    mended: str = ""

@@ -46,6 +46,7 @@ class NaiveIngest:
         self.rows: dict[str, list[Row]] = {channel: [] for channel in self.codecs}
         self.dropped = dict.fromkeys(self.codecs, 0)
         self.watermarks = dict.fromkeys(self.codecs, START_OF_TIME)
+        self.sources: dict[str, int] = {}
         self.schemas: dict[str, Schema] = {}
         self.epoch, self.seq, self.digest = b"", 0, FIRST_DIGEST
         self.ordinal = 0
@@ -120,6 +121,7 @@ class NaiveIngest:
         self.closed += [self.epoch] if self.epoch else []
         self.epoch, self.seq, self.digest = epoch, 0, FIRST_DIGEST
         self.ordinal += 1
+        self.sources = {}
         self.watermarks = dict.fromkeys(self.codecs, START_OF_TIME)
 
     def _digest_after(self, envelope: Envelope, header: Header) -> bytes:
@@ -142,12 +144,16 @@ class NaiveIngest:
             self._append_rows(envelope, header)
         else:
             assert header.channel == ""
-            assert header.watermarks != self.watermarks or header.dropped
+            moved = {**header.watermarks, **header.source_watermarks} != {**self.watermarks, **self.sources}
+            assert moved or header.dropped
         for channel, count in header.dropped.items():
             self.dropped[channel] += count
         for channel, watermark in header.watermarks.items():
             assert watermark >= self.watermarks[channel]
             self.watermarks[channel] = watermark
+        for source, watermark in header.source_watermarks.items():
+            assert watermark >= self.sources.get(source, START_OF_TIME)
+            self.sources[source] = watermark
         self.watermarks_ever |= self.watermarks
         self.positions |= header.positions
         self.seq = header.seq

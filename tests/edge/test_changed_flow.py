@@ -4,18 +4,34 @@ and a demo says so before it starts anything.
 
 from __future__ import annotations
 
+import asyncio
+import os
+import re
+import sqlite3
+import sys
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from geartrain.planning import make_plan
+from geartrain.adapters.system import SystemClock
+from geartrain.ports import SpoolCommit
+from geartrain.revision import Code
+from geartrain.schema import Schema
+from geartrain.testing import SeededRandomness
 from geartrain_cloud.cli.demo import DemoOptions, begin, check_resumed
-from geartrain_cloud.cli.demos import layout_of, load_demo
+from geartrain_cloud.cli.demos import load_demo
 from geartrain_cloud.errors import StateError
+from geartrain_cloud.revision_file import REVISION_FILE, read_revision, write_revision
 from geartrain_cloud.supervisor.state_folder import StateFolder
 from geartrain_cloud.supervisor.supervise import CONFIGURATION_ERROR
-from geartrain_examples.control_loop.flow import flow as control_loop
+from geartrain_edge.agent.agent import Agent
+from geartrain_edge.agent.config import read_config
+from geartrain_edge.errors import ChangedFlowError
+from geartrain_edge.spool.spool import SqliteSpool
+from tests.edge.agents import run, until
+from tests.edge.network import MemoryNet, NaiveIngest
 from tests.edge.test_main import greeted, start, write_config
 
 
@@ -26,27 +42,156 @@ def test_an_agent_over_the_spool_of_another_version_ends_for_good(tmp_path: Path
         _, said = process.communicate(timeout=60)
     assert process.returncode == CONFIGURATION_ERROR
     (sentence,) = [line for line in said.splitlines() if line.startswith("gear-agent:")]
-    assert "was begun with another version of flow stocks or another cut (" in sentence
-    assert sentence.endswith("or give this one a new state folder")
+    assert "was begun with another revision of flow stocks (" in sentence
+    assert sentence.endswith("or begin anew with a new instance or a new state folder")
+
+
+def go_on(config: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Run an agent over its spool for a moment, as a new process does; what it says against it."""
+    with monkeypatch.context() as patch:
+        patch.syspath_prepend(str(config.parent))
+        for name in [name for name in sys.modules if name.partition(".")[0] == "changedtest"]:
+            del sys.modules[name]
+        found = read_config(str(config))
+        plan = found.plan()
+        net, revision = MemoryNet(NaiveIngest(plan), swallow=lambda header: True), found.revision(plan)
+        store, settings = SqliteSpool(found.spool_file), found.settings
+
+    async def story() -> str:
+        agent = Agent(
+            settings, plan, store, net, SystemClock(), SeededRandomness(1), files=None, revision=revision
+        )
+        task = asyncio.create_task(agent.run())
+        await until(lambda: task.done() or agent.status().state not in ("starting", "greeting"))
+        agent.stop()
+        try:
+            await task
+        except ChangedFlowError as error:
+            return str(error)
+        return ""
+
+    said = run(story())
+    assert isinstance(said, str)
+    return said
+
+
+TASKS = "def is_high(quote):\n    return quote.price > 2\n"
+FLOW = """
+from geartrain import Flow, Record, Table
+from geartrain_devices.csv_replay import CsvReplay
+from changedtest.tasks import is_high
+
+class Quote(Record):
+    symbol: str
+    price: float
+
+flow = Flow("quotes")
+source = CsvReplay(path="prices.csv", time_column="date")
+flow.source("quotes", source, out=Quote).filter(is_high, name="high").sink("table", Table("high"))
+"""
+
+
+def own_flow(tmp_path: Path) -> Path:
+    """The file of an agent with a flow of its own beside it."""
+    (tmp_path / "changedtest").mkdir()
+    for name, text in {"__init__": "", "tasks": TASKS, "flow": FLOW}.items():
+        (tmp_path / "changedtest" / f"{name}.py").write_text(text)
+    return write_config(tmp_path, flow="changedtest.flow:flow")
+
+
+AGENT = "_agent"
+
+
+def state_of(spool: Path) -> dict[bytes, bytes]:
+    """What the agent itself keeps in the spool."""
+    with closing(sqlite3.connect(spool)) as database:
+        return dict(database.execute("SELECT key, value FROM state WHERE step = ?", (AGENT,)))
+
+
+def test_changed_code_is_refused_by_the_name_of_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = own_flow(tmp_path)
+    tasks = tmp_path / "changedtest" / "tasks.py"
+    assert go_on(config, monkeypatch) == ""
+    os.utime(tasks, (1, 1))
+    tasks.write_bytes(TASKS.replace("\n", "\r\n").encode())
+    (tmp_path / "changedtest" / "page.py").write_text("# nothing that the flow imports")
+    moved = tmp_path / "prices2.csv"
+    (tmp_path / "prices.csv").rename(moved)
+    config.write_text(config.read_text().replace("prices.csv", "prices2.csv"))
+    assert go_on(config, monkeypatch) == ""  # none of that is another revision
+    tasks.write_text(TASKS.replace("> 2", "> 3"))
+    said = go_on(config, monkeypatch)
+    assert "another revision of flow quotes (file changedtest/tasks.py has changed): " in said
+    assert "begin anew with a new instance or a new state folder; or, to go on with the changed" in said
+    (line,) = re.findall(r'write (mended = "[0-9a-f]{12}") in its file$', said)
+    plain = config.read_text()
+    config.write_text(f"{line}\n{plain}".replace('"', '"0', 1))
+    assert "file changedtest/tasks.py has changed" in go_on(config, monkeypatch)
+    config.write_text(f"{line}\n{plain}")
+    assert go_on(config, monkeypatch) == ""  # and from then on this is its code
+    config.write_text(plain)
+    assert go_on(config, monkeypatch) == ""
+    tasks.write_text(TASKS)
+    config.write_text(f"{line}\n{plain}")
+    assert "file changedtest/tasks.py has changed" in go_on(config, monkeypatch)
+
+
+def test_a_spool_of_0_2_0_goes_on_and_keeps_the_revision_from_then_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = own_flow(tmp_path)
+    spool = tmp_path / "state" / "spool.sqlite"
+    assert go_on(config, monkeypatch) == ""
+    revision = state_of(spool)[b"revision"]
+    channels = {one["id"]: one["schema"] for one in msgspec.json.decode(revision)["channels"]}
+    layout = {
+        "steps": ["quotes", "high"],
+        "channels": {name: Schema.from_json(text).schema_id for name, text in channels.items()},
+    }
+
+    def begun_by_0_2_0(content: object) -> None:
+        state = {(AGENT, b"layout"): msgspec.json.encode(content), (AGENT, b"revision"): None}
+
+        async def story() -> None:
+            store = SqliteSpool(spool)
+            await store.open("d1", "quotes", bytes(8))
+            await store.commit(SpoolCommit(state=state))
+            await store.close()
+
+        run(story())
+
+    begun_by_0_2_0(layout)
+    assert go_on(config, monkeypatch) == ""
+    kept = state_of(spool)
+    assert kept[b"revision"] == revision
+    assert b"layout" not in kept
+    begun_by_0_2_0(layout | {"steps": ["quotes"]})
+    assert "(its steps were ['quotes'] and are now ['quotes', 'high']): " in go_on(config, monkeypatch)
+    begun_by_0_2_0(None)
+    assert "(it does not say which): " in go_on(config, monkeypatch)
 
 
 def test_a_state_folder_of_another_version_is_refused_before_anything_runs(tmp_path: Path) -> None:
     demo, state = load_demo("traffic"), StateFolder(tmp_path / "state", "")
     manifest = begin("traffic", demo, DemoOptions(), state)
     state.close()
-    for layout in ("", manifest.layout):  # one that was begun before layouts were noted, and this very one
-        same = msgspec.structs.replace(manifest, layout=layout)
-        check_resumed("traffic", demo, same, DemoOptions(), tmp_path)
-    changed = msgspec.structs.replace(manifest, layout="another")
-    with pytest.raises(
-        StateError, match=r"begun with another version of the flow traffic, .* another folder"
-    ):
-        check_resumed("traffic", demo, changed, DemoOptions(), tmp_path)
-    finished = msgspec.structs.replace(changed, finished=True)
-    check_resumed("traffic", demo, finished, DemoOptions(), tmp_path)
-
-
-def test_a_layout_is_that_of_the_flow_as_it_is_cut() -> None:
-    graph = control_loop.graph()
-    assert layout_of(make_plan(graph, "edge")) == layout_of(make_plan(control_loop.graph(), "edge"))
-    assert layout_of(make_plan(graph, "edge")) != layout_of(make_plan(graph, "cloud"))
+    held = read_revision(state.path)
+    assert held is not None
+    check_resumed("traffic", demo, manifest, DemoOptions(), state.path)
+    files = {**held.code.files, "geartrain_examples/traffic/streets.py": "0" * 64}
+    write_revision(state.path, msgspec.structs.replace(held, code=Code(held.code.package, files)))
+    said = (
+        r"begun with another revision of the flow traffic \(file geartrain_examples/traffic/streets\.py has"
+    )
+    with pytest.raises(StateError, match=said):
+        check_resumed("traffic", demo, manifest, DemoOptions(), state.path)
+    finished = msgspec.structs.replace(manifest, finished=True)
+    check_resumed("traffic", demo, finished, DemoOptions(), state.path)
+    (state.path / REVISION_FILE).write_text("{")
+    with pytest.raises(StateError, match=r"a revision cannot be read.*name a new state folder"):
+        check_resumed("traffic", demo, manifest, DemoOptions(), state.path)
+    (state.path / REVISION_FILE).unlink()  # as 0.2.0 left it
+    check_resumed("traffic", demo, manifest, DemoOptions(), state.path)
+    assert read_revision(state.path) == held

@@ -10,7 +10,8 @@ import pytest
 from geartrain.errors import ConfigError
 from geartrain.operators.process import Process
 from geartrain.operators.source import SourceOperator
-from geartrain_edge.agent.config import AgentConfig, read_config
+from geartrain.revision import revision_of
+from geartrain_edge.agent.config import AgentConfig, load, read_config
 from geartrain_edge.settings import AgentSettings, UplinkSettings
 
 GOOD = """
@@ -167,3 +168,36 @@ def test_a_mistake_names_the_file_and_the_key(tmp_path: Path, text: str, said: s
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"none\.toml cannot be read: No such file"):
         read_config(str(tmp_path / "none.toml"))
+
+
+def test_an_instance_is_the_name_under_which_its_flow_runs(tmp_path: Path) -> None:
+    assert config(tmp_path, GOOD).plan().graph.name == "stocks"
+    assert config(tmp_path, GOOD + 'instance = "prices.2"\n').plan().graph.name == "prices.2"
+    assert mistake(tmp_path, GOOD + 'instance = "prices"\n').startswith(
+        "agent.toml: instance: instance 'prices': write the app's name, a dot and a number"
+    )
+
+
+def test_a_device_may_lack_a_source(tmp_path: Path) -> None:
+    traffic = GOOD.replace("stocks.flow", "traffic.flow")
+    tables = "[sources.loops]\nenabled = false\n[sources.checkpoints]\nenabled = true\n"
+    plan = config(tmp_path, traffic + tables).plan()
+    has = {s.id: s.operator.enabled for s in plan.graph.sources() if isinstance(s.operator, SourceOperator)}
+    assert has == {"passes": True, "loops": False, "checkpoints": True}
+    whole = config(tmp_path, traffic).plan()
+    assert [channel.id for channel in plan.channels] == [channel.id for channel in whole.channels]
+    assert revision_of("", plan).hash == revision_of("", whole).hash  # of the flow, not of the device
+    said = mistake(tmp_path, traffic + '[sources.loops]\nenabled = "no"\n')
+    assert said == "agent.toml: [sources] loops.enabled = 'no': write true or false"
+
+
+def test_two_instances_of_one_flow_stand_side_by_side_on_a_device(tmp_path: Path) -> None:
+    flow = 'flow = "geartrain_examples.stocks.flow:flow"\n'
+    several = f'[[flows]]\n{flow}instance = "prices.1"\n[[flows]]\n{flow}instance = "prices.2"\n'
+    path = tmp_path / "agent.toml"
+    path.write_text(f'device = "device-1"\nstate = "state"\n{several}')
+    found = {plan.graph.name: one.spool_file for one, plan in load(str(path))}
+    assert found == {name: tmp_path / "state" / name / "spool.sqlite" for name in ("prices.1", "prices.2")}
+    path.write_text(f'device = "device-1"\nstate = "state"\ninstance = "prices.1"\n{several}')
+    with pytest.raises(ConfigError, match="instance: there are"):
+        load(str(path))

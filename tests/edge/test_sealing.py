@@ -25,8 +25,10 @@ from geartrain_edge.spool.sealing import Progress, Sealer
 from tests.edge.flows import plan_of
 
 WHO = Identity("d1", "fleet", b"epoch..8")
-BEFORE = Progress({"readings": START_OF_TIME}, {("readings", "x"): SplitProgress(0, START_OF_TIME)})
-AFTER = Progress({"readings": 100}, {("readings", "x"): SplitProgress(9, 100)})
+BEFORE = Progress(
+    {"readings": START_OF_TIME}, {("readings", "x"): SplitProgress(0, START_OF_TIME)}, {"readings": 0}
+)
+AFTER = Progress({"readings": 100}, {("readings", "x"): SplitProgress(9, 100)}, {"readings": 100})
 
 
 class Text(Record):
@@ -84,6 +86,7 @@ def test_only_the_last_batch_of_a_commit_moves_the_watermarks() -> None:
     headers = [decode_header(batch.header) for batch in made]
     assert [header.count for header in headers] == [2, 2, 1]
     assert [header.watermarks for header in headers] == [BEFORE.watermarks] * 2 + [AFTER.watermarks]
+    assert [header.source_watermarks for header in headers] == [{"readings": 0}] * 2 + [{"readings": 100}]
     assert [header.positions for header in headers] == [BEFORE.positions] * 2 + [AFTER.positions]
 
 

@@ -258,7 +258,7 @@ def test_the_code_is_that_of_the_worst_end(
 def test_a_signal_stops_every_flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = config(tmp_path)
     nets = nets_of(path, monkeypatch)
-    loaded = load(str(path))
+    loaded = [(config, plan, config.revision(plan)) for config, plan in load(str(path))]
 
     async def story() -> set[int]:
         task = asyncio.create_task(agent_main._run(loaded))

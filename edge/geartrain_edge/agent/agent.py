@@ -19,6 +19,7 @@ from geartrain.graph.conform import describe
 from geartrain.planning import Plan
 from geartrain.ports import Clock, Net, Randomness, SpoolCommit, SpooledBatch, SpoolStore
 from geartrain.ports.buggify import buggify
+from geartrain.revision import Revision, revision_of
 from geartrain.wire.envelope import EPOCH_BYTES, Welcome
 from geartrain_edge.agent.epochs import greet, renew
 from geartrain_edge.agent.session import FRESH, HELLO, RENEWED, Opening, Session
@@ -53,21 +54,25 @@ class Agent:
         randomness: Randomness,
         priority: Priority | None = None,
         files: LineFiles | None = None,
+        revision: Revision | None = None,
     ) -> None:
         """`priority`: what the agents of one process share, each of which runs another flow; `files`: for
-        sinks on the device that write some.
+        sinks on the device that write some; `revision`: of the plan, with the code of its flow.
         """
         self._settings, self._plan = settings, plan
+        self._revision = revision
         shared = priority or Priority()
         self._turn = shared.turn(plan.graph.name, is_urgent=settings.urgent)
         self._effects, self._files = Effects(store, net, clock, randomness), files
         self._state, self._reason = "starting", ""
         self._stopping, self._stop_asked = False, asyncio.Event()
+        self._draining = False
         self._committed_s = -math.inf
         self._session: Session | None = None
 
     async def run(self) -> bool:
-        """Work until all sources have ended and all is acked (True), or until `stop` (False).
+        """Work until all sources have ended and all is acked (True), or until `stop` or what `drain` asks
+        for (False).
 
         Raises what stopped it: `SourceError`, `FlowError`, `SpoolError`, `AlarmError`, or the error of a
         defect.
@@ -85,13 +90,23 @@ class Agent:
             cancelled = isinstance(cause, asyncio.CancelledError)
             self._state, self._reason = ("stopped", "") if cancelled else ("failed", describe(cause))
             raise cause from None
-        self._state = "stopped" if self._stopping else "finished"
-        return not self._stopping
+        drained = self._draining and not (self._session and self._has_ended(self._session))
+        self._state = "stopped" if self._stopping else "drained" if drained else "finished"
+        return self._state == "finished"
 
     def stop(self) -> None:
         """End after the commit at hand; what is not acked stays in the spool."""
         self._stopping = True
         self._stop_asked.set()
+        if self._session is not None:
+            self._session.backlog.shrunk.set()
+
+    def drain(self) -> None:
+        """Read nothing after the commit at hand, send what the spool holds, and end once all is acked.
+
+        Nobody is told that a source has ended: none has.
+        """
+        self._draining = True
         if self._session is not None:
             self._session.backlog.shrunk.set()
 
@@ -109,7 +124,8 @@ class Agent:
                 partial(self._hear, session),
             )
             try:
-                await greet(session, self._effects, self._plan, self._settings.device)
+                revision = self._revision or revision_of("", self._plan)
+                await greet(session, self._effects, self._plan, self._settings, revision)
                 async with asyncio.TaskGroup() as group:
                     beside = [group.create_task(session.uplink.run(hooks))]
                     if session.down is not None:
@@ -150,9 +166,7 @@ class Agent:
     async def _work(self, session: Session) -> None:
         """Read and commit until the sources have ended, then wait for the last ack."""
         idle_s = _IDLE_S_MIN
-        while not self._stopping and not (
-            session.intake.ended and (session.down is None or session.down.ended)
-        ):
+        while not self._is_ending() and not self._has_ended(session):
             if session.welcome is not None:
                 await self._open(session, session.welcome)
                 continue
@@ -167,12 +181,21 @@ class Agent:
                 )
                 idle_s = min(idle_s * 2, self._settings.idle_ms_max / 1_000)
         self._state = "draining"
-        if self._stopping and session.down is not None:
+        if (self._stopping or self._draining) and session.down is not None:
             await self._commit(session)  # what sinks were given is noted, so that they are not given it again
         await self._flush(session)
         while not self._stopping and not await self._is_done(session):
             await session.backlog.shrunk.wait()
             session.backlog.shrunk.clear()
+
+    def _is_ending(self) -> bool:
+        """Whether nothing more is to be read, because somebody asked for that."""
+        return self._stopping or self._draining
+
+    @staticmethod
+    def _has_ended(session: Session) -> bool:
+        """Whether nothing comes any more, from the sources or from the cloud."""
+        return session.intake.ended and (session.down is None or session.down.ended)
 
     async def _is_done(self, session: Session) -> bool:
         """Whether all is acked, and stays so: a new epoch is there by now, or does not begin any more."""
@@ -189,11 +212,11 @@ class Agent:
     async def _room(self, session: Session) -> None:
         """Policy `block`: sources wait while the spool is full."""
         full = session.backlog.bytes >= self._settings.spool_bytes_max
-        if full and self._settings.policy is Policy.BLOCK and not self._stopping:
+        if full and self._settings.policy is Policy.BLOCK and not self._is_ending():
             self._state = "blocked"
             session.counters.add("blocked")
             _LOG.warning("device %s: the spool is full, its sources wait for acks", self._settings.device)
-            while session.backlog.bytes >= self._settings.spool_bytes_max and not self._stopping:
+            while session.backlog.bytes >= self._settings.spool_bytes_max and not self._is_ending():
                 await session.backlog.shrunk.wait()
                 session.backlog.shrunk.clear()
         self._state = "greeting" if session.intake.holds else "running"
@@ -209,7 +232,7 @@ class Agent:
         down = None if session.intake.holds else session.down
         if down is not None and (down.feed(session.backlog.epoch) or not down.has_room):
             return 0  # committed at once; while the sinks have no room, nothing more is read
-        while rows < session.batch_size.records and not self._stopping:
+        while rows < session.batch_size.records and not self._is_ending():
             came = await session.intake.read(
                 session.fragment, session.counters, session.batch_size.records - rows
             )
@@ -278,8 +301,8 @@ class Agent:
         """Have the last watermarks, and what was dropped, stand in a batch, as soon as there is room."""
         while not self._stopping:
             await self._commit(session)
-            due = session.intake.progress().watermarks != session.progress.watermarks
-            if not due and not session.admission.dropped:
+            is_said = session.intake.progress().has_time_of(session.progress)
+            if is_said and not session.admission.dropped:
                 return
             await session.backlog.shrunk.wait()
             session.backlog.shrunk.clear()

@@ -12,14 +12,16 @@ from typing import Annotated, Any
 import msgspec
 from msgspec.structs import replace
 
+from geartrain import __version__
 from geartrain.adapters.configuration import read_as
 from geartrain.adapters.tls import Broker, BrokerTable, broker_of
 from geartrain.declarations.options import in_file
 from geartrain.errors import ConfigError, GeartrainError
 from geartrain.flow.loading import load_flow
 from geartrain.planning import Plan, make_plan
+from geartrain.revision import Revision, code_of, revision_of
 from geartrain.wire.topics import check_name
-from geartrain_edge.settings import AgentSettings, Policy, UplinkSettings
+from geartrain_edge.settings import DRAIN_FILE, AgentSettings, Policy, UplinkSettings
 from geartrain_edge.spool.admission import check_policy
 
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**40)]
@@ -64,7 +66,9 @@ class _Flow(_Section, frozen=True):
     """One of several flows; a table that it does not have is that of the file."""
 
     flow: str
+    instance: str = ""
     cut: str | list[str] = "auto"
+    mended: str = ""
     urgent: bool = False
     spool: _Spool | None = None
     commit: _Commit | None = None
@@ -77,6 +81,9 @@ class _File(_Section, frozen=True):
     device: str
     state: str
     flow: str = ""
+    instance: str = ""
+    mended: str = ""
+    folder: str = ""
     broker: str | BrokerTable = "127.0.0.1:1883"
     cut: str | list[str] = "auto"
     spool: _Spool = msgspec.field(default_factory=_Spool)
@@ -89,7 +96,8 @@ class _File(_Section, frozen=True):
 
 class AgentConfig(msgspec.Struct, frozen=True):
     """What a checked file says of one flow. `state` is the folder of its spool; relative paths are taken from
-    the file's folder; where: what stands before the keys of the flow in the file, "" or "flows[0].".
+    the file's folder; where: what stands before the keys of the flow in the file, "" or "flows[0].";
+    instance: under which name it runs, "" for the flow's own.
     """
 
     path: str
@@ -101,6 +109,7 @@ class AgentConfig(msgspec.Struct, frozen=True):
     steps: Options = msgspec.field(default_factory=dict)
     sources: Options = msgspec.field(default_factory=dict)
     where: str = ""
+    instance: str = ""
 
     @property
     def spool_file(self) -> Path:
@@ -112,12 +121,21 @@ class AgentConfig(msgspec.Struct, frozen=True):
         """Where the status is."""
         return self.state / "status.json"
 
+    @property
+    def drain_file(self) -> Path:
+        """Where a file asks the agent to drain."""
+        return self.state / DRAIN_FILE
+
     def plan(self) -> Plan:
         """Load the flow, set its options and cut it; raises `ConfigError` naming the file and the key."""
         try:
             graph = load_flow(self.flow).graph()
         except GeartrainError as error:
             raise ConfigError(f"{self.path}: {self.where}flow: {error}") from None
+        try:
+            graph = graph.named(self.instance)
+        except GeartrainError as error:
+            raise ConfigError(f"{self.path}: {self.where}instance: {error}") from None
         ours = {step.id for step in graph.sources()}
         for section, options, found in (("sources", self.sources, True), ("steps", self.steps, False)):
             wrong = [
@@ -141,6 +159,14 @@ class AgentConfig(msgspec.Struct, frozen=True):
         except ConfigError as error:
             raise ConfigError(f"{self.path}: {self.where}{error}") from None
         return plan
+
+    def revision(self, plan: Plan) -> Revision:
+        """The revision that `plan` makes, with the code of its flow; raises `ConfigError`."""
+        try:
+            code = code_of(self.flow)
+        except ConfigError as error:
+            raise ConfigError(f"{self.path}: {self.where}flow: {error}") from None
+        return revision_of(self.flow, plan, self.steps, code, __version__)
 
 
 def load(path: str) -> list[tuple[AgentConfig, Plan]]:
@@ -197,9 +223,10 @@ def read_configs(path: str) -> list[AgentConfig]:
             flow.cut if isinstance(flow.cut, str) else tuple(flow.cut),
             folder / found.state,
             broker,
-            in_file(flow.steps, folder),
-            in_file(flow.sources, folder),
+            in_file(flow.steps, folder / found.folder),
+            in_file(flow.sources, folder / found.folder),
             where,
+            flow.instance,
         )
         for where, flow in _flows(path, found)
     ]
@@ -210,9 +237,10 @@ def _flows(path: str, found: _File) -> list[tuple[str, _Flow]]:
     if not found.flows:
         if not found.flow:
             raise ConfigError(f"{path}: flow is missing")
-        return [("", _Flow(found.flow, found.cut, steps=found.steps, sources=found.sources))]
+        keys = ("flow", "instance", "cut", "mended", "steps", "sources")
+        return [("", _Flow(**{key: getattr(found, key) for key in keys}))]
     one = _File(found.device, found.state)
-    for key in ("flow", "cut", "steps", "sources"):
+    for key in ("flow", "instance", "cut", "mended", "steps", "sources"):
         if getattr(found, key) != getattr(one, key):
             raise ConfigError(f"{path}: {key}: there are [[flows]]: write it below the one that it is for")
     return [(f"flows[{number}].", flow) for number, flow in enumerate(found.flows)]
@@ -237,4 +265,5 @@ def _settings(path: str, found: _File, flow: _Flow, where: str) -> AgentSettings
         downsample_keep=spool.downsample_keep,
         downsample_above=spool.downsample_above,
         urgent=flow.urgent,
+        mended=flow.mended,
     )

@@ -14,6 +14,7 @@ import msgspec
 from geartrain.planning import Plan
 from geartrain.ports import SpoolCommit
 from geartrain.records.event_time import START_OF_TIME
+from geartrain.revision import Revision, differences, in_short, is_mended, way_on
 from geartrain.wire.envelope import EPOCH_BYTES
 from geartrain_edge.agent.session import FRESH, HELLO, RENEWED, Session
 from geartrain_edge.errors import ChangedFlowError
@@ -24,27 +25,41 @@ from geartrain_edge.uplink.uplink import Effects
 
 _LOG = logging.getLogger("geartrain.agent")
 
+_REVISION = ("_agent", b"revision")
+"""Where the spool keeps the revision that it was begun with; no step's id begins with `_`."""
 _LAYOUT = ("_agent", b"layout")
-"""Where the spool keeps what it was begun with; no step's id begins with `_`."""
+"""Where a spool of 0.2.0 has its steps and channels instead."""
 
 
-async def greet(session: Session, effects: Effects, plan: Plan, device: str) -> None:
-    """Announce the schemas in a fresh epoch; refuse a spool that was begun with others."""
-    channels = {channel.id: channel.schema.schema_id for channel in plan.channels}
-    layout: dict[str, object] = {"steps": list(plan.edge), "channels": channels}
-    if plan.down:
-        layout["down"] = {channel.id: channel.schema.schema_id for channel in plan.down}
+async def greet(
+    session: Session, effects: Effects, plan: Plan, settings: AgentSettings, revision: Revision
+) -> None:
+    """Announce the schemas in a fresh epoch; refuse a spool that was begun with another revision."""
+    device, mended = settings.device, settings.mended
+    state, written = session.image.state, revision.to_json().encode()
     if session.image.last_seq == 0:
         schemas = [session.sealer.announce(session.progress)]
-        state = {_LAYOUT: msgspec.json.encode(layout), HELLO: FRESH}
-        await effects.store.commit(SpoolCommit(schemas, {}, state))
+        await effects.store.commit(SpoolCommit(schemas, {}, {_REVISION: written, HELLO: FRESH}))
         session.backlog.committed(schemas)
-    elif (kept := msgspec.json.decode(session.image.state.get(_LAYOUT, b"null"))) != layout:
+        return
+    if _REVISION in state:
+        held, ours = Revision.from_json(state[_REVISION]).on("edge"), revision.on("edge")
+        found, on = differences(held, ours), way_on(held, ours)
+        if found and is_mended(held, ours, mended):
+            _LOG.warning("device %s: goes on with changed files (%s)", device, in_short(found))
+            await effects.store.commit(SpoolCommit(state={_REVISION: written}))
+            return
+    else:
+        on = ""
+        found = _differences_of_layouts(msgspec.json.decode(state.get(_LAYOUT, b"null")), plan)
+    if found:
         raise ChangedFlowError(
-            f"the spool of device {device} was begun with another version of flow "
-            f"{plan.graph.name} or another cut ({_difference(kept, layout)}): run that one until "
-            "all is acked, or give this one a new state folder"
+            f"the spool of device {device} was begun with another revision of flow {plan.graph.name} "
+            f"({in_short(found)}): run that one until all is acked, or begin anew with a new instance or a "
+            f"new state folder{on}"
         )
+    if _REVISION not in state:
+        await effects.store.commit(SpoolCommit(state={_REVISION: written, _LAYOUT: None}))
 
 
 async def renew(session: Session, effects: Effects, settings: AgentSettings, why: str) -> None:
@@ -62,7 +77,9 @@ async def renew(session: Session, effects: Effects, settings: AgentSettings, why
         unacked = backlog.last_seq > acked_seq
         who = session.sealer.begin(effects.randomness.token(EPOCH_BYTES))
         # With rows to come that were read long ago, nothing may be said yet of where the device stands.
-        nowhere = Progress(dict.fromkeys(session.progress.watermarks, START_OF_TIME), {})
+        said = (session.progress.watermarks, session.progress.source_watermarks)
+        channels, sources = (dict.fromkeys(marks, START_OF_TIME) for marks in said)
+        nowhere = Progress(channels, {}, sources)
         first = session.sealer.announce(nowhere if unacked else session.progress)
         rewriter = Rewriter(who, first, acked_seq, session.uplink.acked_digest)
         session.uplink_counters.add("epochs_minted")
@@ -78,11 +95,18 @@ async def renew(session: Session, effects: Effects, settings: AgentSettings, why
     _LOG.warning("device %s: goes on in the new epoch %s", who.device, who.epoch.hex())
 
 
-def _difference(kept: object, layout: dict[str, object]) -> str:
+def _differences_of_layouts(kept: object, plan: Plan) -> list[str]:
+    """What differs from the steps and channels that a spool of 0.2.0 notes."""
     if not isinstance(kept, dict):
-        return "it does not say which"
-    return "; ".join(
-        f"{name}: {kept.get(name)} and now {layout[name]}"
+        return ["it does not say which"]
+    layout: dict[str, object] = {
+        "steps": list(plan.edge),
+        "channels": {channel.id: channel.schema.schema_id for channel in plan.channels},
+    }
+    if plan.down:
+        layout["down"] = {channel.id: channel.schema.schema_id for channel in plan.down}
+    return [
+        f"its {name} were {kept.get(name)} and are now {layout[name]}"
         for name in layout
         if kept.get(name) != layout[name]
-    )
+    ]

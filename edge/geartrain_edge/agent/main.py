@@ -4,7 +4,7 @@ It runs an `Agent` on the production ports for each flow, each with its own spoo
 turns their results into an exit code. Guarantees: a mistake in the file, the flow or an option gives one
 sentence on stderr and exit code 2. SIGTERM and Ctrl-C end all flows cleanly after the current commit, with
 exit codes 0 and 130. A flow that fails says so in one sentence, and the others go on. The exit code is then
-that of the worst flow.
+that of the worst flow. A file `drain` in a state folder has that flow end once its spool is empty.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.errors import ConfigError, FlowError, GeartrainError, PlacementError, SchemaError, SourceError
 from geartrain.planning import Plan
 from geartrain.printable import printable
+from geartrain.revision import Revision
 from geartrain_edge.agent.agent import Agent
 from geartrain_edge.agent.config import AgentConfig, load
+from geartrain_edge.agent.parentage import is_orphan
 from geartrain_edge.agent.status import write_status
 from geartrain_edge.errors import AlarmError, ChangedFlowError
 from geartrain_edge.spool.spool import SqliteSpool
@@ -58,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     log_to_stderr()
     os.umask(0o077)
     try:
-        loaded = load(file)
+        loaded = [(config, plan, config.revision(plan)) for config, plan in load(file)]
     except GeartrainError as error:
         return _said(error)
     codes = asyncio.run(_run(loaded))
@@ -71,7 +73,10 @@ def _config_file(arguments: Sequence[str]) -> str:
         return arguments[1]
     import argparse  # which no service needs that calls this as above
 
-    parser = argparse.ArgumentParser(prog="gear-agent", description="Run one device's part of a flow.")
+    parser = argparse.ArgumentParser(
+        prog="gear-agent",
+        description="Run one device's part of a flow; with --device FILE.toml, what a platform wants of it.",
+    )
     parser.add_argument("--config", required=True, metavar="FILE.toml", help="the agent's configuration")
     return str(parser.parse_args(arguments).config)
 
@@ -85,7 +90,7 @@ def _said(error: GeartrainError, flow: str = "") -> int:
     return EXIT_CONFIG if isinstance(error, _MISTAKES) else EXIT_FAILED
 
 
-async def _run(loaded: Sequence[tuple[AgentConfig, Plan]]) -> set[int]:
+async def _run(loaded: Sequence[tuple[AgentConfig, Plan, Revision]]) -> set[int]:
     """Run all flows side by side to their ends; returns their exit codes."""
     from geartrain.adapters.mqtt import AiomqttNet  # once the file is read, whose mistakes are said sooner
 
@@ -99,12 +104,13 @@ async def _run(loaded: Sequence[tuple[AgentConfig, Plan]]) -> set[int]:
     signals = EndSignals(stop)
     async with asyncio.TaskGroup() as group:  # a defect of one, unlike an error, ends them all
         tasks = []
-        for config, plan in loaded:
+        for config, plan, revision in loaded:
             broker = config.broker
             net = AiomqttNet(broker.host, broker.port, tls_context=broker.tls_context)
             spool, clock = SqliteSpool(config.spool_file), SystemClock()
             files = _files(config, plan)
-            agent = Agent(config.settings, plan, spool, net, clock, SystemRandomness(), priority, files)
+            chance = SystemRandomness()
+            agent = Agent(config.settings, plan, spool, net, clock, chance, priority, files, revision)
             agents.append(agent)
             tasks.append(group.create_task(_run_one(config, agent, net)))
     codes = {task.result() for task in tasks}
@@ -126,12 +132,12 @@ async def _run_one(config: AgentConfig, agent: Agent, net: AiomqttNet) -> int:
     try:
         async with asyncio.TaskGroup() as group:
             reports = group.create_task(_report(config, agent, net))
-            finished = await agent.run()
+            await agent.run()
             reports.cancel()
     except* GeartrainError as errors:
         error = errors.exceptions[0]
     else:
-        _LOG.info("device %s: flow %s has %s", device, flow, "finished" if finished else "stopped")
+        _LOG.info("device %s: flow %s has %s", device, flow, agent.status().state)
         return EXIT_OK
     finally:
         _write(config, agent, net)
@@ -143,6 +149,10 @@ async def _run_one(config: AgentConfig, agent: Agent, net: AiomqttNet) -> int:
 async def _report(config: AgentConfig, agent: Agent, net: AiomqttNet) -> None:
     clock = SystemClock()
     while True:
+        if config.drain_file.exists():
+            agent.drain()
+        if is_orphan():
+            agent.stop()
         _write(config, agent, net)
         await clock.sleep(STATUS_INTERVAL_S)
 

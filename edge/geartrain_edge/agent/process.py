@@ -1,4 +1,4 @@
-"""`gear-agent --config FILE.toml`: the agent's process, prepared before the agent is imported.
+"""`gear-agent --config FILE.toml` or `--device FILE.toml`: the process, prepared before it imports the rest.
 
 Guarantees: importing a module of the agent changes nothing in the process that imports it. This module
 sets what the process needs before those imports.
@@ -10,6 +10,7 @@ import gc
 import sys
 from collections.abc import Sequence
 
+from geartrain_edge.agent.parentage import die_with_parent
 from geartrain_edge.lazy_import import load_later
 
 GARBAGE_THRESHOLD = 10_000
@@ -19,8 +20,14 @@ imports and several times a batch of thousands of records; neither makes much ga
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run an agent until its end; returns the exit code."""
+    """Run an agent, or the parent of a device's agents, until its end; returns the exit code."""
+    words = sys.argv[1:] if arguments is None else arguments
     prepare()
+    if words[:1] == ["--device"]:
+        from geartrain_edge.parent.main import main as run_parent  # which imports no agent
+
+        return run_parent(words)
+    die_with_parent()
     from geartrain_edge.agent.main import main as run  # after what is set for its imports
 
     return run(arguments)

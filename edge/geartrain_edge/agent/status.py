@@ -21,8 +21,8 @@ class AgentStatus(msgspec.Struct, frozen=True):
     """An agent at one moment.
 
     state: `starting`, `greeting` (a fresh spool asks where its device stands), `running`, `blocked` (the
-    spool is full), `draining` (all sources ended), `finished`, `stopped` or `failed`; reason: a sentence for
-    `failed`; epoch: 16 hexadecimal digits;
+    spool is full), `draining` (nothing is read any more), `finished`, `drained`, `stopped` or `failed`;
+    reason: a sentence for `failed`; epoch: 16 hexadecimal digits;
     spooled_seq, acked_seq: last committed and last trimmed batch; watermarks: by channel, microseconds;
     held: channels that ingest does not know, with the rows of the batch that waits, and all behind it;
     counters: totals by name since the spool began; written_at_us: wall clock, microseconds.

@@ -208,16 +208,21 @@ class Intake:
         )
 
     def progress(self) -> Progress:
-        """The watermark of each channel, the min over its sources, and all positions.
+        """The watermark of each channel, the min over its sources, that of each source, and all positions.
 
-        Of each source it is the one that the fragment was told: beyond that it may still hold rows.
+        Of each source it is the one that the fragment was told: beyond that it may still hold rows. Of a
+        source without a split on this device nothing is said, nor of a channel that has only such sources.
+        Other devices may have it, and its end is not ours to tell.
         """
+        sources = {step: self._told[step] for step in sorted({feed.tracker.step for feed in self._feeds})}
         watermarks = {
-            channel.id: min((self._told[source] for source in channel.sources), default=END_OF_TIME)
+            channel.id: min(sources[source] for source in channel.sources if source in sources)
             for channel in self._plan.channels
+            if not channel.sources.isdisjoint(sources)
         }
         trackers = [feed.tracker for feed in self._feeds if not feed.held]
-        return Progress(watermarks, self._positions | {(t.step, t.name): t.progress for t in trackers})
+        positions = self._positions | {(t.step, t.name): t.progress for t in trackers}
+        return Progress(watermarks, positions, sources)
 
     def moved(self) -> dict[tuple[str, str], SplitProgress]:
         """The positions that moved since the last call."""

@@ -7,10 +7,10 @@ rows that it lacks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from geartrain.errors import WireError
-from geartrain.ports.spool import SplitProgress, SpooledBatch
+from geartrain.ports.spool import SpooledBatch
 from geartrain.wire.codec import decode_header, encode_gap, encode_header
 from geartrain.wire.digest import FIRST_DIGEST, next_digest
 from geartrain.wire.envelope import BatchKind, Header
@@ -24,13 +24,12 @@ def make_gap(
     seqs: tuple[int, int],
     digest_after: bytes,
     rows: Rows,
-    watermarks: Mapping[str, int],
-    positions: Mapping[tuple[str, str], SplitProgress],
+    said: Header | None,
 ) -> SpooledBatch:
     """A gap for the batches from the first to the last of `seqs`; `rows` by (seq, channel), in that order.
 
-    digest_after, watermarks, positions: those of the last of the batches. Raises `WireError` for too many
-    rows.
+    digest_after: that of the last of the batches; said: its header, whose watermarks and positions the gap
+    repeats, None where it is damaged. Raises `WireError` for too many rows.
     """
     first, last = seqs
     body = encode_gap(rows)
@@ -41,10 +40,11 @@ def make_gap(
             who.device,
             who.epoch,
             last,
-            watermarks=watermarks,
-            positions=positions,
+            watermarks={} if said is None else said.watermarks,
+            positions={} if said is None else said.positions,
             first_seq=first,
             digest_after=digest_after,
+            source_watermarks={} if said is None else said.source_watermarks,
         )
     )
     return SpooledBatch(
@@ -71,10 +71,13 @@ def is_intact(previous: bytes, batch: SpooledBatch) -> bool:
 
 def replacement(who: Identity, batch: SpooledBatch) -> SpooledBatch:
     """A gap that stands for one stored batch, whose header may be damaged: it then moves no watermark."""
-    try:
-        header = decode_header(batch.header)
-        watermarks, positions = header.watermarks, header.positions
-    except WireError:
-        watermarks, positions = {}, {}
     seqs = (batch.first_seq or batch.seq, batch.seq)
-    return make_gap(who, seqs, batch.digest, batch.rows, watermarks, positions)
+    return make_gap(who, seqs, batch.digest, batch.rows, header_of(batch))
+
+
+def header_of(batch: SpooledBatch) -> Header | None:
+    """The header of a stored batch, None where it is damaged."""
+    try:
+        return decode_header(batch.header)
+    except WireError:
+        return None

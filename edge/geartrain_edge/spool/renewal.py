@@ -9,13 +9,12 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
-from geartrain.errors import WireError
 from geartrain.ports.spool import SpooledBatch
-from geartrain.wire.codec import decode_header, encode_header
+from geartrain.wire.codec import encode_header
 from geartrain.wire.digest import next_digest
 from geartrain.wire.envelope import BatchKind, Header
 from geartrain_edge.spool.backlog import Identity
-from geartrain_edge.spool.gaps import by_channel, is_intact, make_gap
+from geartrain_edge.spool.gaps import by_channel, header_of, is_intact, make_gap
 
 FLIP = ("_agent", b"flip")
 """Where the spool keeps when its epoch was minted in place of another: JSON, microseconds."""
@@ -41,7 +40,7 @@ class Rewriter:
         self._old_seq, self._old_digest = old.seq, old.digest
         if old.seq <= self._acked_seq or old.seq == 1:
             return None
-        header = _header_of(old)
+        header = header_of(old)
         self._seq += 1
         made = (
             self._moved(old, header)
@@ -62,17 +61,9 @@ class Rewriter:
 
     def _gap(self, old: SpooledBatch, header: Header | None) -> SpooledBatch:
         rows = tuple((self._seq, channel, count) for channel, count in by_channel(old.rows).items())
-        watermarks, positions = ({}, {}) if header is None else (header.watermarks, header.positions)
         # No batch of this seq was ever sealed: any digest serves that follows from what was before.
         after = next_digest(self._digest, b"", msgspec.json.encode(rows))
-        return make_gap(self._who, (self._seq, self._seq), after, rows, watermarks, positions)
-
-
-def _header_of(batch: SpooledBatch) -> Header | None:
-    try:
-        return decode_header(batch.header)
-    except WireError:
-        return None  # damaged: the caller declares its rows
+        return make_gap(self._who, (self._seq, self._seq), after, rows, header)
 
 
 class Flip(msgspec.Struct, frozen=True):

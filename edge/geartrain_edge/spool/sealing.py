@@ -46,10 +46,17 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """Where a device stands: the watermark of every channel (microseconds), the position of every split."""
+    """Where a device stands: the watermarks of channels and of sources (microseconds), and the position of
+    every split.
+    """
 
     watermarks: Mapping[str, int]
     positions: Positions
+    source_watermarks: Mapping[str, int]
+
+    def has_time_of(self, other: Progress) -> bool:
+        """Whether all watermarks are those of `other`."""
+        return (self.watermarks, self.source_watermarks) == (other.watermarks, other.source_watermarks)
 
 
 class Sealer:
@@ -122,7 +129,7 @@ class Sealer:
         dropped: Mapping[str, int] | None = None,
     ) -> list[SpooledBatch]:
         """The batches of one commit in seq order; the last moves the watermarks and declares `dropped`."""
-        if not parts and (dropped or before.watermarks != after.watermarks):
+        if not parts and (dropped or not after.has_time_of(before)):
             parts = [Part("", "", 0, EncodedRows(b"", 0, 0))]
         last = len(parts) - 1
         return [
@@ -179,6 +186,7 @@ class Sealer:
                 progress.positions,
                 part.rows.flags,
                 dropped=dropped or {},
+                source_watermarks=progress.source_watermarks,
             )
         )
         self.header_bytes = len(header)

@@ -1,0 +1,280 @@
+"""The apps of a device: one process for each, as the desired state wants it.
+
+Told by the control lane. Guarantees: an app has one process at a time; a desired state that changes nothing
+of an app leaves its process alone. A process that breaks is started again with growing pauses. One that ended
+with a mistake in its configuration, or must not be started again, is left alone and reported with its
+sentence, until the app changes. One app never waits for another. The simulator runs this class, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import Protocol
+
+import msgspec
+from msgspec.structs import replace
+
+from geartrain.control.states import App, AppReport, AppState, State, Wanted
+from geartrain.errors import ConfigError, DiskError
+from geartrain.ports import Clock, Randomness
+
+_LOG = logging.getLogger("geartrain.parent")
+
+EXIT_CONFIG, EXIT_ALARM = 2, 3
+"""How an agent ends that a new start does not help, or must not have."""
+
+
+class AppsPolicy(msgspec.Struct, frozen=True):
+    """Times in seconds. look_s: between two looks at how an app is; restart_s, restart_s_max: the pause
+    before a process is started again, doubling up to the second; steady_s: one that ran so long was a good
+    one; stop_s: one that is asked to end and does not is killed after so long.
+    """
+
+    look_s: float = 0.5
+    restart_s: float = 0.5
+    restart_s_max: float = 60.0
+    steady_s: float = 60.0
+    stop_s: float = 10.0
+
+
+class Process(Protocol):
+    """A process of one app."""
+
+    def ended(self) -> int | None:
+        """Its exit code once it is over with all that it has started; None while it runs."""
+        ...
+
+    async def wait(self, seconds: float) -> None:
+        """Return after so long, or sooner when it may have ended."""
+        ...
+
+    def state(self) -> tuple[AppState, str]:
+        """What it says of itself, and a sentence; the last word of one that is over, too."""
+        ...
+
+    def sentence(self) -> str:
+        """Why it ended, in its own words; empty for none."""
+        ...
+
+    def terminate(self) -> None:
+        """Ask it to end after its commit at hand."""
+        ...
+
+    def kill(self) -> None:
+        """End it and all that it has started, now."""
+        ...
+
+
+class Starter(Protocol):
+    """Starts processes; all raise `ConfigError` or `DiskError`."""
+
+    async def start(self, app: App) -> Process:
+        """Write the app's configuration and start its process, which drains if that is wanted."""
+        ...
+
+    async def drain(self, instance: str) -> None:
+        """Ask the app's process to drain."""
+        ...
+
+    async def purge(self, instance: str) -> None:
+        """Remove what the app has kept; nothing where there is nothing."""
+        ...
+
+
+class Apps:
+    """The apps of one device; `run` is called once and ends when it is cancelled, with all processes."""
+
+    def __init__(
+        self, starter: Starter, clock: Clock, randomness: Randomness, policy: AppsPolicy | None = None
+    ) -> None:
+        self._starter, self._clock, self._randomness = starter, clock, randomness
+        self._policy = policy or AppsPolicy()
+        self._wanted: dict[str, App] = {}
+        self._purged: set[str] = set()
+        self._states: dict[str, AppReport] = {}
+        self._woken: dict[str, asyncio.Event] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._told, self.changed = asyncio.Event(), asyncio.Event()
+        self.counters = {"processes_started": 0, "processes_broken": 0, "processes_killed": 0}
+
+    def apply(self, state: State) -> None:
+        """Have these apps from now on; returns at once."""
+        self._wanted = {app.instance: app for app in state.apps}
+        self._purged |= set(state.purged)
+        for woken in self._woken.values():
+            woken.set()
+        self._told.set()
+
+    def reports(self) -> tuple[AppReport, ...]:
+        """The apps as they are, those that are wanted and those that are not gone yet."""
+        wanted = self._wanted.values()
+        fresh = [AppReport(app.instance, AppState.STARTING, "", app.revision) for app in wanted]
+        found = {report.instance: report for report in fresh} | self._states
+        return tuple(found[instance] for instance in sorted(found))
+
+    async def run(self) -> None:
+        """Tend the apps until cancelled; then end their processes."""
+        try:
+            while True:
+                await self._told.wait()
+                self._told.clear()
+                for name in [name for name, task in self._tasks.items() if task.done()]:
+                    self._tasks.pop(name).result()  # raises the error of a defect
+                for instance in {*self._wanted, *self._purged} - set(self._tasks):
+                    self._woken[instance] = asyncio.Event()
+                    self._tasks[instance] = asyncio.create_task(self._tend(instance))
+        finally:
+            await self._end(self._tasks.values())
+
+    async def _end(self, tasks: Iterable[asyncio.Task[None]]) -> None:
+        running = [task for task in tasks if not task.done()]
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running)
+
+    async def _tend(self, instance: str) -> None:
+        """One app, from when it is first wanted until it is gone."""
+        try:
+            failures = 0
+            while (app := self._wanted.get(instance)) is not None:
+                began_s = self._clock.monotonic_s()
+                self._say(app, AppState.STARTING, self._why(instance) if failures else "")
+                is_over = await self._live(app)
+                if is_over:
+                    await self._until_other(instance)
+                    failures = 0
+                    continue
+                if self._wanted.get(instance) != app:
+                    failures = 0
+                    continue
+                if self._clock.monotonic_s() - began_s >= self._policy.steady_s:
+                    failures = 0
+                failures += 1
+                most_s = min(self._policy.restart_s * 2 ** min(failures - 1, 20), self._policy.restart_s_max)
+                await self._pause(instance, most_s * self._randomness.uniform(0.5, 1))
+            if instance in self._purged:
+                await self._purge(instance)
+        finally:
+            self._woken.pop(instance, None)
+            self._states.pop(instance, None)
+            self.changed.set()
+            self._told.set()  # it may be wanted again by now
+
+    async def _purge(self, instance: str) -> None:
+        self._purged.discard(instance)
+        try:
+            await self._starter.purge(instance)
+        except DiskError as error:
+            _LOG.error("app %s: %s", instance, error)
+
+    async def _live(self, app: App) -> bool:
+        """One process of the app; whether the app is over as it is wanted now."""
+        try:
+            process = await self._starter.start(app)
+        except (ConfigError, DiskError) as error:
+            is_over = isinstance(error, ConfigError)
+            self._say(app, AppState.FAILED if is_over else AppState.STARTING, str(error))
+            return is_over
+        self.counters["processes_started"] += 1
+        try:
+            while (code := process.ended()) is None:
+                wanted = self._wanted.get(app.instance)
+                if wanted != app:
+                    if wanted is None or replace(app, wanted=wanted.wanted) != wanted or _runs(wanted):
+                        self._say(app, AppState.STOPPING, "")
+                        return False
+                    app = wanted
+                    await self._starter.drain(app.instance)
+                state, why = process.state()
+                # It has ended once its process has: till then its spool is open.
+                self._say(app, AppState.DRAINING if state is AppState.ENDED else state, why)
+                await self._look(app.instance, process)
+            return self._judge(app, process, code)
+        except DiskError as error:
+            self._say(app, AppState.STARTING, str(error))
+            return False
+        finally:
+            await self._stop(process)
+
+    def _judge(self, app: App, process: Process, code: int) -> bool:
+        """Say how a process has ended; whether it is to be left at that."""
+        state, _ = process.state()
+        if code == 0 and state is AppState.ENDED:
+            self._say(app, AppState.ENDED, "")
+            return True
+        if code in (EXIT_CONFIG, EXIT_ALARM):
+            self._say(app, AppState.FAILED, process.sentence() or f"its agent ended with {code}")
+            return True
+        self.counters["processes_broken"] += 1
+        how = f"ended with {code}" if code >= 0 else f"was killed by signal {-code}"
+        sentence = process.sentence()
+        why = f"its agent {how} and is started again{': ' if sentence else ''}{sentence}"
+        self._say(app, AppState.STARTING, why)
+        return False
+
+    async def _stop(self, process: Process) -> None:
+        """Have a process end, whoever asks: it is gone when this returns, however often it is cancelled."""
+        cancelled: asyncio.CancelledError | None = None
+        asked_s = self._clock.monotonic_s()
+        if process.ended() is None:
+            process.terminate()
+        while process.ended() is None:
+            if self._clock.monotonic_s() - asked_s >= self._policy.stop_s:
+                self.counters["processes_killed"] += 1
+                process.kill()
+            try:
+                await process.wait(self._policy.look_s)
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            raise cancelled
+
+    async def _look(self, instance: str, process: Process) -> None:
+        """Wait until the process may have ended, another app is wanted, or it is time to look again."""
+        ends = asyncio.create_task(process.wait(self._policy.look_s))
+        woken = self._woken[instance]
+        wakes = asyncio.create_task(woken.wait())
+        try:
+            await asyncio.wait([ends, wakes], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            ends.cancel()
+            wakes.cancel()
+        woken.clear()
+
+    async def _pause(self, instance: str, seconds: float) -> None:
+        """Wait so long, or until the desired state comes anew."""
+        woken = self._woken[instance]
+        woken.clear()
+        sleeps = asyncio.create_task(self._clock.sleep(seconds))
+        wakes = asyncio.create_task(woken.wait())
+        try:
+            await asyncio.wait([sleeps, wakes], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            sleeps.cancel()
+            wakes.cancel()
+
+    async def _until_other(self, instance: str) -> None:
+        """Wait until something else is wanted of the app."""
+        app = self._wanted.get(instance)
+        while self._wanted.get(instance) == app:
+            woken = self._woken[instance]
+            woken.clear()
+            if self._wanted.get(instance) == app:
+                await woken.wait()
+
+    def _why(self, instance: str) -> str:
+        report = self._states.get(instance)
+        return "" if report is None else report.why
+
+    def _say(self, app: App, state: AppState, why: str) -> None:
+        report = AppReport(app.instance, state, why, app.revision)
+        if self._states.get(app.instance) != report:
+            self._states[app.instance] = report
+            self.changed.set()
+
+
+def _runs(app: App) -> bool:
+    return app.wanted is Wanted.RUN

@@ -1,0 +1,143 @@
+"""The file of a device, `gear-agent --device FILE.toml`: who it is, and what is so on this machine.
+
+Read by the parent of the agents. Guarantees: any mistake raises one `ConfigError` that names the file and the
+key. The configuration of an app's agent is made here: what the platform wants, then what this file says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from geartrain.adapters.configuration import read_as
+from geartrain.adapters.tls import OTHERS, Broker, BrokerTable, broker_of
+from geartrain.adapters.toml_text import to_toml
+from geartrain.control.states import App
+from geartrain.errors import ConfigError, GeartrainError
+from geartrain.wire.topics import check_name
+
+Options = dict[str, dict[str, Any]]
+_TABLES = ("spool", "commit", "uplink")
+_PATHS = ("ca", "certificate", "key")
+
+
+class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of the file's tables: a key that is not known is an error."""
+
+
+class _AppTable(_Section, frozen=True):
+    """What is so on this device for one app, whatever its instance."""
+
+    sources: Options = msgspec.field(default_factory=dict)
+    steps: Options = msgspec.field(default_factory=dict)
+    spool: dict[str, Any] = msgspec.field(default_factory=dict)
+    commit: dict[str, Any] = msgspec.field(default_factory=dict)
+    uplink: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class _File(_Section, frozen=True):
+    device: str
+    state: str
+    broker: str | BrokerTable = "127.0.0.1:1883"
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    spool: dict[str, Any] = msgspec.field(default_factory=dict)
+    commit: dict[str, Any] = msgspec.field(default_factory=dict)
+    uplink: dict[str, Any] = msgspec.field(default_factory=dict)
+    apps: dict[str, _AppTable] = msgspec.field(default_factory=dict)
+
+
+class _Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The options of an app, as the platform sends them."""
+
+    sources: Options = msgspec.field(default_factory=dict)
+    steps: Options = msgspec.field(default_factory=dict)
+
+
+class DeviceConfig(msgspec.Struct, frozen=True):
+    """A checked file. state: the folder of the device; relative paths are taken from `folder`, the file's
+    own.
+
+    broker_table: as the agents are given it, with absolute paths.
+    """
+
+    path: str
+    folder: Path
+    device: str
+    state: Path
+    broker: Broker
+    broker_table: str | dict[str, Any]
+    tables: dict[str, dict[str, Any]]
+    apps: dict[str, _AppTable]
+
+    def agent_toml(self, app: App, state: Path) -> str:
+        """The configuration of the agent of `app`, whose state folder is `state`; raises `ConfigError`."""
+        try:
+            wanted = msgspec.json.decode(app.options.encode(), type=_Wanted)
+        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+            raise ConfigError(f"app {app.instance}: its options cannot be read: {error}") from None
+        here = self.apps.get(app_name(app.instance), _AppTable())
+        content: dict[str, Any] = {
+            "device": self.device,
+            "state": str(state),
+            "flow": app.flow,
+            "instance": app.instance,
+            "cut": app.cut,
+            "folder": str(self.folder),
+            "broker": self.broker_table,
+        }
+        for name in _TABLES:
+            content[name] = self.tables[name] | getattr(here, name)
+        content["sources"] = _merged(wanted.sources, here.sources)
+        content["steps"] = _merged(wanted.steps, here.steps)
+        try:
+            return to_toml({key: value for key, value in content.items() if value != {}})
+        except TypeError as error:
+            raise ConfigError(f"app {app.instance}: an option cannot be written: {error}") from None
+
+
+def app_name(instance: str) -> str:
+    """The app of an instance: `traffic` of `traffic.3`."""
+    name, point, number = instance.rpartition(".")
+    return name if point and number.isdecimal() else instance
+
+
+def read_device(path: str) -> DeviceConfig:
+    """The file of a device; raises `ConfigError` naming it and the key."""
+    found, folder = read_as(path, _File), Path(path).absolute().parent
+    try:
+        check_name("device", found.device)
+        broker = broker_of(found.broker, folder)
+        if Path(path).stat().st_mode & 0o777 & OTHERS & 0o022:
+            raise ConfigError(f"others may write it: run chmod 600 {path}")
+    except GeartrainError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from None
+    if not found.state:
+        raise ConfigError(f"{path}: state: name the folder that the device keeps its apps in")
+    tables = {name: getattr(found, name) for name in _TABLES}
+    return DeviceConfig(
+        path,
+        folder,
+        found.device,
+        folder / found.state,
+        broker,
+        _absolute(found.broker, folder),
+        tables,
+        found.apps,
+    )
+
+
+def _absolute(broker: str | BrokerTable, folder: Path) -> str | dict[str, Any]:
+    if isinstance(broker, str):
+        return broker
+    table = {key: value for key, value in msgspec.structs.asdict(broker).items() if value != ""}
+    return table | {key: str(folder / table[key]) for key in _PATHS if key in table}
+
+
+def _merged(wanted: Mapping[str, Mapping[str, Any]], here: Mapping[str, Mapping[str, Any]]) -> Options:
+    """What this device says stands above what the platform wants."""
+    return {step: {**wanted.get(step, {}), **here.get(step, {})} for step in dict.fromkeys((*wanted, *here))}

@@ -1,0 +1,248 @@
+"""The agents of a device as processes: started, listened to, asked to end, killed with all that they started.
+
+Under `Apps`. Guarantees: an agent's configuration is a file of mode 0600 in its own folder. What it prints is
+kept there in `agent.log`, which is bounded. It does not outlive the parent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections import deque
+from pathlib import Path
+
+import msgspec
+
+from geartrain.adapters.files import make_private_folder, write_private
+from geartrain.control.states import App, AppState, Wanted
+from geartrain.errors import ConfigError, DiskError
+from geartrain.printable import printable
+from geartrain_edge.parent.config import DeviceConfig
+from geartrain_edge.settings import DRAIN_FILE, PARENT_VARIABLE
+
+LOG_BYTES_MAX = 1 << 20
+"""A log that is longer is set aside as `agent.log.1`, which it replaces."""
+_LINES_KEPT = 20
+_LINE_BYTES_MAX = 4_096
+_SAID = "gear-agent: "
+_STATES = {
+    "running": AppState.RUNNING,
+    "blocked": AppState.RUNNING,
+    "draining": AppState.DRAINING,
+    "finished": AppState.ENDED,
+    "drained": AppState.ENDED,
+}
+_WHY = {"blocked": "its spool is full, so its sources wait", "greeting": "ingest has not answered it yet"}
+
+
+class _Status(msgspec.Struct, frozen=True):
+    """What the parent reads of an agent's `status.json`."""
+
+    state: str = ""
+    reason: str = ""
+    alarm: str = ""
+    pid: int = 0
+
+
+_decode_status = msgspec.json.Decoder(_Status).decode
+
+
+class AgentProcess:
+    """One agent; its output is read in the running event loop."""
+
+    def __init__(self, popen: subprocess.Popen[bytes], folder: Path, log: _Log) -> None:
+        self._popen, self._folder, self._log = popen, folder, log
+        self._code: int | None = None
+
+    def ended(self) -> int | None:
+        """Its exit code once it is over; what is left of its group is killed then."""
+        if self._code is None and _is_over(self._popen):
+            _signal_group(self._popen.pid, signal.SIGKILL)
+            self._code = self._popen.wait()
+            self._log.close()
+        return self._code
+
+    async def wait(self, seconds: float) -> None:
+        """Return after so long, or once its output has ended."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._log.ended.wait()
+        except TimeoutError:
+            return
+        await asyncio.sleep(0.02)  # its output has ended, and itself very soon
+
+    def state(self) -> tuple[AppState, str]:
+        """What its status file says, if that is its own."""
+        try:
+            status = _decode_status((self._folder / "status.json").read_bytes())
+        except (OSError, msgspec.DecodeError):
+            return AppState.STARTING, ""
+        if status.pid != self._popen.pid:
+            return AppState.STARTING, ""
+        why = status.alarm or status.reason or _WHY.get(status.state, "")
+        return _STATES.get(status.state, AppState.STARTING), why
+
+    def sentence(self) -> str:
+        """The last line of its log that is a sentence for people, else the last line."""
+        lines = [line for line in self._log.lines if line.startswith(_SAID)] or list(self._log.lines)
+        return lines[-1].removeprefix(_SAID) if lines else ""
+
+    def terminate(self) -> None:
+        """SIGTERM."""
+        if not _is_over(self._popen):
+            os.kill(self._popen.pid, signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL to its group."""
+        _signal_group(self._popen.pid, signal.SIGKILL)
+
+
+class AgentProcesses:
+    """`Starter` for the agents of one device."""
+
+    def __init__(self, config: DeviceConfig, reserved: frozenset[str]) -> None:
+        """`reserved`: names in the device's folder that no instance may have."""
+        self._config, self._reserved = config, reserved
+
+    def folder(self, instance: str) -> Path:
+        """Where an instance has its spool, status, configuration and log; raises `ConfigError`."""
+        if instance in self._reserved:
+            raise ConfigError(f"instance {instance} has the name of a file of this device's parent")
+        return self._config.state / instance
+
+    async def start(self, app: App) -> AgentProcess:
+        """Write what the agent reads, and start it."""
+        folder = self.folder(app.instance)
+        try:
+            file = folder / "agent.toml"
+            write_private(file, self._config.agent_toml(app, folder))
+            _mark(folder, is_draining=app.wanted is Wanted.DRAIN)
+            return _start(file, folder)
+        except OSError as error:
+            raise _unwritable(folder, error) from None
+
+    async def drain(self, instance: str) -> None:
+        """Leave the mark that asks for it."""
+        folder = self.folder(instance)
+        try:
+            _mark(folder, is_draining=True)
+        except OSError as error:
+            raise _unwritable(folder, error) from None
+
+    async def purge(self, instance: str) -> None:
+        """Remove the instance's folder."""
+        folder = self._config.state / instance
+        if instance in self._reserved or not folder.is_dir() or folder.is_symlink():
+            return
+        import shutil  # which brings two megabytes of compression, for once in an app's life
+
+        try:
+            shutil.rmtree(folder)
+        except OSError as error:
+            raise _unwritable(folder, error) from None
+
+
+class _Log:
+    """What an agent prints: to a file of bounded size, with the last lines at hand."""
+
+    def __init__(self, descriptor: int, path: Path) -> None:
+        self._descriptor, self._path, self._rest = descriptor, path, b""
+        self.ended = asyncio.Event()
+        self.lines: deque[str] = deque(maxlen=_LINES_KEPT)
+        self._loop = asyncio.get_running_loop()
+        os.set_blocking(descriptor, False)
+        self._loop.add_reader(descriptor, self._read)
+        self._is_open = True
+
+    def close(self) -> None:
+        """Take what is left, then let the pipe go."""
+        while self._is_open:
+            self._read(is_last=True)
+
+    def _read(self, *, is_last: bool = False) -> None:
+        try:
+            data = os.read(self._descriptor, 1 << 16)
+        except BlockingIOError:
+            data = b""
+            if not is_last:
+                return
+        if data:
+            self._take(data)
+            return
+        self._take(b"\n" if self._rest else b"")
+        self._loop.remove_reader(self._descriptor)
+        os.close(self._descriptor)
+        self._is_open = False
+        self.ended.set()
+
+    def _take(self, data: bytes) -> None:
+        *whole, rest = (self._rest + data).split(b"\n")
+        self._rest = rest[:_LINE_BYTES_MAX]
+        for line in whole:
+            if text := printable(line[:_LINE_BYTES_MAX].decode(errors="backslashreplace")).strip():
+                self.lines.append(text)
+        try:
+            self._write(data)
+        except OSError:  # a log is a courtesy: the app goes on without it
+            return
+
+    def _write(self, data: bytes) -> None:
+        handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(handle, data)
+            is_long = os.fstat(handle).st_size > LOG_BYTES_MAX
+        finally:
+            os.close(handle)
+        if is_long:
+            self._path.replace(self._path.with_name(f"{self._path.name}.1"))
+
+
+def _start(file: Path, folder: Path) -> AgentProcess:
+    reading, writing = os.pipe()
+    try:
+        popen = subprocess.Popen(
+            [sys.executable, "-m", "geartrain_edge.agent.process", "--config", str(file)],
+            stdin=subprocess.DEVNULL,
+            stdout=writing,
+            stderr=writing,
+            env=os.environ | {PARENT_VARIABLE: str(os.getpid())},
+            start_new_session=True,
+        )
+    except BaseException:
+        os.close(reading)
+        raise
+    finally:
+        os.close(writing)
+    return AgentProcess(popen, folder, _Log(reading, folder / "agent.log"))
+
+
+def _mark(folder: Path, *, is_draining: bool) -> None:
+    mark = folder / DRAIN_FILE
+    if is_draining:
+        make_private_folder(folder)
+        write_private(mark, b"")
+    else:
+        mark.unlink(missing_ok=True)
+
+
+def _is_over(popen: subprocess.Popen[bytes]) -> bool:
+    """Whether it is over, without reaping it where the system can tell: nobody else gets its number then."""
+    if popen.returncode is not None:
+        return True
+    if sys.platform == "darwin":
+        return popen.poll() is not None
+    return os.waitid(os.P_PID, popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _signal_group(group: int, number: signal.Signals) -> None:
+    try:
+        os.killpg(group, number)
+    except (ProcessLookupError, PermissionError):
+        return  # nothing of it is left
+
+
+def _unwritable(folder: Path, error: OSError) -> DiskError:
+    return DiskError(f"{folder} cannot be written: {error.strerror or error}: make room on its disk")

@@ -1,0 +1,367 @@
+"""`gear-agent --device`: real agents under a parent that follows the lane of a platform in the test."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from geartrain.adapters.mqtt import AiomqttNet
+from geartrain.control.codec import decode_reported, encode_state
+from geartrain.control.sender import DesiredSender, SenderPolicy, Standing, Store
+from geartrain.control.states import App, AppState, Reported, State, Wanted
+from geartrain.wire.topics import desired_topic, reported_topic
+from geartrain_cloud.broker import choose_broker, wait_until_ready
+
+ROOT = Path(__file__).resolve().parents[2]
+FLOW = "geartrain_examples.stocks.flow:flow"
+LIMIT_S = 60.0
+
+
+class Platform:
+    """The platform's end for one device, on the real machine and a real broker, with a store in memory."""
+
+    def __init__(self, address: tuple[str, int], device: str) -> None:
+        self._net, self._device = AiomqttNet(*address), device
+        self.machine = DesiredSender(device, Standing(), SenderPolicy(resend_s=0.3, ask_s=0.3))
+        self.report: Reported | None = None
+        self.serial = 0
+
+    def want(self, *apps: App, purged: Sequence[str] = ()) -> int:
+        self.serial += 1
+        state = encode_state(State(self.serial, apps, tuple(purged)))
+        self.machine.wanted(Standing(state, self.report), time.monotonic())
+        return self.serial
+
+    async def run(self) -> None:
+        async with self._net.connect("platform") as connection:
+            await connection.subscribe(reported_topic(self._device))
+            self.machine.connected(time.monotonic())
+
+            async def send() -> None:
+                while True:
+                    while (payload := self.machine.next_to_send(time.monotonic())) is not None:
+                        await connection.publish(desired_topic(self._device), payload)
+                    await asyncio.sleep(0.02)
+
+            sending = asyncio.create_task(send())
+            try:
+                async for incoming in connection.incoming():
+                    self.machine.receive(incoming.payload, time.monotonic())
+                    while (event := self.machine.next_event()) is not None:
+                        assert isinstance(event, Store)
+                        self.report = decode_reported(incoming.payload)
+                        self.machine.stored(event.report, time.monotonic())
+            finally:
+                sending.cancel()
+
+    def state(self, instance: str) -> AppState | None:
+        apps = () if self.report is None else self.report.apps
+        return next((app.state for app in apps if app.instance == instance), None)
+
+    def why(self, instance: str) -> str:
+        assert self.report is not None
+        return next(app.why for app in self.report.apps if app.instance == instance)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(LIMIT_S):
+            while not condition():  # noqa: ASYNC110 - what is waited for is in other processes
+                await asyncio.sleep(0.02)
+
+
+class Fixture:
+    """A broker, a device's file and its parent process."""
+
+    def __init__(self, folder: Path, address: str) -> None:
+        self.folder, self.state = folder, folder / "state"
+        host, _, port = address.rpartition(":")
+        self.address = (host, int(port))
+        prices = folder / "prices.csv"
+        days = [f"A,2020-01-01T00:{n // 60 % 60:02d}:{n % 60:02d},{n + 1}\n" for n in range(500)]
+        prices.write_text("symbol,date,price\n" + "".join(days))
+        self.file = folder / "device.toml"
+        self.file.write_text(
+            f'device = "truck-1"\nstate = "state"\nbroker = "{address}"\n[labels]\nkind = "truck"\n'
+            '[apps.stocks.sources.quotes]\npath = "prices.csv"\n'
+        )
+        self.parents: list[subprocess.Popen[str]] = []
+
+    def start(self, environment: Mapping[str, str] = os.environ) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "geartrain_edge.agent.process", "--device", str(self.file)]
+        parent = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, env=environment)
+        self.parents.append(parent)
+        return parent
+
+    def status(self, instance: str) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = json.loads((self.state / instance / "status.json").read_text())
+        except FileNotFoundError:
+            return {}
+        return found
+
+    def run(self, story: Callable[[Platform], Any]) -> None:
+        async def whole() -> None:
+            platform = Platform(self.address, "truck-1")
+            running = asyncio.create_task(platform.run())
+            try:
+                await story(platform)
+            finally:
+                running.cancel()
+            assert (await asyncio.gather(running, return_exceptions=True))[
+                0
+            ].__class__ is asyncio.CancelledError
+
+        asyncio.run(whole())
+
+
+@pytest.fixture
+def device(tmp_path: Path, broker_kind: Literal["mosquitto", "amqtt"]) -> Iterator[Fixture]:
+    broker = choose_broker(broker_kind, tmp_path)
+    process = subprocess.Popen(broker.command)
+    fixture = None
+    try:
+        wait_until_ready(broker.host, broker.port, timeout_s=60)
+        fixture = Fixture(tmp_path, broker.address)
+        yield fixture
+    finally:
+        for parent in [] if fixture is None else fixture.parents:
+            parent.kill()
+            parent.communicate(timeout=60)
+        process.terminate()
+        process.wait(timeout=30)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def app(instance: str, **parts: Any) -> App:
+    return App(instance, FLOW, cut="cloud", **parts)
+
+
+def test_an_app_is_started_from_desired_state_and_ended_when_it_is_no_longer_wanted(device: Fixture) -> None:
+    async def story(platform: Platform) -> None:
+        serial = platform.want(app("stocks.1"))
+        parent = device.start()
+        await platform.until(lambda: device.status("stocks.1").get("state") == "greeting")
+        await platform.until(lambda: platform.why("stocks.1") == "ingest has not answered it yet")
+        assert platform.report is not None
+        assert (platform.report.serial, platform.report.program) == (serial, "0.2.0")
+        status = device.status("stocks.1")
+        assert (status["device"], status["flow"]) == ("truck-1", "stocks.1")
+        files = {
+            path.name: stat.S_IMODE(path.stat().st_mode) for path in (device.state / "stocks.1").iterdir()
+        }
+        assert set(files) >= {"agent.toml", "agent.log", "spool.sqlite", "status.json"}
+        assert set(files.values()) == {0o600}
+        modes = {
+            stat.S_IMODE((device.state / name).stat().st_mode) for name in ("desired.bin", "parent.lock")
+        }
+        assert modes == {0o600}
+        serial = platform.want()
+        await platform.until(lambda: platform.machine.is_settled and platform.state("stocks.1") is None)
+        assert not is_alive(status["pid"])
+        assert device.status("stocks.1")["state"] == "stopped"
+        assert (device.state / "stocks.1" / "spool.sqlite").exists()
+        platform.want(purged=["stocks.1"])
+        await platform.until(lambda: not (device.state / "stocks.1").exists())
+        assert parent.poll() is None
+
+    device.run(story)
+
+
+def test_a_mistake_is_reported_with_its_sentence_and_not_tried_again(device: Fixture) -> None:
+    async def story(platform: Platform) -> None:
+        platform.want(
+            App("gone.1", "no_such_module:flow"), app("stocks.1", options='{"sources":{"wrong":{}}}')
+        )
+        device.start()
+        await platform.until(lambda: platform.state("gone.1") is AppState.FAILED)
+        assert "no_such_module" in platform.why("gone.1")
+        await platform.until(lambda: platform.state("stocks.1") is AppState.FAILED)
+        assert "wrong" in platform.why("stocks.1")
+        log = (device.state / "gone.1" / "agent.log").read_text()
+        platform.want(App("gone.1", "no_such_module:flow"), app("stocks.1"))  # mended
+        await platform.until(lambda: platform.why("stocks.1") == "ingest has not answered it yet")
+        assert (device.state / "gone.1" / "agent.log").read_text() == log
+        platform.want(App("gone.1", FLOW, options="{"), app("stocks.1"))
+        await platform.until(lambda: "options cannot be read" in platform.why("gone.1"))
+
+    device.run(story)
+
+
+def test_an_agent_that_dies_is_started_again_and_the_others_are_left_alone(device: Fixture) -> None:
+    async def story(platform: Platform) -> None:
+        platform.want(app("stocks.1"), app("stocks.2"))
+        device.start()
+        await platform.until(lambda: all(device.status(f"stocks.{n}").get("pid") for n in (1, 2)))
+        first, second = (device.status(f"stocks.{n}")["pid"] for n in (1, 2))
+        os.kill(first, signal.SIGKILL)
+        await platform.until(lambda: device.status("stocks.1")["pid"] != first)
+        assert device.status("stocks.2")["pid"] == second
+        platform.want(app("stocks.1"), app("stocks.2"), app("stocks.3"))
+        await platform.until(lambda: bool(device.status("stocks.3").get("pid")))
+        assert device.status("stocks.2")["pid"] == second  # a state that changes nothing of it
+
+    device.run(story)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_a_signal_ends_the_agents_and_the_next_parent_needs_no_platform(
+    device: Fixture, number: signal.Signals, code: int
+) -> None:
+    async def story(platform: Platform) -> None:
+        platform.want(app("stocks.1"))
+        parent = device.start()
+        await platform.until(lambda: bool(device.status("stocks.1").get("pid")))
+        parent.send_signal(number)
+        _, said = await asyncio.to_thread(parent.communicate, timeout=LIMIT_S)
+        assert (parent.returncode, "Traceback" in said) == (code, False), said
+        status = device.status("stocks.1")
+        assert (status["state"], is_alive(status["pid"])) == ("stopped", False)
+
+    device.run(story)
+    device.start()  # nobody is there to tell it
+    began = time.monotonic()
+    while device.status("stocks.1")["state"] == "stopped":
+        assert time.monotonic() - began < LIMIT_S
+        time.sleep(0.05)
+
+
+def test_kill_9_of_the_parent_leaves_no_agent_behind_and_none_is_doubled(device: Fixture) -> None:
+    async def story(platform: Platform) -> None:
+        platform.want(app("stocks.1"))
+        parent = device.start()
+        await platform.until(lambda: bool(device.status("stocks.1").get("pid")))
+        pid = device.status("stocks.1")["pid"]
+        second = device.start()
+        _, said = await asyncio.to_thread(second.communicate, timeout=LIMIT_S)
+        assert second.returncode == 1
+        assert f"{device.state} is in use by another gear-agent" in said
+        parent.kill()
+        await platform.until(lambda: not is_alive(pid))
+        device.start()
+        await platform.until(lambda: device.status("stocks.1")["pid"] != pid)
+        assert platform.report is not None
+        await platform.until(lambda: platform.report is not None and platform.report.life == 2)
+
+    device.run(story)
+
+
+def test_a_device_takes_only_the_newest_when_it_comes(device: Fixture) -> None:
+    async def story(platform: Platform) -> None:
+        for n in range(1, 6):
+            platform.want(app(f"stocks.{n}"))
+        device.start()
+        await platform.until(lambda: platform.machine.is_settled)
+        await platform.until(lambda: platform.state("stocks.5") is not None)
+        assert sorted(path.name for path in device.state.iterdir() if path.is_dir()) == ["stocks.5"]
+
+    device.run(story)
+
+
+def test_an_app_that_drains_has_ended_once_all_is_acked(device: Fixture) -> None:
+    from geartrain.wire.codec import encode_control
+    from geartrain.wire.topics import ack_topic, up_topic
+    from geartrain_edge.agent.config import read_config
+    from tests.edge.network import NaiveIngest
+
+    async def story(platform: Platform) -> None:
+        platform.want(app("stocks.1"))
+        device.start()
+        await platform.until(lambda: bool(device.status("stocks.1").get("pid")))
+        ingest = NaiveIngest(read_config(str(device.state / "stocks.1" / "agent.toml")).plan())
+
+        async def receive() -> None:
+            async with AiomqttNet(*device.address).connect("ingest") as connection:
+                await connection.subscribe(up_topic("truck-1", "stocks.1"))
+                async for incoming in connection.incoming():
+                    for control in ingest.take(incoming.payload):
+                        await connection.publish(ack_topic("truck-1", "stocks.1"), encode_control(control))
+
+        platform.want(app("stocks.1", wanted=Wanted.DRAIN))
+        await platform.until(lambda: platform.state("stocks.1") is AppState.DRAINING)
+        receiving = asyncio.create_task(receive())
+        await platform.until(lambda: platform.state("stocks.1") is AppState.ENDED)
+        status = device.status("stocks.1")
+        assert status["acked_seq"] == status["spooled_seq"] == ingest.seq
+        assert not is_alive(status["pid"])
+        receiving.cancel()
+
+    device.run(story)
+
+
+RSS_KB_MAX = 30 * 1024
+NOTHING_OF_A_USER = """
+import sys
+from geartrain_edge.agent.process import prepare
+prepare()
+import geartrain_edge.parent.main, geartrain.adapters.mqtt
+ours = {name.split(".")[1] for name in sys.modules if name.startswith("geartrain.")}
+print(sorted(ours & {"flow", "graph", "operators", "runtime", "planning", "tasks"}))
+"""
+
+
+def rss_kb_of(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("VmRSS")).split()[1])
+
+
+def test_the_parent_imports_nothing_of_flows_and_stays_small(device: Fixture, tmp_path: Path) -> None:
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    environment["PYTHONPYCACHEPREFIX"] = str(tmp_path / "bytecode")  # as on a device: else compiling counts
+    imported = subprocess.run(
+        [sys.executable, "-c", NOTHING_OF_A_USER], env=environment, capture_output=True, text=True, check=True
+    )
+    assert imported.stdout == "[]\n"
+
+    async def story(platform: Platform) -> None:
+        platform.want(*(app(f"stocks.{n}") for n in range(1, 4)))
+        parent = device.start(environment)
+        await platform.until(lambda: all(device.status(f"stocks.{n}").get("pid") for n in range(1, 4)))
+        await platform.until(lambda: platform.machine.is_settled)
+        rss_kb = rss_kb_of(parent.pid)
+        print(f"parent of three agents, connected: {rss_kb / 1024:.1f} MiB RSS")
+        assert rss_kb < RSS_KB_MAX
+
+    device.run(story)
+
+
+MISTAKES = [
+    ("device = 1\nstate = 's'\n", "device: expected `str`, got `int`"),
+    ('device = "a b"\nstate = "s"\n', "device 'a b': use a name of"),
+    ('device = "d"\nstate = ""\n', "state: name the folder"),
+    ('device = "d"\nstate = "s"\nflow = "x"\n', "flow is not a key of this file"),
+    ('device = "d"\nstate = "s"\nbroker = "nowhere"\n', "'nowhere' is not HOST:PORT"),
+]
+
+
+@pytest.mark.parametrize(("text", "said"), MISTAKES)
+def test_a_mistake_in_the_file_is_one_sentence(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "device.toml"
+    file.write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-m", "geartrain_edge.agent.process", "--device", str(file)],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 2, done.stderr
+    assert said in done.stderr
+    assert done.stderr.startswith(f"gear-agent: {file}: ")
+    assert "Traceback" not in done.stderr
