@@ -1,0 +1,146 @@
+"""`gear list`, `info`, `logs`, `kill` and `replay`: the apps of a platform."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from geartrain.printable import printable
+from geartrain.records.event_time import END_OF_TIME, START_OF_TIME, format_time
+from geartrain_client.cli.waiting import until_ended, until_purged, wait_until
+from geartrain_client.rest.answers import App, AppInfo, Line, answer_as
+from geartrain_client.rest.platform import Platform, items_of, segment
+from geartrain_client.terminal.screen import notices, print_json, results, table_of
+
+HELD_SHOWN = 3
+
+
+def list_apps(platform: Platform, *, as_json: bool) -> None:
+    """Print every app; raises `GeartrainError`."""
+    found = list(platform.items("/apps"))
+    if as_json:
+        print_json(found)
+        return
+    apps = [answer_as(App, one) for one in found]
+    if not apps:
+        results().print("no app was submitted yet: gear submit MODULE:FLOW")
+        return
+    heads = ["app", "instance", "state", "wanted", "applied", "in contact", "flow", "revision", "why"]
+    lines = [
+        [
+            app.name,
+            app.instance,
+            app.state,
+            app.wanted,
+            f"{app.devices.applied}/{app.devices.assigned}",
+            str(app.devices.online),
+            app.flow,
+            app.revision[:12],
+            app.why,
+        ]
+        for app in apps
+    ]
+    results().print(table_of("", heads, lines, numbers=(4, 5)))
+
+
+def show_app(platform: Platform, name: str, *, as_json: bool) -> None:
+    """Print all that is known of an app; raises `GeartrainError`."""
+    found = platform.get(f"/apps/{segment(name)}")
+    if as_json:
+        print_json(found)
+        return
+    app, out = answer_as(AppInfo, found), results()
+    counts = app.devices
+    facts = {
+        "instance": app.instance,
+        "state": app.state + (f", wanted {app.wanted}" if app.wanted and app.wanted != app.state else ""),
+        "why": app.why,
+        "flow": app.flow,
+        "revision": app.revision,
+        "devices": f"applied by {counts.applied} of {counts.assigned}, {counts.online} in contact",
+        **{f"rate, {hop}": _number(rate) for hop, rate in app.rates.items()},
+        "lag": _number(app.lag),
+        "dead letters": _number(app.dead_letters),
+    }
+    for fact, text in facts.items():
+        if text:
+            out.print(printable(f"{fact}: {text}"), soft_wrap=True)
+    for sentence in app.waits_for:
+        out.print(printable(f"waits for: {sentence}"), soft_wrap=True)
+    if app.clocks:
+        lines = [[one.source, _time(one.clock_us), _few(one.held_by)] for one in app.clocks]
+        out.print(table_of("Clocks", ["source", "event time", "held by"], lines))
+    if app.applied:
+        lines = [[one.device, one.state, _number(one.serial), one.why] for one in app.applied]
+        out.print(table_of("Devices", ["device", "state", "serial", "why"], lines, numbers=(2,)))
+
+
+def show_logs(platform: Platform, name: str, lines: int, *, as_json: bool) -> None:
+    """Print the last lines of the processes that run an app; raises `GeartrainError`."""
+    found = items_of(platform.get(f"/apps/{segment(name)}/logs", lines=lines))
+    if as_json:
+        print_json(found)
+        return
+    out = results()
+    for one in (answer_as(Line, item) for item in found):
+        out.print(printable(f"{one.process}  {one.line}"), soft_wrap=True)
+
+
+def kill_app(
+    platform: Platform, name: str, mode: str, *, purge: bool, seconds: float | None, as_json: bool
+) -> None:
+    """Kill an app, and wait for its end if asked for; raises `GeartrainError`."""
+    path = f"/apps/{segment(name)}"
+    instance = answer_as(App, platform.get(path)).instance
+    answer = platform.change("POST", f"{path}/kill", {"mode": mode, "purge": purge})
+    if seconds is not None:
+        wait_until(platform, name, (until_purged if purge else until_ended)(instance), seconds)
+    if as_json:
+        print_json(answer)
+    elif seconds is None:
+        notices().print(
+            printable(f"{instance} will be killed ({mode}): see gear info {name}"), soft_wrap=True
+        )
+    else:
+        gone = "; its tables are gone" if purge else "; its tables stay"
+        results().print(printable(f"{instance} has ended{gone}"), soft_wrap=True)
+
+
+def replay_app(platform: Platform, name: str, *, as_json: bool) -> None:
+    """Begin a new run of an app from the beginning of its log; raises `GeartrainError`."""
+    answer = platform.change("POST", f"/apps/{segment(name)}/replay", {"from": "beginning"})
+    if as_json:
+        print_json(answer)
+        return
+    run = answer.get("run") if isinstance(answer, dict) else None
+    results().print(
+        printable(
+            f"{name}: run {run} begins at the beginning of the log; the tables of the former run are served "
+            "until it has caught up"
+        ),
+        soft_wrap=True,
+    )
+
+
+def _number(value: Any) -> str:
+    if value is None or value == "" or isinstance(value, bool):
+        return "" if value in (None, "") else str(value).lower()
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_number(one)}" for name, one in value.items())
+    return (
+        f"{value:,}"
+        if isinstance(value, int)
+        else f"{value:,.4g}"
+        if isinstance(value, float)
+        else str(value)
+    )
+
+
+def _time(clock_us: int | None) -> str:
+    if clock_us is None or clock_us <= START_OF_TIME:
+        return "not yet"
+    return "ended" if clock_us >= END_OF_TIME else format_time(clock_us)
+
+
+def _few(names: list[str]) -> str:
+    more = "" if len(names) <= HELD_SHOWN else f" and {len(names) - HELD_SHOWN:,} more"
+    return ", ".join(names[:HELD_SHOWN]) + more

@@ -1,0 +1,208 @@
+"""`gear device`: the devices that a platform knows.
+
+Guarantees: what a device's file holds is written 0600 where a file is named, and a file that is there is not
+replaced. Names and labels of others are shown as text.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from geartrain.adapters.files import write_private
+from geartrain.adapters.toml_text import to_toml
+from geartrain.errors import ConfigError
+from geartrain.printable import printable
+from geartrain.records.event_time import format_time
+from geartrain_client.errors import FailedError
+from geartrain_client.rest.platform import Platform, segment
+from geartrain_client.terminal.screen import notices, print_json, results, table_of
+
+
+def parse_labels(given: Iterable[str], *, may_go: bool = False) -> dict[str, str | None]:
+    """Labels of `KEY=VALUE`; with `may_go`, `KEY-` is None, which takes the label away.
+
+    Raises `ConfigError` for another form.
+
+    >>> parse_labels(["kind=truck"])
+    {'kind': 'truck'}
+    """
+    found: dict[str, str | None] = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if may_go and not equals and key.endswith("-") and len(key) > 1:
+            found[key[:-1]] = None
+        elif key and equals:
+            found[key] = value
+        else:
+            also = ", or KEY- to take it away" if may_go else ""
+            raise ConfigError(f"label {printable(text, 80)!r}: write KEY=VALUE, such as kind=truck{also}")
+    return found
+
+
+def add_device(
+    platform: Platform,
+    name: str,
+    labels: Mapping[str, str | None],
+    output: Path | None,
+    *,
+    local: bool,
+    as_json: bool,
+) -> None:
+    """Add a device and give out its file; raises `GeartrainError`."""
+    if output is not None and output.exists():
+        raise ConfigError(f"--output {output} is there already: name another file, or remove that one")
+    body = {"name": name, "labels": dict(labels), **({"local": True} if local else {})}
+    answer = platform.change("POST", "/devices", body)
+    content = answer.get("file") if isinstance(answer, dict) else None
+    text = _file_text(content)
+    if output is not None:
+        try:
+            write_private(output, text)
+        except OSError as error:
+            raise ConfigError(f"--output {output} cannot be written: {error.strerror}") from None
+    if as_json:
+        print_json(answer)
+        return
+    if local:
+        results().print(printable(f"added {name}: gear up runs it on its own machine"), soft_wrap=True)
+    elif output is not None:
+        results().print(
+            printable(f"added {name}: copy {output} there and start gear-agent --device {output.name}"),
+            soft_wrap=True,
+        )
+    else:
+        notices().print(
+            printable(f"added {name}: save this as a file there (mode 0600), then gear-agent --device FILE"),
+            soft_wrap=True,
+        )
+        results().print(printable(text, keep="\n").rstrip("\n"), soft_wrap=True)
+
+
+def list_devices(platform: Platform, selector: str | None, *, as_json: bool) -> None:
+    """Print the devices that a selector means; raises `GeartrainError`."""
+    found = list(platform.items("/devices", label=selector))
+    if as_json:
+        print_json(found)
+        return
+    if not found:
+        results().print(
+            "no device was added yet: gear device add NAME" if selector is None else "no device fits"
+        )
+        return
+    lines = [
+        [
+            _text(one, "name"),
+            _labels(one.get("labels")),
+            _state(one),
+            f"{_text(one, 'applied')}/{_text(one, 'serial')}",
+            ago(one.get("seen_us"), time.time()),
+        ]
+        for one in found
+        if isinstance(one, dict)
+    ]
+    results().print(table_of("", ["device", "labels", "state", "applied", "in contact"], lines, numbers=(3,)))
+
+
+def show_device(platform: Platform, name: str, *, as_json: bool) -> None:
+    """Print all that is known of a device; raises `GeartrainError`."""
+    found = platform.get(f"/devices/{segment(name)}")
+    if as_json or not isinstance(found, dict):
+        print_json(found)
+        return
+    _print_device(found)
+
+
+def label_device(platform: Platform, name: str, labels: Mapping[str, str | None], *, as_json: bool) -> None:
+    """Set and take away labels of a device; raises `GeartrainError`."""
+    found = platform.change("PATCH", f"/devices/{segment(name)}", {"labels": dict(labels)})
+    if as_json or not isinstance(found, dict):
+        print_json(found)
+        return
+    kept = found.pop("kept", None)
+    _print_device(found)
+    for app in kept if isinstance(kept, list) else ():
+        if isinstance(app, dict):
+            results().print(
+                printable(
+                    f"{name} keeps app {_text(app, 'name')}, though {_text(app, 'selector')} matches it no "
+                    "longer: it runs there until the app is killed or the device retired"
+                ),
+                soft_wrap=True,
+            )
+
+
+def retire_device(platform: Platform, name: str, *, as_json: bool) -> None:
+    """Retire a device: it holds no clock any more; raises `GeartrainError`."""
+    found = platform.change("POST", f"/devices/{segment(name)}/retire", {})
+    if as_json:
+        print_json(found)
+        return
+    results().print(
+        printable(f"{name} is retired: it holds no clock, and what its spool still holds is not taken"),
+        soft_wrap=True,
+    )
+
+
+def accept_device(platform: Platform, name: str, *, as_json: bool) -> None:
+    """Have a refused device take what the platform wants of it now; raises `GeartrainError`."""
+    found = platform.change("POST", f"/devices/{segment(name)}/accept", {})
+    if as_json:
+        print_json(found)
+        return
+    results().print(
+        printable(f"{name} will take what the platform wants of it now: see gear device show {name}"),
+        soft_wrap=True,
+    )
+
+
+def _file_text(content: Any) -> str:
+    try:
+        return to_toml(content)
+    except (AttributeError, TypeError):
+        raise FailedError(
+            "the platform sent no file for the device: is it of another version than gear?"
+        ) from None
+
+
+def ago(seen_us: Any, now_s: float) -> str:
+    """How long ago a time of contact was, in seconds, minutes, hours or days."""
+    if not isinstance(seen_us, int) or seen_us <= 0:
+        return "never"
+    seconds = max(0, int(now_s - seen_us / 1e6))
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length} {unit} ago"
+    return f"{seconds} s ago"
+
+
+def _print_device(found: Mapping[str, Any]) -> None:
+    out = results()
+    for name, value in found.items():
+        if name == "labels":
+            text = _labels(value)
+        elif name.endswith("_us") and isinstance(value, int):
+            text = format_time(value) if value > 0 else "never"
+        else:
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        if text not in ("", "null", "[]", "{}"):
+            out.print(printable(f"{name.removesuffix('_us').replace('_', ' ')}: {text}"), soft_wrap=True)
+
+
+def _state(one: Mapping[str, Any]) -> str:
+    if one.get("retired"):
+        return "retired"
+    online = one.get("online")
+    return "" if online is None else "online" if online else "offline"
+
+
+def _labels(labels: Any) -> str:
+    return ", ".join(f"{key}={value}" for key, value in labels.items()) if isinstance(labels, dict) else ""
+
+
+def _text(one: Mapping[str, Any], name: str) -> str:
+    value = one.get(name)
+    return "" if value is None else str(value)

@@ -1,0 +1,102 @@
+"""Waiting for a platform to do what it has accepted: asks again and again, and shows how far it is.
+
+Guarantees: it ends: when it is done, when it cannot be done any more, or when its time is up. A platform that
+does not answer for a while is waited for as well. Ctrl-C ends the waiting only, and the sentence says so.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from geartrain_client.errors import FailedError, RefusedError, UnreachableError
+from geartrain_client.rest.answers import ENDED, FAILED, RUNNING, AppInfo, answer_as
+from geartrain_client.rest.platform import NOT_FOUND, Platform, segment
+from geartrain_client.terminal.screen import ProgressLine, notices
+
+INTERVAL_S = 0.25
+WAITS_SHOWN = 3
+
+
+def wait_until(platform: Platform, name: str, done: Callable[[AppInfo | None], str], seconds: float) -> None:
+    """Ask for the app until `done` gives an empty text; what it gives says how far it is.
+
+    None stands for an app that is not there any more. Raises `FailedError` when the time is up.
+    """
+    end_s = time.monotonic() + seconds
+    try:
+        with ProgressLine(notices()) as line:
+            while True:
+                try:
+                    standing = done(_info(platform, name))
+                except UnreachableError as error:
+                    standing = str(error)
+                if not standing:
+                    return
+                if time.monotonic() >= end_s:
+                    raise FailedError(
+                        f"{name}: not done within {seconds:g} s ({standing}); it goes on by itself: see gear "
+                        f"info {name}"
+                    )
+                line.show(f"{name}: {standing}".__str__)
+                time.sleep(INTERVAL_S)
+    except KeyboardInterrupt:
+        notices().print(f"gear waits no longer; the platform goes on: see gear info {name}", soft_wrap=True)
+        raise
+
+
+def until_runs(instance: str) -> Callable[[AppInfo | None], str]:
+    """Until an instance runs here and on all its devices that are in contact; raises `FailedError` for one
+    that has failed or was replaced.
+    """
+
+    def done(found: AppInfo | None) -> str:
+        if found is None or found.instance != instance:
+            raise FailedError(f"{instance}: it was killed before it ran")
+        if found.state == FAILED:
+            raise FailedError(f"{instance} failed: {found.why or 'see gear logs ' + found.name}")
+        if found.state == ENDED:
+            return ""
+        if found.state != RUNNING:
+            return _said(found)
+        left = min(found.devices.online, found.devices.assigned) - found.devices.applied
+        return (
+            "" if left <= 0 else f"{left} of {found.devices.online} devices in contact have still to start it"
+        )
+
+    return done
+
+
+def until_ended(instance: str) -> Callable[[AppInfo | None], str]:
+    """Until nothing of an instance runs any more."""
+
+    def done(found: AppInfo | None) -> str:
+        if found is None or found.instance != instance or found.state == ENDED:
+            return ""
+        return _said(found)
+
+    return done
+
+
+def until_purged(instance: str) -> Callable[[AppInfo | None], str]:
+    """Until nothing of an instance is kept any more: one that has ended is there until it is purged."""
+
+    def done(found: AppInfo | None) -> str:
+        if found is None or found.instance != instance:
+            return ""
+        return "its tables are removed" if found.state == ENDED else _said(found)
+
+    return done
+
+
+def _said(app: AppInfo) -> str:
+    return "; ".join([f"it is {app.state}", *app.waits_for[:WAITS_SHOWN]])
+
+
+def _info(platform: Platform, name: str) -> AppInfo | None:
+    try:
+        return answer_as(AppInfo, platform.get(f"/apps/{segment(name)}"))
+    except RefusedError as error:
+        if error.status != NOT_FOUND:
+            raise
+        return None

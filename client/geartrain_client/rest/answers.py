@@ -1,0 +1,132 @@
+"""What the platform answers, as far as the command line shows it; other fields are passed over."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from geartrain_client.errors import FailedError
+
+T = TypeVar("T")
+
+RUNNING, ENDED, FAILED = "running", "ended", "failed"
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """Devices of an app: those it is for, those that run it as it is wanted, those in contact."""
+
+    assigned: int = 0
+    applied: int = 0
+    online: int = 0
+
+
+class App(msgspec.Struct, frozen=True):
+    """An app, by its instance."""
+
+    name: str
+    instance: str = ""
+    state: str = ""
+    wanted: str = ""
+    revision: str = ""
+    flow: str = ""
+    devices: Counts = Counts()
+    why: str = ""
+
+
+class Clock(msgspec.Struct, frozen=True):
+    """The clock of a source; clock_us: None where it has none yet."""
+
+    source: str
+    clock_us: int | None = None
+    held_by: list[str] = []
+
+
+class Applied(msgspec.Struct, frozen=True):
+    """What a device runs of an app."""
+
+    device: str
+    state: str = ""
+    serial: int | None = None
+    why: str = ""
+    online: bool | None = None
+
+
+class AppInfo(App, frozen=True):
+    """An app with what stands where."""
+
+    clocks: list[Clock] = []
+    applied: list[Applied] = []
+    rates: dict[str, Any] = {}
+    lag: Any = None
+    dead_letters: Any = None
+    waits_for: list[str] = []
+
+
+class Submitted(msgspec.Struct, frozen=True):
+    """The answer to a submit."""
+
+    name: str
+    instance: str
+    revision: str = ""
+    devices: list[str] = []
+
+
+class Table(msgspec.Struct, frozen=True):
+    """A table of an app."""
+
+    name: str
+    columns: list[Any] = []
+    rows: int | None = None
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Rows of a table."""
+
+    columns: list[Any]
+    rows: list[list[Any]]
+    next: str | int | None = None
+
+
+class Line(msgspec.Struct, frozen=True):
+    """A line that a process has printed."""
+
+    process: str
+    line: str
+
+
+class Process(msgspec.Struct, frozen=True):
+    """A process of the platform."""
+
+    name: str
+    state: str = ""
+    pid: int | None = None
+    restarts: int = 0
+    rss_bytes: int | None = None
+    cpu_percent: float | None = None
+    version: str | None = ""
+    waits_for: str | list[str] | None = ""
+    since_us: int | None = None
+
+
+class Status(msgspec.Struct, frozen=True):
+    """The processes of a platform."""
+
+    version: str = ""
+    url: str = ""
+    processes: list[Process] = []
+
+
+def answer_as(kind: type[T], value: Any) -> T:
+    """`value` as a `kind`; raises `FailedError` where the platform sent something else."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise FailedError(
+            f"the platform sent what gear does not know ({error}): install the same version of both"
+        ) from None
+
+
+def column_name(column: Any) -> str:
+    """The name of a column, which is a text or an object with a name."""
+    return str(column.get("name", "")) if isinstance(column, dict) else str(column)

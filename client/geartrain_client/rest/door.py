@@ -1,0 +1,130 @@
+"""Where the platform is, and the token for it.
+
+Before every request. The address is `--url`, else GEARTRAIN_URL, else that in `platform.json` of the state
+folder. The state folder is `--state`, else GEARTRAIN_STATE, else the one that `gear up` takes by itself.
+Guarantees: a token is read only from a file that nobody else may read. The token of a state folder is sent to
+that folder's own address only, never to one that was named elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from geartrain.adapters.tls import check_private
+from geartrain.errors import ConfigError
+from geartrain.printable import printable
+from geartrain_client.errors import UnreachableError
+
+URL, TOKEN_FILE, STATE = "GEARTRAIN_URL", "GEARTRAIN_TOKEN_FILE", "GEARTRAIN_STATE"
+"""Variables of the environment."""
+DOOR_FILE = "platform.json"
+TOKEN_CHARS_MAX = 512
+_FILE_BYTES_MAX = 65_536
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """Where REST answers. path: what stands before `/api/v1`, where a proxy put it; from_file: whether the
+    address was found in a state folder.
+    """
+
+    host: str
+    port: int
+    secure: bool = False
+    path: str = ""
+    token: str = field(default="", repr=False)
+    from_file: bool = False
+
+    @property
+    def url(self) -> str:
+        """As a person writes it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self.secure else 'http'}://{host}:{self.port}{self.path}"
+
+    @property
+    def shows_its_token(self) -> bool:
+        """Whether others on the way can read the token."""
+        return bool(self.token) and not self.secure and self.host not in _LOOPBACK
+
+
+def find_door(
+    url: str | None = None, state: Path | None = None, environment: Mapping[str, str] | None = None
+) -> Door:
+    """The platform that is meant. environment: None for that of this process.
+
+    Raises `UnreachableError` where none was started, and `ConfigError`.
+    """
+    told = os.environ if environment is None else environment
+    named = url or ("" if state is not None else told.get(URL, ""))
+    found = {} if named else _door_file(state or default_state(told))
+    where = "--url" if url else URL if named else DOOR_FILE
+    door = parse_url(named or str(found.get("url", "")), where)
+    token_file = told.get(TOKEN_FILE) or found.get("token_file")
+    token = read_token(Path(str(token_file))) if token_file else ""
+    return Door(door.host, door.port, door.secure, door.path, token, from_file=not named)
+
+
+def default_state(environment: Mapping[str, str]) -> Path:
+    """The state folder where nobody names one: that of the environment, else the user's own."""
+    if named := environment.get(STATE):
+        return Path(named)
+    base = environment.get("XDG_STATE_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "state") / "geartrain" / "platform"
+
+
+def parse_url(text: str, where: str) -> Door:
+    """The parts of an address; raises `ConfigError`. where: who named it, for the sentence.
+
+    >>> parse_url("http://127.0.0.1:8764", "--url").port
+    8764
+    """
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        parts, port = urlsplit(""), None
+    odd = parts.username or parts.query or parts.fragment or not text.isprintable() or " " in text
+    if parts.scheme not in ("http", "https") or not parts.hostname or odd:
+        shown = printable(text, 80)
+        raise ConfigError(f"{where}: {shown!r} is no address: write http://HOST:PORT or https://HOST")
+    secure = parts.scheme == "https"
+    return Door(parts.hostname, port or (443 if secure else 80), secure, parts.path.rstrip("/"))
+
+
+def read_token(path: Path) -> str:
+    """The token in a file that only its owner may read; raises `ConfigError`."""
+    check_private(TOKEN_FILE, path)
+    try:
+        with path.open("rb") as file:
+            token = file.read(_FILE_BYTES_MAX).decode("ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the token file {path} cannot be read: {error}") from None
+    if not 0 < len(token) <= TOKEN_CHARS_MAX or not token.isprintable() or " " in token:
+        raise ConfigError(f"the token file {path} must hold one word: name another one with {TOKEN_FILE}")
+    return token
+
+
+def _door_file(state: Path) -> dict[str, Any]:
+    path = state / DOOR_FILE
+    try:
+        with path.open("rb") as file:
+            found = json.loads(file.read(_FILE_BYTES_MAX))
+    except FileNotFoundError:
+        raise UnreachableError(
+            f"no platform was started in {state}: start it with gear up, or name one with --url or {URL}"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}; start the platform again with gear up") from None
+    if not isinstance(found, dict):
+        raise ConfigError(f"{path} names no platform: start it again with gear up")
+    token_file = found.get("token_file")
+    if isinstance(token_file, str) and token_file:
+        found["token_file"] = str(state / token_file)  # an absolute one stays as it is
+    return found

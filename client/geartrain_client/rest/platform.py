@@ -1,0 +1,132 @@
+"""The platform's REST as calls: each asks once, tries again where that is safe, and gives the answer as JSON.
+
+Guarantees: a change carries an Idempotency-Key, which is the same for every attempt, so that the platform
+makes it once. Attempts and pages are bounded. A refusal is the platform's own sentence, on one line.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from geartrain.printable import printable
+from geartrain_client.errors import FailedError, RefusedError, UnreachableError
+from geartrain_client.rest.door import TOKEN_FILE, Door
+from geartrain_client.rest.exchange import Answer, exchange
+
+ROOT = "/api/v1"
+ATTEMPTS = 5
+PAUSE_S, PAUSE_S_MAX = 0.1, 2.0
+TIMEOUT_S = 15.0
+SUBMIT_TIMEOUT_S = 120.0
+"""A flow is loaded, planned and compiled before the answer."""
+PAGE_ITEMS = 1_000
+ITEMS_MAX = 100_000
+"""Of a list, in all its pages."""
+NOT_FOUND = 404
+_SENTENCE_CHARS_MAX = 2_000
+_AGAIN = (502, 503, 504)
+
+
+class _Error(msgspec.Struct):
+    code: str = ""
+    sentence: str = ""
+
+
+class _Refusal(msgspec.Struct):
+    error: _Error
+
+
+class Platform:
+    """The platform behind a door."""
+
+    def __init__(
+        self, door: Door, *, attempts: int = ATTEMPTS, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        """attempts: for each request, the first included."""
+        self.door = door
+        self._attempts, self._sleep = attempts, sleep
+
+    def get(self, path: str, /, *, timeout_s: float = TIMEOUT_S, **parameters: Any) -> Any:
+        """What stands at `path`, such as `/apps`; parameters that are None are left out.
+
+        Raises `UnreachableError`, `RefusedError` and `FailedError`, as all calls do.
+        """
+        asked = urlencode({name: value for name, value in parameters.items() if value is not None})
+        return self._ask("GET", f"{path}?{asked}" if asked else path, None, timeout_s)
+
+    def items(self, path: str, /, **parameters: Any) -> Iterator[Any]:
+        """All items of a list, page by page."""
+        after, count = None, 0
+        while count < ITEMS_MAX:
+            page = self.get(path, limit=PAGE_ITEMS, after=after, **parameters)
+            found = items_of(page)
+            yield from found
+            count += len(found)
+            after = page.get("next")
+            if after is None or not found:
+                return
+
+    def change(self, method: str, path: str, body: Mapping[str, Any], timeout_s: float = TIMEOUT_S) -> Any:
+        """Ask for a change, once however often it is sent."""
+        return self._ask(method, path, json.dumps(body).encode(), timeout_s)
+
+    def _ask(self, method: str, path: str, body: bytes | None, timeout_s: float) -> Any:
+        headers = {"Accept": "application/json", "Connection": "close"}
+        if self.door.token:
+            headers["Authorization"] = f"Bearer {self.door.token}"
+        if body is not None:
+            headers |= {"Content-Type": "application/json", "Idempotency-Key": secrets.token_hex(16)}
+        for attempt in range(1, self._attempts + 1):
+            last = attempt == self._attempts
+            try:
+                answer = exchange(self.door, method, ROOT + path, headers, body, timeout_s)
+            except UnreachableError as error:
+                if last or error.timed_out:
+                    raise
+            else:
+                if last or answer.status not in _AGAIN:
+                    return self._value(answer)
+            self._sleep(min(PAUSE_S * 2 ** (attempt - 1), PAUSE_S_MAX))
+        raise AssertionError("the last attempt has returned or raised")
+
+    def _value(self, answer: Answer) -> Any:
+        if 200 <= answer.status < 300:
+            try:
+                return json.loads(answer.body) if answer.body else None
+            except ValueError:
+                raise FailedError(
+                    f"what answers at {self.door.url} is no platform: it sent no JSON"
+                ) from None
+        try:
+            said = msgspec.json.decode(answer.body, type=_Refusal).error
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            said = _Error(sentence=f"what answers at {self.door.url} is no platform: status {answer.status}")
+        sentence = printable(" ".join(said.sentence.split()), _SENTENCE_CHARS_MAX)
+        if answer.status == 401:
+            token = "does not take this token" if self.door.token else "asks for a token"
+            sentence = (
+                f"the platform at {self.door.url} {token}: name the file of the right one with {TOKEN_FILE}"
+            )
+        kind = RefusedError if answer.status < 500 else FailedError
+        raise kind(sentence or f"the platform answered with status {answer.status}", answer.status, said.code)
+
+
+def items_of(page: Any) -> list[Any]:
+    """The items of a page; raises `FailedError` for what is none."""
+    found = page.get("items") if isinstance(page, dict) else None
+    if not isinstance(found, list):
+        raise FailedError("the platform sent no list: is it of another version than gear?")
+    return found
+
+
+def segment(name: str) -> str:
+    """A name as one part of a path: no slash, and never `.` or `..`."""
+    quoted = quote(name, safe="")
+    return quoted if quoted.strip(".") else quoted.replace(".", "%2E")

@@ -1,0 +1,45 @@
+"""Options of the command line with values of a form of their own: `--set step.option=value`, `--for 30s`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from geartrain.declarations.options import Text
+from geartrain.errors import ConfigError
+
+
+def parse_set(settings: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Options by step and name, values as `Text`; raises `ConfigError` for another form or a doubled option.
+
+    >>> parse_set(["quotes.path=a=b.csv"])
+    {'quotes': {'path': 'a=b.csv'}}
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for setting in settings:
+        target, equals, value = setting.partition("=")
+        step, dot, option = target.partition(".")
+        if not (equals and dot and step and option):
+            raise ConfigError(f"--set {setting}: write STEP.OPTION=VALUE, such as drawdown.period=month")
+        options = found.setdefault(step, {})
+        if option in options:
+            raise ConfigError(f"--set {setting}: {step}.{option} is set twice; leave one out")
+        options[option] = Text(value)
+    return found
+
+
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+
+
+def parse_seconds(option: str, text: str) -> float:
+    """A length of time in seconds; raises `ConfigError` for another form.
+
+    >>> parse_seconds("--for", "1.5m")
+    90.0
+    """
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)(ms|s|m|h|d)", text)
+    seconds = float(found[1]) * _SECONDS[found[2]] if found else 0.0
+    if not seconds > 0:
+        raise ConfigError(f"{option} {text}: write a number above 0 with its unit, such as 30s, 5m or 2h")
+    return seconds

@@ -1,0 +1,181 @@
+"""One request after another: what is tried again, what is made once, and what cannot hold the client up."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from pathlib import Path
+
+import pytest
+
+from geartrain.errors import GeartrainError
+from geartrain_client.errors import FailedError, RefusedError, UnreachableError
+from geartrain_client.rest import exchange
+from geartrain_client.rest.door import Door, find_door, parse_url
+from geartrain_client.rest.platform import ATTEMPTS, Platform, segment
+from geartrain_cloud.certs import Fleet
+from tests.client import fake_platform as fake
+from tests.client.fake_platform import TOKEN, FakePlatform, running
+
+
+@pytest.fixture
+def asking(platform: FakePlatform) -> Platform:
+    return Platform(find_door(), sleep=lambda _: None)
+
+
+DEVICE = {"name": "a", "labels": {}}
+
+
+@pytest.mark.parametrize("trouble", [fake.hang_up, fake.unavailable, fake.cut_short])
+def test_a_request_is_tried_again(trouble: fake.Trouble, asking: Platform, platform: FakePlatform) -> None:
+    platform.troubles.extend([trouble] * (ATTEMPTS - 1))
+    assert asking.get("/status")["version"] == "0.2.0"
+    assert len(platform.asked) == ATTEMPTS
+
+
+@pytest.mark.parametrize("trouble", [fake.hang_up, fake.lose_the_answer, fake.unavailable, fake.cut_short])
+def test_a_change_is_made_once_however_often_it_is_sent(
+    trouble: fake.Trouble, asking: Platform, platform: FakePlatform
+) -> None:
+    platform.troubles.extend([trouble, trouble])
+    assert asking.change("POST", "/devices", DEVICE)["device"]["name"] == "a"
+    keys = {headers["idempotency-key"] for _, _, headers, _ in platform.asked}
+    assert (len(platform.asked), len(keys)) == (3, 1)
+    with pytest.raises(RefusedError, match="was added already"):  # another change has another key
+        asking.change("POST", "/devices", DEVICE)
+
+
+def test_attempts_are_bounded_and_pauses_grow(platform: FakePlatform) -> None:
+    pauses: list[float] = []
+    platform.troubles.extend([fake.unavailable] * 50)
+    with pytest.raises(FailedError, match=r"^control is starting$"):
+        Platform(find_door(), sleep=pauses.append).get("/status")
+    assert len(platform.asked) == ATTEMPTS
+    assert pauses == sorted(pauses)
+    assert sum(pauses) < 5
+
+
+@pytest.mark.parametrize("path", ["/apps/none", "/apps/none/logs?lines=1", "/devices/none"])
+def test_a_refusal_is_not_tried_again(path: str, asking: Platform, platform: FakePlatform) -> None:
+    with pytest.raises(RefusedError, match="there is no") as refused:
+        asking.get(path)
+    assert (refused.value.status, refused.value.code, len(platform.asked)) == (404, "not_found", 1)
+
+
+def test_a_wrong_token_is_a_sentence(platform: FakePlatform, tmp_path: Path) -> None:
+    door = find_door()
+    with pytest.raises(RefusedError, match="does not take this token: name the file"):
+        Platform(Door(door.host, door.port, token="other")).get("/status")
+    with pytest.raises(RefusedError, match="asks for a token"):
+        Platform(Door(door.host, door.port)).get("/status")
+
+
+def test_no_redirect_is_followed_and_no_proxy_used(
+    asking: Platform, platform: FakePlatform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    platform.troubles.append(fake.moved)
+    with pytest.raises(RefusedError, match="is no platform: status 307"):
+        asking.get("/status")
+    assert [path for _, path, _, _ in platform.asked] == ["/api/v1/status"]
+    assert asking.get("/status")
+
+
+def test_what_is_no_platform_is_a_sentence(asking: Platform, platform: FakePlatform) -> None:
+    platform.troubles.append(fake.no_json)
+    with pytest.raises(FailedError, match="is no platform: it sent no JSON"):
+        asking.get("/status")
+
+
+def test_an_answer_that_never_ends_ends(asking: Platform, platform: FakePlatform) -> None:
+    platform.troubles.extend([fake.endless] * 9)
+    began_s = time.monotonic()
+    with pytest.raises(UnreachableError, match=r"has not answered within 0\.3 s"):
+        asking.get("/status", timeout_s=0.3)
+    assert time.monotonic() - began_s < 30
+    assert len(platform.asked) == 1
+
+
+def test_an_answer_above_its_bound_is_refused(
+    asking: Platform, platform: FakePlatform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exchange, "ANSWER_BYTES_MAX", 10)
+    with pytest.raises(UnreachableError, match="an answer of more than 10 bytes"):
+        asking.get("/status")
+
+
+def test_nobody_there_is_a_sentence_that_says_what_to_start() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    for door, todo in (
+        (Door("127.0.0.1", port, from_file=True), "nobody listens there.: start it with gear up$"),
+        (Door("127.0.0.1", port), "start it with gear up there, or name another --url$"),
+    ):
+        with pytest.raises(UnreachableError, match=todo):
+            Platform(door, sleep=lambda _: None).get("/status")
+
+
+def test_over_https_the_certificate_must_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Fleet(tmp_path / "certs")
+    fleet.init("fleet")
+    fleet.issue("server", "platform", ["127.0.0.1"])
+    paths = fleet.paths("server", "platform")
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(paths.certificate, paths.key)
+    with running(FakePlatform(), tls) as platform:
+        there = parse_url(platform.url, "--url")
+        door = Door(there.host, there.port, secure=True, token=TOKEN)
+        monkeypatch.setenv("SSL_CERT_FILE", str(fleet.ca))
+        assert Platform(door).get("/status")["version"] == "0.2.0"
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none.pem"))
+        with pytest.raises(UnreachableError, match="shows a certificate that does not hold"):
+            Platform(door, sleep=lambda _: None).get("/status")
+        assert len(platform.asked) == 1  # the token was shown to the right one only
+
+
+def test_all_pages_of_a_list_are_read(asking: Platform, platform: FakePlatform) -> None:
+    for number in range(7):
+        asking.change("POST", "/devices", {"name": f"d{number}"})
+    platform.asked.clear()
+    assert [one["name"] for one in asking.items("/devices")] == [f"d{number}" for number in range(7)]
+    assert len(platform.asked) == 4
+
+
+def test_a_sentence_of_others_is_one_line_that_steers_no_terminal(
+    asking: Platform, platform: FakePlatform
+) -> None:
+    def hostile(handler: fake.Handler, usual: object) -> bool:
+        sentence = "no\ngear: done\x1b[2J\u202e " + "x" * 9_000
+        handler.send(400, {"error": {"code": "bad", "sentence": sentence}})
+        return True
+
+    platform.troubles.append(hostile)
+    with pytest.raises(RefusedError) as refused:
+        asking.get("/status")
+    said = str(refused.value)
+    assert said.startswith("no gear: done\\x1b[2J\\u202e xxx")
+    assert said.isprintable()
+    assert len(said) < 2_100
+
+
+@pytest.mark.parametrize("answer", [[], {"items": 7}, "x", None])
+def test_a_list_of_another_form_is_a_sentence(
+    answer: object, asking: Platform, platform: FakePlatform
+) -> None:
+    def odd(handler: fake.Handler, usual: object) -> bool:
+        handler.send(200, answer)
+        return True
+
+    platform.troubles.append(odd)
+    with pytest.raises(GeartrainError, match="sent no list"):
+        list(asking.items("/apps"))
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [("a", "a"), ("a/b", "a%2Fb"), ("..", "%2E%2E"), (".", "%2E"), ("a.b", "a.b"), ("?", "%3F")],
+)
+def test_a_name_is_one_part_of_a_path(name: str, part: str) -> None:
+    assert segment(name) == part

@@ -1,0 +1,409 @@
+"""The commands that ask a platform, as a person meets them, against one that speaks what was agreed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from geartrain.revision import Revision
+from tests.client import fake_platform as fake
+from tests.client.fake_platform import FakePlatform
+from tests.client.talking import HOSTILE, SHOWN, Capture, add, gear
+
+FLOW = """
+    from geartrain import Flow, Record, Table
+    from geartrain.testing import TestingSource
+
+    class Reading(Record):
+        sensor: str
+        celsius: float
+
+    flow = Flow("heat")
+    readings = flow.source("readings", TestingSource(items=[]), out=Reading)
+    readings.filter(lambda r: r.celsius > 30.0, name="hot").sink("highs", Table("highs"))
+"""
+
+
+@pytest.fixture
+def flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The name of a flow that is in the working directory."""
+    (tmp_path / "heat_of_the_client.py").write_text(textwrap.dedent(FLOW), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield "heat_of_the_client:flow"
+    sys.modules.pop("heat_of_the_client", None)
+
+
+def test_submit_sends_what_was_planned_here(flow: str, platform: FakePlatform, capsys: Capture) -> None:
+    platform.devices["truck-1"] = {"name": "truck-1", "labels": {"kind": "truck"}}
+    selected = ["--devices", "kind=truck", "--cut", "edge", "--no-wait"]
+    out, err = gear(capsys, "submit", flow, *selected)
+    assert out == ""
+    assert err == f"submitted heat.1, revision {'ab' * 6}, for 1 device: truck-1\n"
+    [(method, path, headers, body)] = platform.asked
+    assert (method, path, headers["content-type"]) == ("POST", "/api/v1/apps", "application/json")
+    revision = Revision.from_json(json.dumps(body.pop("revision")))
+    assert body == {"name": "heat", "flow": flow, "cut": "edge", "devices": "kind=truck", "set": {}}
+    assert revision.flow == flow
+    assert revision.cut == ("readings", "hot")
+    assert list(revision.code.files) == ["heat_of_the_client.py"]
+
+
+def test_submit_carries_settings_names_and_what_is_not_checked(
+    platform: FakePlatform, capsys: Capture
+) -> None:
+    given = ["--set", "a.path=/x=y", "--device-set", "d1:a.path=/d1", "--device-set", "d1:b.n=2"]
+    out, _ = gear(
+        capsys, "submit", "not_here:flow", "--unchecked", "--name", "n", *given, "--no-wait", "--json"
+    )
+    body = platform.asked[-1][3]
+    assert body["set"] == {"a.path": "/x=y"}
+    assert body["device_set"] == {"d1": {"a.path": "/d1", "b.n": "2"}}
+    assert (body["name"], body["revision"]) == ("n", {})
+    assert json.loads(out)["instance"] == "n.1"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["not_here:flow"], "there is no module 'not_here'"),
+        (["not_here:flow", "--unchecked"], "give the app a name with --name"),
+        (["heat_of_the_client:flow", "--cut", "dance"], "flow heat has no step 'dance'"),
+        (["heat_of_the_client:flow", "--set", "hot=1"], "write STEP.OPTION=VALUE"),
+        (
+            ["heat_of_the_client:flow", "--set", "hot.dance=1"],
+            "this step has no options, so dance cannot be set",
+        ),
+        (["heat_of_the_client:flow", "--device-set", "a.b=1"], "write DEVICE:STEP.OPTION=VALUE"),
+        (
+            ["heat_of_the_client:flow", "--device-set", "d:dance.b=1"],
+            "--device-set of d: flow heat has no step 'dance'",
+        ),
+        (["heat_of_the_client:flow", "--timeout", "soon"], "--timeout soon: write a number above 0"),
+    ],
+)
+def test_what_cannot_run_is_refused_before_anything_is_sent(
+    arguments: list[str], sentence: str, flow: str, platform: FakePlatform, capsys: Capture
+) -> None:
+    _, err = gear(capsys, "submit", *arguments, code=2)
+    assert sentence in err
+    assert err.count("\n") == 1
+    assert platform.asked == []
+
+
+def test_submit_waits_until_it_runs_where_it_can(flow: str, platform: FakePlatform, capsys: Capture) -> None:
+    platform.states.extend(
+        [
+            {"state": "starting", "waits_for": ["Spark is starting"]},
+            {"state": "running", "devices": {"assigned": 3, "applied": 0, "online": 2}, "waits_for": []},
+            {"devices": {"assigned": 3, "applied": 1, "online": 2}},
+            {"devices": {"assigned": 3, "applied": 2, "online": 2}},
+        ]
+    )
+    platform.troubles.extend([lambda *_: False, *[fake.hang_up] * 6])  # control is gone for a while
+    out, _ = gear(capsys, "submit", flow)
+    assert out == (
+        "heat.1 is running, applied by 2 of 3 devices; 1 out of contact: these start it when they come\n"
+    )
+    assert not platform.states
+
+
+def test_submit_to_no_device_says_so(flow: str, platform: FakePlatform, capsys: Capture) -> None:
+    platform.states.append({"state": "running"})
+    out, err = gear(capsys, "submit", flow, "--devices", "kind=ship")
+    assert "for no device yet: none fits its selector" in err
+    assert "it starts on each one that is added and fits its selector" in out
+
+
+@pytest.mark.parametrize(
+    ("state", "sentence"),
+    [
+        ({"state": "failed", "why": "step hot: no"}, "gear: heat.1 failed: step hot: no\n"),
+        (
+            {"state": "starting", "waits_for": ["Spark is busy"]},
+            "heat: not done within 0.05 s (it is starting; Spark is busy); it goes on by itself",
+        ),
+        ({"state": "running", "instance": "heat.2"}, "heat.1: it was killed before it ran"),
+    ],
+)
+def test_a_wait_that_comes_to_nothing_ends_with_1(
+    state: dict[str, Any], sentence: str, flow: str, platform: FakePlatform, capsys: Capture
+) -> None:
+    platform.states.append(state)
+    _, err = gear(capsys, "submit", flow, "--timeout", "0.05s", code=1)
+    assert sentence in err
+
+
+def test_a_name_that_runs_is_refused(flow: str, platform: FakePlatform, capsys: Capture) -> None:
+    add(platform)
+    _, err = gear(capsys, "submit", flow, code=2)
+    assert err == "gear: the app heat runs already: kill it first\n"
+
+
+def test_ctrl_c_ends_the_waiting_and_says_so(flow: str, platform: FakePlatform) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "geartrain_client.cli", "submit", flow],
+        env={name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    first = process.stderr.readline()
+    while len(platform.asked) < 2:  # it waits
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, "")
+    assert first.startswith("submitted heat.1")
+    assert err.splitlines()[-1] == "gear waits no longer; the platform goes on: see gear info heat"
+
+
+def test_list_shows_every_app_of_every_page(platform: FakePlatform, capsys: Capture) -> None:
+    assert gear(capsys, "list")[0] == "no app was submitted yet: gear submit MODULE:FLOW\n"
+    add(platform, why=HOSTILE)
+    for name in ("a", "b", "c"):
+        platform.apps[name] = {"name": name, "instance": f"{name}.1", "state": "ended"}
+    out, _ = gear(capsys, "list")
+    for shown in ("heat.3", "running", "1/2", "cdcdcdcdcdcd", "m:flow", SHOWN, "a.1", "b.1", "c.1"):
+        assert shown in out
+    found = json.loads(gear(capsys, "list", "--json")[0])
+    assert [one["name"] for one in found] == ["a", "b", "c", "heat"]
+    assert found[3]["why"] == HOSTILE
+
+
+def test_info_says_what_stands_where(platform: FakePlatform, capsys: Capture) -> None:
+    add(
+        platform,
+        clocks=[
+            {"source": "readings", "clock_us": 1_700_000_000_000_000, "held_by": ["d1", "d2", "d3", "d4"]},
+            {"source": "doors", "clock_us": None, "held_by": []},
+        ],
+        applied=[{"device": "d1", "state": "running", "serial": 4, "why": HOSTILE}],
+        rates={"log": {"records_per_s": 12.5, "bytes_per_day": 1_000_000}},
+        lag={"rows": 70},
+        dead_letters=2,
+        waits_for=["device d2 is out of contact"],
+        unknown={"more": 1},
+    )
+    out, _ = gear(capsys, "info", "heat")
+    for shown in (
+        "instance: heat.3\nstate: running\n",
+        "devices: applied by 1 of 2, 1 in contact\n",
+        "rate, log: records_per_s 12.5, bytes_per_day 1,000,000\n",
+        "lag: rows 70\n",
+        "dead letters: 2\n",
+        "waits for: device d2 is out of contact\n",
+        "2023-11-14T22:13:20Z",
+        "d1, d2, d3 and 1 more",
+        "not yet",
+        SHOWN,
+    ):
+        assert shown in out
+    assert json.loads(gear(capsys, "info", "heat", "--json")[0])["unknown"] == {"more": 1}
+    assert "there is no app 'cold'" in gear(capsys, "info", "cold", code=2)[1]
+
+
+def test_an_answer_of_another_version_is_a_sentence(platform: FakePlatform, capsys: Capture) -> None:
+    add(platform, devices="all of them")
+    _, err = gear(capsys, "info", "heat", code=1)
+    assert "the platform sent what gear does not know" in err
+    assert "install the same version of both" in err
+
+
+def test_logs_are_shown_as_text(platform: FakePlatform, capsys: Capture) -> None:
+    add(platform)
+    platform.lines = [{"process": "gear-spark", "line": f"{HOSTILE} {number}"} for number in range(5)]
+    out, _ = gear(capsys, "logs", "heat", "--lines", "2")
+    assert out == f"gear-spark  {SHOWN} 3\ngear-spark  {SHOWN} 4\n"
+    assert json.loads(gear(capsys, "logs", "heat", "--json")[0])[0]["line"] == f"{HOSTILE} 0"
+
+
+def test_kill_waits_for_the_end(platform: FakePlatform, capsys: Capture) -> None:
+    add(platform)
+    platform.states.extend([{}, {}, {}, {"state": "ended"}])
+    assert gear(capsys, "kill", "heat")[0] == "heat.3 has ended; its tables stay\n"
+    assert platform.asked[1][3] == {"mode": "drain", "purge": False}
+    add(platform)
+    out, err = gear(capsys, "kill", "heat", "--now", "--purge", "--no-wait")
+    assert (out, err) == ("", "heat.3 will be killed (now): see gear info heat\n")
+    assert platform.asked[-1][3] == {"mode": "now", "purge": True}
+
+
+def test_kill_of_an_app_that_is_gone_at_once_has_ended(platform: FakePlatform, capsys: Capture) -> None:
+    add(platform)
+
+    def gone(handler: fake.Handler, usual: Any) -> bool:
+        usual()
+        platform.apps.clear()
+        handler.send(202, {})
+        return True
+
+    platform.troubles.extend([lambda *_: False, gone])
+    assert gear(capsys, "kill", "heat", "--purge")[0] == "heat.3 has ended; its tables are gone\n"
+
+
+def test_kill_with_purge_waits_until_an_app_that_has_ended_is_gone(
+    platform: FakePlatform, capsys: Capture
+) -> None:
+    add(platform)
+    asked = list[str]()
+
+    def killed(_: fake.Handler, usual: Any) -> bool:
+        usual()
+        platform.apps["heat"].update(state="ended")
+        return False
+
+    def looked(_: fake.Handler, __: Any) -> bool:
+        asked.append(platform.apps["heat"]["state"])
+        if len(asked) == 3:
+            platform.apps.clear()
+        return False
+
+    platform.troubles.extend([lambda *_: False, killed, looked, looked, looked])
+    assert gear(capsys, "kill", "heat", "--purge")[0] == "heat.3 has ended; its tables are gone\n"
+    assert asked == ["ended"] * 3
+
+
+def test_replay_begins_a_run(platform: FakePlatform, capsys: Capture) -> None:
+    add(platform)
+    assert gear(capsys, "replay", "heat")[0].startswith("heat: run 2 begins at the beginning of the log")
+    assert json.loads(gear(capsys, "replay", "heat", "--json")[0]) == {"run": 2}
+
+
+def test_a_device_is_added_with_its_file(platform: FakePlatform, capsys: Capture, tmp_path: Path) -> None:
+    file = tmp_path / "truck-1.toml"
+    labels = ["--label", "kind=truck", "--label", "site=north"]
+    out, _ = gear(capsys, "device", "add", "truck-1", *labels, "--output", str(file))
+    assert out.endswith("and start gear-agent --device truck-1.toml\n")
+    assert platform.asked[-1][3] == {"name": "truck-1", "labels": {"kind": "truck", "site": "north"}}
+    assert file.stat().st_mode & 0o777 == 0o600
+    held = {"device": "truck-1", "broker": "127.0.0.1:1883", "state": 'st"ate\x7f\n', "tls": {"ca": "ca.pem"}}
+    assert tomllib.loads(file.read_text()) == held
+
+    assert "is there already" in gear(capsys, "device", "add", "b", "--output", str(file), code=2)[1]
+    assert "b" not in platform.devices
+    assert tomllib.loads(gear(capsys, "device", "add", "b")[0])["device"] == "b"
+    out, _ = gear(capsys, "device", "add", "c", "--local")
+    assert (out, platform.asked[-1][3]["local"]) == ("added c: gear up runs it on its own machine\n", True)
+    assert "was added already" in gear(capsys, "device", "add", "c", code=2)[1]
+    assert "write KEY=VALUE" in gear(capsys, "device", "add", "d", "--label", "truck", code=2)[1]
+
+
+def test_devices_are_listed_shown_labelled_and_retired(platform: FakePlatform, capsys: Capture) -> None:
+    assert "no device was added yet" in gear(capsys, "device", "ls")[0]
+    for name in ("a", "b", "c"):
+        gear(capsys, "device", "add", name, "--label", f"kind={'truck' if name == 'b' else 'ship'}")
+    out = gear(capsys, "device", "ls")[0]
+    for shown in ("a", "b", "c", "kind=truck", "offline", "never", "0/1"):
+        assert shown in out
+    found = json.loads(gear(capsys, "device", "ls", "--label", "kind=truck", "--json")[0])
+    assert [one["name"] for one in found] == ["b"]
+    assert "no device fits" in gear(capsys, "device", "ls", "--label", "kind=plane")[0]
+
+    platform.kept = [{"name": "heat", "selector": f"kind={HOSTILE}"}]
+    out = gear(capsys, "device", "label", "b", "site=north", "kind-")[0]
+    assert f"b keeps app heat, though kind={SHOWN} matches it no longer: it runs there until" in out
+    assert "kept:" not in out
+    assert platform.asked[-1][3] == {"labels": {"site": "north", "kind": None}}
+    assert platform.devices["b"]["labels"] == {"site": "north"}
+    assert "KEY- to take it away" in gear(capsys, "device", "label", "b", "=", code=2)[1]
+
+    platform.devices["b"]["note"] = HOSTILE
+    platform.devices["b"]["seen_us"] = 0
+    out = gear(capsys, "device", "show", "b")[0]
+    assert "labels: site=north\n" in out
+    assert "seen: never\n" in out
+    assert f"note: {SHOWN}\n" in out
+    assert gear(capsys, "device", "accept", "b")[0].startswith("b will take what the platform wants of it")
+    assert platform.asked[-1][1].endswith("/devices/b/accept")
+    assert gear(capsys, "device", "retire", "b")[0].startswith("b is retired: it holds no clock")
+    assert "retired" in gear(capsys, "device", "ls")[0]
+    assert "there is no device 'x'" in gear(capsys, "device", "retire", "x", code=2)[1]
+
+
+def test_status_names_each_process(platform: FakePlatform, capsys: Capture) -> None:
+    platform.processes = [
+        {
+            "name": "gear-spark",
+            "state": "starting",
+            "pid": 17,
+            "restarts": 2,
+            "rss_bytes": 300 << 20,
+            "cpu_percent": 12.4,
+            "version": "0.2.0",
+            "waits_for": "the log",
+            "since_us": 5,
+        },
+        {"name": "broker", "state": "down", "pid": None, "rss_bytes": None, "waits_for": None},
+    ]
+    out = gear(capsys, "status")[0]
+    assert out.startswith(f"platform 0.2.0 at {platform.url}\n")
+    spark = next(line for line in out.splitlines() if "gear-spark" in line)
+    assert " ".join(spark.split()) == "gear-spark starting 17 2 300 MiB 12 % 0.2.0 the log"
+    assert json.loads(gear(capsys, "status", "--json")[0])["processes"] == platform.processes
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["list"],
+        ["info", "a"],
+        ["logs", "a"],
+        ["table", "a"],
+        ["kill", "a"],
+        ["replay", "a"],
+        ["status"],
+        ["device", "ls"],
+        ["device", "add", "a"],
+        ["device", "show", "a"],
+        ["device", "label", "a", "b=c"],
+        ["device", "retire", "a"],
+        ["device", "accept", "a"],
+        ["submit", "m:flow", "--unchecked", "--name", "a"],
+    ],
+)
+def test_without_a_platform_each_command_says_how_to_start_one(
+    arguments: list[str], tmp_path: Path, capsys: Capture
+) -> None:
+    _, err = gear(capsys, *arguments, "--state", str(tmp_path), code=1)
+    assert err == (
+        f"gear: no platform was started in {tmp_path}: start it with gear up, or name one with --url or "
+        "GEARTRAIN_URL\n"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("gear inf", ["info"]),
+        ("gear device re", ["retire"]),
+        ("gear info h", ["heat"]),
+        ("gear info x", []),
+        ("gear table heat h", ["highs"]),
+        ("gear device show tr", ["truck-1"]),
+        ("gear kill heat --pur", ["--purge"]),
+    ],
+)
+def test_the_shell_completes_commands_options_and_names(
+    line: str, offered: list[str], highs: list[list[Any]], platform: FakePlatform
+) -> None:
+    platform.devices["truck-1"] = {"name": "truck-1", "labels": {}}
+    words = line.split()
+    asked = {"_GEAR_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
+    code = "import sys; from geartrain_client.cli import main; sys.exit(main([]))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | asked, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.split() == offered, done.stderr

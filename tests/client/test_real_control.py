@@ -1,0 +1,141 @@
+"""The commands against a real gear-control: what one sends, the other takes, and what it answers is shown."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from geartrain_client.cli import main
+from geartrain_client.rest import door
+from tests.control.platform_client import control_process
+
+pytestmark = pytest.mark.slow
+
+STOCKS = "geartrain_examples.stocks.flow:flow"
+Capture = pytest.CaptureFixture[str]
+
+
+FLOW = """
+from geartrain import Flow, Record, Table
+from geartrain.testing import TestingSource
+
+class Reading(Record):
+    sensor: str
+
+flow = Flow("doors")
+readings = flow.source("readings", TestingSource(items=[]), out=Reading)
+readings.filter(lambda r: r.sensor != "a", name="some").sink("all", Table("doors"))
+"""
+
+
+@pytest.fixture(scope="module")
+def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of a control; the flow `doors_there` is installed where it runs."""
+    folder, installed = tmp_path_factory.mktemp("platform"), tmp_path_factory.mktemp("installed")
+    (installed / "doors_there.py").write_text(FLOW, encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(installed), prepend=os.pathsep)
+        with control_process(folder):
+            yield folder
+
+
+@pytest.fixture(autouse=True)
+def _here(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(door.STATE, str(state))
+    monkeypatch.delenv(door.URL, raising=False)
+    monkeypatch.delenv(door.TOKEN_FILE, raising=False)
+
+
+def gear(capsys: Capture, *arguments: str, code: int = 0) -> tuple[str, str]:
+    got = main(arguments)
+    said = capsys.readouterr()
+    assert got == code, said.err
+    return said.out, said.err
+
+
+def test_an_app_goes_from_submit_to_purge(capsys: Capture, tmp_path: Path) -> None:
+    file = tmp_path / "s1.toml"
+    gear(capsys, "device", "add", "s1", "--label", "kind=stock", "--output", str(file))
+    assert tomllib.loads(file.read_text())["device"] == "s1"
+    given = ["--devices", "kind=stock", "--set", "quotes.path=p.csv", "--device-set", "s1:quotes.select=IBM"]
+    _, err = gear(capsys, "submit", STOCKS, *given, "--no-wait")
+    assert err.startswith("submitted stocks.1, revision ")
+    assert err.endswith(", for 1 device: s1\n")
+    [one] = json.loads(gear(capsys, "list", "--json")[0])
+    assert (one["name"], one["instance"], one["devices"]["assigned"]) == ("stocks", "stocks.1", 1)
+    assert "stocks.1" in gear(capsys, "list")[0]
+    out = gear(capsys, "info", "stocks")[0]
+    assert "devices: applied by 0 of 1, 0 in contact\n" in out
+    assert "waits for: s1 is offline\n" in out
+    assert "stocks" in gear(capsys, "submit", STOCKS, "--set", "quotes.path=p.csv", code=2)[1]
+    assert gear(capsys, "logs", "stocks")[0] == ""
+    gear(capsys, "table", "stocks")
+    assert gear(capsys, "table", "stocks", "drawdown", code=2)[1].count("\n") == 1
+    assert gear(capsys, "kill", "stocks", "--now")[0] == "stocks.1 has ended; its tables stay\n"
+    assert "has ended already" in gear(capsys, "kill", "stocks", code=2)[1]
+    assert gear(capsys, "kill", "stocks", "--purge")[0] == "stocks.1 has ended; its tables are gone\n"
+    assert "stocks" in gear(capsys, "info", "stocks", code=2)[1]
+    gear(capsys, "submit", STOCKS, *given, "--no-wait")
+    out = gear(capsys, "kill", "stocks", "--now", "--purge")[0]
+    assert out == "stocks.2 has ended; its tables are gone\n"
+    assert "stocks" in gear(capsys, "info", "stocks", code=2)[1]
+
+
+def test_what_control_refuses_is_its_sentence(capsys: Capture) -> None:
+    for arguments in (
+        ["submit", STOCKS, "--name", "9", "--set", "quotes.path=p.csv"],
+        ["submit", STOCKS, "--devices", "=", "--set", "quotes.path=p.csv"],
+        ["submit", "no_such_flow:flow", "--unchecked", "--name", "none"],
+        ["info", "none"],
+        ["device", "add", "a/b"],
+        ["device", "show", "none"],
+        ["replay", "none"],
+    ):
+        out, err = gear(capsys, *arguments, code=2)
+        assert (out, err.count("\n")) == ("", 1)
+        assert err.startswith("gear: ")
+
+
+def test_devices_are_labelled_listed_and_retired(capsys: Capture) -> None:
+    for name in ("t1", "t2", "t3"):
+        gear(capsys, "device", "add", name, "--label", "kind=truck")
+    gear(capsys, "device", "label", "t2", "site=north", "kind-")
+    found = json.loads(gear(capsys, "device", "ls", "--label", "kind=truck", "--json")[0])
+    assert [one["name"] for one in found] == ["t1", "t3"]
+    assert "labels: site=north\n" in gear(capsys, "device", "show", "t2")[0]
+    out = gear(capsys, "device", "ls")[0]
+    assert "t1" in out
+    assert "offline" in out
+    gear(capsys, "device", "retire", "t3")
+    assert json.loads(gear(capsys, "device", "show", "t3", "--json")[0])["retired"] is True
+
+
+def test_status_is_answered(capsys: Capture, state: Path) -> None:
+    out = gear(capsys, "status")[0]
+    assert out.startswith("platform 0.2.0 at http://127.0.0.1:")
+
+
+def test_other_code_than_what_is_installed_there_is_refused(
+    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # two contents within one tick of the disk's clock
+    mine = tmp_path / "doors_there.py"
+    mine.write_text(FLOW.replace('!= "a"', '!= "b"'), encoding="utf-8")
+    try:
+        _, err = gear(capsys, "submit", "doors_there:flow", "--no-wait", code=2)
+        assert "doors_there.py" in err
+        assert err.count("\n") == 1
+        mine.write_text(FLOW, encoding="utf-8")
+        del sys.modules["doors_there"]
+        assert "submitted doors.1" in gear(capsys, "submit", "doors_there:flow", "--no-wait")[1]
+    finally:
+        sys.modules.pop("doors_there", None)
+    gear(capsys, "submit", "doors_there:flow", "--unchecked", "--name", "unseen", "--no-wait")
