@@ -1,0 +1,143 @@
+"""`python -m geartrain_cloud.control.checking`: what a flow is, found out by a short-lived process.
+
+It stands between a submit and the control store. It reads a `Question` as JSON on stdin, loads the flow, sets
+its options, cuts it, and writes an `Answer` as JSON to stdout. Guarantees: no code of a user is imported by
+control itself. Whatever such code does (it prints, raises, exits, hangs), the answer is one sentence.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import msgspec
+
+from geartrain import __version__
+from geartrain.declarations.options import Text
+from geartrain.errors import GeartrainError
+from geartrain.flow.loading import load_flow
+from geartrain.graph.graph import Graph
+from geartrain.operators.source import SourceOperator
+from geartrain.planning import Plan, make_plan
+from geartrain.planning.properties import derive_properties
+from geartrain.revision import Revision, code_of, differences, in_short, revision_of
+from geartrain_cloud.control.model import Channel, Options, Outline, SourceOutline
+
+QUESTION_BYTES_MAX = 4 << 20
+_OWNERS = ("source", "task", "table")
+"""Where an operator keeps what has the options."""
+
+
+class Question(msgspec.Struct, frozen=True):
+    """What to check. Texts among the options are converted by their annotations, as on a command line.
+
+    revision: the document of who submits, as JSON, "" for none.
+    """
+
+    flow: str
+    cut: str
+    options: Options
+    device_options: dict[str, Options] = {}
+    revision: str = ""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What it is, with options as they were converted; or why it is refused. differs: in what the flow that
+    is installed here is another than that of who submits.
+    """
+
+    outline: Outline | None = None
+    options: Options = {}
+    device_options: dict[str, Options] = {}
+    refused: str = ""
+    differs: str = ""
+
+
+def main() -> int:
+    """Answer the question on stdin; the exit code is 0 where there is an answer, a refusal too."""
+    out = os.dup(1)
+    os.dup2(2, 1)  # a user's module may print
+    raw = sys.stdin.buffer.read(QUESTION_BYTES_MAX)
+    try:
+        answer = check(msgspec.json.decode(raw, type=Question))
+    except GeartrainError as error:
+        answer = Answer(refused=" ".join(str(error).split()))
+    with os.fdopen(out, "wb") as file:
+        file.write(msgspec.json.encode(answer))
+    return 0
+
+
+def check(question: Question) -> Answer:
+    """Load the flow and cut it; raises `GeartrainError`."""
+    graph = load_flow(question.flow).graph()
+    plain = _of_person(question.options)
+    whole = graph.with_options(plain)
+    per_device = {}
+    for device, options in question.device_options.items():
+        own = _of_person(options)
+        per_device[device] = _as_data(whole.with_options(own, f"device {device}: --set"), own)
+    plan = make_plan(whole, _cut_of(question.cut))
+    revision = revision_of(question.flow, plan, plain, code_of(question.flow), __version__)
+    if question.revision:
+        found = differences(Revision.from_json(question.revision), revision)
+        if found:
+            return Answer(differs=in_short(found))
+    return Answer(outline_of(plan, revision), _as_data(whole, plain), per_device)
+
+
+def _cut_of(text: str) -> str | tuple[str, ...]:
+    return text if text in ("auto", "edge", "cloud") else tuple(part.strip() for part in text.split(","))
+
+
+def outline_of(plan: Plan, revision: Revision) -> Outline:
+    """What control keeps of a plan."""
+    properties = derive_properties(plan.graph)
+    channels = []
+    for channel in plan.channels:
+        known = properties.get(channel.id)
+        domain = (known.domain if known else None) or ""
+        carried = {field.name for field in channel.schema.fields}
+        channels.append(
+            Channel(
+                channel.id,
+                sorted(channel.sources),
+                channel.schema.schema_id,
+                domain if domain in carried else "",
+            )
+        )
+    sources = [
+        SourceOutline(step.id, step.operator.source.bounded)
+        for step in plan.graph.steps
+        if isinstance(step.operator, SourceOperator)
+    ]
+    return Outline(
+        plan.graph.name, channels, sources, revision.hash, down=bool(plan.down), document=revision.to_json()
+    )
+
+
+def _of_person(options: Options) -> Options:
+    return {
+        step: {name: Text(value) if isinstance(value, str) else value for name, value in values.items()}
+        for step, values in options.items()
+    }
+
+
+def _as_data(graph: Graph, options: Options) -> Options:
+    """The values that options have in the graph, as plain data: what a configuration file has."""
+    found: Options = {}
+    for step, values in options.items():
+        operator: Any = graph[step].operator
+        owner = next(
+            (getattr(operator, name) for name in _OWNERS if hasattr(operator, name)),
+            operator,
+        )
+        found[step] = {
+            name: msgspec.to_builtins(getattr(owner if hasattr(owner, name) else operator, name))
+            for name in values
+        }
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,55 @@
+"""What control refuses, each with the code and the HTTP status by which REST says it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from geartrain.errors import GeartrainError
+
+
+class ControlError(GeartrainError):
+    """A request that control refuses; the sentence says what was wrong and what to do."""
+
+    status: ClassVar[int] = 400
+    code: ClassVar[str] = "bad_request"
+
+
+class InvalidError(ControlError):
+    """A name, a selector, a setting or a field that cannot be."""
+
+    code = "invalid"
+
+
+class NotFoundError(ControlError):
+    """There is no app, device or table of this name."""
+
+    status = 404
+    code = "not_found"
+
+
+class ConflictError(ControlError):
+    """What is asked for contradicts what stands."""
+
+    status = 409
+    code = "conflict"
+
+
+class FlowRefusedError(ControlError):
+    """The flow, its cut or a setting of it was refused when it was loaded."""
+
+    status = 422
+    code = "flow_refused"
+
+
+class UnavailableError(ControlError):
+    """Something that control needs does not answer now."""
+
+    status = 503
+    code = "unavailable"
+
+
+class StoreError(ControlError):
+    """The control store cannot be read or written."""
+
+    status = 503
+    code = "store"

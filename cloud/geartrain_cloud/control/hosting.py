@@ -1,0 +1,89 @@
+"""The Spark host as control sees it: what it is to run is written, what it says is read.
+
+Between the reconciler and `gear-spark`, by two files that are replaced in one step. Guarantees: what is
+written is a function of the store alone, so that it may be written again at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from geartrain_cloud.control.model import Instance, Options, State, Wanted
+from geartrain_cloud.platform.places import PlatformPlaces, read_report, write_report
+
+
+class HostReport(msgspec.Struct, frozen=True):
+    """What the host says of an instance; state "" where it says nothing."""
+
+    state: str = ""
+    why: str = ""
+    positions: dict[str, int] = {}
+    clocks: dict[str, int] = {}
+    rows: int = 0
+    lag: int = 0
+    micro_batch_ms: float | None = None
+    run: int = 0
+
+
+def is_hosted(instance: Instance, assigned: Mapping[str, str]) -> bool:
+    """Whether the host is to have the instance: from its first device on, until it has ended or a kill needs
+    it no longer.
+    """
+    if instance.state is State.ENDED or not assigned:
+        return False
+    return instance.wanted is Wanted.RUNNING or any(state != "left" for state in assigned.values())
+
+
+def write_hosted(places: PlatformPlaces, hosted: list[tuple[Instance, bool]]) -> None:
+    """Tell the host what to run, and whether only to the end that the log has then; raises `OSError`."""
+    flows = {instance.instance: _flow(places, instance, drain=drain) for instance, drain in hosted}
+    former = read_report(places.spark_wanted)
+    if former.get("flows") == flows:
+        return
+    serial = former.get("serial", 0)
+    write_report(
+        places.spark_wanted, {"serial": (serial if isinstance(serial, int) else 0) + 1, "flows": flows}
+    )
+
+
+def _flow(places: PlatformPlaces, instance: Instance, *, drain: bool) -> dict[str, Any]:
+    sources, steps = split_options(instance, instance.options)
+    return {
+        "flow": instance.flow,
+        "cut": cut_in_file(instance.cut),
+        "sources": sources,
+        "steps": steps,
+        "tables": str(places.tables(instance.instance)),
+        "run": instance.run,
+        **({"end": "drain"} if drain else {}),
+    }
+
+
+def split_options(instance: Instance, options: Options) -> tuple[Options, Options]:
+    """The options of sources, and those of other steps, as configuration files have them apart."""
+    sources = {source.id for source in instance.outline.sources}
+    return (
+        {step: values for step, values in options.items() if step in sources},
+        {step: values for step, values in options.items() if step not in sources},
+    )
+
+
+def cut_in_file(cut: str) -> str | list[str]:
+    """A cut as a configuration file has it."""
+    return cut if cut in ("auto", "edge", "cloud") else [part.strip() for part in cut.split(",")]
+
+
+def read_hosted(places: PlatformPlaces) -> tuple[int, dict[str, HostReport]]:
+    """The serial that the host has come to, and what it says of each instance."""
+    found = read_report(places.spark_status)
+    serial, flows = found.get("serial", 0), found.get("flows", {})
+    reports: dict[str, HostReport] = {}
+    for name, raw in flows.items() if isinstance(flows, dict) else ():
+        try:
+            reports[name] = msgspec.convert(raw, HostReport)
+        except msgspec.ValidationError:
+            reports[name] = HostReport(state=str(raw.get("state", "")) if isinstance(raw, dict) else "")
+    return serial if isinstance(serial, int) else 0, reports

@@ -1,0 +1,106 @@
+"""The control store as the control lane sees it: desired states with their serials, and what is reported.
+
+Between `ControlStore` and `ControlLane`. Guarantees: the bytes of a desired state are a function of the store
+alone, so that one serial has one content. A report moves nothing back: the lane's machine has ordered it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+import msgspec
+
+from geartrain.control.codec import decode_reported, encode_reported, encode_state
+from geartrain.control.sender import Standing
+from geartrain.control.states import App, Reported, State, Wanted
+from geartrain.errors import WireError
+from geartrain_cloud.control.errors import ConflictError
+from geartrain_cloud.control.hosting import split_options
+from geartrain_cloud.control.model import Device, Instance, Report
+from geartrain_cloud.control.store import ControlStore, merged
+
+_LOG = logging.getLogger("geartrain.control")
+
+HASH_CHARS = 64
+"""Of a revision's hash, in hexadecimal digits."""
+
+
+class StoreOfLane:
+    """`DesiredStore` over the control store."""
+
+    def __init__(self, store: ControlStore) -> None:
+        self._store = store
+        self._known: dict[str, tuple[int, str]] = {}
+        self._changes = -1
+
+    async def changed(self) -> Mapping[str, Standing]:
+        """The devices whose serial, or whose refusal, is another than at the last call."""
+        if self._store.changes == self._changes:
+            return {}
+        self._changes, found, lanes = self._store.changes, dict[str, Standing](), self._store.lanes()
+        for name in [name for name, lane in lanes.items() if self._known.get(name) != lane]:
+            report, refused = self._store.last_report(name), lanes[name][1]
+            last = decode_reported(report) if report else None
+            try:
+                store = self._store
+                wanted = desired_of(store.device(name), store.wanted_on(name), store.purged_on(name))
+                state = encode_state(wanted)
+            except WireError as error:  # of this device alone: the others are told all the same
+                _LOG.error("device %s cannot be told what is wanted of it: %s", name, error)
+                state, refused = b"", refused or str(error)
+            found[name] = Standing(state, last, refused)
+        self._known = lanes
+        return found
+
+    async def store(self, report: Reported) -> None:
+        """Keep the report, for its order, and what it says of each app."""
+        reports = [
+            Report(report.device, app.instance, app.state.word, app.why, report.program, report.serial)
+            for app in report.apps
+        ]
+        self._store.heard(report.device, encode_reported(report), report.serial, reports)
+
+    async def refuse(self, device: str, why: str) -> None:
+        """Keep the sentence."""
+        self._store.refuse_device(device, why)
+
+
+def accept(store: ControlStore, name: str) -> Device:
+    """Have a refused device take what the store wants of it, under a serial above the one that it reported.
+
+    Raises `NotFoundError`, and `ConflictError` for a device that is not refused.
+    """
+    device = store.active_device(name)
+    if not store.refusal(name):
+        raise ConflictError(
+            f"device {name} is not refused, so there is nothing to accept: see gear device show {name}"
+        )
+    report = store.last_report(name)
+    return store.accept_device(name, decode_reported(report).serial if report else device.applied)
+
+
+def desired_of(device: Device, wanted: list[tuple[Instance, bool]], purged: list[str]) -> State:
+    """What a device is to run: instances, and whether each is only to be drained; purged: those of which it
+    is to keep nothing.
+    """
+    apps = tuple(_app(one, device.device, drains=drains) for one, drains in wanted)
+    return State(device.serial, apps, tuple(purged))
+
+
+def _app(instance: Instance, device: str, *, drains: bool) -> App:
+    options = merged(instance.options, instance.device_options.get(device, {}))
+    sources, steps = split_options(instance, options)
+    revision = instance.outline.revision
+    return App(
+        instance.instance,
+        instance.flow,
+        revision if _is_hash(revision) else "",
+        instance.cut,
+        msgspec.json.encode({"sources": sources, "steps": steps}, order="deterministic").decode(),
+        Wanted.DRAIN if drains else Wanted.RUN,
+    )
+
+
+def _is_hash(revision: str) -> bool:
+    return len(revision) == HASH_CHARS and all(letter in "0123456789abcdef" for letter in revision)

@@ -1,0 +1,151 @@
+"""`gear-control --config platform.toml`: the control store, its REST and the reconciler as a process.
+
+It stands beside every record's path: with it gone, devices, ingest and Spark go on as they were told.
+Guarantees: one process holds the store. A mistake in the configuration is one sentence and code 2. After
+SIGTERM or Ctrl-C it ends with 0 or 130. Whatever kills it, the next one goes on where the store stands.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import secrets
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from geartrain.adapters.files import write_private
+from geartrain.adapters.mqtt import AiomqttNet
+from geartrain.adapters.plain_log import log_to_stderr
+from geartrain.adapters.signals import EXIT_INTERRUPTED, EndSignals
+from geartrain.adapters.system import SystemClock, SystemRandomness
+from geartrain.errors import ConfigError, GeartrainError
+from geartrain.printable import printable
+from geartrain_cloud.control.lane import ControlLane
+from geartrain_cloud.control.lane_store import StoreOfLane
+from geartrain_cloud.control.loading import Loader
+from geartrain_cloud.control.observing import Observer
+from geartrain_cloud.control.reconciler import Reconciler
+from geartrain_cloud.control.server import Api, is_local, listen, make_app
+from geartrain_cloud.control.store import ControlStore
+from geartrain_cloud.errors import PageError
+from geartrain_cloud.pages.token import read_token
+from geartrain_cloud.platform.config import PlatformConfig, read_platform
+from geartrain_cloud.platform.places import PlatformPlaces, read_report, write_report
+
+EXIT_OK = 0
+EXIT_FAILED = 1
+EXIT_CONFIG = 2
+ROUND_S = 0.2
+"""How long the reconciler waits for a change before it looks again at what is reported."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run control until a signal ends it; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="gear-control", description="Serve REST, and run what is wanted.")
+    parser.add_argument("--config", metavar="FILE.toml", type=Path, help="the platform's configuration")
+    parser.add_argument("--state", metavar="DIR", type=Path, help="the platform's state folder")
+    options = parser.parse_args(arguments)
+    log_to_stderr()
+    os.umask(0o077)
+    try:
+        was_interrupted = asyncio.run(serve(read_platform(options.config, options.state)))
+    except (ConfigError, PageError) as error:
+        return _said(error, EXIT_CONFIG)
+    except GeartrainError as error:
+        return _said(error, EXIT_FAILED)
+    return EXIT_INTERRUPTED if was_interrupted else EXIT_OK
+
+
+def _said(error: GeartrainError, code: int) -> int:
+    sys.stderr.write(f"gear-control: {printable(' '.join(str(error).split()))}\n")
+    return code
+
+
+async def serve(config: PlatformConfig) -> bool:
+    """Serve until a signal comes; whether it was Ctrl-C. Raises `GeartrainError`."""
+    places, clock = config.places, SystemClock()
+    token = open_token(places)
+    store = ControlStore(places.control, clock.now_us)
+    changed, stopped, url = asyncio.Event(), asyncio.Event(), list[str]()
+    signals = EndSignals(stopped.set)
+    try:
+        reconciler = Reconciler(store, config, clock.now_us)
+        observer = Observer(store, config, reconciler, lambda: url[0], clock.monotonic_s)
+        api = Api(store, Loader(), observer, changed.set)
+        app = make_app(api, token, local=is_local(config.control.host))
+        runner, address = await listen(app, config.control.host, config.control.port, _former_port(places))
+        url.append(address)
+        try:
+            reconciler.round()
+            write_report(places.door, {"url": address, "token_file": str(places.token), "pid": os.getpid()})
+            lane = asyncio.ensure_future(_follow_lane(store, config, clock))
+            try:
+                await _reconcile(reconciler, observer, changed, stopped, lane)
+            finally:
+                lane.cancel()
+                await asyncio.wait([lane])
+        finally:
+            await runner.cleanup()
+    finally:
+        store.close()
+    return signals.was_interrupted
+
+
+async def _follow_lane(store: ControlStore, config: PlatformConfig, clock: SystemClock) -> None:
+    """Tell devices what is wanted, and hear them, once there is a broker; raises what the store does."""
+    broker = None
+    while broker is None:
+        with suppress(ConfigError):  # gear up has not started one yet
+            broker = config.broker_now("control")
+        if broker is None:
+            await clock.sleep(ROUND_S)
+    net = AiomqttNet(broker.host, broker.port, tls_context=broker.tls_context)
+    await ControlLane(StoreOfLane(store), net, clock, SystemRandomness()).run()
+
+
+async def _reconcile(
+    reconciler: Reconciler,
+    observer: Observer,
+    changed: asyncio.Event,
+    stopped: asyncio.Event,
+    lane: asyncio.Future[None],
+) -> None:
+    ends = asyncio.ensure_future(stopped.wait())
+    try:
+        while not stopped.is_set():
+            news = asyncio.ensure_future(changed.wait())
+            await asyncio.wait([news, ends], timeout=ROUND_S, return_when=asyncio.FIRST_COMPLETED)
+            news.cancel()
+            changed.clear()
+            if lane.done():
+                await lane  # raises: without it no device is told anything
+            if not stopped.is_set():
+                reconciler.round()
+                observer.look()
+    finally:
+        ends.cancel()
+        with suppress(asyncio.CancelledError):
+            await ends
+
+
+def _former_port(places: PlatformPlaces) -> int:
+    """The port of the control before, so that clients find this one; 0 for none."""
+    _, _, port = str(read_report(places.door).get("url", "")).rpartition(":")
+    return int(port) if port.isascii() and port.isdecimal() and 0 < int(port) < 65_536 else 0
+
+
+def open_token(places: PlatformPlaces) -> str:
+    """The bearer token of the state folder, made where there is none yet; raises `PageError`."""
+    if not places.token.exists():
+        try:
+            write_private(places.token, secrets.token_urlsafe(32) + "\n")
+        except OSError as error:
+            raise PageError(f"{places.token} cannot be written: {error.strerror or error}") from None
+    return read_token(places.token)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

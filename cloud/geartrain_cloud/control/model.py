@@ -1,0 +1,145 @@
+"""What the control store holds, as data: apps and their instances, devices, assignments and reports.
+
+Between the store, REST and the reconciler. Guarantees: the words of state are those of the glossary, and no
+others.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+Options = dict[str, dict[str, Any]]
+"""Options by step id and name."""
+
+
+class State(StrEnum):
+    """Of an instance: what it has come to."""
+
+    SUBMITTED = "submitted"
+    STARTING = "starting"
+    RUNNING = "running"
+    DRAINING = "draining"
+    ENDED = "ended"
+    FAILED = "failed"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing of the instance runs any more."""
+        return self is State.ENDED
+
+
+class Wanted(StrEnum):
+    """Of an instance: what a person has asked for last."""
+
+    RUNNING = "running"
+    KILLED = "killed"
+
+
+class Mode(StrEnum):
+    """How an instance is killed."""
+
+    DRAIN = "drain"
+    NOW = "now"
+
+
+class Channel(msgspec.Struct, frozen=True):
+    """A stream that crosses the cut: its id, the sources above it, and the schema's id.
+
+    partitioned_by: the field of whose values each is said to live on one device, "" for none.
+    """
+
+    id: str
+    sources: list[str]
+    schema: str = ""
+    partitioned_by: str = ""
+
+
+class SourceOutline(msgspec.Struct, frozen=True):
+    """A source of the flow, and whether it comes to an end."""
+
+    id: str
+    bounded: bool
+
+
+class Outline(msgspec.Struct, frozen=True):
+    """What control must know of a flow that is cut: it comes from a short-lived process that loads it.
+
+    flow: the flow's own name; down: whether something comes down to devices; revision: the hash of the
+    document; document: the revision document as JSON text, "" where there is none.
+    """
+
+    flow: str
+    channels: list[Channel]
+    sources: list[SourceOutline]
+    revision: str
+    down: bool = False
+    document: str = ""
+
+    @property
+    def bounded(self) -> bool:
+        """Whether every source comes to an end."""
+        return all(source.bounded for source in self.sources)
+
+
+class Instance(msgspec.Struct, frozen=True):
+    """One life of an app.
+
+    flow: `module:name`; cut: as for a plan; selector: which devices; options: by step; device_options: by
+    device, over these; why: a sentence for a state that needs one.
+    """
+
+    instance: str
+    name: str
+    flow: str
+    cut: str
+    selector: str
+    options: Options
+    device_options: dict[str, Options]
+    outline: Outline
+    wanted: Wanted
+    state: State
+    mode: Mode
+    purge: bool
+    why: str
+    run: int
+    submitted_us: int
+    changed_us: int
+
+
+class Device(msgspec.Struct, frozen=True):
+    """A device that was added. serial: of what it is to run; applied: the serial that it has reported, 0 for
+    none; seen_us: when it last reported; local: it runs on this machine.
+    """
+
+    device: str
+    labels: dict[str, str]
+    local: bool = False
+    retired: bool = False
+    serial: int = 0
+    applied: int = 0
+    seen_us: int = 0
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What a device has said of an instance: `state` one of starting, running, drained, failed, finished."""
+
+    device: str
+    instance: str
+    state: str
+    why: str = ""
+    version: str = ""
+    serial: int = 0
+
+
+class Submission(msgspec.Struct, frozen=True):
+    """What `POST /apps` asks for, checked."""
+
+    name: str
+    flow: str
+    cut: str
+    selector: str
+    options: Options = {}
+    device_options: dict[str, Options] = {}

@@ -1,0 +1,330 @@
+"""What is reported of a platform, as REST answers it: processes, apps, devices, logs and tables.
+
+Between the files in which processes report, the control store, and REST. Guarantees: it writes nothing and
+invents nothing; what nobody reports is null. Text of devices and users is printable. Every answer is bounded.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from geartrain import __version__
+from geartrain.printable import TEXT_CHARS_MAX, printable
+from geartrain.records.event_time import END_OF_TIME
+from geartrain_cloud.control.errors import NotFoundError
+from geartrain_cloud.control.hosting import read_hosted
+from geartrain_cloud.control.machine import ProcessMeter
+from geartrain_cloud.control.model import Device, Instance, Report, State
+from geartrain_cloud.control.rates import RateMeter
+from geartrain_cloud.control.reconciler import Reconciler
+from geartrain_cloud.control.roster import has
+from geartrain_cloud.control.selectors import parse_selector
+from geartrain_cloud.control.store import ControlStore
+from geartrain_cloud.platform.config import PlatformConfig
+from geartrain_cloud.platform.places import read_report
+from geartrain_cloud.platform.runs import served_run, tables_of_run
+from geartrain_cloud.sinks import tables
+
+NAMES_MAX = 100
+"""Devices that an answer about an app names; it counts all."""
+LOG_BYTES_MAX = 4 << 20
+LINES_READ_MAX = 100_000
+APPLIED = ("running", "draining", "ended")
+"""What a device says of an instance that it has taken on."""
+
+
+class Observer:
+    """Answers from the store and from what processes report."""
+
+    def __init__(
+        self,
+        store: ControlStore,
+        config: PlatformConfig,
+        reconciler: Reconciler,
+        url: Callable[[], str],
+        now_s: Callable[[], float],
+    ) -> None:
+        """`url`: where REST answers; now_s: a clock that never goes back, seconds."""
+        self._store, self._config, self._places = store, config, config.places
+        self._reconciler, self._url, self._meter = reconciler, url, ProcessMeter()
+        self._rates = RateMeter(config.places, now_s)
+
+    def look(self) -> None:
+        """Remember now and then how far all apps are, so that rates can be told; called at any time."""
+        if self._rates.is_due:
+            self._rates.look([(one.instance, self._here(one.instance)) for one in self._store.instances()])
+
+    def _here(self, instance: str) -> list[str] | None:
+        """The devices that run an instance; None unless all of them run on this machine."""
+        devices = self._running(instance)
+        return devices if all(self._store.device(device).local for device in devices) else None
+
+    def _running(self, instance: str) -> list[str]:
+        return [device for device, state in self._store.assigned(instance).items() if state != "left"]
+
+    def status(self) -> dict[str, Any]:
+        """The processes, as the supervisor and the system tell of them."""
+        found = read_report(self._places.processes)
+        return {
+            "version": __version__,
+            "url": self._url(),
+            "state": str(self._places.folder),
+            "processes": [self._process(name, one) for name, one in found.items() if isinstance(one, dict)],
+        }
+
+    def _process(self, name: str, said: Mapping[str, Any]) -> dict[str, Any]:
+        pid = said.get("pid")
+        rss, cpu = self._meter.of(pid) if isinstance(pid, int) else (None, None)
+        return {
+            "name": name,
+            "state": said.get("state", ""),
+            "pid": pid,
+            "restarts": said.get("restarts", 0),
+            "rss_bytes": rss,
+            "cpu_percent": cpu,
+            "version": __version__,
+            "waits_for": printable(str(said.get("why", "")), TEXT_CHARS_MAX),
+            "since_us": said.get("since_us"),
+        }
+
+    # Apps
+
+    def item(self, instance: Instance) -> dict[str, Any]:
+        """An app as a list has it."""
+        assigned = self._store.assigned(instance.instance)
+        reports = self._store.reports(instance.instance)
+        applied = sum(reports[d].state in APPLIED for d in assigned if d in reports)
+        online = sum(self._reconciler.is_online(self._store.device(d)) for d in assigned)
+        return {
+            "name": instance.name,
+            "instance": instance.instance,
+            "state": instance.state.value,
+            "wanted": instance.wanted.value,
+            "revision": instance.outline.revision,
+            "flow": instance.flow,
+            "devices": {"assigned": len(assigned), "applied": applied, "online": online},
+            "why": printable(instance.why, TEXT_CHARS_MAX),
+        }
+
+    def info(self, instance: Instance) -> dict[str, Any]:
+        """All that is known of an app."""
+        assigned = self._store.assigned(instance.instance)
+        _, hosted = read_hosted(self._places)
+        host = hosted.get(instance.instance)
+        ingest = self._ingest(instance.instance)
+        channels = ingest.get("channels")
+        known = channels.items() if isinstance(channels, dict) else ()
+        logged = {name: one.get("rows", 0) for name, one in known if isinstance(one, dict)}
+        return {
+            **self.item(instance),
+            "cut": instance.cut,
+            "selector": instance.selector,
+            "run": instance.run,
+            "submitted_us": instance.submitted_us,
+            "options": instance.options,
+            "sources": [{"id": source.id, "bounded": source.bounded} for source in instance.outline.sources],
+            "channels": [
+                {"id": one.id, "sources": one.sources, "rows": logged.get(one.id)}
+                for one in instance.outline.channels
+            ],
+            "clocks": self._clocks(instance, ingest),
+            "rates": self._rates.rates(instance.instance, self._here(instance.instance)),
+            "lag": None if host is None else host.lag,
+            "dead_letters": logged.get("_dead_letters"),
+            "host": None
+            if host is None
+            else {
+                "state": host.state,
+                "why": printable(host.why, TEXT_CHARS_MAX),
+                "rows": host.rows,
+                "run": host.run,
+            },
+            "waits_for": self._waits(instance, assigned, ingest),
+            "applied": [self._applied(instance, name) for name in list(assigned)[:NAMES_MAX]],
+        }
+
+    def _ingest(self, instance: str) -> Mapping[str, Any]:
+        found = read_report(self._places.ingest_status).get("flows", {})
+        one = found.get(instance, {}) if isinstance(found, dict) else {}
+        return one if isinstance(one, dict) else {}
+
+    def _clocks(self, instance: Instance, ingest: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """The clock of each source and who holds it, as ingest says; nobody holds one that has ended."""
+        said = ingest.get("sources", {})
+        return [
+            {
+                "source": source.id,
+                "clock_us": said[source.id].get("clock"),
+                "held_by": []
+                if _has_ended(said[source.id])
+                else list(said[source.id].get("holding", []))[:NAMES_MAX],
+            }
+            for source in instance.outline.sources
+            if isinstance(said, dict) and isinstance(said.get(source.id), dict)
+        ]
+
+    def _missing(self, instance: Instance, ingest: Mapping[str, Any]) -> list[str]:
+        """The sources that keep a bounded flow from its end: no device has them, and they have not ended."""
+        outline, said = instance.outline, ingest.get("sources", {})
+        sources = tuple(source.id for source in outline.sources)
+        there = {source for d in self._running(instance.instance) for source in has(instance, d, sources)}
+        ended = {s for s in sources if isinstance(said, dict) and _has_ended(said.get(s))}
+        return [s for s in sources if s not in there | ended] if outline.bounded else []
+
+    def _waits(self, instance: Instance, assigned: Mapping[str, str], ingest: Mapping[str, Any]) -> list[str]:
+        if instance.state is State.ENDED:
+            return []
+        _, hosted = read_hosted(self._places)
+        if instance.state is State.DRAINING:
+            return self._reconciler.waits_for(instance, assigned, hosted.get(instance.instance))
+        waiting = []
+        if not assigned:
+            waiting.append(f"no device matches {instance.selector}: add one, or label one")
+        else:
+            waiting += [
+                f"no device of the app has source {source}, so it never ends: add a device that has it, or "
+                f"kill the app and submit it with {source}.enabled=true"
+                for source in self._missing(instance, ingest)
+            ]
+        running = self._running(instance.instance)
+        offline = [d for d in running if not self._reconciler.is_online(self._store.device(d))]
+        if offline:
+            more = f" and {len(offline) - 3} more" if len(offline) > 3 else ""
+            are = "is" if len(offline) == 1 else "are"
+            waiting.append(f"{', '.join(offline[:3])}{more} {are} offline")
+        if assigned and instance.instance not in hosted:
+            waiting.append("the Spark host has not taken it up yet")
+        host = hosted.get(instance.instance)
+        if host is not None and instance.run > max(host.run, 1):
+            waiting.append(printable(host.why, TEXT_CHARS_MAX) or f"run {instance.run} is to begin")
+        return waiting
+
+    def _applied(self, instance: Instance, device: str) -> dict[str, Any]:
+        report = self._store.reports(instance.instance).get(device)
+        online = self._reconciler.is_online(self._store.device(device))
+        if report is None:
+            state, why = ("pending", "") if online else ("offline", "nothing was heard of it yet")
+            return {"device": device, "state": state, "serial": 0, "why": why, "online": online}
+        return {
+            "device": device,
+            "state": printable(report.state, 40),
+            "serial": report.serial,
+            "why": printable(report.why, TEXT_CHARS_MAX),
+            "online": online,
+        }
+
+    def lines(self, instance: Instance, count: int, devices: Iterable[str]) -> list[dict[str, str]]:
+        """The last lines of what works for an app: its agents on this machine, and the Spark host where it
+        names the instance.
+        """
+        name, found = instance.instance, deque[dict[str, str]](maxlen=count)
+        for device in devices:
+            path = self._places.agent(device, name) / "agent.log"
+            found.extend({"process": f"agent {device}", "line": line} for line in _tail(path, count))
+        of_host = [line for line in _tail(self._places.process_log("spark"), LINES_READ_MAX) if name in line]
+        found.extend({"process": "spark", "line": line} for line in of_host)
+        return list(found)
+
+    # Tables
+
+    def _tables(self, instance: Instance) -> Path:
+        """Those of the run that is served."""
+        first = self._places.tables(instance.instance)
+        return tables_of_run(first, served_run(first))
+
+    def tables(self, instance: Instance) -> list[dict[str, Any]]:
+        """The tables of an app; none before its first micro-batch. Raises `TableError`."""
+        path = self._tables(instance)
+        if not path.is_file():
+            return []
+        return [
+            {"name": name, "columns": tables.columns(path, name), "rows": tables.row_count(path, name)}
+            for name in tables.table_names(path)
+        ]
+
+    def rows(
+        self, instance: Instance, table: str, after: int, limit: int, *, as_written: bool
+    ) -> dict[str, Any]:
+        """A page of a table; raises `TableError` and `NotFoundError`."""
+        path = self._tables(instance)
+        if not path.is_file():
+            raise NotFoundError(f"app {instance.name} has no tables yet: see gear info {instance.name}")
+        names = tables.columns(path, table)
+        if as_written:
+            found, place = tables.rows_after(path, table, after, limit)
+            following = str(place)
+        else:
+            found = tables.page(path, table, after, limit)
+            following = str(after + len(found))
+        more = len(found) == limit or as_written
+        return {
+            "columns": names,
+            "rows": [[row[name] for name in names] for row in found],
+            "next": following if more else None,
+        }
+
+    # Devices
+
+    def device(self, device: Device) -> dict[str, Any]:
+        """A device as a list has it."""
+        return {
+            "name": device.device,
+            "labels": device.labels,
+            "local": device.local,
+            "retired": device.retired,
+            "serial": device.serial,
+            "applied": device.applied,
+            "seen_us": device.seen_us or None,
+            "online": self._reconciler.is_online(device),
+        }
+
+    def labelled(self, device: Device) -> dict[str, Any]:
+        """A device with the apps that it keeps though their selectors match it no longer."""
+        kept = [
+            {"name": instance.name, "selector": instance.selector}
+            for instance, draining in self._store.wanted_on(device.device)
+            if not draining and not parse_selector(instance.selector).matches(device.device, device.labels)
+        ]
+        return {**self.device(device), "kept": kept}
+
+    def device_info(self, device: Device) -> dict[str, Any]:
+        """A device with the apps that it is to run."""
+        apps = []
+        for instance, draining in self._store.wanted_on(device.device):
+            report = self._store.reports(instance.instance).get(device.device, Report("", "", "pending"))
+            apps.append(
+                {
+                    "name": instance.name,
+                    "instance": instance.instance,
+                    "draining": draining,
+                    "state": printable(report.state, 40),
+                    "why": printable(report.why, TEXT_CHARS_MAX),
+                }
+            )
+        refused = printable(self._store.refusal(device.device), TEXT_CHARS_MAX)
+        return {**self.device(device), "apps": apps, "refused": refused}
+
+    def device_file(self, device: Device) -> dict[str, Any]:
+        """What the file of a device holds, as `gear-agent --device FILE` reads it."""
+        broker = read_report(self._places.broker).get("address", "127.0.0.1:1883")
+        return {"device": device.device, "broker": broker, "state": device.device}
+
+
+def _has_ended(source: Any) -> bool:
+    """Whether a source has come to its end, by what ingest says of it."""
+    clock = source.get("clock") if isinstance(source, dict) else None
+    return isinstance(clock, int) and clock >= END_OF_TIME
+
+
+def _tail(path: Path, count: int) -> list[str]:
+    """The last lines of a file, with nothing in them that a terminal would obey."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - LOG_BYTES_MAX))
+            text = file.read(LOG_BYTES_MAX).decode(errors="backslashreplace")
+    except OSError:
+        return []
+    return [printable(line, TEXT_CHARS_MAX) for line in text.splitlines() if line.strip()][-count:]

@@ -1,0 +1,159 @@
+"""The reconciler: brings what runs to what is wanted, one idempotent round after another.
+
+It stands between the control store and the processes of a platform, beside every record's path. A round reads
+what was reported, moves each instance one state on where that is due, and writes what is wanted. Guarantees:
+every step may be done again after a kill at any moment. The store alone says how far a submit or a kill has
+come. What devices and the host were told stays in force while no reconciler runs.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Callable, Mapping
+
+from geartrain.errors import ConfigError, LedgerError
+from geartrain_cloud.control.fleet import write_local
+from geartrain_cloud.control.hosting import HostReport, is_hosted, read_hosted, write_hosted
+from geartrain_cloud.control.model import Device, Instance, Mode, State, Wanted
+from geartrain_cloud.control.roster import RosterKeeper
+from geartrain_cloud.control.store import ControlStore
+from geartrain_cloud.platform.config import PlatformConfig
+from geartrain_cloud.platform.places import read_report
+
+_LOG = logging.getLogger("geartrain.control")
+
+ONLINE_US = 150_000_000
+"""A device that has said nothing for so long is taken to be offline: one in contact reports every minute."""
+OVER = ("ended", "failed")
+"""What a device says of an instance that gives nothing more there."""
+GONE = ("finished", "failed", "out", "")
+"""What the host says of an instance that it brings no further."""
+_AT_ITS_END = HostReport(state="finished")
+
+
+class Reconciler:
+    """One for a store. `round` is called when something has changed, and every so often."""
+
+    def __init__(self, store: ControlStore, config: PlatformConfig, now_us: Callable[[], int]) -> None:
+        """`now_us`: the wall clock, microseconds."""
+        self._store, self._config, self._places, self._now_us = store, config, config.places, now_us
+        self._roster = RosterKeeper(config.places, config.fleet)
+
+    def round(self) -> None:
+        """One round; raises `StoreError`. What cannot be written is said, and tried again in the next."""
+        serial, said = read_hosted(self._places)
+        for instance in self._store.instances():
+            assigned = self._store.assigned(instance.instance)
+            report = said.get(instance.instance)
+            if instance.wanted is Wanted.RUNNING:
+                self._forward(instance, assigned, report or HostReport(), serial)
+            else:
+                self._end(instance, assigned, report, serial)
+        try:
+            self._write()
+        except OSError as error:
+            _LOG.error("what is wanted cannot be written: %s: make room, or let control write", error)
+        except (LedgerError, ConfigError) as error:
+            _LOG.error("ingest cannot be told what is wanted: %s", error)
+
+    def _forward(
+        self, instance: Instance, assigned: Mapping[str, str], host: HostReport, serial: int
+    ) -> None:
+        """An instance that is to run: submitted, starting, running; or failed, or at its end."""
+        name = instance.instance
+        if instance.state is State.SUBMITTED:
+            self._store.enter(name, State.STARTING)
+        if host.state in ("failed", "out"):
+            self._store.enter(name, State.FAILED, host.why or f"the Spark host has put it {host.state}")
+            return
+        if host.state == "finished" and self._has_heard(instance, host, serial):
+            self._store.leave(name)
+            self._store.enter(name, State.ENDED)
+            return
+        reports = self._store.reports(name)
+        living = [device for device, state in assigned.items() if state == "wanted"]
+        failed = [one for device, one in reports.items() if device in living and one.state == "failed"]
+        if failed and len(failed) == len(living):
+            self._store.enter(name, State.FAILED, f"device {failed[0].device}: {failed[0].why}")
+        elif host.state in ("running", "held"):
+            self._store.enter(name, State.RUNNING, host.why if host.state == "held" else "")
+        elif instance.state is State.FAILED:
+            self._store.enter(name, State.STARTING)
+
+    def _end(
+        self, instance: Instance, assigned: Mapping[str, str], host: HostReport | None, serial: int
+    ) -> None:
+        """An instance that was killed: its devices drain, the host comes to the end, then it has ended."""
+        name = instance.instance
+        left = all(state == "left" for state in assigned.values())
+        if not left:
+            if instance.mode is Mode.DRAIN and self.waits_for(instance, assigned, host):
+                return
+            self._store.leave(name)
+            return
+        told = read_report(self._places.spark_wanted)
+        if name in told.get("flows", {}) or (host is not None and serial < told.get("serial", 0)):
+            return  # the host is told in this round, or has not come to it
+        if host is not None and host.state not in GONE:
+            return
+        if instance.purge:
+            self._purge(instance)
+            self._store.forget(name)
+        else:
+            self._store.enter(name, State.ENDED)
+
+    def _has_heard(self, instance: Instance, host: HostReport, serial: int) -> bool:
+        """Whether what the host says of an instance is said of the run that is wanted, or knowing of it."""
+        if instance.run <= max(host.run, 1):
+            return True
+        told = read_report(self._places.spark_wanted)
+        run = told.get("flows", {}).get(instance.instance, {}).get("run")
+        return bool(run == instance.run and serial >= told.get("serial", 0))
+
+    def waits_for(
+        self, instance: Instance, assigned: Mapping[str, str], host: HostReport | None
+    ) -> list[str]:
+        """What an instance that is drained still waits for, a sentence each.
+
+        A device that is offline is not waited for: what it has spooled is given up when it comes back.
+        """
+        reports = self._store.reports(instance.instance)
+        waiting = []
+        for device, state in assigned.items():
+            report = reports.get(device)
+            if state == "left" or not self.is_online(self._store.device(device)):
+                continue
+            if report is None or report.state not in OVER:
+                waiting.append(f"device {device} sends what it has spooled")
+        if not waiting and (host is None or host.state not in GONE):
+            waiting.append("the Spark host brings the log's last rows to the tables")
+        return waiting
+
+    def is_online(self, device: Device) -> bool:
+        """Whether something was heard of a device lately."""
+        return self._now_us() - device.seen_us <= ONLINE_US
+
+    def _purge(self, instance: Instance) -> None:
+        """Remove the tables of an instance, and what its devices of this machine keep."""
+        shutil.rmtree(self._places.app(instance.instance), ignore_errors=True)
+        for device in self._store.assigned(instance.instance):
+            shutil.rmtree(self._places.agent(device, instance.instance), ignore_errors=True)
+
+    def _write(self) -> None:
+        """Write what is wanted: for ingest, for devices of this machine, for the host; in this order, since
+        what a device sends must be known when it comes.
+        """
+        every = self._store.every_instance()
+        given = {one.instance: self._store.assigned(one.instance) for one in every}
+        self._roster.write([(one, given[one.instance]) for one in every])
+        local = [one.device for one in self._store.all_devices() if one.local and not one.retired]
+        write_local(self._places, local)
+        hosted = [one for one in every if is_hosted(one, given[one.instance])]
+        write_hosted(self._places, [(one, self._is_drained(one)) for one in hosted])
+
+    def _is_drained(self, instance: Instance) -> bool:
+        """Whether the devices of an instance that is killed have given all, so that the log has its end."""
+        if instance.wanted is not Wanted.KILLED:
+            return False
+        return not self.waits_for(instance, self._store.assigned(instance.instance), _AT_ITS_END)

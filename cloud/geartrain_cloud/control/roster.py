@@ -1,0 +1,83 @@
+"""What control has ingest follow: instances with their channels, sources and devices, as the log's roster.
+
+Between the reconciler and ingest. Guarantees: what is written is a function of the store. What was told is
+told again only where it has changed, so that a round that changes nothing writes nothing. An instance ends in
+the roster only when it has ended in the store, or was purged while this process ran. A store that was lost
+ends nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from geartrain.graph.graph import DEAD_LETTERS, LATE
+from geartrain_cloud.control.model import Instance
+from geartrain_cloud.control.store import merged
+from geartrain_cloud.log.roster import (
+    RosterChannel,
+    RosterDocument,
+    RosterReader,
+    RosterWriter,
+    changed,
+)
+from geartrain_cloud.platform.config import FleetSection
+from geartrain_cloud.platform.places import PlatformPlaces, write_report
+
+Assigned = Mapping[str, str]
+"""The devices that an instance was ever given, each with `wanted`, `draining` or `left`."""
+
+
+class RosterKeeper:
+    """Keeps the roster of one platform."""
+
+    def __init__(self, places: PlatformPlaces, fleet: FleetSection) -> None:
+        self._places, self._fleet = places, fleet
+        self._told: dict[str, RosterDocument] | None = None
+        self._mine: set[str] = set()
+
+    def write(self, roster: list[tuple[Instance, Assigned]]) -> None:
+        """Have ingest follow these instances; raises `LedgerError`, `ConfigError` or `OSError`."""
+        if self._told is None:
+            self._told = dict(changed(RosterReader(self._places.log).after()))
+        writer = RosterWriter(self._places.log)
+        for instance, assigned in roster:
+            name, wanted = instance.instance, self._document(instance, assigned)
+            held = self._told.get(name)
+            self._mine.add(name)
+            if held == wanted or (held is not None and held.ended) or (held is None and wanted.ended):
+                continue
+            if wanted.ended:
+                writer.end(name)
+            else:
+                writer.put(name, wanted)
+            self._told[name] = wanted
+        for name in self._mine - {instance.instance for instance, _ in roster}:  # purged
+            if name in self._told:
+                writer.end(name)
+                del self._told[name]
+            self._mine.discard(name)
+        write_report(
+            self._places.roster, {"flows": {one.instance: {"down": one.outline.down} for one, _ in roster}}
+        )
+
+    def _document(self, instance: Instance, assigned: Assigned) -> RosterDocument:
+        outline, ended = instance.outline, instance.state.is_over
+        channels = [one for one in outline.channels if one.id not in (DEAD_LETTERS, LATE)]
+        sources = tuple(source.id for source in outline.sources)
+        devices = {} if ended else {d: has(instance, d, sources) for d, s in assigned.items() if s != "left"}
+        return RosterDocument(
+            {one.id: RosterChannel(tuple(one.sources), one.schema) for one in channels},
+            sources,
+            devices,
+            outline.bounded,
+            self._fleet.join_timeout_s,
+            self._fleet.idle_after_s,
+            {one.id: one.partitioned_by for one in channels if one.partitioned_by},
+            ended,
+        )
+
+
+def has(instance: Instance, device: str, sources: tuple[str, ...]) -> tuple[str, ...]:
+    """The sources that a device has: those that its settings do not say `enabled = false` of."""
+    options = merged(instance.options, instance.device_options.get(device, {}))
+    return tuple(s for s in sources if options.get(s, {}).get("enabled", True) not in (False, "false"))

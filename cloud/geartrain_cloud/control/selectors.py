@@ -1,0 +1,74 @@
+"""Which devices: `kind=truck,site!=north`, a device's name, or `all`.
+
+It stands between what a person writes and the devices of the control store. Guarantees: a selector is a pure
+function of a device's name and labels, and is written back as it was read. A comma means and.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from geartrain_cloud.control.errors import InvalidError
+from geartrain_cloud.control.names import check_device, check_label_key, check_label_value, shown
+
+ALL = "all"
+SELECTOR_CHARS_MAX = 1_024
+TERMS_MAX = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One condition: the label `key` equals `value`, or not. A device that lacks the label differs."""
+
+    key: str
+    value: str
+    equal: bool = True
+
+    def holds(self, labels: Mapping[str, str]) -> bool:
+        """Whether a device with these labels meets it."""
+        return (labels.get(self.key) == self.value) is self.equal
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """What `parse_selector` made of a text; with no name and no terms it is all devices."""
+
+    name: str = ""
+    terms: tuple[Term, ...] = ()
+
+    def matches(self, device: str, labels: Mapping[str, str]) -> bool:
+        """Whether the device of this name and these labels is meant."""
+        return self.name in ("", device) and all(term.holds(labels) for term in self.terms)
+
+    def __str__(self) -> str:
+        terms = [f"{term.key}{'=' if term.equal else '!='}{term.value}" for term in self.terms]
+        return ",".join([self.name, *terms] if self.name else terms) or ALL
+
+
+def parse_selector(text: str) -> Selector:
+    """The selector that `text` says; raises `InvalidError` with what to write instead."""
+    if len(text) > SELECTOR_CHARS_MAX:
+        raise InvalidError(f"a selector has at most {SELECTOR_CHARS_MAX} characters, not {len(text)}")
+    parts = [part.strip() for part in text.split(",")]
+    if parts == [ALL]:
+        return Selector()
+    if len(parts) > TERMS_MAX:
+        raise InvalidError(f"a selector has at most {TERMS_MAX} terms, not {len(parts)}")
+    if not all(parts):
+        raise InvalidError(
+            f"selector {shown(text)}: a term is empty: write KEY=VALUE, KEY!=VALUE, a device's name or {ALL}"
+        )
+    names = [check_device(part) for part in parts if "=" not in part]
+    if len(names) > 1:
+        raise InvalidError(
+            f"selector {shown(text)}: no device has two names: a comma means and, so give the devices a label"
+        )
+    return Selector(names[0] if names else "", tuple(_term(part) for part in parts if "=" in part))
+
+
+def _term(part: str) -> Term:
+    key, _, value = part.partition("=")
+    equal = not key.endswith("!")
+    key = check_label_key(key.removesuffix("!").strip())
+    return Term(key, check_label_value(key, value.strip()), equal)

@@ -1,0 +1,358 @@
+"""REST under `/api/v1`: what is wanted of a platform goes in, what is reported comes out.
+
+It stands beside every record's path; the command line and pages are its clients. Guarantees: without the
+token nothing is answered. Every error is `{"error": {"code", "sentence"}}`. A body has at most
+`BODY_BYTES_MAX`, a list comes in pages. A change with an Idempotency-Key is made once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import hmac
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from http import HTTPStatus
+from typing import Any
+
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+
+from geartrain_cloud.control.checking import Answer as Checked
+from geartrain_cloud.control.checking import Question as Check
+from geartrain_cloud.control.errors import ControlError, InvalidError, NotFoundError, UnavailableError
+from geartrain_cloud.control.lane_store import accept
+from geartrain_cloud.control.model import Submission
+from geartrain_cloud.control.names import check_app
+from geartrain_cloud.control.observing import Observer
+from geartrain_cloud.control.requests import (
+    BODY_BYTES_MAX,
+    LIMIT,
+    LIMIT_MAX,
+    DeviceBody,
+    EmptyBody,
+    KillBody,
+    LabelsBody,
+    ReplayBody,
+    SubmitBody,
+    body_of,
+    device_options_of,
+    key_of,
+    number_of,
+    options_of,
+)
+from geartrain_cloud.control.selectors import parse_selector
+from geartrain_cloud.control.store import Answer, ControlStore
+from geartrain_cloud.errors import PageError
+from geartrain_cloud.pages.connections import HEADERS, PageRunner
+from geartrain_cloud.pages.questions import Question, bounded, unexpected
+from geartrain_cloud.pages.server import is_loopback, local_only
+from geartrain_cloud.sinks.layout import TableError
+
+_LOG = logging.getLogger("geartrain.control")
+
+ROOT = "/api/v1"
+PORT_PREFERRED = 8764
+LINES, LINES_MAX = 100, 10_000
+ROWS, ROWS_MAX = 1_000, 10_000
+SKIP_MAX = 10**15
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Work = Callable[[web.Request], Awaitable[Answer]]
+Load = Callable[[Check], Awaitable[Checked]]
+
+
+class Api:
+    """The handlers, over the store and what can be observed."""
+
+    def __init__(
+        self, store: ControlStore, load: Load, observer: Observer, changed: Callable[[], None]
+    ) -> None:
+        """`load`: checks a flow in a process of its own; `changed`: called after each change."""
+        self._store, self._load, self._observer, self._changed = store, load, observer, changed
+
+    async def status(self, request: web.Request) -> Answer:
+        """`GET /status`."""
+        Question(request).check()
+        return 200, await asyncio.to_thread(self._observer.status)
+
+    async def apps(self, request: web.Request) -> Answer:
+        """`GET /apps`."""
+        question = Question(request)
+        limit, after = number_of(question, "limit", LIMIT, LIMIT_MAX), question.get("after", "")
+        question.check()
+        found, following = self._store.apps(limit, after)
+        return 200, {"items": [self._observer.item(one) for one in found], "next": following}
+
+    async def submit(self, request: web.Request) -> Answer:
+        """`POST /apps`: checks the flow where it is installed, then makes the instance."""
+        body, asked = await body_of(request, SubmitBody)
+        key = key_of(request)
+        if key and (known := self._store.recall(key, asked)) is not None:
+            return known
+        check_app(body.name)
+        parse_selector(body.devices)
+        self._store.check_free(body.name)
+        options, own = options_of(body.set, "set"), device_options_of(body.device_set)
+        revision = json.dumps(body.revision) if body.revision else ""
+        checked = await self._load(Check(body.flow, body.cut, options, own, revision))
+        outline = checked.outline
+        if outline is None:
+            raise UnavailableError(f"flow {body.flow!r} could not be checked: submit it again")
+
+        def work() -> Answer:
+            made = self._store.submit(
+                Submission(
+                    body.name, body.flow, body.cut, body.devices, checked.options, checked.device_options
+                ),
+                outline,
+            )
+            devices = list(self._store.assigned(made.instance))
+            return 202, {
+                "name": made.name,
+                "instance": made.instance,
+                "revision": outline.revision,
+                "devices": devices,
+            }
+
+        return self._once(key, asked, work)
+
+    async def app(self, request: web.Request) -> Answer:
+        """`GET /apps/{name}`."""
+        Question(request).check()
+        return 200, self._observer.info(self._store.app(request.match_info["name"]))
+
+    async def logs(self, request: web.Request) -> Answer:
+        """`GET /apps/{name}/logs`."""
+        question = Question(request)
+        lines = number_of(question, "lines", LINES, LINES_MAX)
+        question.check()
+        instance = self._store.app(request.match_info["name"])
+        devices = list(self._store.assigned(instance.instance))
+        return 200, {"items": await asyncio.to_thread(self._observer.lines, instance, lines, devices)}
+
+    async def tables(self, request: web.Request) -> Answer:
+        """`GET /apps/{name}/tables`."""
+        Question(request).check()
+        instance = self._store.app(request.match_info["name"])
+        return 200, {"items": await asyncio.to_thread(self._observer.tables, instance)}
+
+    async def table(self, request: web.Request) -> Answer:
+        """`GET /apps/{name}/tables/{table}`: sorted by the fields, or in the order of writing."""
+        question = Question(request)
+        limit = number_of(question, "limit", ROWS, ROWS_MAX)
+        after = number_of(question, "after", 0, SKIP_MAX, 0)
+        order = question.get("order", "fields")
+        question.check()
+        if order not in ("fields", "written"):
+            raise InvalidError("order: write fields, or written for a table without a key")
+        instance = self._store.app(request.match_info["name"])
+        read = partial(self._observer.rows, instance, request.match_info["table"], after, limit)
+        return 200, await asyncio.to_thread(read, as_written=order == "written")
+
+    async def kill(self, request: web.Request) -> Answer:
+        """`POST /apps/{name}/kill`."""
+        body, asked = await body_of(request, KillBody)
+
+        def work() -> Answer:
+            found = self._store.kill(request.match_info["name"], body.mode, purge=body.purge)
+            return 202, {"name": found.name, "instance": found.instance, "state": found.state.value}
+
+        return self._once(key_of(request), asked, work)
+
+    async def replay(self, request: web.Request) -> Answer:
+        """`POST /apps/{name}/replay`."""
+        body, asked = await body_of(request, ReplayBody)
+        if body.from_ != "beginning":
+            raise InvalidError('from: a replay begins at the log\'s beginning: write "beginning"')
+
+        def work() -> Answer:
+            return 202, {"run": self._store.replay(request.match_info["name"]).run}
+
+        return self._once(key_of(request), asked, work)
+
+    async def devices(self, request: web.Request) -> Answer:
+        """`GET /devices`."""
+        question = Question(request)
+        limit, after = number_of(question, "limit", LIMIT, LIMIT_MAX), question.get("after", "")
+        selector = question.get("label", "all")
+        question.check()
+        found, following = self._store.devices(limit, after, selector)
+        return 200, {"items": [self._observer.device(one) for one in found], "next": following}
+
+    async def add_device(self, request: web.Request) -> Answer:
+        """`POST /devices`."""
+        body, asked = await body_of(request, DeviceBody)
+
+        def work() -> Answer:
+            added = self._store.add_device(body.name, body.labels, local=body.local)
+            return 201, {"device": self._observer.device(added), "file": self._observer.device_file(added)}
+
+        return self._once(key_of(request), asked, work)
+
+    async def device(self, request: web.Request) -> Answer:
+        """`GET /devices/{d}`."""
+        Question(request).check()
+        return 200, self._observer.device_info(self._store.device(request.match_info["device"]))
+
+    async def label(self, request: web.Request) -> Answer:
+        """`PATCH /devices/{d}`."""
+        body, asked = await body_of(request, LabelsBody)
+
+        def work() -> Answer:
+            found = self._store.label_device(request.match_info["device"], body.labels)
+            return 200, self._observer.labelled(found)
+
+        return self._once(key_of(request), asked, work)
+
+    async def retire(self, request: web.Request) -> Answer:
+        """`POST /devices/{d}/retire`."""
+        _, asked = await body_of(request, EmptyBody)
+
+        def work() -> Answer:
+            return 202, self._observer.device(self._store.retire_device(request.match_info["device"]))
+
+        return self._once(key_of(request), asked, work)
+
+    async def accept(self, request: web.Request) -> Answer:
+        """`POST /devices/{d}/accept`."""
+        _, asked = await body_of(request, EmptyBody)
+
+        def work() -> Answer:
+            return 202, self._observer.device(accept(self._store, request.match_info["device"]))
+
+        return self._once(key_of(request), asked, work)
+
+    def _once(self, key: str, asked: str, work: Callable[[], Answer]) -> Answer:
+        answer = self._store.once(key, asked, work)
+        self._changed()
+        return answer
+
+
+def make_app(api: Api, token: str, *, local: bool = True) -> web.Application:
+    """The server's application; `local`: only a loopback name is answered."""
+    middlewares = [_sentences, bounded, *([local_only] if local else []), bearer(token)]
+    app = web.Application(middlewares=middlewares, client_max_size=BODY_BYTES_MAX)
+    app.on_response_prepare.append(_add_headers)
+    routes: list[tuple[str, str, Work]] = [
+        ("GET", "/status", api.status),
+        ("GET", "/apps", api.apps),
+        ("POST", "/apps", api.submit),
+        ("GET", "/apps/{name}", api.app),
+        ("GET", "/apps/{name}/logs", api.logs),
+        ("GET", "/apps/{name}/tables", api.tables),
+        ("GET", "/apps/{name}/tables/{table}", api.table),
+        ("POST", "/apps/{name}/kill", api.kill),
+        ("POST", "/apps/{name}/replay", api.replay),
+        ("GET", "/devices", api.devices),
+        ("POST", "/devices", api.add_device),
+        ("GET", "/devices/{device}", api.device),
+        ("PATCH", "/devices/{device}", api.label),
+        ("POST", "/devices/{device}/retire", api.retire),
+        ("POST", "/devices/{device}/accept", api.accept),
+    ]
+    for method, path, work in routes:
+        app.router.add_route(method, ROOT + path, _handler(work), expect_handler=unexpected)
+    return app
+
+
+async def listen(app: web.Application, host: str, port: int, former: int = 0) -> tuple[PageRunner, str]:
+    """Serve `app`; what has to be cleaned up, and the address. port: 0 for `former`, or 8764, or any free one
+    where those are taken. Raises `UnavailableError`.
+    """
+    runner = PageRunner(app)
+    await runner.setup()
+    ports = [port] if port else [*([former] if former else []), PORT_PREFERRED, 0]
+    for number, one in enumerate(ports):
+        try:
+            await web.TCPSite(runner, host, one).start()
+        except OSError as error:
+            if number + 1 == len(ports):
+                await runner.cleanup()
+                why = "another program listens there" if error.errno == errno.EADDRINUSE else error.strerror
+                raise UnavailableError(
+                    f"REST cannot listen on {host}:{one}: {why or error}; give another control.port"
+                ) from None
+        else:
+            break
+    bound = runner.addresses[0][1]
+    return runner, f"http://{f'[{host}]' if ':' in host else host}:{bound}"
+
+
+def is_local(host: str) -> bool:
+    """Whether only this machine reaches what listens there."""
+    return is_loopback(host)
+
+
+def bearer(token: str) -> Middleware:
+    """A middleware that answers nothing to who does not show the token."""
+
+    @web.middleware
+    async def ask(request: web.Request, handler: Handler) -> web.StreamResponse:
+        kind, _, value = request.headers.get("Authorization", "").partition(" ")
+        given = value.strip().encode(errors="surrogateescape") if kind.lower() == "bearer" else b""
+        if hmac.compare_digest(given, token.encode()):
+            return await handler(request)
+        raise web.HTTPUnauthorized(
+            reason="send the token in the header Authorization: Bearer TOKEN; it is in control.token in the "
+            "state folder"
+        )
+
+    return ask
+
+
+def _handler(work: Work) -> Handler:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        status, value = await work(request)
+        return _json(status, value)
+
+    return handle
+
+
+def _json(status: int, value: Any) -> web.Response:
+    return web.json_response(
+        value, status=status, dumps=partial(json.dumps, ensure_ascii=False, allow_nan=False)
+    )
+
+
+def _refusal(status: int, code: str, sentence: str) -> web.Response:
+    return _json(status, {"error": {"code": code, "sentence": sentence}})
+
+
+async def _add_headers(_: web.Request, response: web.StreamResponse) -> None:
+    response.headers.update(HEADERS)
+
+
+@web.middleware
+async def _sentences(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Every error as JSON with a code and a sentence; an unexpected one tells nothing of the machine."""
+    try:
+        return await handler(request)
+    except web.HTTPException as error:
+        answer = _refusal(error.status, HTTPStatus(error.status).name.lower(), _said(request, error))
+        if isinstance(error, web.HTTPUnauthorized):
+            answer.headers["WWW-Authenticate"] = "Bearer"
+        if request.can_read_body:
+            answer.force_close()  # what nobody reads is not waited for
+        return answer
+    except ControlError as error:
+        return _refusal(error.status, error.code, str(error))
+    except TableError as error:
+        return _refusal(NotFoundError.status, NotFoundError.code, str(error))
+    except PageError as error:
+        return _refusal(503, "unavailable", str(error))
+    except Exception:  # noqa: BLE001 - the server outlives whatever a handler raises
+        _LOG.exception("control failed to answer")
+        return _refusal(500, "internal", "control failed to answer: its log says why")
+
+
+def _said(request: web.Request, error: web.HTTPException) -> str:
+    if isinstance(error, web.HTTPNotFound):
+        return f"{request.path}: there is nothing of this name under {ROOT}"
+    if isinstance(error, web.HTTPMethodNotAllowed):
+        return f"{request.path}: it takes {', '.join(sorted(error.allowed_methods))}, not {request.method}"
+    if isinstance(error, web.HTTPRequestEntityTooLarge):
+        return f"{request.path}: a body has at most {BODY_BYTES_MAX:,} bytes"
+    return f"{request.path}: {error.reason}"

@@ -1,0 +1,95 @@
+"""A real HTTP client of control's REST, and a control process of its own to ask."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from geartrain_cloud.platform.places import PlatformPlaces, read_report
+
+
+@dataclass(frozen=True)
+class Client:
+    """Asks the REST at `url` with the token, if there is one."""
+
+    url: str
+    token: str = ""
+
+    def raw(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> tuple[int, dict[str, str], bytes]:
+        where = urlsplit(self.url)
+        connection = http.client.HTTPConnection(where.hostname or "", where.port or 0, timeout=90)
+        own = {"Authorization": f"Bearer {self.token}"} if self.token else {}
+        try:
+            connection.request(method, path, body=body, headers={**own, **(headers or {})})
+            answer = connection.getresponse()
+            return answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read()
+        finally:
+            connection.close()
+
+    def ask(
+        self, method: str, path: str, body: Any = None, key: str = "", expect: int | None = None
+    ) -> tuple[int, Any]:
+        content = None if body is None else json.dumps(body).encode()
+        headers = {"Idempotency-Key": key} if key else {}
+        status, found, raw = self.raw(method, f"/api/v1{path}", content, headers)
+        assert found["content-type"].startswith("application/json")
+        value = json.loads(raw)
+        if expect is not None:
+            assert status == expect, value
+        return status, value
+
+    def get(self, path: str) -> Any:
+        return self.ask("GET", path, expect=200)[1]
+
+    def refusal(self, method: str, path: str, body: Any = None) -> tuple[int, str, str]:
+        """Status, code and sentence of an error, whose form is checked."""
+        status, value = self.ask(method, path, body)
+        assert status >= 400
+        assert set(value) == {"error"}
+        assert set(value["error"]) == {"code", "sentence"}
+        sentence = value["error"]["sentence"]
+        assert sentence.isprintable()
+        return status, value["error"]["code"], sentence
+
+
+def client_of(state: Path, timeout_s: float = 60.0, process: subprocess.Popen[bytes] | None = None) -> Client:
+    """A client of the control that runs on the state folder, once it answers."""
+    places, deadline = PlatformPlaces(state), time.monotonic() + timeout_s
+    while True:
+        door = read_report(places.door)
+        if door:
+            client = Client(door["url"], places.token.read_text(encoding="ascii").strip())
+            try:
+                if client.raw("GET", "/api/v1/status")[0] == 200:
+                    return client
+            except OSError:
+                pass
+        if process is not None:
+            assert process.poll() is None, "control has ended"
+        assert time.monotonic() < deadline, "control does not answer"
+        time.sleep(0.05)
+
+
+@contextmanager
+def control_process(state: Path) -> Iterator[tuple[subprocess.Popen[bytes], Client]]:
+    """A gear-control of its own on the state folder."""
+    command = [sys.executable, "-m", "geartrain_cloud.control.main", "--state", str(state)]
+    with subprocess.Popen(command, start_new_session=True) as process:
+        try:
+            yield process, client_of(state, process=process)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)

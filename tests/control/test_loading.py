@@ -1,0 +1,138 @@
+"""Flows that are loaded for control: what comes back, and flows that print, raise, exit, hang or flood."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from geartrain.flow.loading import load_flow
+from geartrain.planning import make_plan
+from geartrain.revision import Revision, code_of, revision_of
+from geartrain_cloud.control.checking import Answer, Question
+from geartrain_cloud.control.errors import ConflictError, FlowRefusedError
+from geartrain_cloud.control.loading import Loader
+
+STOCKS = "geartrain_examples.stocks.flow:flow"
+
+
+def load(question: Question, limit_s: float = 60.0) -> Answer:
+    return asyncio.run(Loader(limit_s)(question))
+
+
+def test_the_revision_is_that_of_the_client_and_another_one_is_named() -> None:
+    graph = load_flow(STOCKS).graph().with_options({"drawdown": {"period": "month"}})
+    made = revision_of(STOCKS, make_plan(graph, "auto"), {}, code_of(STOCKS), "0.2.0")
+    options = {"drawdown": {"period": "month"}}
+    answer = load(Question(STOCKS, "auto", options, {}, made.to_json()))
+    assert answer.outline is not None
+    ours = Revision.from_json(answer.outline.document)
+    assert ours.hash == answer.outline.revision
+    assert (ours.steps, ours.channels, ours.code) == (made.steps, made.channels, made.code)
+    with pytest.raises(ConflictError, match=r"drawdown.*--unchecked"):
+        load(Question(STOCKS, "auto", {}, {}, made.to_json()))
+    file = next(iter(made.code.files))
+    other = replace(made, code=replace(made.code, files={**made.code.files, file: "0" * 64}))
+    with pytest.raises(ConflictError, match=f"file {re.escape(file)} has changed"):
+        load(Question(STOCKS, "auto", options, {}, other.to_json()))
+    with pytest.raises(FlowRefusedError, match="a revision cannot be read"):
+        load(Question(STOCKS, "auto", options, {}, "{}"))
+
+
+def module(folder: Path, name: str, code: str) -> str:
+    (folder / f"{name}.py").write_text(code, encoding="utf-8")
+    return f"{name}:flow"
+
+
+def test_a_flow_is_outlined_and_texts_become_values() -> None:
+    options = {"quotes": {"path": "p.csv", "select": "AAPL,IBM"}, "drawdown": {"period": "month"}}
+    answer = load(Question(STOCKS, "cloud", options, {"d1": {"quotes": {"select": ["FB"]}}}))
+    outline = answer.outline
+    assert outline is not None
+    assert outline.flow == "stocks"
+    assert [(source.id, source.bounded) for source in outline.sources] == [("quotes", True)]
+    by_id = {channel.id: channel for channel in outline.channels}
+    assert by_id["quotes"].sources == ["quotes"]
+    assert by_id["quotes"].partitioned_by == "symbol"
+    assert {"_dead_letters", "_late"} <= set(by_id)
+    assert answer.options == {
+        "quotes": {"path": "p.csv", "select": ["AAPL", "IBM"]},
+        "drawdown": {"period": "month"},
+    }
+    assert answer.device_options == {"d1": {"quotes": {"select": ["FB"]}}}
+    again = load(Question(STOCKS, "cloud", options, {"d1": {"quotes": {"select": ["FB"]}}})).outline
+    assert again == outline
+
+
+@pytest.mark.parametrize(
+    ("question", "said"),
+    [
+        (Question("nowhere:flow", "auto", {}), "there is no module 'nowhere'"),
+        (Question("a b", "auto", {}), "write module:name"),
+        (Question(STOCKS, "no_step", {}), "no_step"),
+        (Question(STOCKS, "auto", {"none": {"a": "b"}}), "has no step 'none'"),
+        (Question(STOCKS, "auto", {"quotes": {"none": "b"}}), "there is no option 'none'"),
+        (Question(STOCKS, "auto", {}, {"d1": {"quotes": {"none": "b"}}}), "device d1: --set quotes"),
+    ],
+)
+def test_what_is_refused_is_one_sentence(question: Question, said: str) -> None:
+    with pytest.raises(FlowRefusedError, match=said):
+        load(question)
+
+
+def test_a_module_may_print_and_may_not_forge_an_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    forged = json.dumps({"outline": None, "refused": "forged"})
+    flow = module(
+        tmp_path,
+        "talks",
+        f"print({forged!r})\nimport os\nos.system('echo {{}}')\n"
+        "from geartrain_examples.stocks.flow import flow\n",
+    )
+    outline = load(Question(flow, "auto", {})).outline
+    assert outline is not None
+    assert outline.flow == "stocks"
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("1/0", "its module raised ZeroDivisionError"),
+        (
+            "import os, sys\nprint('last\\x1b words', file=sys.stderr, flush=True)\nos._exit(7)",
+            "with 7: last",
+        ),
+        ("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)", "ended its process with -11"),
+        ("flow = 3", "not a Flow"),
+        ("raise SystemExit(0)", "SystemExit"),
+    ],
+)
+def test_a_module_that_breaks_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FlowRefusedError, match=said) as caught:
+        load(Question(module(tmp_path, "breaks", code), "auto", {}))
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import threading\nthreading.Event().wait()",
+        "import sys\nwhile True: print('x' * 65536, file=sys.stderr)",
+        "import subprocess\nsubprocess.run(['sleep', '600'])",
+    ],
+)
+def test_a_module_that_never_ends_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FlowRefusedError, match="took more than 2 s"):
+        load(Question(module(tmp_path, "hangs", code), "auto", {}), limit_s=2.0)

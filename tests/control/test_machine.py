@@ -1,0 +1,40 @@
+"""The memory of a process counts what it has started, and a process that is gone is no error."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import psutil
+
+from geartrain_cloud.control.machine import ProcessMeter
+
+CODE = """
+import subprocess, sys
+inner = subprocess.Popen([sys.executable, "-c", "held = b'x' * (64 << 20); print('up', flush=True); input()"],
+                         stdin=subprocess.PIPE)
+sys.stdin.read()
+inner.kill()
+"""
+
+
+def test_a_process_is_measured_with_those_that_it_has_started() -> None:
+    command = [sys.executable, "-c", CODE]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    ) as one:
+        assert one.stdout is not None
+        assert one.stdout.readline() == b"up\n"
+        meter = ProcessMeter()
+        rss, share = meter.of(one.pid)
+        family = [psutil.Process(one.pid), *psutil.Process(one.pid).children(recursive=True)]
+        assert len(family) == 2
+        known = sum(each.memory_info().rss for each in family)
+        assert rss is not None
+        assert abs(rss - known) < 8 << 20
+        assert rss > 64 << 20
+        assert share is None
+        assert meter.of(one.pid)[1] is not None
+        assert one.stdin is not None
+        one.stdin.close()
+    assert meter.of(one.pid) == (None, None)

@@ -1,0 +1,237 @@
+"""REST of a real gear-control process, asked by a real HTTP client: what it answers, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import pytest
+
+from geartrain_cloud.log.roster import RosterReader, changed
+from geartrain_cloud.platform.places import PlatformPlaces, read_report
+from tests.control.platform_client import Client, control_process
+
+STOCKS = "geartrain_examples.stocks.flow:flow"
+
+
+@pytest.fixture(scope="module")
+def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("platform")
+
+
+@pytest.fixture(scope="module")
+def client(state: Path) -> Iterator[Client]:
+    with control_process(state) as (_, one):
+        yield one
+
+
+def submit(client: Client, name: str, devices: str = "all", key: str = "", **more: Any) -> tuple[int, Any]:
+    body = {"name": name, "flow": STOCKS, "devices": devices, "set": {"quotes.path": "p.csv"}, **more}
+    return client.ask("POST", "/apps", body, key)
+
+
+def test_an_app_goes_from_submit_to_kill(client: Client, state: Path) -> None:
+    client.ask("POST", "/devices", {"name": "s1", "labels": {"kind": "stock"}}, expect=201)
+    status, made = submit(client, "stocks", "kind=stock", device_set={"s1": {"quotes.select": ["IBM"]}})
+    assert status == 202, made
+    assert made["instance"] == "stocks.1"
+    assert made["devices"] == ["s1"]
+    places = PlatformPlaces(state)
+    (item,) = [one for one in client.get("/apps")["items"] if one["name"] == "stocks"]
+    assert item["devices"] == {"assigned": 1, "applied": 0, "online": 0}
+    info = client.get("/apps/stocks")
+    assert info["state"] in ("submitted", "starting")
+    assert info["options"] == {"quotes": {"path": "p.csv"}}
+    assert info["sources"] == [{"id": "quotes", "bounded": True}]
+    assert [one["state"] for one in info["applied"]] == ["offline"]
+    assert "s1 is offline" in info["waits_for"]
+    roster = _eventually(lambda: changed(RosterReader(places.log).after()).get("stocks.1"))
+    assert (roster.devices, roster.bounded) == ({"s1": ("quotes",)}, True)
+    assert {one.sources for one in roster.channels.values()} == {("quotes",)}
+    wanted = _eventually(lambda: read_report(places.spark_wanted).get("flows", {}).get("stocks.1"))
+    assert wanted["flow"] == STOCKS
+    assert wanted["sources"] == {"quotes": {"path": "p.csv"}}
+    assert client.refusal("POST", "/apps", {"name": "stocks", "flow": STOCKS})[:2] == (409, "conflict")
+    status, killed = client.ask("POST", "/apps/stocks/kill", {"mode": "now"})
+    assert (status, killed["state"]) == (202, "draining")
+    _eventually(lambda: client.get("/apps/stocks")["state"] == "ended")
+    assert read_report(places.spark_wanted)["flows"] == {}
+    ended = _eventually(lambda: changed(RosterReader(places.log).after())["stocks.1"])
+    assert (ended.devices, ended.ended) == ({}, True)
+    assert submit(client, "stocks", "kind=stock")[1]["instance"] == "stocks.2"
+    client.ask("POST", "/apps/stocks/kill", {"mode": "now", "purge": True}, expect=202)
+    _eventually(lambda: client.ask("GET", "/apps/stocks")[0] == 404)
+    _eventually(lambda: changed(RosterReader(places.log).after())["stocks.2"].ended)
+
+
+def _eventually(condition: Any) -> Any:
+    for _ in range(200):
+        if found := condition():
+            return found
+        _pause()
+    raise AssertionError("it did not come")
+
+
+def _pause() -> None:
+    subprocess.run(["sleep", "0.1"], check=True)
+
+
+def test_a_key_makes_one_instance(client: Client) -> None:
+    first = submit(client, "once", "all", key="a-key")
+    assert submit(client, "once", "all", key="a-key") == first
+    assert first[0] == 202
+    status, refused = submit(client, "twice", "all", key="a-key")
+    assert (status, refused["error"]["code"]) == (409, "conflict")
+    assert client.ask("GET", "/apps/twice")[0] == 404
+
+
+def test_devices_are_added_labelled_listed_in_pages_and_retired(client: Client) -> None:
+    for number in range(5):
+        client.ask("POST", "/devices", {"name": f"page-{number}", "labels": {"page": "yes"}}, expect=201)
+    found, after = list[str](), ""
+    while True:
+        page = client.get(f"/devices?label={quote('page=yes')}&limit=2&after={after}")
+        assert len(page["items"]) <= 2
+        found += [one["name"] for one in page["items"]]
+        if page["next"] is None:
+            break
+        after = page["next"]
+    assert found == [f"page-{number}" for number in range(5)]
+    _, one = client.ask("PATCH", "/devices/page-0", {"labels": {"site": "north", "page": None}}, expect=200)
+    assert one["labels"] == {"site": "north"}
+    client.ask("POST", "/devices/page-0/retire", expect=202)
+    assert client.get("/devices/page-0")["retired"] is True
+    assert client.refusal("POST", "/devices/page-0/retire")[0] == 404
+    assert client.refusal("POST", "/devices", {"name": "page-1"})[:2] == (409, "conflict")
+    assert "is not refused" in client.refusal("POST", "/devices/page-1/accept")[2]
+    assert client.refusal("POST", "/devices/nowhere/accept")[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "said"),
+    [
+        ("POST", "/apps", {"name": "a/b", "flow": STOCKS}, 400, "use a name of"),
+        ("POST", "/apps", {"name": "a.1", "flow": STOCKS}, 400, "use a name of"),
+        ("POST", "/apps", {"name": "\x1b[31m", "flow": STOCKS}, 400, "use a name of"),
+        ("POST", "/apps", {"name": "a"}, 400, "missing required field 'flow'"),
+        ("POST", "/apps", {"name": "a", "flow": STOCKS, "x": 1}, 400, "unknown field 'x'; its fields: name"),
+        ("POST", "/apps", {"name": 3, "flow": STOCKS}, 400, "name: expected 'str', got 'int'"),
+        ("POST", "/apps", [], 400, "the body: expected 'object', got 'array'"),
+        ("POST", "/apps", {"name": "a", "flow": STOCKS, "devices": "a,b"}, 400, "no device has two names"),
+        ("POST", "/apps", {"name": "a", "flow": STOCKS, "set": {"nodot": 1}}, 400, "write STEP.OPTION"),
+        ("POST", "/apps", {"name": "a", "flow": "nowhere:flow"}, 422, "there is no module 'nowhere'"),
+        ("POST", "/apps", {"name": "a", "flow": STOCKS, "cut": "none"}, 422, "none"),
+        ("POST", "/apps", {"name": "a", "flow": STOCKS, "set": {"quotes.x": "1"}}, 422, "no option 'x'"),
+        ("GET", "/apps/none", None, 404, "there is no app none"),
+        ("GET", "/apps/none%2F..%2Fx", None, 404, "there is no"),
+        ("GET", "/apps?limit=0", None, 400, "limit: give a whole number from 1 to 1000"),
+        ("GET", "/apps?limit=1001", None, 400, "limit: give a whole number"),
+        ("GET", "/apps?limit=%C2%B2", None, 400, "limit: give a whole number"),
+        ("GET", "/apps?limit=1&limit=2", None, 400, "is given twice"),
+        ("GET", "/apps?colour=red", None, 400, "there is no parameter 'colour'"),
+        ("GET", "/nothing", None, 404, "there is nothing of this name"),
+        ("DELETE", "/apps", None, 405, "it takes GET, POST, not DELETE"),
+        ("POST", "/apps/none/kill", {"mode": "softly"}, 400, "mode: invalid enum value 'softly'"),
+        ("POST", "/apps/none/kill", {}, 404, "there is no app none"),
+        ("POST", "/apps/none/replay", {"from": "1999"}, 400, "a replay begins at the log's beginning"),
+        ("POST", "/devices", {"name": "a b"}, 400, "use a name of 1 to 64"),
+        ("POST", "/devices", {"name": "all"}, 400, "cannot be called"),
+        ("POST", "/devices", {"name": "d", "labels": {"a": "b c"}}, 400, "use a value of"),
+        ("POST", "/devices", {"name": "d", "labels": {f"k{n}": "v" for n in range(33)}}, 400, "at most 32"),
+        ("PATCH", "/devices/none", {"labels": {}}, 404, "there is no device none"),
+        ("GET", "/devices?label=a%3D", None, 400, "use a value of"),
+    ],
+)
+def test_a_mistake_is_one_sentence(
+    client: Client, method: str, path: str, body: Any, status: int, said: str
+) -> None:
+    found = client.refusal(method, path, body)
+    assert found[0] == status
+    assert said in found[2]
+    assert len(found[2]) < 500
+
+
+def test_without_the_token_nothing_is_answered(client: Client) -> None:
+    for token in ("", "wrong", client.token[:-1], client.token + "x", "ä"):
+        for method, path in (("GET", "/status"), ("GET", "/nothing"), ("POST", "/apps"), ("GET", "/apps/a")):
+            status, headers, body = Client(client.url, "").raw(
+                method, f"/api/v1{path}", headers={"Authorization": f"Bearer {token}"} if token else {}
+            )
+            assert status == 401
+            assert headers["www-authenticate"] == "Bearer"
+            assert json.loads(body)["error"]["code"] == "unauthorized"
+    basic = {"Authorization": f"Basic {client.token}"}
+    assert Client(client.url).raw("GET", "/api/v1/status", headers=basic)[0] == 401
+    assert Client(client.url).raw("GET", f"/api/v1/status?token={client.token}")[0] == 401
+
+
+def test_another_hosts_name_is_refused(client: Client) -> None:
+    status, _, body = client.raw("GET", "/api/v1/status", headers={"Host": "evil.example"})
+    assert status == 421
+    assert "answers only to" in json.loads(body)["error"]["sentence"]
+
+
+def test_a_body_that_is_too_large_or_no_json_is_refused(client: Client) -> None:
+    status, _, body = client.raw("POST", "/api/v1/apps", b"x" * (5 << 20))
+    assert status == 413
+    assert "at most 4,194,304 bytes" in json.loads(body)["error"]["sentence"]
+    for raw in (b"{", b"\xff\xfe", b"[" * 100_000, b'{"name": "\\ud800"}', b"NaN", b"null"):
+        status, _, body = client.raw("POST", "/api/v1/apps", raw)
+        assert status == 400, raw[:20]
+        assert json.loads(body)["error"]["code"] == "invalid"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"GARBAGE\r\n\r\n",
+        b"GET /api/v1/status HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer \xff\xfe\r\n\r\n",
+        b"POST /api/v1/apps HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: -5\r\n\r\n",
+        b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\n\r\n",
+        b"\x00" * 100,
+    ],
+)
+def test_bytes_that_are_no_request_do_not_stop_it(client: Client, raw: bytes) -> None:
+    where = urlsplit(client.url)
+    with socket.create_connection((where.hostname or "", where.port or 0), timeout=20) as connection:
+        connection.sendall(raw)
+        connection.settimeout(20)
+        assert connection.recv(20)[8:10] == b" 4"
+    assert client.get("/status")["url"] == client.url
+
+
+def test_the_token_and_the_door_are_private(client: Client, state: Path) -> None:
+    places = PlatformPlaces(state)
+    for path in (places.token, places.door, places.control):
+        assert path.stat().st_mode & 0o777 == 0o600
+    assert read_report(places.door)["url"] == client.url
+
+
+def test_a_second_control_on_the_folder_says_so(client: Client, state: Path) -> None:
+    assert client.get("/status")
+    command = [sys.executable, "-m", "geartrain_cloud.control.main", "--state", str(state)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "control.sqlite is in use by another program" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_killed_control_goes_on_where_it_stood(tmp_path: Path) -> None:
+    with control_process(tmp_path) as (process, client):
+        client.ask("POST", "/devices", {"name": "d1"}, expect=201)
+        first = submit(client, "heat", key="k")
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    with control_process(tmp_path) as (process, client):
+        assert submit(client, "heat", key="k") == first
+        assert client.get("/apps/heat")["instance"] == "heat.1"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0

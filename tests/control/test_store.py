@@ -1,0 +1,381 @@
+"""The control store: numbers, assignments, serials, keys and pages, and a kill in the middle of a change."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from geartrain.control.limits import LANE_LIMITS
+from geartrain_cloud.control import store as store_module
+from geartrain_cloud.control.errors import ConflictError, InvalidError, NotFoundError
+from geartrain_cloud.control.model import (
+    Channel,
+    Mode,
+    Outline,
+    Report,
+    SourceOutline,
+    State,
+    Submission,
+    Wanted,
+)
+from geartrain_cloud.control.store import ANSWERS_MAX, ControlStore
+
+OUTLINE = Outline("heat", [Channel("readings", ["readings"])], [SourceOutline("readings", True)], "aa")
+
+
+def heat(name: str = "heat", selector: str = "all") -> Submission:
+    return Submission(name, "heat:flow", "auto", selector, {"readings": {"path": "heat.csv"}})
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[ControlStore]:
+    ticks = iter(range(1, 10**9))
+    one = ControlStore(tmp_path / "control.sqlite", lambda: next(ticks))
+    yield one
+    one.close()
+
+
+def serials(store: ControlStore) -> dict[str, int]:
+    return {device.device: device.serial for device in store.all_devices()}
+
+
+def test_an_instance_gets_the_devices_that_match_and_only_their_serials_move(store: ControlStore) -> None:
+    for name, kind in (("t1", "truck"), ("t2", "truck"), ("x1", "tank")):
+        store.add_device(name, {"kind": kind})
+    before = serials(store)
+    instance = store.submit(heat(selector="kind=truck"), OUTLINE)
+    assert (instance.instance, instance.state, instance.wanted) == ("heat.1", State.SUBMITTED, Wanted.RUNNING)
+    assert store.assigned("heat.1") == {"t1": "wanted", "t2": "wanted"}
+    assert serials(store) == {"t1": before["t1"] + 1, "t2": before["t2"] + 1, "x1": before["x1"]}
+    assert [(one.instance, draining) for one, draining in store.wanted_on("t1")] == [("heat.1", False)]
+    assert store.wanted_on("x1") == []
+    assert instance.options == {"readings": {"path": "heat.csv"}}
+    assert instance.outline == OUTLINE
+
+
+def test_a_number_is_never_used_again_not_even_after_a_purge(store: ControlStore) -> None:
+    seen = []
+    for purge in (False, True, True):
+        seen.append(store.submit(heat(), OUTLINE).instance)
+        store.kill("heat", Mode.NOW, purge=purge)
+        store.enter(seen[-1], State.ENDED)
+        if purge:
+            store.forget(seen[-1])
+    assert seen == ["heat.1", "heat.2", "heat.3"]
+    with pytest.raises(NotFoundError):
+        store.app("heat")
+    assert store.submit(heat(), OUTLINE).instance == "heat.4"
+
+
+def test_an_app_that_has_ended_can_still_be_purged(store: ControlStore) -> None:
+    store.submit(heat(), OUTLINE)
+    store.enter("heat.1", State.ENDED)
+    assert store.instances() == []
+    with pytest.raises(ConflictError, match="has ended already"):
+        store.kill("heat", Mode.DRAIN, purge=False)
+    for _ in range(2):
+        found = store.kill("heat", Mode.DRAIN, purge=True)
+        assert (found.state, found.purge) == (State.ENDED, True)
+    assert store.submit(heat(), OUTLINE).instance == "heat.2"
+    assert [one.instance for one in store.instances()] == ["heat.1", "heat.2"]
+
+
+def purge(store: ControlStore, name: str) -> None:
+    instance = store.submit(heat(name), OUTLINE).instance
+    store.kill(name, Mode.NOW, purge=True)
+    store.forget(instance)
+
+
+def content(store: ControlStore, device: str) -> tuple[list[str], list[str]]:
+    return [one.instance for one, _ in store.wanted_on(device)], store.purged_on(device)
+
+
+def test_a_purge_stands_in_the_desired_state_until_it_is_reported_and_one_serial_has_one_content(
+    store: ControlStore,
+) -> None:
+    chance, seen = random.Random(3), dict[tuple[str, int], Any]()
+    names = ("t1", "t2")
+    for name in names:
+        store.add_device(name, {})
+    told: dict[str, set[str]] = {name: set() for name in names}
+    purged = set[str]()
+    for step in range(300):
+        name = f"a{step}"
+        match chance.randrange(4):
+            case 0:
+                purge(store, name)
+                purged.add(f"{name}.1")
+            case 1:
+                store.submit(heat(name), OUTLINE)
+                store.kill(name, Mode.NOW, purge=False)
+            case _ as what:
+                device = names[what - 2]
+                now = store.device(device)
+                if chance.random() < 0.3:
+                    told[device] |= set(store.purged_on(device))
+                    store.heard(device, b"", now.serial, [])
+        for device in names:
+            assert len(store.purged_on(device)) <= LANE_LIMITS.apps_max
+            found = seen.setdefault((device, store.device(device).serial), content(store, device))
+            assert found == content(store, device)
+    for device in names:
+        for _ in range(100):
+            told[device] |= set(store.purged_on(device))
+            store.heard(device, b"", store.device(device).serial, [])
+        assert told[device] == purged
+        store.submit(heat("last" + device), OUTLINE)
+        assert store.purged_on(device) == []
+
+
+def test_a_device_that_is_away_gets_all_purges_in_portions(store: ControlStore) -> None:
+    store.add_device("t1", {})
+    names = [f"a{number}" for number in range(150)]
+    for name in names:
+        purge(store, name)
+    told, serial = list[str](), 0
+    for size in (64, 64, 22):
+        assert len(store.purged_on("t1")) == size
+        told += store.purged_on("t1")
+        serial = store.device("t1").serial
+        store.heard("t1", b"", 1, [])
+        assert store.device("t1").serial == serial  # an older one makes no room
+        store.heard("t1", b"", serial, [])
+    assert told == [f"{name}.1" for name in names]
+    assert store.device("t1").serial == serial
+
+
+def test_a_purge_is_told_again_to_a_device_that_is_accepted(store: ControlStore) -> None:
+    """The store was restored from a copy: what such a device has applied is not what this store has named."""
+    store.add_device("t1", {})
+    store.refuse_device("t1", "it knows more")
+    purge(store, "heat")
+    store.heard("t1", b"", 99, [])
+    purge(store, "rain")
+    assert store.purged_on("t1") == ["heat.1", "rain.1"]
+    assert store.accept_device("t1", 99).serial == 100
+    purge(store, "snow")
+    assert store.purged_on("t1") == ["heat.1", "rain.1", "snow.1"]
+    store.heard("t1", b"", store.device("t1").serial, [])
+    store.submit(heat(), OUTLINE)
+    assert store.purged_on("t1") == []
+
+
+def test_a_device_that_is_never_told_keeps_no_endless_list(
+    store: ControlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "PURGES_MAX", 3)
+    store.add_device("t1", {})
+    for number in range(3):
+        purge(store, f"a{number}")
+    store.submit(heat(), OUTLINE)
+    with pytest.raises(ConflictError, match=r"device t1 has 3 purges .* or retire it"):
+        store.kill("heat", Mode.NOW, purge=True)
+    assert store.app("heat").wanted is Wanted.RUNNING
+    store.retire_device("t1")
+    assert store.kill("heat", Mode.NOW, purge=True).purge
+
+
+def test_a_store_of_the_format_before_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "control.sqlite"
+    store = ControlStore(path, lambda: 1)
+    store.add_device("t1", {})
+    store.close()
+    with sqlite3.connect(path) as database:
+        database.execute("DROP TABLE purges")
+        database.execute("PRAGMA user_version = 1")
+    database.close()
+    store = ControlStore(path, lambda: 1)
+    purge(store, "heat")
+    assert store.purged_on("t1") == ["heat.1"]
+    store.close()
+
+
+def test_an_app_that_runs_is_not_submitted_again(store: ControlStore) -> None:
+    store.submit(heat(), OUTLINE)
+    with pytest.raises(ConflictError, match=r"app heat is submitted as heat\.1: kill it first"):
+        store.submit(heat(), OUTLINE)
+    assert [one.instance for one in store.every_instance()] == ["heat.1"]
+
+
+def test_a_device_that_comes_later_or_is_labelled_later_joins(store: ControlStore) -> None:
+    store.submit(heat(selector="kind=truck"), OUTLINE)
+    store.add_device("t1", {"kind": "truck"})
+    store.add_device("t2", {})
+    assert store.assigned("heat.1") == {"t1": "wanted"}
+    store.label_device("t2", {"kind": "truck"})
+    assert store.assigned("heat.1") == {"t1": "wanted", "t2": "wanted"}
+    store.label_device("t2", {"kind": None})
+    assert store.device("t2").labels == {}
+    assert store.assigned("heat.1")["t2"] == "wanted"
+
+
+def test_a_retired_device_leaves_all_and_comes_back(store: ControlStore) -> None:
+    store.add_device("t1", {})
+    store.submit(heat(), OUTLINE)
+    with pytest.raises(ConflictError, match="is there already"):
+        store.add_device("t1", {})
+    before = store.device("t1").serial
+    store.retire_device("t1")
+    assert store.wanted_on("t1") == []
+    with pytest.raises(NotFoundError, match="was retired"):
+        store.label_device("t1", {"a": "b"})
+    back = store.add_device("t1", {})
+    assert back.serial > before
+    assert store.assigned("heat.1") == {"t1": "wanted"}
+
+
+def test_a_kill_drains_then_leaves_and_each_step_may_come_twice(store: ControlStore) -> None:
+    store.add_device("t1", {})
+    store.submit(heat(), OUTLINE)
+    store.enter("heat.1", State.RUNNING)
+    for _ in range(2):
+        assert store.kill("heat", Mode.DRAIN, purge=False).state is State.DRAINING
+    serial = store.device("t1").serial
+    assert [draining for _, draining in store.wanted_on("t1")] == [True]
+    assert not store.enter("heat.1", State.RUNNING)
+    for _ in range(2):
+        store.leave("heat.1")
+    assert store.device("t1").serial == serial + 1
+    assert store.wanted_on("t1") == []
+    assert store.enter("heat.1", State.ENDED)
+    assert not store.enter("heat.1", State.ENDED)
+    with pytest.raises(ConflictError, match="has ended already"):
+        store.kill("heat", Mode.NOW, purge=False)
+
+
+def test_a_drain_may_be_made_a_kill_but_not_the_other_way(store: ControlStore) -> None:
+    store.submit(heat(), OUTLINE)
+    store.kill("heat", Mode.DRAIN, purge=False)
+    assert store.kill("heat", Mode.NOW, purge=True).mode is Mode.NOW
+    again = store.kill("heat", Mode.DRAIN, purge=False)
+    assert (again.mode, again.purge) == (Mode.NOW, True)
+
+
+def test_an_older_report_does_not_replace_a_newer_one(store: ControlStore) -> None:
+    store.add_device("t1", {})
+    store.submit(heat(), OUTLINE)
+    store.report("t1", 2, [Report("t1", "heat.1", "running"), Report("t1", "other.1", "running")])
+    store.report("t1", 1, [Report("t1", "heat.1", "starting")])
+    store.report("stranger", 9, [Report("stranger", "heat.1", "running")])
+    assert {device: one.state for device, one in store.reports("heat.1").items()} == {"t1": "running"}
+    assert store.device("t1").applied == 2
+    assert store.reports("other.1") == {}
+
+
+def test_a_key_gives_its_answer_again_and_no_second_instance(store: ControlStore) -> None:
+    def work() -> tuple[int, dict[str, object]]:
+        return 202, {"instance": store.submit(heat(), OUTLINE).instance}
+
+    first = store.once("k", "POST /apps heat", work)
+    assert store.once("k", "POST /apps heat", work) == first == (202, {"instance": "heat.1"})
+    with pytest.raises(ConflictError, match="another request"):
+        store.once("k", "POST /apps other", work)
+
+
+def test_a_change_that_fails_leaves_neither_trace_nor_key(store: ControlStore) -> None:
+    def work() -> tuple[int, dict[str, object]]:
+        store.submit(heat(), OUTLINE)
+        raise ConflictError("no")
+
+    with pytest.raises(ConflictError):
+        store.once("k", "r", work)
+    assert store.every_instance() == []
+    assert store.once("k", "r", lambda: (200, {})) == (200, {})
+
+
+def test_keys_are_bounded(store: ControlStore) -> None:
+    with store._change():
+        for number in range(ANSWERS_MAX + 5):
+            store.once(f"k{number}", "r", lambda: (200, {}))
+    assert store.recall("k4", "r") is None
+    assert store.recall("k5", "r") == (200, {})
+
+
+def test_lists_are_read_in_pages(store: ControlStore) -> None:
+    chance = random.Random(1)
+    names = [f"d{number:03}" for number in range(57)]
+    for name in chance.sample(names, len(names)):
+        store.add_device(name, {"half": "a" if int(name[1:]) % 2 else "b"})
+    for limit in (1, 7, 57, 100):
+        for selector, wanted in (("all", names), ("half=a", names[1::2])):
+            found, after = list[str](), ""
+            while True:
+                page, following = store.devices(limit, after, selector)
+                found += [device.device for device in page]
+                assert len(page) <= limit
+                if following is None:
+                    break
+                after = following
+            assert found == wanted
+    for name in ("b", "a", "c"):
+        store.submit(heat(name), OUTLINE)
+    for after, names, behind in (("", ["a", "b"], "b"), ("b", ["c"], None)):
+        apps, following = store.apps(2, after)
+        assert ([one.name for one in apps], following) == (names, behind)
+
+
+@pytest.mark.parametrize("name", ["", "a.b", "1a", "a" * 49, "a/b", "ä", "a\n"])
+def test_a_name_that_no_app_can_have_is_refused(store: ControlStore, name: str) -> None:
+    with pytest.raises(InvalidError):
+        store.submit(heat(name), OUTLINE)
+
+
+@pytest.mark.parametrize("labels", [{"": "a"}, {"a": ""}, {"a b": "c"}, {"a": "b,c"}, {"a=": "b"}])
+def test_a_label_that_no_selector_could_name_is_refused(store: ControlStore, labels: dict[str, str]) -> None:
+    with pytest.raises(InvalidError):
+        store.add_device("t1", labels)
+
+
+def test_a_store_that_is_killed_amid_changes_holds_whole_ones(tmp_path: Path) -> None:
+    """Each submit assigns both devices: a kill at any moment leaves both assignments or none."""
+    code = textwrap.dedent(
+        """
+        import sys
+        from pathlib import Path
+        from tests.control.test_store import OUTLINE, heat
+        from geartrain_cloud.control.store import ControlStore
+        store = ControlStore(Path(sys.argv[1]), lambda: 1)
+        for name in ("t1", "t2"):
+            store.add_device(name, {})
+        for number in range(100_000):
+            store.submit(heat(f"a{number}"), OUTLINE)
+            print(number, flush=True)
+        """
+    )
+    path = tmp_path / "control.sqlite"
+    with subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, text=True) as one:
+        assert one.stdout is not None
+        said = [int(one.stdout.readline()) for _ in range(20)]
+        os.kill(one.pid, signal.SIGKILL)
+        said += [int(line) for line in one.stdout.read().split()]
+    store = ControlStore(path, lambda: 1)
+    found = store.every_instance()
+    assert len(found) in (len(said), len(said) + 1)
+    assert all(store.assigned(one.instance) == {"t1": "wanted", "t2": "wanted"} for one in found)
+    assert store.device("t1").serial == 1 + len(found)
+    store.close()
+
+
+def test_a_replay_counts_runs_and_is_refused_where_it_would_do_nothing_or_send_twice(
+    store: ControlStore,
+) -> None:
+    store.submit(heat(), OUTLINE)
+    assert [store.replay("heat").run, store.replay("heat").run] == [2, 3]
+    store.enter("heat.1", State.ENDED)
+    with pytest.raises(ConflictError, match="app heat has ended"):
+        store.replay("heat")
+    store.submit(heat("cool"), msgspec.structs.replace(OUTLINE, down=True))
+    with pytest.raises(ConflictError, match="a replay would send all of it twice"):
+        store.replay("cool")
+    assert (store.app("heat").run, store.app("cool").run) == (3, 1)
