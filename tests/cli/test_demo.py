@@ -16,8 +16,9 @@ import msgspec
 import pytest
 from msgspec import Meta
 
+from geartrain_client.cli import main
 from geartrain_cloud.cli import demo as running
-from geartrain_cloud.cli import demos, main
+from geartrain_cloud.cli import demos
 from geartrain_cloud.cli.demo import DemoOptions, check_output
 from geartrain_cloud.cli.demos import OwnOption, own_options
 from geartrain_cloud.supervisor.deployment import Places
@@ -50,7 +51,8 @@ def weather(monkeypatch: pytest.MonkeyPatch) -> list[DemoOptions]:
     """A demo of somebody else's is installed, and nothing runs: what it would be run with."""
     point = EntryPoint("weather", "tests.cli.test_demo:WEATHER", demos.GROUP)
     monkeypatch.setattr(demos, "entry_points", lambda group: [point])
-    monkeypatch.setattr(EntryPoint, "load", lambda self: WEATHER)
+    load = EntryPoint.load
+    monkeypatch.setattr(EntryPoint, "load", lambda self: WEATHER if self == point else load(self))
     asked: list[DemoOptions] = []
     monkeypatch.setattr(running, "run_demo", lambda name, options: asked.append(options))
     return asked
@@ -120,7 +122,11 @@ def test_without_the_examples_it_says_what_to_install(
 def test_a_demo_that_cannot_be_loaded_is_a_sentence(
     weather: list[DemoOptions], capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def load(_: EntryPoint) -> Any:
+    load_any = EntryPoint.load
+
+    def load(point: EntryPoint) -> Any:
+        if point.group != demos.GROUP:
+            return load_any(point)
         raise ModuleNotFoundError("No module named 'barometer'")
 
     monkeypatch.setattr(EntryPoint, "load", load)

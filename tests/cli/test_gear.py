@@ -19,12 +19,14 @@ from typer import Context
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from geartrain_client.cli import main
+from geartrain_client.cli.app import app
+from geartrain_client.errors import StoppedError
+from geartrain_client.terminal.settings import parse_set
 from geartrain_cloud.broker import choice
-from geartrain_cloud.cli import doctor, main
-from geartrain_cloud.cli.app import app
-from geartrain_cloud.cli.screen import one_line
-from geartrain_cloud.cli.settings import parse_set
-from geartrain_cloud.errors import BrokerError, StoppedError
+from geartrain_cloud.cli import doctor
+from geartrain_cloud.cli.hops_view import one_line
+from geartrain_cloud.errors import BrokerError
 from geartrain_cloud.sinks.tables import rows
 from geartrain_cloud.supervisor.progress import Hops
 
@@ -93,7 +95,7 @@ def test_version(capsys: Capture) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["dance"], "gear: there is no command 'dance': the commands are run, plan, doctor, "),
+        (["dance"], "gear: there is no command 'dance': the commands are plan, "),
         (["log", "dance"], "there is no command 'dance': the commands of log are ls, show, verify, "),
         (
             ["run"],
@@ -227,7 +229,7 @@ def test_run_finds_a_flow_in_the_working_directory(tmp_path: Path) -> None:
         flow.source("ones", TestingSource(items=[(1, 1)]), out=int).sink("out", Table("ones"))
     """
     (tmp_path / "mine.py").write_text(textwrap.dedent(code), encoding="utf-8")
-    command = [sys.executable, "-m", "geartrain_cloud.cli", "run", "mine:flow", "--json"]
+    command = [sys.executable, "-m", "geartrain_client.cli", "run", "mine:flow", "--json"]
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONSAFEPATH"}
     done = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False

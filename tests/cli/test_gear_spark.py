@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from geartrain_cloud.cli import main
+from geartrain_client.cli import main
 from geartrain_cloud.spark.breaker import Breaker
 from geartrain_cloud.spark.errors import BreakerError
 

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from geartrain_cloud.cli import main
+from geartrain_client.cli import main
 from geartrain_examples.stocks.data import write_sample
 
 STOCKS = "geartrain_examples.stocks.flow:flow"
@@ -132,7 +132,7 @@ def test_a_cut_that_is_asked_for_is_kept_and_compared(capsys: Capture, prices: s
 def test_only_some_of_many_cuts_are_listed_and_the_rest_is_a_sentence(
     capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("geartrain_cloud.cli.plan_text.CUTS_MAX", 3)
+    monkeypatch.setattr("geartrain_client.cli.plan_text.CUTS_MAX", 3)
     asked = [DAG, "--set", "a.records=50", "--set", "b.records=50"]
     _, out, _ = gear(["plan", *asked, "--compare", "--cut", "ends"], capsys)
     table = out[out.index("Legal cuts: 19") :].splitlines()

@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from geartrain.flow.loading import load_flow
+from geartrain_client.cli import main
 from geartrain_cloud.broker.choice import choose_broker
 from geartrain_cloud.broker.ready import wait_until_ready
-from geartrain_cloud.cli import main
 from geartrain_cloud.cli.inprocess import Now, RunOptions, run_in_process
 from geartrain_cloud.sinks.tables import rows
 
@@ -276,7 +276,7 @@ def test_a_full_disk_is_a_sentence(module: Any, capsys: Capture, tmp_path: Path)
     limited = (
         "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
         "resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000)); "
-        "from geartrain_cloud.cli import main; sys.exit(main(sys.argv[1:]))"
+        "from geartrain_client.cli import main; sys.exit(main(sys.argv[1:]))"
     )
     command = [sys.executable, "-c", limited, "run", name, "--output", "out"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
@@ -305,7 +305,7 @@ def seen(one: Reading) -> Reading:
 readings.map(seen).sink('kept', Table('kept'))
 """
     )
-    command = [sys.executable, "-m", "geartrain_cloud.cli", "run", name, "--output", "out"]
+    command = [sys.executable, "-m", "geartrain_client.cli", "run", name, "--output", "out"]
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONSAFEPATH"}
     process = subprocess.Popen(
         command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

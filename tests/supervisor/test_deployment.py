@@ -93,13 +93,14 @@ def write_statuses(places: Places, *, logged: int = 30, processed: int = 30) -> 
         status = {"records_read": rows, "spooled_seq": 3, "acked_seq": 2, "counters": counters}
         put(places.agent_status(device), status)
     channels = {
-        "quotes": {"rows": logged, "missing": ["device-2"]},
-        "_dead_letters": {"rows": 2, "missing": []},
+        "quotes": {"rows": logged},
+        "_dead_letters": {"rows": 2},
     }
-    put(places.ingest_status, {"flows": {"stocks": {"channels": channels}}})
+    sources = {"quotes": {"missing": ["device-2"]}, "desk": {"missing": []}}
+    put(places.ingest_status, {"flows": {"stocks": {"channels": channels, "sources": sources}}})
     queries = {
-        "stateless": {"log_rows": processed + 2, "positions": {"quotes": 4, "_dead_letters": 1}},
-        "stateful": {"log_rows": processed, "positions": {"quotes": 4}},
+        "stateless": {"log_rows": processed + 2, "channels": ["quotes", "_dead_letters"]},
+        "stateful": {"log_rows": processed, "channels": ["quotes"]},
     }
     put(places.driver_status, {"state": "running", "queries": queries})
 

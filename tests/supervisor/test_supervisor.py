@@ -11,6 +11,7 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -79,7 +80,8 @@ def test_killed_process_is_started_again(supervisor: Supervisor, tmp_path: Path)
     until(lambda: child.restarts == 1 and child.pid not in (None, first), supervisor)
     assert supervisor.happenings == ["dummy was killed by SIGKILL and is started again (1)"]
     published = json.loads((tmp_path / "processes.json").read_text(encoding="utf-8"))
-    assert published == {"dummy": {"pid": child.pid, "state": "running", "restarts": 1}}
+    said = {"pid": child.pid, "state": "running", "restarts": 1, "why": "", "since_us": child.since_us}
+    assert published == {"dummy": said}
     assert not supervisor.is_done(["dummy"])
 
 
@@ -299,3 +301,76 @@ def test_what_failed_first_is_what_is_said(tmp_path: Path) -> None:
     (tmp_path / "processes.json").mkdir()
     with pytest.raises(ConfigError, match="this first"), Supervisor(tmp_path):
         raise ConfigError("this first")
+
+
+def lasting(folder: Path, name: str, code: str, version: str = "") -> ChildSpec:
+    command = (sys.executable, "-c", textwrap.dedent(code))
+    return ChildSpec(name, command, folder / "logs" / f"{name}.log", lasting=True, version=version)
+
+
+def test_a_lasting_process_that_dies_at_once_stops_no_other(supervisor: Supervisor, tmp_path: Path) -> None:
+    specs = [lasting(tmp_path, "good", STAY), lasting(tmp_path, "bad", "import sys; sys.exit('no luck')")]
+    supervisor.follow(specs)
+    good, bad = supervisor.children["good"], supervisor.children["bad"]
+    pid = good.pid
+    until(lambda: bad.restarts >= 3, supervisor)
+    assert good.pid == pid
+    assert good.restarts == 0
+    assert "no luck" in json.loads((tmp_path / "processes.json").read_text(encoding="utf-8"))["bad"]["why"]
+
+
+def test_a_lasting_process_is_never_given_up_and_is_tried_more_seldom(
+    supervisor: Supervisor, tmp_path: Path
+) -> None:
+    supervisor.follow([lasting(tmp_path, "bad", "import sys; sys.exit(1)")])
+    child = supervisor.children["bad"]
+    delays = []
+    for _ in range(40):
+        before = time.monotonic()
+        child.plan_restart()
+        delays.append(child.start_at_s - before)
+    assert delays[-1] == pytest.approx(child_module.LASTING_DELAY_S_MAX, abs=0.1)
+    assert all(now <= then + 0.1 for now, then in pairwise(delays))
+
+
+@pytest.mark.parametrize("code", [2, 3])
+def test_a_lasting_process_that_refuses_is_said_to_have_failed(
+    supervisor: Supervisor, tmp_path: Path, code: int
+) -> None:
+    text = f"import sys; print('wrong key', file=sys.stderr); sys.exit({code})"
+    supervisor.follow([lasting(tmp_path, "bad", text), lasting(tmp_path, "good", STAY)])
+    child = supervisor.children["bad"]
+    until(lambda: child.state is ChildState.FAILED, supervisor)
+    assert child.why == "wrong key"
+    assert supervisor.children["good"].state is ChildState.RUNNING
+    supervisor.follow([lasting(tmp_path, "bad", STAY, "2"), lasting(tmp_path, "good", STAY)])
+    until(lambda: "bad" not in supervisor.children, supervisor)
+    supervisor.follow([lasting(tmp_path, "bad", STAY, "2"), lasting(tmp_path, "good", STAY)])
+    assert supervisor.children["bad"].state is ChildState.RUNNING
+
+
+def test_a_program_that_is_not_there_is_tried_again(supervisor: Supervisor, tmp_path: Path) -> None:
+    missing = ChildSpec("none", (str(tmp_path / "none"),), tmp_path / "logs" / "none.log", lasting=True)
+    supervisor.follow([missing])
+    assert "cannot be started" in supervisor.children["none"].why
+    (tmp_path / "none").write_text("#!/bin/sh\nexec sleep 600\n", encoding="utf-8")
+    (tmp_path / "none").chmod(0o700)
+    until(lambda: supervisor.children["none"].state is ChildState.RUNNING, supervisor)
+
+
+def test_what_is_wanted_no_longer_ends_and_what_reads_something_else_starts_anew(
+    supervisor: Supervisor, tmp_path: Path
+) -> None:
+    stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+    kept, gone = lasting(tmp_path, "kept", STAY), lasting(tmp_path, "gone", stubborn)
+    supervisor.follow([kept, gone, lasting(tmp_path, "changed", STAY, "1")])
+    first = {name: child.pid for name, child in supervisor.children.items()}
+    for _ in range(2):  # the same again changes nothing
+        supervisor.follow([kept, lasting(tmp_path, "changed", STAY, "2")])
+    assert supervisor.children["gone"].state is ChildState.ENDING
+    until(lambda: set(supervisor.children) == {"kept"}, supervisor)
+    supervisor.follow([kept, lasting(tmp_path, "changed", STAY, "2")])
+    assert supervisor.children["kept"].pid == first["kept"]
+    assert supervisor.children["changed"].pid not in (None, first["changed"])
+    for name in ("gone", "changed"):
+        assert not is_alive(first[name] or 0)

@@ -72,11 +72,12 @@ def find_mosquitto() -> str | None:
     return find_program("mosquitto", SBIN)
 
 
-def choose_broker(wanted: str, folder: Path, certs: Path | None = None) -> BrokerChoice:
+def choose_broker(wanted: str, folder: Path, certs: Path | None = None, port: int = 0) -> BrokerChoice:
     """The broker for `auto`, `amqtt`, `mosquitto` or `HOST:PORT`; writes its configuration into `folder`.
 
-    certs: the folder of a fleet's certificates, for `HOST:PORT` only. Raises `ConfigError` for anything else,
-    and `BrokerError` when mosquitto is asked for and not there, or its configuration cannot be written.
+    certs: the folder of a fleet's certificates, for `HOST:PORT` only. port: of one that is to be started, 0
+    for any free one. Raises `ConfigError` for anything else, and `BrokerError` when mosquitto is asked for
+    and not there, or its configuration cannot be written.
     """
     if wanted not in BROKERS:
         return BrokerChoice("external", *parse_address(wanted), certs=certs)
@@ -85,8 +86,8 @@ def choose_broker(wanted: str, folder: Path, certs: Path | None = None) -> Broke
             f"--certs {certs}: certificates are for a fleet's own broker: start it, give --broker HOST:PORT"
         )
     mosquitto = find_mosquitto() if wanted != "amqtt" else None
+    port = port or free_port()
     if mosquitto is not None:
-        port = free_port()
         config = folder / "mosquitto.conf"
         try:
             write_private(config, mosquitto_config(port))
@@ -101,7 +102,6 @@ def choose_broker(wanted: str, folder: Path, certs: Path | None = None) -> Broke
             "mosquitto is not installed: install it (on Debian: apt-get install mosquitto), "
             "or use --broker amqtt"
         )
-    port = free_port()
     command = (sys.executable, "-m", "geartrain_cloud.broker.amqtt_broker", "--port", str(port))
     return BrokerChoice("amqtt", LOOPBACK, port, command)
 

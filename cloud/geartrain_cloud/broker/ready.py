@@ -27,6 +27,15 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def is_free(port: int) -> bool:
+    """Whether a TCP port of the loopback interface can be listened on now."""
+    try:
+        with socket.create_server((LOOPBACK, port)):
+            return True
+    except OSError:
+        return False
+
+
 def refusal(
     host: str, port: int, timeout_s: float = 2.0, context: ssl.SSLContext | None = None
 ) -> str | None:

@@ -15,8 +15,10 @@ from geartrain_cloud.errors import CertificateError
 
 SERVER, DEVICE, CLOUD = "server", "device", "cloud"
 KINDS = (DEVICE, SERVER, CLOUD)
-CLOUD_ROLES = ("ingest", "down")
-"""The parts of the cloud that speak to the broker: what takes in, and what sends down."""
+CLOUD_ROLES = ("ingest", "down", "control")
+"""The parts of the cloud that speak to the broker: what takes in, what sends down, what tells devices their
+desired state.
+"""
 
 _HOST = re.compile(r"(?=.{1,253}\Z)(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.?)+(?<!\.)")
 

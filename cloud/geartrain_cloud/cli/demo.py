@@ -24,6 +24,8 @@ from geartrain.errors import ConfigError
 from geartrain.flow.loading import load_flow
 from geartrain.planning import make_plan
 from geartrain.printable import printable
+from geartrain_client.errors import StoppedError
+from geartrain_client.terminal.screen import notices, results, table_of
 from geartrain_cloud.broker.ready import LOOPBACK
 from geartrain_cloud.cli.demo_figures import figures
 from geartrain_cloud.cli.demo_page import free_port, page_spec, show_page
@@ -32,13 +34,12 @@ from geartrain_cloud.cli.demos import (
     begun_options,
     deployment_of,
     files_of,
-    layout_of,
     load_demo,
     set_up,
 )
-from geartrain_cloud.cli.screen import ProgressView, notices, results, table_of
-from geartrain_cloud.errors import StoppedError
+from geartrain_cloud.cli.hops_view import ProgressView
 from geartrain_cloud.pages.reader import TableReader
+from geartrain_cloud.revision_file import read_revision, write_revision
 from geartrain_cloud.sinks.tables import rows, write_json
 from geartrain_cloud.supervisor.child import ChildSpec
 from geartrain_cloud.supervisor.deployment import Deployment, Places
@@ -49,7 +50,7 @@ from geartrain_cloud.supervisor.state_folder import (
     Manifest,
     StateFolder,
     check_inputs,
-    check_layout,
+    check_revision,
     check_same,
 )
 from geartrain_cloud.supervisor.supervise import StopSignal
@@ -157,9 +158,9 @@ def begin(name: str, demo: Demo, options: DemoOptions, state: StateFolder) -> Ma
         },
         setup=setup,
     )
-    layout = layout_of(deployment_of(demo, manifest).plan())
-    manifest = msgspec.structs.replace(manifest, layout=layout)
+    revision = deployment_of(demo, manifest).revision()
     state.write(manifest)
+    write_revision(state.path, revision)
     return manifest
 
 
@@ -179,8 +180,10 @@ def check_resumed(name: str, demo: Demo, manifest: Manifest, options: DemoOption
     check_same(manifest, {key: value for key, value in options.own.items() if key not in files}, folder)
     check_inputs(manifest, {key: value for key, value in options.own.items() if key in files}, folder)
     if not manifest.finished:
-        plan = deployment_of(demo, manifest).plan()
-        check_layout(manifest, layout_of(plan), plan.graph.name, folder)
+        deployment = deployment_of(demo, manifest)
+        check_revision(deployment.revision(), deployment.plan().graph.name, folder)
+        if read_revision(folder) is None:  # begun by an earlier release, or in the moment before it is noted
+            write_revision(folder, deployment.revision())
 
 
 @dataclass(frozen=True, slots=True)

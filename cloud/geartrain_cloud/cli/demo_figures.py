@@ -12,7 +12,7 @@ from typing import Any
 from geartrain.flow.loading import load_flow
 from geartrain.planning import make_plan
 from geartrain.planning.splitting import with_partials
-from geartrain_cloud.cli.plan import has_records, measure
+from geartrain_client.cli.plan import has_records, measure
 from geartrain_cloud.supervisor.deployment import Deployment, Places, read_status
 from geartrain_cloud.supervisor.progress import read_hops
 

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from geartrain.errors import GeartrainError
+from geartrain_client.planning.drawing import draw
+from geartrain_client.terminal.screen import results
 from geartrain_cloud.broker.ready import LOOPBACK
 from geartrain_cloud.cli.demos import begun_options, deployment_of, load_demo
-from geartrain_cloud.cli.screen import results
 from geartrain_cloud.errors import StateError
 from geartrain_cloud.pages.server import PORT_PREFERRED, serve
-from geartrain_cloud.planning.drawing import draw
 from geartrain_cloud.supervisor.child import ChildSpec
 from geartrain_cloud.supervisor.deployment import Places
 from geartrain_cloud.supervisor.state_folder import Manifest, read_manifest

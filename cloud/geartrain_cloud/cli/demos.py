@@ -7,7 +7,6 @@ So no demo imports this package, and this package knows neither the name nor the
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -211,10 +210,3 @@ def begun_options(demo: Demo, manifest: Manifest) -> Any:
         raise ConfigError(
             f"the demo {manifest.demo!r} no longer takes what it was begun with: {error}"
         ) from None
-
-
-def layout_of(plan: Plan) -> str:
-    """A fingerprint of what a state folder depends on: the steps of each tier, and the records that cross."""
-    channels = {channel.id: channel.schema.schema_id for channel in (*plan.channels, *plan.down)}
-    layout = [list(plan.edge), list(plan.cloud), channels]
-    return hashlib.sha256(msgspec.json.encode(layout)).hexdigest()

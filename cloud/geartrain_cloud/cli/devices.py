@@ -1,4 +1,4 @@
-"""`gear device ls`: where each device stands, and which devices hold the clock.
+"""`gear log devices`: where each device stands, and which devices hold the clock.
 
 Reads the ledger, what ingest says of itself, and the agents' own reports if these are in the same state
 folder. Guarantees: epoch, seq and watermarks are durable ones. What nobody reports is None.
@@ -12,8 +12,8 @@ from typing import Any
 
 from geartrain.printable import printable
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME, format_time
+from geartrain_client.terminal.screen import print_json, results, table_of
 from geartrain_cloud.cli.log import time_text
-from geartrain_cloud.cli.screen import print_json, results, table_of
 from geartrain_cloud.cli.state_place import log_folder, run_folder
 from geartrain_cloud.log.browse import all_cursors, assigned_devices, excluded_devices
 from geartrain_cloud.ports import AckCursor
@@ -50,16 +50,16 @@ def describe_devices(state: Path) -> list[dict[str, Any]]:
     """Every (flow, device) as JSON values, sorted; raises `GeartrainError`."""
     folder, places = log_folder(state), Places(run_folder(state))
     cursors = {(c.flow, c.device): c for c in all_cursors(folder)}
-    fed: dict[tuple[str, str], list[str]] = {}
-    for flow, device, channel in assigned_devices(folder):
-        fed.setdefault((flow, device), []).append(channel)
-    marks = _watermarks(cursors, fed)
+    had: dict[tuple[str, str], list[str]] = {}
+    for flow, device, source in assigned_devices(folder):
+        had.setdefault((flow, device), []).append(source)
+    marks = _watermarks(cursors, had)
     reports = [read_status(path).get("flows", {}) for path in sorted(folder.glob("status*.json"))]
     found, out = [], excluded_devices(folder)
-    for flow, device in sorted(cursors.keys() | fed.keys()):
-        cursor, channels = cursors.get((flow, device)), fed.get((flow, device), [])
-        away = [c for c in channels if (flow, device, c) in out]
-        own = {channel: marks[flow, channel][device] for channel in channels}
+    for flow, device in sorted(cursors.keys() | had.keys()):
+        cursor, sources = cursors.get((flow, device)), had.get((flow, device), [])
+        away = [s for s in sources if (flow, device, s) in out]
+        own = {source: marks[flow, source][device] for source in sources}
         agent = _agent_status(places, device, flow)
         reported = _newest(report.get(flow, {}).get("devices", {}).get(device, {}) for report in reports)
         found.append(
@@ -74,10 +74,10 @@ def describe_devices(state: Path) -> list[dict[str, Any]]:
                 "event_time": _event_time(own.values(), agent),
                 "behind_s": _behind_s(flow, own, marks),
                 "holds": [
-                    c
-                    for c, mark in own.items()
-                    if c not in away
-                    and _holds(mark, [m for d, m in marks[flow, c].items() if (flow, d, c) not in out])
+                    s
+                    for s, mark in own.items()
+                    if s not in away
+                    and _holds(mark, [m for d, m in marks[flow, s].items() if (flow, d, s) not in out])
                 ],
                 "excluded": away,
                 "misplaced": _misplaced(reports, flow, device),
@@ -87,7 +87,7 @@ def describe_devices(state: Path) -> list[dict[str, Any]]:
 
 
 def _event_time(marks: Iterable[int], agent: Mapping[str, Any]) -> str | None:
-    """How far the device has come: the least watermark of the channels that have one, as ingest has it made
+    """How far the device has come: the least watermark of the sources that have one, as ingest has it made
     durable, else as the agent says. A source that has given nothing yet says nothing of the others.
     """
     found = [mark for mark in marks if mark > START_OF_TIME]
@@ -119,15 +119,15 @@ def _alarms(one: Mapping[str, Any]) -> list[str]:
 
 
 def _watermarks(
-    cursors: Mapping[tuple[str, str], AckCursor], fed: Mapping[tuple[str, str], list[str]]
+    cursors: Mapping[tuple[str, str], AckCursor], had: Mapping[tuple[str, str], list[str]]
 ) -> dict[tuple[str, str], dict[str, int]]:
-    """By (flow, channel), the watermark of each device that feeds it."""
+    """By (flow, source), the watermark of each device that has it."""
     found: dict[tuple[str, str], dict[str, int]] = {}
-    for (flow, device), channels in fed.items():
+    for (flow, device), sources in had.items():
         cursor = cursors.get((flow, device))
-        for channel in channels:
-            mark = START_OF_TIME if cursor is None else cursor.watermarks.get(channel, START_OF_TIME)
-            found.setdefault((flow, channel), {})[device] = mark
+        for source in sources:
+            mark = START_OF_TIME if cursor is None else cursor.source_watermarks.get(source, START_OF_TIME)
+            found.setdefault((flow, source), {})[device] = mark
     return found
 
 
@@ -139,10 +139,10 @@ def _holds(mark: int, of_live: list[int]) -> bool:
 def _behind_s(
     flow: str, own: Mapping[str, int], marks: Mapping[tuple[str, str], Mapping[str, int]]
 ) -> float | None:
-    """How far the device is behind the foremost one that has not ended, in the worst channel, seconds."""
+    """How far the device is behind the foremost one that has not ended, in the worst source, seconds."""
     behind = []
-    for channel, mark in own.items():
-        others = [m for m in marks[flow, channel].values() if START_OF_TIME < m < END_OF_TIME]
+    for source, mark in own.items():
+        others = [m for m in marks[flow, source].values() if START_OF_TIME < m < END_OF_TIME]
         if START_OF_TIME < mark < END_OF_TIME:
             behind.append((max(others) - mark) / 1e6)
     return max(behind, default=None)

@@ -13,13 +13,20 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from geartrain.errors import GeartrainError
+from geartrain_client.terminal.screen import print_json, results, table_of
 from geartrain_cloud.broker import find_mosquitto, free_port
-from geartrain_cloud.cli.screen import print_json, results, table_of
 from geartrain_cloud.spark.java import find_java
 
 FREE_BYTES_MIN = 1 << 30
 FSYNCS = 20
-PACKAGES = ("geartrain", "geartrain-devices", "geartrain-edge", "geartrain-cloud", "geartrain-examples")
+PACKAGES = (
+    "geartrain",
+    "geartrain-client",
+    "geartrain-cloud",
+    "geartrain-devices",
+    "geartrain-edge",
+    "geartrain-examples",
+)
 LIBRARIES = ("pyspark", "pyarrow", "pandas", "protobuf", "msgspec", "aiomqtt", "amqtt", "aiohttp")
 
 

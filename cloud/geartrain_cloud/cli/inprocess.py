@@ -36,7 +36,7 @@ from geartrain.records.letters import Letter
 from geartrain.runtime.fragment import Output
 from geartrain.runtime.local import LocalRun
 from geartrain.schema import ColumnBatch, RowCodec
-from geartrain_cloud.errors import DeadLettersError
+from geartrain_client.errors import DeadLettersError
 from geartrain_cloud.sinks.console import Console
 from geartrain_cloud.sinks.layout import SYSTEM_TABLES, TableError
 from geartrain_cloud.sinks.parquet import ParquetTables

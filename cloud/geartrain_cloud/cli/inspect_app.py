@@ -17,7 +17,6 @@ LetterId = Annotated[str, typer.Argument(metavar="ID", help="The dead letter's i
 HERE = Path()
 
 log_app = typer.Typer(help="Look into the log, and check it.", no_args_is_help=True, rich_markup_mode=None)
-device_app = typer.Typer(help="The devices of a fleet.", no_args_is_help=True, rich_markup_mode=None)
 quarantine_app = typer.Typer(
     help="Batches that were kept out of the log.", no_args_is_help=True, rich_markup_mode=None
 )
@@ -28,7 +27,7 @@ letters_app = typer.Typer(
 
 @log_app.command("ls")
 def log_ls(state: State = HERE, json: Json = False) -> None:
-    """List the channels of the log: positions, rows, segments, clocks.
+    """List the channels of the log: positions, rows, segments, clocks of their partitions.
 
     \b
     Examples:
@@ -42,8 +41,11 @@ def log_ls(state: State = HERE, json: Json = False) -> None:
 
 @log_app.command("show")
 def log_show(
-    place: Annotated[str, typer.Argument(metavar="FLOW/CHANNEL", help="The channel, as ls shows it.")],
+    place: Annotated[
+        str, typer.Argument(metavar="FLOW[/CHANNEL]", help="A flow, or one of its channels, as ls shows it.")
+    ],
     state: State = HERE,
+    partition: Annotated[int, typer.Option(min=0, help="Which partition of the log.")] = 0,
     after: Annotated[
         int | None, typer.Option(min=0, metavar="POSITION", help="Show what follows; default the newest.")
     ] = None,
@@ -51,16 +53,17 @@ def log_show(
     rows: Annotated[bool, typer.Option("--rows", help="Show the rows of the entries, too.")] = False,
     json: Json = False,
 ) -> None:
-    """Show the entries of a channel, and their rows.
+    """Show the entries of a flow in their order, or of one of its channels, and their rows.
 
     \b
     Examples:
+      gear log show stocks --state run
       gear log show stocks/prices --state run
       gear log show stocks/prices --after 10 --limit 5 --rows
     """
     from geartrain_cloud.cli.log import show_log
 
-    show_log(state, place, after, limit, with_rows=rows, as_json=json)
+    show_log(state, place, after, limit, partition=partition, with_rows=rows, as_json=json)
 
 
 @log_app.command("verify")
@@ -102,6 +105,34 @@ def log_trim(
     trim_log(state, Retention(seconds, bytes_max), as_json=json)
 
 
+@log_app.command("migrate")
+def log_migrate(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of a run, or of a log.")],
+    flow: Annotated[
+        list[str] | None,
+        typer.Option("--flow", metavar="MODULE:NAME", help="A flow that wrote the log; may be repeated."),
+    ] = None,
+    tables: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The tables that the driver writes. Default: those of the run."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; without this, only try and say.")] = False,
+    json: Json = False,
+) -> None:
+    """Make a log of release 0.2 one of this release, once all of its queries have read it to the end.
+
+    Without --yes nothing is changed. Afterwards start the driver with --restore, once.
+
+    \b
+    Examples:
+      gear log migrate run --flow shop.flows:stocks
+      gear log migrate run --flow shop.flows:stocks --yes
+    """
+    from geartrain_cloud.cli.migrate import migrate
+
+    migrate(folder, flow or [], tables, keep=yes, as_json=json)
+
+
 @log_app.command("queries")
 def log_queries(state: State = HERE, json: Json = False) -> None:
     """List the queries that read the log, and up to where each is done: beyond that, nothing may go.
@@ -131,14 +162,14 @@ def log_forget(
     forget_query(state, name)
 
 
-@device_app.command("ls")
-def device_ls(state: State = HERE, json: Json = False) -> None:
+@log_app.command("devices")
+def log_devices(state: State = HERE, json: Json = False) -> None:
     """Show where each device stands, and which one holds the clock.
 
     \b
     Examples:
-      gear device ls --state run
-      gear device ls --state run --json
+      gear log devices --state run
+      gear log devices --state run --json
     """
     from geartrain_cloud.cli.devices import list_devices
 

@@ -14,9 +14,9 @@ from geartrain.adapters.system import SystemClock
 from geartrain.errors import ConfigError
 from geartrain.printable import printable
 from geartrain.records.event_time import START_OF_TIME, format_time
-from geartrain_cloud.cli.screen import print_json, results, table_of
+from geartrain_client.terminal.screen import print_json, results, table_of
 from geartrain_cloud.cli.state_place import log_folder
-from geartrain_cloud.log.browse import places
+from geartrain_cloud.log.browse import find_entries, places
 from geartrain_cloud.log.queries import registered, unregister
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.log.retention import Retention, retain
@@ -28,65 +28,77 @@ def list_log(state: Path, *, as_json: bool) -> None:
     """Print every channel of the log; raises `GeartrainError`."""
     found = [
         {
-            "flow": info.newest.flow,
-            "channel": info.newest.channel,
-            "partition": info.newest.partition,
+            "flow": info.flow,
+            "partition": info.partition,
+            "channel": info.channel,
             "first": info.first,
-            "position": info.newest.number,
+            "last": info.last,
+            "position": info.position,
             "rows": info.rows,
             "segments": info.segments,
             "bytes": info.bytes,
             "old_files": info.replaced,
             "old_bytes": info.replaced_bytes,
-            "clock": info.newest.clock,
-            "clock_time": time_text(info.newest.clock),
+            "clocks": dict(info.clocks),
+            "clock_time": time_text(info.clock),
         }
         for info in places(log_folder(state))
     ]
     if as_json:
         print_json(found)
         return
-    names = ["flow", "channel", "partition", "first", "position", "rows", "segments", "bytes", "old_files"]
-    heads = [*(name.replace("_", " ") for name in names), "clock"]
-    lines = [[*(str(one[n]) for n in names), str(one["clock_time"] or "not yet")] for one in found]
-    results().print(table_of("", heads, lines, numbers=range(2, 9)))
+    names = ["flow", "partition", "channel", "first", "last", "position", "rows", "segments", "bytes"]
+    heads = [*names, "old files", "clock"]
+    lines = [
+        [*(str(one[n]) for n in [*names, "old_files"]), str(one["clock_time"] or "not yet")] for one in found
+    ]
+    results().print(table_of("", heads, lines, numbers=[1, *range(3, 10)]))
 
 
 def show_log(
-    state: Path, place: str, after: int | None, limit: int, *, with_rows: bool, as_json: bool
+    state: Path,
+    place: str,
+    after: int | None,
+    limit: int,
+    *,
+    partition: int = 0,
+    with_rows: bool,
+    as_json: bool,
 ) -> None:
-    """Print entries of `FLOW/CHANNEL`, with their rows if asked for; raises `GeartrainError`."""
+    """Print entries of `FLOW` or `FLOW/CHANNEL` in one partition, with their rows if asked for.
+
+    Raises `GeartrainError`.
+    """
     folder = log_folder(state)
     flow, _, channel = place.partition("/")
-    newest = {(i.newest.flow, i.newest.channel): i for i in places(folder)}
-    if (flow, channel) not in newest:
-        known = ", ".join(f"{f}/{c}" for f, c in newest) or "none yet"
-        raise ConfigError(f"the log has no channel {place!r}; it has {known}")
-    end = newest[flow, channel].newest.number
-    start = max(0, end - limit) if after is None else after
+    known = {(i.flow, i.channel) for i in places(folder) if i.partition == partition}
+    if (flow, channel) not in known | {(known_flow, "") for known_flow, _ in known}:
+        has = ", ".join(sorted(f"{f}/{c}" if c else f for f, c in known)) or "nothing yet"
+        raise ConfigError(f"partition {partition} of the log has no {place!r}; it has {has}")
     reader = LogReader(folder)
     entries = [
         _entry(reader, entry, with_rows=with_rows)
-        for entry in reader.entries(flow, channel, start, min(end, start + limit))
+        for entry in find_entries(folder, flow, partition, channel, after, limit)
     ]
     if as_json:
         print_json(entries)
         return
-    heads = ["position", "kind", "device", "seq", "rows", "clock", "detail"]
+    heads = ["position", "kind", "channel", "device", "seq", "rows", "clocks", "detail"]
     lines = [
         [
             str(e["position"]),
             e["kind"],
+            e["channel"],
             e["device"],
             str(e["seq"]),
             str(e["count"]),
-            e["clock_time"] or "",
-            e["detail"],
+            ", ".join(f"{source} {time or 'not yet'}" for source, time in e["clock_times"].items()),
+            " ".join(text for text in (e["source"], e["detail"]) if text),
         ]
         for e in entries
     ]
     out = results()
-    out.print(table_of(place, heads, lines, numbers=(0, 3, 4)))
+    out.print(table_of(place, heads, lines, numbers=(0, 4, 5)))
     for entry in entries if with_rows else ():
         for row in entry["rows"]:
             shown = ", ".join(f"{name}={value!r}" for name, value in row.items())
@@ -120,8 +132,8 @@ def describe(damage: Damage) -> str:
         if damage.first == damage.last
         else f"positions {damage.first} to {damage.last}"
     )
-    place = f"{damage.flow}/{damage.channel} partition {damage.partition}"
-    return f"{place}, {positions} ({damage.file}): {damage.reason}"
+    channel = f", channel {damage.channel}" if damage.channel else ""
+    return f"{damage.flow}/{damage.partition}{channel}, {positions} ({damage.file}): {damage.reason}"
 
 
 def trim_log(state: Path, limits: Retention, *, as_json: bool) -> None:
@@ -180,8 +192,10 @@ def _entry(reader: LogReader, entry: Entry, *, with_rows: bool) -> dict[str, Any
     found: dict[str, Any] = {
         "position": entry.number,
         "kind": entry.kind.value,
-        "clock": entry.clock,
-        "clock_time": time_text(entry.clock),
+        "channel": entry.channel,
+        "source": entry.source,
+        "clocks": dict(entry.clocks),
+        "clock_times": {source: time_text(clock) for source, clock in entry.clocks.items()},
         "device": entry.device,
         "epoch": entry.epoch.hex(),
         "seq": entry.seq,

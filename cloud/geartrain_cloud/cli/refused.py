@@ -13,8 +13,8 @@ from typing import Any
 from geartrain.errors import LedgerError, WireError
 from geartrain.printable import printable
 from geartrain.wire.codec import decode_envelope, decode_header
+from geartrain_client.terminal.screen import print_json, results, table_of
 from geartrain_cloud.cli.log import time_text
-from geartrain_cloud.cli.screen import print_json, results, table_of
 from geartrain_cloud.cli.state_place import log_folder
 from geartrain_cloud.cli.table_letters import TableLetter, letters_in_tables
 from geartrain_cloud.errors import StateError

@@ -13,6 +13,8 @@ from typing import Any, Self
 
 from geartrain.flow.loading import load_flow
 from geartrain.printable import printable
+from geartrain_client.errors import StoppedError
+from geartrain_client.terminal.screen import ProgressLine, notices, print_json, results, table_of
 from geartrain_cloud.cli.inprocess import (
     Now,
     Place,
@@ -23,8 +25,6 @@ from geartrain_cloud.cli.inprocess import (
     live_sources,
     run_in_process,
 )
-from geartrain_cloud.cli.screen import ProgressLine, notices, print_json, results, table_of
-from geartrain_cloud.errors import StoppedError
 
 REASONS_SHOWN = 3
 PLACES_SHOWN = 10

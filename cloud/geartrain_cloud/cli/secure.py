@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from geartrain.printable import printable
+from geartrain_client.terminal.screen import print_json, results, table_of
 from geartrain_cloud.broker.fleet_config import BrokerHost, write_broker
 from geartrain_cloud.certs import Fleet, Issued
-from geartrain_cloud.cli.screen import print_json, results, table_of
 
 
 def init_fleet(folder: Path, name: str, days: int, *, as_json: bool) -> None:

@@ -11,7 +11,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs inst
 Folder = Annotated[Path, typer.Option("--certs", metavar="DIR", help="The folder of the certificates.")]
 Kind = Annotated[str, typer.Argument(metavar="device|server|cloud", help="What the certificate is for.")]
 Name = Annotated[
-    str, typer.Argument(metavar="NAME", help="The device, the broker's host, or ingest or down of the cloud.")
+    str,
+    typer.Argument(
+        metavar="NAME", help="The device, the broker's host, or ingest, down or control of the cloud."
+    ),
 ]
 HERE = Path("certs")
 
@@ -19,6 +22,12 @@ certs_app = typer.Typer(
     help="Make, renew and revoke the certificates of a fleet.", no_args_is_help=True, rich_markup_mode=None
 )
 broker_app = typer.Typer(help="Configure a fleet's broker.", no_args_is_help=True, rich_markup_mode=None)
+page_app = typer.Typer(rich_markup_mode=None)
+
+
+@broker_app.callback()
+def _broker() -> None:
+    """Configure a fleet's broker."""
 
 
 @certs_app.command("init")
@@ -117,6 +126,7 @@ def config(
     configure_broker(certs, server, output, folder, listen=listen, user=user, as_json=json)
 
 
+@page_app.command("page", short_help="Serve the page of a demo, to others with a token.")
 def page(
     state: Annotated[Path, typer.Option(metavar="DIR", help="The state folder that a demo has printed.")],
     host: Annotated[str, typer.Option(metavar="HOST", help="Where to listen.")] = "127.0.0.1",

@@ -45,7 +45,7 @@ def make_app(page: Page, tables: Path, *, local: bool = True, token: str | None 
     """The page over the tables in the file `tables`; `local`: only a loopback name is answered; token: what
     each request must show, if it must.
     """
-    middlewares = [_sentences, bounded, *([_local_only] if local else []), *([guard(token)] if token else [])]
+    middlewares = [_sentences, bounded, *([local_only] if local else []), *([guard(token)] if token else [])]
     app = web.Application(middlewares=middlewares, client_max_size=1024)
     app.on_response_prepare.append(_add_headers)
     files = {path.name: path.read_bytes() for path in sorted(page.static.iterdir()) if path.is_file()}
@@ -72,7 +72,7 @@ async def serve(
     must show; there is no way to listen to other machines without one. Raises `PageError` when it cannot
     listen, or may not.
     """
-    local = _is_loopback(host)
+    local = is_loopback(host)
     if not local and token_file is None:
         raise PageError(
             f"the page does not listen on {host}, where other machines reach it, without a token: "
@@ -111,7 +111,8 @@ def _reason(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether a host's name or address is that of this machine itself."""
     if host == "localhost":
         return True
     try:
@@ -173,7 +174,8 @@ async def _sentences(request: web.Request, handler: Handler) -> web.StreamRespon
 
 
 @web.middleware
-async def _local_only(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def local_only(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answer only to a name of this machine, so that no foreign site gets in through a rebound name."""
     try:
         hosts = {
             request.url.host,
@@ -181,6 +183,6 @@ async def _local_only(request: web.Request, handler: Handler) -> web.StreamRespo
         }  # an address may name one
     except (ValueError, KeyError):
         raise web.HTTPBadRequest(reason="its header Host does not name a host") from None
-    if not all(_is_loopback(host or "") for host in hosts):
+    if not all(is_loopback(host or "") for host in hosts):
         raise web.HTTPMisdirectedRequest(reason="this page answers only to 127.0.0.1 and localhost")
     return await handler(request)

@@ -24,16 +24,25 @@ from geartrain_cloud.errors import SupervisorError
 LOG_BYTES_MAX = 16 << 20
 """A log longer than this is set aside (as `.1`) when its process is started again."""
 
+LASTING_DELAY_S_MAX = 30.0
+"""The longest pause before a lasting process is started again."""
+
 _PR_SET_PDEATHSIG = 1
 
 
 class ChildState(Enum):
-    """WAITING to be started (again), RUNNING, DONE: its work is finished, or STOPPED by the supervisor."""
+    """WAITING to be started (again), RUNNING, DONE: its work is finished, or STOPPED by the supervisor.
+
+    Of one that is lasting also FAILED: it has said that a new start does not help; ENDING: it is wanted no
+    longer, and was asked to end.
+    """
 
     WAITING = "waiting"
     RUNNING = "running"
     DONE = "done"
     STOPPED = "stopped"
+    FAILED = "failed"
+    ENDING = "ending"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +52,8 @@ class ChildSpec:
     finished: asked after an exit with 0, whether the work is done (else it is started again); None for a
     process that has no end of its own. restarts_max within restarts_window_s: one more and the supervisor
     gives up. guarded: the program changes its user, so that only a guard can end it with the supervisor.
+    lasting: it is never given up, and its end is never that of others. version: of what it reads when it
+    starts, such as a hash of its configuration: with another one it is started anew.
     """
 
     name: str
@@ -53,6 +64,13 @@ class ChildSpec:
     restarts_max: int = 10
     restarts_window_s: float = 60.0
     guarded: bool = False
+    lasting: bool = False
+    version: str = ""
+
+    def is_same(self, other: ChildSpec) -> bool:
+        """Whether a process of `other` need not be started anew for this."""
+        mine, its = (self.command, self.environment), (other.command, other.environment)
+        return mine == its and self.version == other.version
 
 
 class Child:
@@ -64,6 +82,9 @@ class Child:
         self.restarts = 0
         self.deaths: deque[float] = deque(maxlen=spec.restarts_max + 1)
         self.start_at_s = 0.0
+        self.end_by_s = 0.0
+        self.why = ""
+        self.since_us = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._is_guarded = spec.guarded or sys.platform != "linux"
         # Its writing end closes when the supervisor dies, which is how a guard learns of it.
@@ -95,7 +116,7 @@ class Child:
             raise SupervisorError(f"{self.spec.name} cannot be started: {error}") from None
         finally:
             os.close(descriptor)
-        self.state = ChildState.RUNNING
+        self.state, self.why, self.since_us = ChildState.RUNNING, "", time.time_ns() // 1_000
 
     def _open_log(self) -> int:
         log = self.spec.log
@@ -145,13 +166,14 @@ class Child:
         now = time.monotonic()
         self.deaths.append(now)
         recent = [t for t in self.deaths if now - t <= self.spec.restarts_window_s]
-        if len(recent) > self.spec.restarts_max:
+        if len(recent) > self.spec.restarts_max and not self.spec.lasting:
             raise SupervisorError(
                 f"{self.spec.name} ended {len(recent)} times within {self.spec.restarts_window_s:g} s and is "
                 f"not started again; its log {self.spec.log} ends with:\n{last_lines(self.spec.log)}"
             )
         self.restarts += 1
-        self.start_at_s = now + min(5.0, 0.1 * 2 ** (len(recent) - 1))
+        longest = LASTING_DELAY_S_MAX if self.spec.lasting else 5.0
+        self.start_at_s = now + min(longest, 0.1 * 2 ** (len(recent) - 1))
         self.state = ChildState.WAITING
 
 

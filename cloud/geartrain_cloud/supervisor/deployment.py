@@ -14,15 +14,17 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from geartrain import __version__
 from geartrain.adapters.files import write_private
+from geartrain.adapters.toml_text import to_toml
 from geartrain.errors import ConfigError
 from geartrain.flow.loading import load_flow
 from geartrain.operators.source import SourceOperator
 from geartrain.planning import Plan, make_plan
 from geartrain.planning.properties import derive_properties
+from geartrain.revision import Revision, code_of, revision_of
 from geartrain_cloud.broker import BrokerChoice
 from geartrain_cloud.supervisor.child import ChildSpec, unwritable
-from geartrain_cloud.supervisor.toml_text import to_toml
 
 Options = Mapping[str, Mapping[str, Any]]
 
@@ -51,6 +53,10 @@ class Deployment:
     def plan(self) -> Plan:
         """The flow with its options, cut in two; raises `ConfigError`, `FlowError` or `PlacementError`."""
         return make_plan(load_flow(self.flow).graph().with_options(self.steps, "options"), self.cut)
+
+    def revision(self) -> Revision:
+        """The revision of the flow with its options and cut; raises what `plan` raises."""
+        return revision_of(self.flow, self.plan(), self.steps, code_of(self.flow), __version__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,12 +143,19 @@ def _write(path: Path, content: str) -> None:
 
 def _ingest(plan: Plan, devices: list[str], broker: BrokerChoice, places: Places) -> ChildSpec:
     config = places.folder / "ingest.toml"
-    channels = {channel.id: "all" for channel in plan.channels}
+    sources = {step.id: "all" for step in plan.graph.sources()}
+    channels = {channel.id: sorted(channel.sources) for channel in plan.channels}
     # Nobody is excluded from a flow whose sources all end: its results are those of all devices.
     bounded = all(
         step.operator.source.bounded for step in plan.graph.steps if isinstance(step.operator, SourceOperator)
     )
-    flow = {"devices": devices, "bounded": bounded, "channels": channels, "partitioned_by": _domains(plan)}
+    flow = {
+        "devices": devices,
+        "bounded": bounded,
+        "sources": sources,
+        "channels": channels,
+        "partitioned_by": _domains(plan),
+    }
     flows = {plan.graph.name: flow}
     _write(config, to_toml({"log": places.log.name, "broker": broker.of_cloud(INGEST), "flows": flows}))
     command = (sys.executable, "-m", "geartrain_cloud.ingest.main", "--config", str(config))

@@ -57,7 +57,7 @@ def read_hops(places: Places, flow: str, devices: Iterable[str]) -> Hops:
     ingest, driver = _flow_status(places, flow), read_status(places.driver_status)
     spooled, logged = _spooled_by_channel(agents), _logged_by_channel(ingest)
     queries = driver.get("queries", {})
-    missing = {name for channel in ingest.get("channels", {}).values() for name in channel.get("missing", ())}
+    missing = {name for source in ingest.get("sources", {}).values() for name in source.get("missing", ())}
     return Hops(
         read=sum(agent.get("records_read", 0) for agent in agents),
         spooled=sum(spooled.values()),
@@ -65,7 +65,7 @@ def read_hops(places: Places, flow: str, devices: Iterable[str]) -> Hops:
         acked=sum(agent.get("acked_seq", 0) for agent in agents),
         logged=sum(logged.values()),
         processed=sum(query.get("log_rows", 0) for query in queries.values()),
-        to_process=sum(logged.get(c, 0) for query in queries.values() for c in query.get("positions", {})),
+        to_process=sum(logged.get(c, 0) for query in queries.values() for c in query.get("channels", ())),
         dead_letters=spooled.get("_dead_letters", 0),
         waiting_for=tuple(sorted(missing)),
         driver=driver.get("state", ""),
@@ -81,7 +81,7 @@ def read_accounts(places: Places, flow: str, devices: Iterable[str]) -> list[Acc
         for channel in sorted(spooled.keys() | logged.keys())
     ]
     for name, query in sorted(read_status(places.driver_status).get("queries", {}).items()):
-        before = sum(logged.get(channel, 0) for channel in query.get("positions", {}))
+        before = sum(logged.get(channel, 0) for channel in query.get("channels", ()))
         found.append(Accounts(f"query {name}", before, query.get("log_rows", 0)))
     return found
 

@@ -19,7 +19,10 @@ from typing import Any
 import msgspec
 
 from geartrain.adapters.files import write_private
+from geartrain.errors import ConfigError
+from geartrain.revision import Revision, differences, in_short
 from geartrain_cloud.errors import StateError
+from geartrain_cloud.revision_file import read_revision
 
 MANIFEST = "demo.json"
 _VERSION = 3
@@ -65,7 +68,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """What was begun, and whether it has come to its end.
 
     options: the demo's own, by name, without its files; inputs: these, by the names of their options; setup:
-    what the demo made of both; layout: the fingerprint of its flow as it was cut, empty before it is known.
+    what the demo made of both.
     """
 
     demo: str
@@ -74,7 +77,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     inputs: dict[str, InputFile]
     setup: Setup
     finished: bool = False
-    layout: str = ""
     version: int = _VERSION
 
 
@@ -174,12 +176,16 @@ def check_same(manifest: Manifest, given: Mapping[str, Any], folder: Path) -> No
             )
 
 
-def check_layout(manifest: Manifest, layout: str, flow: str, folder: Path) -> None:
-    """Raise `StateError` when the run was begun with another version of its flow."""
-    if manifest.layout not in ("", layout):
+def check_revision(revision: Revision, flow: str, folder: Path) -> None:
+    """Raise `StateError` when the run in a folder was begun with another revision of its flow."""
+    try:
+        held = read_revision(folder)
+    except ConfigError as error:
+        raise StateError(f"{error}: name a new state folder") from None
+    if held is not None and (found := differences(held, revision)):
         raise StateError(
-            f"the state folder {folder} was begun with another version of the flow {flow}, whose steps, "
-            "tiers or records have changed since: resume it with that version, or name another folder"
+            f"the state folder {folder} was begun with another revision of the flow {flow} "
+            f"({in_short(found)}): resume it with that one, or name another folder"
         )
 
 

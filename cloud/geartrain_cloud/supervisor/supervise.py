@@ -1,13 +1,14 @@
 """The supervisor: starts processes, restarts what dies, and ends them all.
 
 It stands around the record's whole path, never in it. A process that dies is started again and goes on where
-it was, because the spool, the ledger and the checkpoints say where. It has no threads: `check` is one round,
-called again and again.
+it was, because the spool, the ledger and the checkpoints say where. One that is lasting is never given up,
+and stops no other. It has no threads: `check` is one round, called again and again.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import signal
 import time
 from collections.abc import Iterable, Sequence
@@ -33,6 +34,8 @@ ALARM = 3
 """The exit code of what must not be started again: an agent's spool, a driver's checkpoint was refused."""
 KILL_S = 30.0
 """How long the system may take to end a process that was killed."""
+REFUSED_S = 15.0
+"""After how long a lasting process that has refused its configuration is tried again: it may be right now."""
 
 
 class Supervisor:
@@ -65,22 +68,66 @@ class Supervisor:
         self._publish()
         return child
 
+    def follow(self, specs: Iterable[ChildSpec]) -> None:
+        """Have these processes and no others: start those that are new, end those that are not among them,
+        and start anew those that read something else now. Returns without waiting: `check` does the rest.
+
+        All of them are to be lasting. Raises `SupervisorError` only when processes.json cannot be written.
+        """
+        wanted, changed = {spec.name: spec for spec in specs}, False
+        for name, child in self.children.items():
+            spec = wanted.get(name)
+            if child.state is not ChildState.ENDING and (spec is None or not spec.is_same(child.spec)):
+                changed = True
+                child.state, child.end_by_s = ChildState.ENDING, time.monotonic() + self._grace_s
+                child.terminate()
+        for name, spec in wanted.items():
+            if name not in self.children:  # one that has to end first comes in a later round
+                changed = True
+                self._start(self.children.setdefault(name, Child(spec)))
+        if changed:
+            self._publish()
+
     def check(self) -> None:
         """One round: take note of who has ended, start again who has to run and whose delay is over.
 
         Raises `ConfigError` when a process says that its configuration is wrong. Raises `SupervisorError`
-        when one has died too often or must not be started again. Both carry the last lines of its log.
+        when one has died too often or must not be started again. Both carry the last lines of its log. Of
+        those that are lasting none is raised.
         """
         changed = False
-        for child in self.children.values():
+        for name, child in list(self.children.items()):
             if child.state is ChildState.RUNNING and (code := child.reap()) is not None:
                 changed = True
                 self._judge(child, code)
-            if child.state is ChildState.WAITING and time.monotonic() >= child.start_at_s:
+            if child.state is ChildState.ENDING and self._has_gone(child):
                 changed = True
-                child.start()
+                del self.children[name]
+            if child.state in (ChildState.WAITING, ChildState.FAILED):
+                if time.monotonic() < child.start_at_s:
+                    continue
+                changed = True
+                self._start(child)
         if changed:
             self._publish()
+
+    def _start(self, child: Child) -> None:
+        try:
+            child.start()
+        except SupervisorError as error:
+            if not child.spec.lasting:
+                raise
+            child.plan_restart()
+            child.why = str(error)
+
+    def _has_gone(self, child: Child) -> bool:
+        """Whether a process that was asked to end has; it is killed when its grace is over."""
+        if child.pid is not None and child.reap() is None:
+            if time.monotonic() >= child.end_by_s:
+                child.kill()
+            return False
+        child.close()
+        return True
 
     def is_done(self, names: Iterable[str] | None = None) -> bool:
         """Whether the processes of these names (default: all that can finish) have finished their work."""
@@ -111,6 +158,9 @@ class Supervisor:
         if code == 0 and spec.finished is not None and spec.finished():
             child.state = ChildState.DONE
             return
+        if spec.lasting:
+            self._judge_lasting(child, code)
+            return
         if code == CONFIGURATION_ERROR:
             raise ConfigError(f"{spec.name} refuses its configuration:\n{last_lines(spec.log, 3)}")
         if code == ALARM:
@@ -118,10 +168,29 @@ class Supervisor:
         child.plan_restart()
         self.happenings.append(f"{spec.name} {how_it_ended(code)} and is started again ({child.restarts})")
 
+    def _judge_lasting(self, child: Child, code: int) -> None:
+        said = " ".join(last_lines(child.spec.log, 1).split())
+        if code in (CONFIGURATION_ERROR, ALARM):
+            child.state, child.why = ChildState.FAILED, said
+            child.start_at_s = time.monotonic() + REFUSED_S if code == CONFIGURATION_ERROR else math.inf
+            self.happenings.append(f"{child.spec.name} has failed: {said}")
+            return
+        child.plan_restart()
+        child.why = f"it {how_it_ended(code)}: {said}"
+        self.happenings.append(
+            f"{child.spec.name} {how_it_ended(code)} and is started again ({child.restarts})"
+        )
+
     def _publish(self) -> None:
         """Write who runs under which process id, for people and for tests that kill."""
         state: dict[str, Any] = {
-            name: {"pid": child.pid, "state": child.state.value, "restarts": child.restarts}
+            name: {
+                "pid": child.pid,
+                "state": child.state.value,
+                "restarts": child.restarts,
+                "why": child.why,
+                "since_us": child.since_us,
+            }
             for name, child in self.children.items()
         }
         path = self._folder / "processes.json"

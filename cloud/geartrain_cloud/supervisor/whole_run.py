@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from geartrain.adapters.tls import parse_broker
+from geartrain_client.errors import StoppedError
 from geartrain_cloud.broker import BrokerChoice, choose_broker, wait_until_ready
-from geartrain_cloud.errors import StoppedError, SupervisorError
+from geartrain_cloud.errors import SupervisorError
 from geartrain_cloud.supervisor.child import ChildSpec
 from geartrain_cloud.supervisor.deployment import INGEST, Deployment, Places, broker_spec, write_deployment
 from geartrain_cloud.supervisor.progress import Accounts, Hops, read_accounts, read_hops

@@ -1,8 +1,0 @@
-"""`python -m geartrain_cloud.cli`: runs `gear` where its script is not on the PATH."""
-
-import sys
-
-from geartrain_cloud.cli import main
-
-if __name__ == "__main__":
-    sys.exit(main())

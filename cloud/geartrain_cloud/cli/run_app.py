@@ -1,0 +1,58 @@
+"""`gear run` and its options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from geartrain_client.terminal.settings import parse_seconds, parse_set
+
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="STEP.OPTION=VALUE", help="Set an option of a step; may be repeated."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
+FlowName = Annotated[
+    str, typer.Argument(metavar="MODULE:FLOW", help="The flow, such as my_flows.stocks:flow.")
+]
+run_app = typer.Typer(rich_markup_mode=None)
+
+
+@run_app.command("run", short_help="Run a whole flow in this process.")
+def run(
+    flow: FlowName,
+    settings: Set = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write tables.sqlite, a JSON file a table, and Parquet files here."),
+    ] = None,
+    length: Annotated[
+        str | None,
+        typer.Option("--for", metavar="TIME", help="Stop reading after this time, such as 30s, 5m or 2h."),
+    ] = None,
+    actuate: Annotated[
+        bool, typer.Option("--actuate", help="Call the functions of the flow's actuators.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Run a whole flow in this process, without broker and Spark.
+
+    It runs to the end of its sources; those that never end are read until Ctrl-C, or as long as --for says.
+    The tables are the same, byte for byte, as those of any cut on devices and Spark. What the flow would
+    write elsewhere (PostgreSQL, MQTT, files and actuators of a device) is left out and named.
+
+    The exit code is 3 where too many records became dead letters: 300 and more than 1 %, or all of a source.
+
+    \b
+    Examples:
+      gear run my_flow:flow --output results
+      gear run my_flow:flow --for 30s --actuate
+      gear run geartrain_examples.stocks.flow:flow --set quotes.path=prices.csv --set drawdown.period=month
+    """
+    from geartrain_cloud.cli.run import RunWishes, run_flow
+
+    seconds = None if length is None else parse_seconds("--for", length)
+    wishes = RunWishes(parse_set(settings or []), output, seconds, actuate, json)
+    run_flow(flow, wishes)

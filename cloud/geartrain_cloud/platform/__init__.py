@@ -1,0 +1,1 @@
+"""A platform as all of its processes know it: its configuration, and where everything lies."""

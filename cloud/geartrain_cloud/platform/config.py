@@ -1,0 +1,159 @@
+"""`platform.toml`: what every process of a platform is told, read by this one reader.
+
+It is read before anything else, by `gear up` and by each process that runs alone. Guarantees: with no file
+everything has a default. Any mistake is one `ConfigError` that names the file and the key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from geartrain.adapters.configuration import convert_as, host_and_port, read_as
+from geartrain.adapters.tls import Broker, BrokerTable, broker_of
+from geartrain.errors import ConfigError
+from geartrain_cloud.platform.places import PlatformPlaces, default_state, read_report
+
+CONFIG_FILE = "platform.toml"
+BROKERS = ("auto", "amqtt", "mosquitto")
+"""The brokers that `gear up` starts itself."""
+
+Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
+Positive = Annotated[int, msgspec.Meta(ge=1, le=2**40)]
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
+Partitions = Annotated[int, msgspec.Meta(ge=1, le=64)]
+
+
+class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of the file's tables: a key that is not known is an error."""
+
+
+class LogSection(_Section, frozen=True):
+    """`[log]`: partitions, fixed for the log's life; what may go of it once all queries have read it."""
+
+    partitions: Partitions = 1
+    retain_s: Seconds | None = None
+    retain_bytes: Positive | None = None
+
+
+class SparkSection(_Section, frozen=True):
+    """`[spark]`: the master; rows_max of a flow and partition in a micro-batch; settings over ours."""
+
+    master: str = "local[2]"
+    rows_max: Annotated[int, msgspec.Meta(ge=1, le=2**31)] = 5_000
+    settings: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class ControlSection(_Section, frozen=True):
+    """`[control]`: where REST listens; port 0: 8764, or any free one where that is taken."""
+
+    host: str = "127.0.0.1"
+    port: Port = 0
+
+
+class FleetSection(_Section, frozen=True):
+    """`[fleet]`: seconds after which a device that never shows, or falls silent, no longer holds the clock
+    of flows with live sources.
+    """
+
+    join_timeout_s: Seconds = 60.0
+    idle_after_s: Seconds = 30.0
+
+
+class _File(_Section, frozen=True):
+    state: str = "."
+    broker: str | BrokerTable = "auto"
+    broker_port: Port = 0
+    broker_certs: str = ""
+    log: LogSection = msgspec.field(default_factory=LogSection)
+    spark: SparkSection = msgspec.field(default_factory=SparkSection)
+    control: ControlSection = msgspec.field(default_factory=ControlSection)
+    fleet: FleetSection = msgspec.field(default_factory=FleetSection)
+
+
+@dataclass(frozen=True, slots=True)
+class PlatformConfig:
+    """A checked file, or the defaults for a state folder.
+
+    path: the file, None where there is none; broker: `auto`, `amqtt` or `mosquitto` (started by `gear up`),
+    `host:port`, or a table as in an agent's file; broker_port: of one that is started, 0 for any free one;
+    broker_certs: the folder of a fleet's certificates, for a broker that runs elsewhere.
+    """
+
+    state: Path
+    path: Path | None = None
+    broker: str | BrokerTable = "auto"
+    broker_port: int = 0
+    broker_certs: Path | None = None
+    log: LogSection = field(default_factory=LogSection)
+    spark: SparkSection = field(default_factory=SparkSection)
+    control: ControlSection = field(default_factory=ControlSection)
+    fleet: FleetSection = field(default_factory=FleetSection)
+
+    @property
+    def places(self) -> PlatformPlaces:
+        """Where everything lies."""
+        return PlatformPlaces(self.state)
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """How another process is told to read the same: `--config FILE` or `--state DIR`."""
+        if self.path is not None:
+            return ("--config", str(self.path), "--state", str(self.state))
+        return ("--state", str(self.state))
+
+    def broker_now(self, role: str) -> Broker:
+        """The broker to connect to, for `role` `ingest` or `down`; raises `ConfigError` while there is none.
+
+        A process that `gear up` starts finds it there; one that runs alone waits or ends with this error.
+        """
+        if isinstance(self.broker, BrokerTable):
+            return broker_of(self.broker, (self.path or self.state).parent)
+        if self.broker not in BROKERS and self.broker_certs is None:
+            return broker_of(self.broker, self.state)
+        found = read_report(self.places.broker).get("cloud", {}).get(role)
+        if not isinstance(found, str | dict):
+            raise ConfigError(
+                f"there is no broker in {self.state}: start gear up there, or name one with "
+                'broker = "HOST:PORT" in the configuration'
+            )
+        return broker_of(found if isinstance(found, str) else convert_as(found, BrokerTable), self.state)
+
+
+def read_platform(path: Path | None = None, state: Path | None = None) -> PlatformConfig:
+    """The configuration in the TOML file `path`, or that of the state folder; raises `ConfigError`.
+
+    state: over the file's key; where neither is given, the default folder. A `platform.toml` in the state
+    folder is read when no other file is named.
+    """
+    folder = None if state is None and path is not None else (state or default_state()).absolute()
+    if path is None:
+        own = (folder or default_state()) / CONFIG_FILE
+        if not own.is_file():
+            return PlatformConfig((folder or default_state()).absolute())
+        path = own
+    found, beside = read_as(path, _File), path.absolute().parent
+    if isinstance(found.broker, str) and found.broker not in BROKERS:
+        _checked(path, lambda: host_and_port(str(found.broker)))
+    return PlatformConfig(
+        folder or beside / found.state,
+        path.absolute(),
+        found.broker,
+        found.broker_port,
+        beside / found.broker_certs if found.broker_certs else None,
+        found.log,
+        found.spark,
+        found.control,
+        found.fleet,
+    )
+
+
+def _checked(path: Path, check: Callable[[], Any]) -> None:
+    try:
+        check()
+    except ConfigError as error:
+        raise ConfigError(f"{path}: broker: {error}: or write auto, amqtt or mosquitto") from None

@@ -1,0 +1,145 @@
+"""Where things lie in a platform's state folder, and the small files by which its processes find each other.
+
+All processes of a platform use it. Guarantees: paths are made here and nowhere else. A file that others read
+is replaced in one step, with mode 0600.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from geartrain.adapters.files import write_private
+
+STATE_VARIABLE = "GEARTRAIN_STATE"
+"""The environment variable that names the state folder where no option does."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlatformPlaces:
+    """The files and folders below a platform's state folder."""
+
+    folder: Path
+
+    @property
+    def log(self) -> Path:
+        """Ingest's ledger and segments."""
+        return self.folder / "log"
+
+    @property
+    def logs(self) -> Path:
+        """What the processes print, one file each."""
+        return self.folder / "logs"
+
+    @property
+    def control(self) -> Path:
+        """The control store."""
+        return self.folder / "control.sqlite"
+
+    @property
+    def token(self) -> Path:
+        """The bearer token of REST."""
+        return self.folder / "control.token"
+
+    @property
+    def door(self) -> Path:
+        """Where REST answers: `{"url", "token_file"}`."""
+        return self.folder / "platform.json"
+
+    @property
+    def broker(self) -> Path:
+        """Where the broker is that `gear up` started: `{"address", "certs"}`."""
+        return self.folder / "broker.json"
+
+    @property
+    def processes(self) -> Path:
+        """Who runs under which process id, as the supervisor says."""
+        return self.folder / "processes.json"
+
+    @property
+    def spark(self) -> Path:
+        """The Spark host's folder: checkpoints and plans."""
+        return self.folder / "spark"
+
+    @property
+    def spark_wanted(self) -> Path:
+        """What the Spark host is to run."""
+        return self.spark / "wanted.json"
+
+    @property
+    def spark_status(self) -> Path:
+        """What the Spark host says of itself."""
+        return self.spark / "status.json"
+
+    @property
+    def ingest_status(self) -> Path:
+        """What ingest says of itself."""
+        return self.log / "status.json"
+
+    @property
+    def agents(self) -> Path:
+        """The devices of this machine."""
+        return self.folder / "agents"
+
+    @property
+    def roster(self) -> Path:
+        """The flows, channels and devices that ingest is to know."""
+        return self.folder / "roster.json"
+
+    @property
+    def agents_wanted(self) -> Path:
+        """Which processes of devices `gear up` is to run on this machine."""
+        return self.agents / "wanted.json"
+
+    def app(self, instance: str) -> Path:
+        """The folder of an instance's tables."""
+        return self.folder / "apps" / instance
+
+    def tables(self, instance: str) -> Path:
+        """The tables of an instance."""
+        return self.app(instance) / "tables.sqlite"
+
+    def device(self, device: str) -> Path:
+        """The folder of a device of this machine."""
+        return self.agents / device
+
+    def agent(self, device: str, instance: str) -> Path:
+        """The folder of an instance on a device of this machine."""
+        return self.agents / device / instance
+
+    def process_log(self, name: str) -> Path:
+        """What the process `name` prints."""
+        return self.logs / f"{name.replace(' ', '.')}.log"
+
+
+def default_state() -> Path:
+    """The state folder where nobody names one: that of the environment, else the user's own."""
+    if named := os.environ.get(STATE_VARIABLE):
+        return Path(named)
+    base = os.environ.get("XDG_STATE_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "state") / "geartrain" / "platform"
+
+
+def read_report(path: Path) -> dict[str, Any]:
+    """A JSON object that another process replaces in one step; empty where there is none yet."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def write_report(path: Path, content: Mapping[str, Any]) -> bool:
+    """Replace the file unless it holds `content` already; whether it was written. Raises `OSError`."""
+    text = json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+    try:
+        if path.read_text(encoding="utf-8") == text:
+            return False
+    except (OSError, ValueError):
+        pass
+    write_private(path, text)
+    return True

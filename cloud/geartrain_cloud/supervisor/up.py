@@ -1,0 +1,113 @@
+"""`gear up`: all processes of a platform in the foreground, until a signal ends them.
+
+Around every record's path. Guarantees: no process's end is that of another. What dies is started again and
+goes on where it was. After a kill -9 of anything, `gear up` itself among it, the next one goes on. When it
+returns, no process is left behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from geartrain.adapters.tls import BrokerTable, parse_broker
+from geartrain.errors import ConfigError
+from geartrain_client.errors import StoppedError
+from geartrain_cloud.broker import BrokerChoice, choose_broker, wait_until_ready
+from geartrain_cloud.broker.ready import is_free
+from geartrain_cloud.platform.config import BROKERS, PlatformConfig
+from geartrain_cloud.platform.places import PlatformPlaces, read_report
+from geartrain_cloud.supervisor.child import ChildState
+from geartrain_cloud.supervisor.folder_lock import FolderLock
+from geartrain_cloud.supervisor.platform import BROKER, CONTROL, Processes
+from geartrain_cloud.supervisor.supervise import StopSignal, Supervisor
+
+BROKER_READY_S = 30.0
+TURN_S = 0.2
+GRACE_S = 15.0
+DOWN_S = 60.0
+"""How long `gear down` waits for the processes of a platform to end."""
+
+Say = Callable[[str], None]
+
+
+def bring_up(config: PlatformConfig, stop: StopSignal, say: Say) -> None:
+    """Run the platform until a signal comes; `say` gets a sentence for whatever happens.
+
+    Raises `StateError` when another one runs in the folder, `ConfigError` or `BrokerError` when there is no
+    broker, and `StoppedError` when the signal came before all was ready.
+    """
+    with FolderLock(config.state), Supervisor(config.state, grace_s=GRACE_S) as supervisor:
+        say(f"state folder: {config.state}")
+        places = config.places
+        broker = platform_broker(config)
+        processes = Processes(config, broker)
+        processes.write_broker()
+        _start_broker(config, broker, processes, supervisor, stop, say)
+        is_ready = False
+        while not stop.wait(TURN_S):
+            supervisor.check()
+            supervisor.follow(processes.all())
+            for happened in supervisor.happenings:
+                say(happened)
+            supervisor.happenings.clear()
+            if not is_ready and (url := _control_url(places, supervisor)):
+                is_ready = True
+                say(f"control answers at {url}")
+                say("the platform is up: gear submit, gear list, gear status; Ctrl-C ends it")
+        if stop.received is not None and not is_ready:
+            raise StoppedError(stop.received)
+        say("ending: devices keep what is not acked, and all goes on with the next gear up")
+
+
+def _control_url(places: PlatformPlaces, supervisor: Supervisor) -> str:
+    """Where the control that runs now answers; empty while it does not."""
+    door, child = read_report(places.door), supervisor.children.get(CONTROL)
+    is_its = child is not None and child.pid is not None and door.get("pid") == child.pid
+    return str(door.get("url", "")) if is_its else ""
+
+
+def platform_broker(config: PlatformConfig) -> BrokerChoice:
+    """The broker of a platform: one that is started keeps its port from one `gear up` to the next.
+
+    Raises `ConfigError` and `BrokerError`.
+    """
+    if isinstance(config.broker, BrokerTable):
+        raise ConfigError(
+            f"{config.path}: broker: gear up wants the address of a broker and its broker_certs: write "
+            f'broker = "{config.broker.address}" and broker_certs = the folder of gear certs'
+        )
+    folder = config.state / "broker"
+    if config.broker not in BROKERS:
+        return choose_broker(config.broker, folder, config.broker_certs)
+    port = config.broker_port or _former_port(config)
+    return choose_broker(config.broker, folder, port=port)
+
+
+def _former_port(config: PlatformConfig) -> int:
+    """The port of the broker before, if it is still free; else 0."""
+    _, _, port = str(read_report(config.places.broker).get("address", "")).rpartition(":")
+    known = int(port) if port.isascii() and port.isdecimal() and 0 < int(port) < 65_536 else 0
+    return known if known and is_free(known) else 0
+
+
+def _start_broker(
+    config: PlatformConfig,
+    broker: BrokerChoice,
+    processes: Processes,
+    supervisor: Supervisor,
+    stop: StopSignal,
+    say: Say,
+) -> None:
+    supervisor.follow(processes.first())
+
+    def look() -> str | None:
+        supervisor.check()
+        if stop.received is not None:
+            raise StoppedError(stop.received)
+        child = supervisor.children.get(BROKER)
+        return child.why if child is not None and child.state is ChildState.FAILED else None
+
+    context = parse_broker(broker.of_cloud("ingest"), Path(config.state)).tls_context
+    wait_until_ready(broker.host, broker.port, timeout_s=BROKER_READY_S, gone=look, context=context)
+    say(f"broker {broker.kind} answers at {broker.address}")

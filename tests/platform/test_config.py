@@ -1,0 +1,83 @@
+"""`platform.toml`: defaults, what a file says, and mistakes in it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from geartrain.errors import ConfigError
+from geartrain_cloud.platform.config import read_platform
+from geartrain_cloud.platform.places import PlatformPlaces, default_state, read_report, write_report
+
+
+def test_with_no_file_all_is_default_below_the_state_folder(tmp_path: Path) -> None:
+    config = read_platform(state=tmp_path)
+    assert config.state == tmp_path
+    assert config.broker == "auto"
+    assert config.control.host == "127.0.0.1"
+    assert config.spark.master == "local[2]"
+    assert config.arguments == ("--state", str(tmp_path))
+
+
+def test_a_file_in_the_state_folder_is_read(tmp_path: Path) -> None:
+    (tmp_path / "platform.toml").write_text('broker = "10.0.0.5:1883"\n[spark]\nmaster = "local[1]"\n')
+    config = read_platform(state=tmp_path)
+    assert config.spark.master == "local[1]"
+    broker = config.broker_now("ingest")
+    assert (broker.host, broker.port) == ("10.0.0.5", 1883)
+
+
+def test_the_state_of_a_file_is_taken_from_its_folder_and_an_option_is_over_it(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('state = "run"\n')
+    assert read_platform(file).state == tmp_path / "run"
+    assert read_platform(file, tmp_path / "other").state == tmp_path / "other"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("brocker = 1", "brocker is not a key of this file"),
+        ("[spark]\nrows_max = 0", "spark.rows_max"),
+        ("[log]\npartitions = 65", "log.partitions"),
+        ('broker = "nowhere"', "broker: 'nowhere' is not HOST:PORT"),
+        ("[control]\nport = 70000", "control.port"),
+        ("x = [", "is not a TOML file"),
+    ],
+)
+def test_a_mistake_is_one_sentence_with_file_and_key(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "platform.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        read_platform(file)
+    assert str(file) in str(caught.value)
+    assert said in str(caught.value)
+
+
+def test_without_a_broker_that_runs_the_sentence_says_what_to_start(tmp_path: Path) -> None:
+    config = read_platform(state=tmp_path)
+    with pytest.raises(ConfigError, match="start gear up there"):
+        config.broker_now("ingest")
+    write_report(config.places.broker, {"cloud": {"ingest": "127.0.0.1:1999"}})
+    assert config.broker_now("ingest").port == 1999
+
+
+def test_the_default_folder_is_the_environments(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("GEARTRAIN_STATE", str(tmp_path / "a"))
+    assert default_state() == tmp_path / "a"
+    monkeypatch.delenv("GEARTRAIN_STATE")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "b"))
+    assert default_state() == tmp_path / "b" / "geartrain" / "platform"
+
+
+def test_a_report_is_written_once_privately_and_read_back(tmp_path: Path) -> None:
+    path = PlatformPlaces(tmp_path).spark_wanted
+    assert write_report(path, {"b": 1, "a": "ü"})
+    assert not write_report(path, {"a": "ü", "b": 1})
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert read_report(path) == json.loads(path.read_text()) == {"a": "ü", "b": 1}
+    path.write_text("[1]")
+    assert read_report(path) == {}
+    assert read_report(tmp_path / "none") == {}

@@ -1,0 +1,150 @@
+"""`gear up` as a real process: it comes up, keeps what dies, refuses a second one, and ends whole."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from geartrain_cloud.broker import is_ready
+from geartrain_cloud.platform.places import PlatformPlaces, read_report
+from tests.control.platform_client import client_of
+
+pytestmark = pytest.mark.slow
+
+LIMIT_S = 90.0
+
+
+def until(condition: Callable[[], Any], what: str) -> Any:
+    deadline = time.monotonic() + LIMIT_S
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"it took too long: {what}"
+        time.sleep(0.05)
+    return found
+
+
+@contextmanager
+def platform(state: Path) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "geartrain_client.cli", "up", "--state", str(state)]
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, start_new_session=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def pids(state: Path) -> dict[str, int]:
+    found = read_report(PlatformPlaces(state).processes)
+    return {name: one["pid"] for name, one in found.items() if one["pid"] and one["state"] == "running"}
+
+
+def until_restarted(state: Path, name: str, former: int) -> None:
+    until(lambda: pids(state).get(name, former) != former, f"{name} again")
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def test_a_platform_comes_up_lives_through_kills_and_ends_whole(tmp_path: Path) -> None:
+    with platform(tmp_path) as process:
+        client_of(tmp_path)
+        first = until(lambda: len(found := pids(tmp_path)) == 4 and found, "four processes")
+        address = read_report(PlatformPlaces(tmp_path).broker)["address"]
+        host, _, port = address.rpartition(":")
+        for name in ("control", "broker"):
+            os.kill(first[name], signal.SIGKILL)
+            until_restarted(tmp_path, name, first[name])
+        until(lambda: is_ready(host, int(port)), "the broker at its old port")
+        client = client_of(tmp_path)
+        restarts = {one["name"]: one["restarts"] for one in client.get("/status")["processes"]}
+        assert restarts == {"broker": 1, "control": 1, "ingest": 0, "spark": 0}
+        second = subprocess.run(
+            [sys.executable, "-m", "geartrain_client.cli", "up", "--state", str(tmp_path)],
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+        assert second.returncode == 2
+        assert f"a platform runs in {tmp_path} already (process {process.pid})" in second.stderr
+        last = pids(tmp_path)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=LIMIT_S)
+        assert process.returncode == 0
+        assert "control was killed by SIGKILL and is started again (1)" in said
+        assert not any(is_alive(pid) for pid in last.values())
+
+
+def test_after_a_kill_of_gear_up_the_next_one_goes_on_at_the_same_address(tmp_path: Path) -> None:
+    with platform(tmp_path) as process:
+        client = client_of(tmp_path)
+        client.ask("POST", "/devices", {"name": "d1", "labels": {"kind": "truck"}}, expect=201)
+        address = read_report(PlatformPlaces(tmp_path).broker)["address"]
+        running = until(lambda: len(found := pids(tmp_path)) == 4 and found, "four processes")
+        process.kill()
+        process.wait()
+        until(lambda: not any(is_alive(pid) for pid in running.values()), "the end of all children")
+    with platform(tmp_path) as process:
+        until(lambda: read_report(PlatformPlaces(tmp_path).door).get("pid") != running["control"], "control")
+        again = client_of(tmp_path)
+        assert again.token == client.token
+        assert [one["name"] for one in again.get("/devices")["items"]] == ["d1"]
+        assert read_report(PlatformPlaces(tmp_path).broker)["address"] == address
+        down = subprocess.run(
+            [sys.executable, "-m", "geartrain_client.cli", "down", "--state", str(tmp_path)],
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+        assert (down.returncode, down.stdout) == (0, f"the platform in {tmp_path} has ended\n")
+        assert process.wait(LIMIT_S) == 0
+
+
+def test_down_without_a_platform_says_so(tmp_path: Path) -> None:
+    down = subprocess.run(
+        [sys.executable, "-m", "geartrain_client.cli", "down", "--state", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert (down.returncode, down.stdout) == (0, f"no platform runs in {tmp_path}\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('broker = "nowhere"', "is not HOST:PORT"),
+        ("[spark]\nrows_max = 0", "spark.rows_max"),
+        ('broker = { address = "127.0.0.1:1883", tls = true }', "broker_certs"),
+    ],
+)
+def test_a_mistake_in_the_configuration_is_one_sentence(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "platform.toml").write_text(text, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "geartrain_client.cli", "up", "--config", str(tmp_path / "platform.toml")],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert said in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
