@@ -10,7 +10,7 @@ import pytest
 
 from geartrain.ports import SpoolCommit, SpooledBatch
 from geartrain.records.event_time import END_OF_TIME
-from geartrain.wire.codec import decode_header, encode_control, encode_envelope
+from geartrain.wire.codec import decode_header, encode_control, encode_envelope, encode_header
 from geartrain.wire.envelope import Ack, Envelope
 from geartrain_cloud.ingest.counters import Counter
 from geartrain_cloud.ports import ClosedEpoch, Entry, EntryKind, LedgerChange, QuarantinedBatch
@@ -23,7 +23,7 @@ from geartrain_simulation.machine.world import World
 from geartrain_simulation.stores.segments import LoggedRow, decode_plain
 
 SMALL = Size(devices=2, records=12, limit_s=120.0)
-DEVICE, FLOW, CHANNEL = "device-1", "fleet", "readings"
+DEVICE, FLOW, CHANNEL, SOURCE = "device-1", "fleet", "readings", "readings"
 UP, ACK = f"geartrain/v1/00/{DEVICE}/{FLOW}/up", f"geartrain/v1/00/{DEVICE}/{FLOW}/ack"
 Tamper = Callable[[Fleet], object]
 
@@ -95,8 +95,8 @@ def ack(fleet: Fleet, seq: int, digest: bytes = bytes(16)) -> None:
 
 
 def an_entry(fleet: Fleet, **changes: object) -> Entry:
-    last = fleet.ledger.entries[FLOW, CHANNEL, 0][-1]
-    entry = Entry(FLOW, CHANNEL, 0, last.number + 1, EntryKind.WATERMARK, last.clock)
+    last = fleet.ledger.entries[FLOW, 0][-1]
+    entry = Entry(FLOW, 0, last.number + 1, EntryKind.WATERMARK, clocks=last.clocks)
     return replace(entry, **changes)  # type: ignore[arg-type]
 
 
@@ -151,16 +151,28 @@ def watermark_back(fleet: Fleet) -> None:
     accepted = fleet.checkers._accepted[DEVICE, FLOW]
     accepted.may_repeat = True
     marks = accepted._watermarks[spool, spool.epoch]
-    accepted._watermarks[spool, spool.epoch] = {channel: mark + 1 for channel, mark in marks.items()}
+    accepted._watermarks[spool, spool.epoch] = {name: mark + 1 for name, mark in marks.items()}
     spool.on_commit(SpoolCommit([last]))
 
 
 def clock_ahead(fleet: Fleet) -> None:
-    commit(fleet, an_entry(fleet, clock=END_OF_TIME))
+    commit(fleet, an_entry(fleet, clocks={SOURCE: END_OF_TIME}))
+
+
+def ended_by_nobody(fleet: Fleet) -> None:
+    last = fleet.ledger.entries[FLOW, 0][-1]
+    commit(fleet, an_entry(fleet, clocks={**last.clocks, "others": END_OF_TIME}))
+
+
+def ends_what_it_lacks(fleet: Fleet) -> None:
+    spool = fleet.spools[DEVICE]
+    last = max(spool.batches.values(), key=lambda batch: batch.seq)
+    header = msgspec.structs.replace(decode_header(last.header), source_watermarks={"others": END_OF_TIME})
+    spool.on_commit(SpoolCommit([msgspec.structs.replace(last, header=encode_header(header), body=b"")]))
 
 
 def clock_back(fleet: Fleet) -> None:
-    fleet.checkers.clocks.values[FLOW, CHANNEL, 0] = END_OF_TIME
+    fleet.checkers.clocks.values[FLOW, 0] = {SOURCE: END_OF_TIME}
     commit(fleet, an_entry(fleet))
 
 
@@ -204,6 +216,8 @@ def too_many(fleet: Fleet) -> None:
         (lambda fleet: commit(fleet, an_entry(fleet, number=10**6)), "positions"),
         (clock_back, "clock"),
         (clock_ahead, "clock"),
+        (ended_by_nobody, "clock"),
+        (ends_what_it_lacks, "watermark"),
         (taken_twice, "one birth"),
         (watermark_back, "watermark"),
         (orphan, "no orphans"),
@@ -265,7 +279,7 @@ def test_a_spool_that_empties_late_or_with_a_storm_breaks_a_rule(
 
 def rows_of(fleet: Fleet, channel: str) -> Entry:
     """The first entry of a channel with at least two rows."""
-    return next(e for e in fleet.ledger.entries[FLOW, channel, 0] if e.count > 1)
+    return next(e for e in fleet.ledger.entries[FLOW, 0] if e.channel == channel and e.count > 1)
 
 
 def rewrite(fleet: Fleet, change: Callable[[list[LoggedRow]], Sequence[LoggedRow]]) -> None:
@@ -280,13 +294,13 @@ def rewrite(fleet: Fleet, change: Callable[[list[LoggedRow]], Sequence[LoggedRow
 
 
 def without_rows(fleet: Fleet) -> None:
-    entries = fleet.ledger.entries[FLOW, CHANNEL, 0]
+    entries = fleet.ledger.entries[FLOW, 0]
     entry = rows_of(fleet, CHANNEL)
     entries[entry.number - 1] = replace(entry, segment="", count=0)
 
 
 def more(fleet: Fleet, entry: Entry) -> None:
-    fleet.ledger.entries[entry.flow, entry.channel, 0].append(entry)
+    fleet.ledger.entries[entry.flow, 0].append(entry)
 
 
 def count_more(name: str) -> Tamper:
@@ -297,7 +311,12 @@ def count_more(name: str) -> Tamper:
 
 
 def dropped(fleet: Fleet) -> None:
-    more(fleet, an_entry(fleet, kind=EntryKind.DROPPED, device=DEVICE, detail="1 records were dropped"))
+    more(
+        fleet,
+        an_entry(
+            fleet, kind=EntryKind.DROPPED, channel=CHANNEL, device=DEVICE, detail="1 records were dropped"
+        ),
+    )
 
 
 def quarantined(fleet: Fleet) -> None:
@@ -313,8 +332,8 @@ def agent_counts_more(fleet: Fleet) -> None:
 
 
 def clock_not_at_its_end(fleet: Fleet) -> None:
-    entries = fleet.ledger.entries[FLOW, CHANNEL, 0]
-    entries[-1] = replace(entries[-1], clock=0)
+    entries = fleet.ledger.entries[FLOW, 0]
+    entries[-1] = replace(entries[-1], clocks={SOURCE: 0})
 
 
 def late(fleet: Fleet) -> None:
@@ -340,7 +359,7 @@ def overtaken(fleet: Fleet) -> None:
         (lambda fleet: rewrite(fleet, lambda rows: rows[::-1]), "in order"),
         (lambda fleet: rewrite(fleet, lambda rows: [replace(r, device="device-9") for r in rows]), "entry"),
         (late, "in time"),
-        (overtaken, "in time"),
+        (overtaken, "overtaken"),
         (lambda fleet: fleet.platter.remove(rows_of(fleet, CHANNEL).segment), "readable"),
         (dropped, "I2"),
         (quarantined, "I2"),
@@ -368,18 +387,23 @@ def test_a_rule_of_the_end_is_broken_by_what_is_left(tamper: Tamper, rule: str) 
 
 def test_a_sink_that_does_not_hold_the_logs_rows_breaks_a_rule() -> None:
     def lose(fleet: Fleet) -> None:
-        fleet.spark.sink.rows[CHANNEL].pop()
+        fleet.spark.sink.rows[0].pop()
 
     def double(fleet: Fleet) -> None:
-        fleet.spark.sink.rows[CHANNEL].append(fleet.spark.sink.rows[CHANNEL][0])
+        fleet.spark.sink.rows[0].append(fleet.spark.sink.rows[0][0])
 
-    assert at_the_end(lose) == at_the_end(double) == "sink = model"
+    def disorder(fleet: Fleet) -> None:
+        fleet.spark.sink.rows[0].sort(key=lambda row: row[0])
+
+    assert at_the_end(lose) == at_the_end(double) == at_the_end(disorder) == "sink = model"
 
 
 def test_a_sink_that_takes_a_micro_batch_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def write(sink: SinkBook, batch_id: int, positions: object, rows: dict[str, list[LoggedRow]]) -> bool:
-        for channel, more_rows in rows.items():
-            sink.rows.setdefault(channel, []).extend(more_rows)
+    def write(
+        sink: SinkBook, batch_id: int, positions: object, rows: dict[int, list[tuple[str, LoggedRow]]]
+    ) -> bool:
+        for partition, more_rows in rows.items():
+            sink.rows.setdefault(partition, []).extend(more_rows)
         sink.batch_id, sink.positions = batch_id, positions  # type: ignore[assignment]
         return True
 

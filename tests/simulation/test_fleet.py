@@ -19,6 +19,7 @@ from geartrain_cloud.ports import EntryKind
 from geartrain_edge.settings import Policy
 from geartrain_simulation.fleet.devices import Device, draw_devices
 from geartrain_simulation.fleet.fleet import Fleet, Outcome
+from geartrain_simulation.fleet.readings import make_graph
 from geartrain_simulation.fleet.troubles import KINDS, POINTS, Fault, draw_faults
 from geartrain_simulation.machine.faults import Faults
 
@@ -43,6 +44,16 @@ def test_nothing_is_lost_or_doubled(piece: int) -> None:
                 assert not outcome.counters.get(counter, 0), counter
         if not fleet.sensors and not {"restore", "delete", "copy"} & {fault.kind for fault in fleet.faults}:
             assert not outcome.counters.get("records_overtaken", 0)
+
+
+def test_an_instance_has_a_dot_in_its_name_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "geartrain_simulation.fleet.fleet.make_graph", lambda *given: make_graph(*given).named("readings.3")
+    )
+    for seed in range(3):
+        world = Fleet(seed)
+        assert world.flow == "readings.3"
+        assert world.run().counters["records_logged"] > 0
 
 
 def test_every_kind_of_fault_and_of_device_is_drawn_and_none_too_often() -> None:

@@ -156,7 +156,12 @@ def test_transactions_are_carried_out_in_the_order_of_the_calls(world: World) ->
 
 
 def entry(number: int, kind: EntryKind = EntryKind.ROWS, channel: str = "quotes") -> Entry:
-    return Entry("stocks", channel, 0, number, kind, number, "a", EPOCH, number, f"{number}.arrow", 0, 1)
+    segment, clocks = f"{number}.arrow", {"quotes": number}
+    return Entry("stocks", 0, number, kind, channel, "a", EPOCH, number, segment, 0, 1, clocks=clocks)
+
+
+def assigned(number: int) -> Entry:
+    return Entry("stocks", 0, number, EntryKind.ASSIGNED, device="a", source="quotes")
 
 
 def test_a_ledger_gives_back_what_was_committed(world: World) -> None:
@@ -168,7 +173,7 @@ def test_a_ledger_gives_back_what_was_committed(world: World) -> None:
         await store.commit(
             term,
             LedgerChange(
-                entries=[entry(1, EntryKind.ASSIGNED), entry(2), entry(1, channel="late")],
+                entries=[assigned(1), entry(2), entry(3, channel="late")],
                 cursors=[cursor],
                 schemas=[schema, schema],
                 digests=[
@@ -179,9 +184,9 @@ def test_a_ledger_gives_back_what_was_committed(world: World) -> None:
         )
         assert await store.cursors() == [cursor]
         assert await store.schemas() == [schema]
-        assert await store.last_entries() == [entry(1, channel="late"), entry(2)]
+        assert await store.last_entries() == [entry(3, channel="late")]
         assert await store.devices() == [("stocks", "quotes", "a")]
-        assert await store.segments() == {"1.arrow", "2.arrow"}
+        assert await store.segments() == {"2.arrow", "3.arrow"}
         assert await store.counters() == {"rows": 2}
         assert await store.digest_at("a", "stocks", EPOCH, 1_029 - DIGESTS_KEPT) is None
         assert await store.digest_at("a", "stocks", EPOCH, 1_030 - DIGESTS_KEPT) is not None
@@ -189,8 +194,8 @@ def test_a_ledger_gives_back_what_was_committed(world: World) -> None:
         await store.commit(term, LedgerChange(closed_epochs=[closed]))
         assert await store.closed_epochs() == [closed]
         assert await store.digest_at("a", "stocks", EPOCH, 1_029) is None
-        for wrong in (2, 4):
-            with pytest.raises(LedgerError, match=f"entry {wrong} of .* does not follow on 2"):
+        for wrong in (3, 5):
+            with pytest.raises(LedgerError, match=f"entry {wrong} of .* does not follow on 3"):
                 await store.commit(term, LedgerChange(entries=[entry(wrong)], counters={"rows": 9}))
         assert await store.counters() == {"rows": 2}
         await store.close()

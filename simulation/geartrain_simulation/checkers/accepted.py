@@ -74,7 +74,7 @@ class Accepted:
         """Records that were in a spool that is gone."""
         self._schemas: dict[str, Schema] = {}
         self._oldest: dict[tuple[bytes, int], tuple[str, int]] = {}
-        self._watermarks: dict[tuple[SpoolBook, bytes], dict[str, int]] = {}
+        self._watermarks: dict[tuple[SpoolBook, bytes], dict[tuple[str, str], int]] = {}
         self._is_lost = False
         self._starts: dict[bytes, dict[str, int]] = {}
 
@@ -143,8 +143,13 @@ class Accepted:
     def _go_on(self, spool: SpoolBook, header: Header) -> None:
         """What a device has promised of its event times holds for its whole epoch, over all its restarts."""
         watermarks = self._watermarks.setdefault((spool, spool.epoch), {})
-        for channel, watermark in header.watermarks.items():
-            if watermark < watermarks.get(channel, watermark):
-                detail = f"{self.device} sets that of {channel} back to {watermark} in batch {header.seq}"
+        has = {step for step, _ in header.positions}
+        said = [("channel", *mark) for mark in header.watermarks.items()]
+        said += [("source", *mark) for mark in header.source_watermarks.items()]
+        for what, name, watermark in said:
+            if watermark < watermarks.get((what, name), watermark):
+                detail = f"{self.device} sets that of {what} {name} back to {watermark} in batch {header.seq}"
                 self._breach("watermark", detail)
-            watermarks[channel] = watermark
+            if what == "source" and watermark == END_OF_TIME and name not in has:
+                self._breach("watermark", f"{self.device} ends {name}, of which it has no split")
+            watermarks[what, name] = watermark

@@ -6,14 +6,16 @@ record once and in order per (device, epoch); and every figure that ingest and a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from geartrain.errors import WireError
+from geartrain.records.event_time import START_OF_TIME
 from geartrain.wire.codec import decode_envelope, decode_header
 from geartrain_cloud.ingest.counters import DROPPED_PREFIX, ROWS_PREFIX, Counter
 from geartrain_cloud.ports import Entry, EntryKind
 from geartrain_simulation.checkers.accepted import Accepted, Identity, identity
+from geartrain_simulation.checkers.clocks import TIMELESS
 from geartrain_simulation.checkers.violation import Breach
 from geartrain_simulation.stores.segments import LoggedRow
 from geartrain_simulation.stores.stores import LedgerBook, SpoolBook
@@ -144,6 +146,28 @@ class Balance:
         seqs = sum(c.seq for c in ledger.cursors.values()) + sum(c.seq for c in ledger.closed.values())
         if taken != seqs:
             self._breach("counters = truth", f"ingest counts {taken} batches taken, its cursors {seqs}")
+
+    def check_overtaken(self, above: Mapping[str, Collection[str]]) -> None:
+        """A row counts as overtaken where it lies below what readers had seen of its channel: the clocks of
+        the entry before its own, of whatever channel. `above`: the sources of each channel.
+        """
+        seen = {(e.flow, e.partition, e.number): e for e in self._entries}
+        for one in self._logged:
+            entry = one.entry
+            before = seen.get((entry.flow, entry.partition, entry.number - 1))
+            clock = START_OF_TIME if before is None else before.clock(above[entry.channel])
+            if entry.channel in TIMELESS:
+                clock = START_OF_TIME
+            for logged in one.rows:
+                if logged.overtaken != (logged.row.time < clock):
+                    self._breach(
+                        "overtaken",
+                        f"{entry.device} {entry.channel}: {logged.row} counts as overtaken: "
+                        f"{logged.overtaken}, but readers had seen {clock}",
+                    )
+        unknown = self._ledger.counters.get(Counter.WATERMARKS_UNKNOWN, 0)
+        if unknown:
+            self._breach("watermark", f"{unknown} watermarks were of sources that their devices do not have")
 
     def check_agent(self, accepted: Accepted, spool: SpoolBook) -> None:
         """Compare an agent's totals with what its spool took in."""

@@ -6,7 +6,7 @@ with a `ViolationError` that names the rule; watching changes nothing in the run
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NoReturn
 
 import msgspec
@@ -44,10 +44,14 @@ class Checkers:
         broker: SimBroker,
         platter: Platter,
         ledger: LedgerBook,
+        above: Mapping[str, Collection[str]],
         *,
         every_step: bool = True,
     ) -> None:
-        """`platter`, `ledger`: where ingest keeps the log; `every_step`: else only the end is checked."""
+        """`platter`, `ledger`: where ingest keeps the log; above: the sources of each channel; `every_step`:
+        else only the end is checked.
+        """
+        self._above = above
         self._world, self._platter, self._ledger = world, platter, ledger
         self._spools: dict[tuple[str, str], SpoolBook] = {}
         self._settings: dict[tuple[str, str], AgentSettings] = {}
@@ -55,8 +59,8 @@ class Checkers:
         self.caps = Caps(self.breach)
         self.drain = Drain(self.breach, world)
         self.delivery = Delivery(self.breach, self._spools, platter, ledger)
-        self.clocks = Clocks(self.breach, self._spools, self._accepted, self.delivery.durable)
-        self._remembered: dict[tuple[str, str, int, int], list[LoggedRow]] | None = None
+        self.clocks = Clocks(self.breach, self._spools, self._accepted, self.delivery.durable, above)
+        self._remembered: dict[tuple[str, int, int], list[LoggedRow]] | None = None
         self._every_step = every_step
         ledger.on_commit = self._committed
         if every_step:
@@ -177,35 +181,44 @@ class Checkers:
             balance.check_device(accepted, self._spools[place])
             balance.check_agent(accepted, self._spools[place])
         balance.check_counters()
+        balance.check_overtaken(self._above)
         Expected(self.breach, self._ledger, self._accepted, self.clocks.excused).check(expected, logged)
         if bounded:
             self._check_clocks()
 
     def _check_clocks(self) -> None:
-        """Where all sources have ended, so has the clock of every partition, with devices or without."""
-        for (_, channel, partition), clock in self._ends().items():
+        """Where all sources have ended, so has the clock of each that some device has, in every partition."""
+        for (_, partition, source), clock in self._ends().items():
             if clock != END_OF_TIME:
-                self.breach("clock", f"partition {partition} of {channel} ends at {clock}")
+                self.breach("clock", f"{source} ends at {clock} in partition {partition}")
 
     def clocks_have_ended(self) -> bool:
-        """Whether the clock of every partition is at the end of time."""
+        """Whether the clocks of every partition are at the end of time."""
         return all(clock == END_OF_TIME for clock in self._ends().values())
 
-    def _ends(self) -> dict[tuple[str, str, int], int]:
-        """Where the clock of each partition stands."""
-        entries, found = self._ledger.entries, dict[tuple[str, str, int], int]()
-        for flow, channel in sorted({(flow, channel) for flow, channel, _ in entries}):
+    def _ends(self) -> dict[tuple[str, int, str], int]:
+        """Where the clock of each source that some device has stands in each partition."""
+        entries, found = self._ledger.entries, dict[tuple[str, int, str], int]()
+        all_entries = self._ledger.all_entries()
+        members = {(e.flow, e.source, e.device) for e in all_entries if e.kind is EntryKind.ASSIGNED}
+        members -= {(e.flow, e.source, e.device) for e in all_entries if e.kind is EntryKind.LACKS}
+        for flow, source in sorted({member[:2] for member in members}):
             for partition in range(max(len(self._ledger.terms), 1)):
-                held = entries.get((flow, channel, partition))
-                found[flow, channel, partition] = held[-1].clock if held else START_OF_TIME
+                held = entries.get((flow, partition))
+                found[flow, partition, source] = held[-1].clock([source]) if held else START_OF_TIME
         return found
 
-    def logged(self) -> dict[tuple[str, str], list[LoggedRow]]:
-        """What is in the log: by (device, channel), in the order of the entries."""
-        found: dict[tuple[str, str], list[LoggedRow]] = {}
+    def sequence(self) -> Iterator[tuple[int, str, LoggedRow]]:
+        """What is in the log: (partition, channel, row), in the order of each partition's entries."""
         for one in self._all_logged():
             for row in one.rows:
-                found.setdefault((row.device, one.entry.channel), []).append(row)
+                yield one.entry.partition, one.entry.channel, row
+
+    def logged(self) -> dict[tuple[str, str], list[LoggedRow]]:
+        """The same by (device, channel), in the order of the entries."""
+        found: dict[tuple[str, str], list[LoggedRow]] = {}
+        for _, channel, row in self.sequence():
+            found.setdefault((row.device, channel), []).append(row)
         return found
 
     def _all_logged(self) -> list[Logged]:
@@ -233,5 +246,5 @@ class Checkers:
         raise error
 
 
-def _place(entry: Entry) -> tuple[str, str, int, int]:
-    return entry.flow, entry.channel, entry.partition, entry.number
+def _place(entry: Entry) -> tuple[str, int, int]:
+    return entry.flow, entry.partition, entry.number

@@ -1,28 +1,29 @@
-"""The rules of the clock, at every commit of the ledger: it never goes back, nor runs ahead of a record.
+"""The rules of the clocks, at every commit of the ledger: none goes back, nor runs ahead of a record.
 
-They check I5, on which windows rest. A clock stands at or below the event time of every record that a spool
-has taken in and the log lacks. Late records and those of excluded devices are left out.
+They check I5, on which windows rest. The clock of a channel is the least of the sources above it. It stands
+at or below each record that a spool has taken in for the channel and the log lacks. Late records and those of
+excluded devices are left out. A source ends only by a device that has it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from geartrain.graph.graph import DEAD_LETTERS, LATE
-from geartrain.records.event_time import START_OF_TIME
+from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain_cloud.ports import Entry, EntryKind, LedgerChange
 from geartrain_simulation.checkers.accepted import Accepted
 from geartrain_simulation.checkers.violation import Breach
 from geartrain_simulation.stores.stores import SpoolBook
 
-Place = tuple[str, str, int]
-"""(flow, channel, partition)."""
-_TIMELESS = (DEAD_LETTERS, LATE)
+Place = tuple[str, int]
+"""(flow, partition)."""
+TIMELESS = (DEAD_LETTERS, LATE)
 """Channels whose records lie anywhere in time."""
 
 
 class Clocks:
-    """The clock of every partition, and the devices that it waits for."""
+    """The clocks of every partition, and the members of each source that they wait for."""
 
     def __init__(
         self,
@@ -30,11 +31,15 @@ class Clocks:
         spools: Mapping[tuple[str, str], SpoolBook],
         accepted: Mapping[tuple[str, str], Accepted],
         durable: Callable[[str, str, bytes], int],
+        above: Mapping[str, Collection[str]],
     ) -> None:
-        """`durable`: the last seq of (device, flow, epoch) that the ledger holds."""
+        """`durable`: the last seq of (device, flow, epoch) that the ledger holds; above: the sources of each
+        channel.
+        """
         self._breach, self._spools, self._accepted, self._durable = breach, spools, accepted, durable
-        self.values: dict[Place, int] = {}
-        self._live: dict[Place, set[str]] = {}
+        self._above = above
+        self.values: dict[Place, Mapping[str, int]] = {}
+        self._live: dict[tuple[str, str], dict[str, set[int]]] = {}
         self._numbers: dict[Place, int] = {}
         self.excused: set[str] = set()
         """Devices that were excluded once, or have lost a spool: their records may be overtaken."""
@@ -43,44 +48,60 @@ class Clocks:
         """Check the entries that the ledger has just made durable."""
         moved: dict[Place, Entry] = {}
         for entry in change.entries:
-            place = (entry.flow, entry.channel, entry.partition)
-            before = self.values.get(place, START_OF_TIME)
+            place = (entry.flow, entry.partition)
+            before = self.values.get(place, {})
             if entry.number != self._numbers.get(place, 0) + 1:
                 self._breach("positions", f"entry {entry.number} of {place} comes out of turn")
-            if entry.clock < before:
-                self._breach("clock", f"entry {entry.number} of {place} sets it back to {entry.clock}")
-            if entry.clock > before:
+            for source in sorted(before.keys() | entry.clocks.keys()):
+                clock = entry.clocks.get(source, START_OF_TIME)
+                if clock < before.get(source, START_OF_TIME):
+                    detail = f"entry {entry.number} of {place} sets that of {source} back to {clock}"
+                    self._breach("clock", detail)
+                if before.get(source) != END_OF_TIME == clock and not self._live.get((entry.flow, source)):
+                    self._breach("clock", f"entry {entry.number} of {place} ends {source}, which nobody has")
+            if entry.clocks != before:
                 moved[place] = entry
-            self._numbers[place], self.values[place] = entry.number, entry.clock
-            self._join(place, entry)
+            self._numbers[place], self.values[place] = entry.number, entry.clocks
+            self._join(entry)
         for place, entry in moved.items():
             self._behind_all(place, entry)
 
-    def _join(self, place: Place, entry: Entry) -> None:
-        live = self._live.setdefault(place, set())
-        if entry.kind is EntryKind.ROWS and entry.device not in live:
-            detail = f"entry {entry.number} of {place} has rows of {entry.device}, which is excluded"
+    def _join(self, entry: Entry) -> None:
+        if entry.kind is EntryKind.ROWS and not self._is_live(entry.flow, entry.device, entry.channel):
+            detail = f"entry {entry.number} of {entry.channel} has rows of {entry.device}, which is excluded"
             self._breach("readmitted", detail)
+        live = self._live.setdefault((entry.flow, entry.source), {})
         if entry.kind in (EntryKind.ASSIGNED, EntryKind.READMITTED):
-            live.add(entry.device)
-        elif entry.kind is EntryKind.EXCLUDED:
-            live.discard(entry.device)
-            self.excused.add(entry.device)
+            live.setdefault(entry.device, set()).add(entry.partition)
+        elif entry.kind in (EntryKind.EXCLUDED, EntryKind.LACKS):
+            live.pop(entry.device, None)
+            if entry.kind is EntryKind.EXCLUDED:
+                self.excused.add(entry.device)
+
+    def _is_live(self, flow: str, device: str, channel: str) -> bool:
+        """Whether the clock of a source above a channel waits for a device."""
+        return any(device in self._live.get((flow, source), ()) for source in self._above[channel])
 
     def _behind_all(self, place: Place, entry: Entry) -> None:
-        flow, channel, _ = place
-        if channel in _TIMELESS:
-            return
-        for device in sorted(self._live.get(place, set()) - self.excused):
+        flow, partition = place
+        members = {
+            device
+            for source in {source for above in self._above.values() for source in above}
+            for device, partitions in self._live.get((flow, source), {}).items()
+            if partition in partitions
+        }
+        for device in sorted(members - self.excused):
             spool, accepted = self._spools.get((device, flow)), self._accepted.get((device, flow))
             if spool is None or accepted is None:
                 continue
             done = self._durable(device, flow, spool.epoch)
             for seq in spool.batches:
-                where, time = accepted.oldest(spool.epoch, seq)
-                if seq > done and where == channel and time < entry.clock:
+                channel, time = accepted.oldest(spool.epoch, seq)
+                if seq <= done or not channel or channel in TIMELESS:
+                    continue
+                if time < (clock := entry.clock(self._above[channel])):
                     self._breach(
                         "clock",
-                        f"entry {entry.number} of {place} sets it to {entry.clock}, while batch {seq} of "
+                        f"entry {entry.number} of {place} sets {channel} to {clock}, while batch {seq} of "
                         f"{device} is not in the log and has a row of {time}",
                     )

@@ -107,10 +107,10 @@ def _without(rows: Sequence[T], others: Sequence[T], key: Callable[[T], object] 
 
 
 def _by_step(channel: str, rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """The rows of a channel in order, those of dead letters by the step that refused: between steps they
-    have no order, because each step hands them over by the batch.
+    """The rows of a channel in order: those of each split, for a merge gives them none between these; dead
+    letters by the step that refused, because each step hands them over by the batch.
     """
     parts: dict[str, list[Row]] = {}
     for row in rows:
-        parts.setdefault(row.fields[0] if channel == DEAD_LETTERS else "", []).append(row)
+        parts.setdefault(row.fields[0] if channel == DEAD_LETTERS else row.name, []).append(row)
     return parts

@@ -6,10 +6,11 @@ so that taking one out of a run leaves the others as they are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
+from geartrain.planning import Plan
 from geartrain_cloud.ingest.config import FlowConfig, IngestConfig
 from geartrain_edge.settings import AgentSettings, Policy, UplinkSettings
 
@@ -19,13 +20,14 @@ SPOOL_BYTES = (2_000, 10_000, 1 << 20)
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One device: how many rows it has recorded (0: none), how many readings its live sensor will give, and
-    what its spool does when it is full.
+    """One device: how many rows it has recorded, how many readings its live sensor will give, and what its
+    spool does when it is full. others: its rows of a further source; None: the flow has no such source.
     """
 
     name: str
     records: int = 24
     readings: int = 0
+    others: int | None = None
     policy: Policy = Policy.BLOCK
     spool_bytes_max: int = 10_000
 
@@ -40,16 +42,18 @@ def recorded_devices(count: int, records: int, seed: int) -> list[Device]:
 
 
 def draw_devices(seed: int) -> list[Device]:
-    """One to four devices: those that replay, and in a third of the runs live ones beside them."""
+    """One to four devices: those that replay, and in a third of the runs live ones beside them. In a third of
+    the runs the flow has one source more, which some of them lack, or all.
+    """
     random = Random(f"{seed}/devices")
-    live = random.random() < 0.35
+    live, merged = random.random() < 0.35, Random(f"{seed}/merged").random() < 0.35
     return [
-        _drawn(seed, f"device-{number}", live=live and (number == 1 or random.random() < 0.4))
+        _drawn(seed, f"device-{number}", merged, live=live and (number == 1 or random.random() < 0.4))
         for number in range(1, random.choice((1, 2, 2, 3, DEVICES_MAX)) + 1)
     ]
 
 
-def _drawn(seed: int, name: str, *, live: bool) -> Device:
+def _drawn(seed: int, name: str, merged: bool, *, live: bool) -> Device:
     random = Random(f"{seed}/{name}/device")
     policies = [Policy.DROP_NEWEST, Policy.DROP_OLDEST, Policy.DOWNSAMPLE]
     if live:
@@ -57,7 +61,8 @@ def _drawn(seed: int, name: str, *, live: bool) -> Device:
     else:
         readings, records = 0, random.choice((8, 16, 24))
         policies += [Policy.BLOCK] * 5
-    return Device(name, records, readings, random.choice(policies), random.choice(SPOOL_BYTES))
+    others = Random(f"{seed}/{name}/others").choice((0, 0, 6, 12)) if merged else None
+    return Device(name, records, readings, others, random.choice(policies), random.choice(SPOOL_BYTES))
 
 
 def agent_settings(seed: int, device: Device) -> AgentSettings:
@@ -84,23 +89,28 @@ def agent_settings(seed: int, device: Device) -> AgentSettings:
 
 
 def partitions_of(seed: int) -> int:
-    """How many partitions a channel has."""
+    """How many partitions a flow has."""
     return Random(f"{seed}/partitions").choice((1, 1, 1, 3))
 
 
-def ingest_config(seed: int, flow: str, channels: Sequence[str], devices: Sequence[Device]) -> IngestConfig:
-    """How ingest is set; with a live device among them the flow goes on without one that is not heard of."""
+def ingest_config(
+    seed: int, plan: Plan, members: Mapping[str, tuple[str, ...]], devices: Sequence[Device]
+) -> IngestConfig:
+    """How ingest is set; members: the devices that have each source. With a live device among them the flow
+    goes on without one that is not heard of.
+    """
     random = Random(f"{seed}/ingest/config")
     names = tuple(device.name for device in devices)
-    members = FlowConfig.of(
+    flow = FlowConfig.of(
         names,
-        dict.fromkeys(channels, names),
+        members,
+        {channel.id: tuple(sorted(channel.sources)) for channel in plan.channels},
         bounded=not any(device.readings for device in devices),
         join_timeout_s=random.choice((3.0, 60.0)),
         idle_after_s=random.choice((3.0, 8.0, 30.0)),
     )
     return IngestConfig(
-        {flow: members},
+        {plan.graph.name: flow},
         partitions=partitions_of(seed),
         group_commit_ms=random.choice((1, 20, 100)),
         group_rows_max=random.choice((1, 20, 50_000)),

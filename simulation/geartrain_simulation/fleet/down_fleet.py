@@ -30,6 +30,7 @@ from geartrain_edge.settings import AgentSettings, UplinkSettings
 from geartrain_simulation.checkers.violation import ViolationError
 from geartrain_simulation.fleet.devices import Device, ingest_config
 from geartrain_simulation.fleet.down_flow import FileBook, Order, SimFiles, draw_batches, make_down_plan
+from geartrain_simulation.fleet.readings import members
 from geartrain_simulation.machine.broker import SimBroker
 from geartrain_simulation.machine.clock import SimClock
 from geartrain_simulation.machine.disk import SimDisk
@@ -176,8 +177,7 @@ class DownFleet:
 
     async def _ingest(self, process: Process) -> None:
         devices = [Device(name) for name in self._names]
-        channels = [channel.id for channel in self._plan.channels]
-        config = ingest_config(self.seed, self._plan.graph.name, channels, devices)
+        config = ingest_config(self.seed, self._plan, members(self._plan, self._names), devices)
         ledger = SimLedgerStore(process, self._ledger)
         disk, net = SimDisk(process, self._platters["ingest"]), SimNet(process, self.broker)
         clock, chance = SimClock(process), SimRandomness(process)

@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from random import Random
 
+from geartrain.graph.graph import Graph
 from geartrain.planning import make_plan
 from geartrain.ports.buggify import let_points_strike
 from geartrain.wire.topics import BUCKETS
@@ -26,7 +28,7 @@ from geartrain_simulation.fleet.devices import (
     recorded_devices,
 )
 from geartrain_simulation.fleet.lives import LOOK_S, Lives, Programs
-from geartrain_simulation.fleet.readings import Sensor, expected_rows, make_graph
+from geartrain_simulation.fleet.readings import Sensor, expected_rows, make_graph, members
 from geartrain_simulation.fleet.spark_model import SparkModel
 from geartrain_simulation.fleet.strikes import Targets, arrange, copy_of
 from geartrain_simulation.fleet.troubles import INGEST, SECOND, Fault, draw_faults
@@ -89,7 +91,7 @@ class Fleet:
 
         every_step: check the rules at every step, else only what the log holds in the end.
         """
-        self.world = World(seed)
+        self._seed, self.world = seed, World(seed)
         self.size = size if size is not None else Size()
         self._plot, self._points = plot, set[str]()
         self._rare = self.world.random("buggify")
@@ -102,8 +104,8 @@ class Fleet:
         self.climate = Faults() if plot is not None else Faults.climate(self.world.random("climate"))
         names = [device.name for device in self.devices]
         self.sensors = {d.name: Sensor(seed, d.name, d.readings) for d in self.devices if d.readings}
-        records = {device.name: device.records for device in self.devices if device.records}
-        self._plan = make_plan(make_graph(seed, records, self.climate.read_s_max, self.sensors), "edge")
+        graph = self._graph()
+        self._plan = make_plan(graph, "edge")
         self.flow = self._plan.graph.name
         self.broker = SimBroker(self.world, self.climate)
         self.copied = {f.node for f in self.faults if f.kind == "copy" and f.node in names}
@@ -113,13 +115,16 @@ class Fleet:
         self.ledger = LedgerBook(self.platter)
         self.spools = {name: SpoolBook(self.platters[name]) for name in names}
         self.copies = {name: SpoolBook(self.platters[copy_of(name)]) for name in sorted(self.copied)}
-        self.checkers = Checkers(self.world, self.broker, self.platter, self.ledger, every_step=every_step)
+        above = {channel.id: channel.sources for channel in self._plan.channels}
+        self.checkers = Checkers(
+            self.world, self.broker, self.platter, self.ledger, above, every_step=every_step
+        )
         log = self.ledger, self.platter
         self.lives = Lives(programs or Programs(), self._plan, self.broker, self.checkers, *log, self.copied)
         self.spark = SparkModel(self.world, self.ledger, self.platter, self.checkers, self.climate)
         self._settings = {device.name: agent_settings(seed, device) for device in self.devices}
-        channels = [channel.id for channel in self._plan.channels]
-        config = ingest_config(seed, self.flow, channels, self.devices)
+        config = ingest_config(seed, self._plan, members(self._plan, names), self.devices)
+        config = self._told(config)
         for fault in self.faults:
             if fault.kind == "retention":
                 config = replace(config, retention=Retention(bytes_max=int(fault.reach)))
@@ -128,6 +133,26 @@ class Fleet:
         if any(fault.kind == "two ingests" for fault in self.faults):
             self._configs = _shared(config)
             self.checkers.delivery.shares_the_log = True
+
+    def _graph(self) -> Graph:
+        """The flow of the run: which sources it has, and which devices have splits of them."""
+        records = {device.name: device.records for device in self.devices if device.records}
+        others = {device.name: device.others for device in self.devices if device.others is not None}
+        return make_graph(
+            self._seed,
+            records,
+            self.climate.read_s_max,
+            self.sensors,
+            {name: count for name, count in others.items() if count} if others else None,
+        )
+
+    def _told(self, config: IngestConfig) -> IngestConfig:
+        """In half of the runs as for a plan alone, which does not know who has which source."""
+        if Random(f"{self._seed}/told").random() < 0.5:
+            return config
+        flow = config.flows[self.flow]
+        every = dict.fromkeys(flow.sources, flow.devices)
+        return replace(config, flows={self.flow: replace(flow, sources=every)})
 
     def _platter(self, node: str) -> Platter:
         return Platter(self.world.random(f"{node}/platter"), sector_bytes=SECTOR_BYTES)

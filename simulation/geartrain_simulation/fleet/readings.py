@@ -186,21 +186,37 @@ def make_graph(
     records: Mapping[str, int],
     pause_s_max: float = 0.05,
     sensors: Mapping[str, Sensor] | None = None,
+    others: Mapping[str, int] | None = None,
 ) -> Graph:
     """Readings to a table as they are, and to another as running totals by sensor; recorded ones of the
-    devices in `records`, and live ones of those in `sensors`.
+    devices in `records`, and live ones of those in `sensors`. others: rows of a further source, by device,
+    which is merged with the recorded ones.
     """
     flow = Flow("fleet")
     source = Readings(seed=seed, records=records, pause_s_max=pause_s_max)
     readings = flow.source("readings", source, out=Reading, partitioned_by="sensor")
     readings.sink("levels", Table("levels"))
     readings.key_by("sensor").process("totals", Running()).sink("sums", Table("sums"))
+    if others is not None:
+        further = Readings(seed=seed + 1, records=others, pause_s_max=4 * pause_s_max)
+        second = flow.source("others", further, out=Reading, partitioned_by="sensor")
+        readings.merge("both", second).sink("both_levels", Table("both_levels"))
     if sensors:
         live = Beats(sensors=sensors, pause_s_max=pause_s_max)
         beats = flow.source("beats", live, out=Reading, partitioned_by="sensor")
         beats.sink("beat_levels", Table("beat_levels"))
         beats.key_by("sensor").process("beat_totals", Running()).sink("beat_sums", Table("beat_sums"))
     return flow.graph()
+
+
+def members(plan: Plan, devices: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """By source, the devices that have a split of it."""
+    found = dict[str, tuple[str, ...]]()
+    for step in plan.graph.sources():
+        assert isinstance(step.operator, SourceOperator)
+        source = step.operator.source
+        found[step.id] = tuple(device for device in devices if source.open(device, step.id, step.out))
+    return found
 
 
 def expected_rows(plan: Plan, device: str) -> dict[str, list[Row]]:

@@ -26,13 +26,13 @@ from geartrain_simulation.stores.segments import LoggedRow, decode_plain
 from geartrain_simulation.stores.stores import LedgerBook
 
 Positions = Mapping[str, int]
-"""The last entry of each channel that was read; `channel/1` and so on for further partitions."""
+"""The last entry of each partition that was read, by `0`, `1` and so on."""
 POLL_S = 0.5
 
 
 def key_of(entry: Entry) -> str:
     """How positions name the partition of an entry."""
-    return position_key(entry.channel, entry.partition)
+    return position_key(entry.partition)
 
 
 @dataclass(slots=True)
@@ -41,26 +41,30 @@ class CheckpointBook:
 
     offsets: list[Positions] = field(default_factory=list)
     commits: int = 0
-    clocks: dict[str, int] = field(default_factory=dict)
-    """By channel, the clock at the last planned positions: Spark's watermark."""
+    clocks: dict[str, Mapping[str, int]] = field(default_factory=dict)
+    """By partition, the clock of each source at the last planned positions."""
 
 
 @dataclass(slots=True)
 class SinkBook:
-    """What the tables keep: rows by channel, and the last micro-batch with its positions."""
+    """What the tables keep: by partition the rows with their channels, in the order that they came, and the
+    last micro-batch with its positions.
+    """
 
-    rows: dict[str, list[LoggedRow]] = field(default_factory=dict)
+    rows: dict[int, list[tuple[str, LoggedRow]]] = field(default_factory=dict)
     batch_id: int = -1
     positions: Positions = field(default_factory=dict)
     repeats: int = 0
 
-    def write(self, batch_id: int, positions: Positions, rows: Mapping[str, Sequence[LoggedRow]]) -> bool:
+    def write(
+        self, batch_id: int, positions: Positions, rows: Mapping[int, Sequence[tuple[str, LoggedRow]]]
+    ) -> bool:
         """Write a micro-batch in one transaction; False, and nothing, where it is held already."""
         if batch_id <= self.batch_id:
             self.repeats += 1
             return False
-        for channel, more in rows.items():
-            self.rows.setdefault(channel, []).extend(more)
+        for partition, more in rows.items():
+            self.rows.setdefault(partition, []).extend(more)
         self.batch_id, self.positions = batch_id, positions
         return True
 
@@ -131,7 +135,7 @@ class SparkModel:
         return {key_of(entries[-1]): entries[-1].number for entries in self._ledger.entries.values()}
 
     def _plan(self) -> Positions:
-        """Where the next micro-batch ends: at most so many rows of each channel, at least one entry."""
+        """Where the next micro-batch ends: at most so many rows of each partition, at least one entry."""
         last, planned = self._last(), dict[str, int]()
         for entries in self._ledger.entries.values():
             key = key_of(entries[-1])
@@ -143,14 +147,16 @@ class SparkModel:
                     break
                 end = entry.number
             planned[key] = end
-            self._check_clock(key, entries[end - 1].clock)
+            self._check_clocks(key, entries[end - 1].clocks)
         return planned
 
-    def _check_clock(self, key: str, clock: int) -> None:
-        before = self.checkpoint.clocks.get(key, START_OF_TIME)
-        if clock < before:
-            self._checkers.breach("clock", f"a micro-batch finds the clock of {key} set back to {clock}")
-        self.checkpoint.clocks[key] = clock
+    def _check_clocks(self, key: str, clocks: Mapping[str, int]) -> None:
+        for source, before in self.checkpoint.clocks.get(key, {}).items():
+            clock = clocks.get(source, START_OF_TIME)
+            if clock < before:
+                detail = f"a micro-batch finds that of {source} in partition {key} set back to {clock}"
+                self._checkers.breach("clock", detail)
+        self.checkpoint.clocks[key] = clocks
 
     def _entries(self, starts: Positions, ends: Positions) -> list[Entry]:
         """The entries between positions, which name the files as they are now."""
@@ -160,11 +166,12 @@ class SparkModel:
             found += entries[starts.get(key, 0) : ends.get(key, 0)]
         return found
 
-    def _read(self, entries: Sequence[Entry]) -> dict[str, list[LoggedRow]]:
-        found: dict[str, list[LoggedRow]] = {}
+    def _read(self, entries: Sequence[Entry]) -> dict[int, list[tuple[str, LoggedRow]]]:
+        found: dict[int, list[tuple[str, LoggedRow]]] = {}
         for entry in entries:
             if entry.segment:
-                found.setdefault(entry.channel, []).extend(self._rows(entry))
+                rows = found.setdefault(entry.partition, [])
+                rows += [(entry.channel, row) for row in self._rows(entry)]
         return found
 
     def _register(self, positions: Positions) -> None:
@@ -185,17 +192,17 @@ class SparkModel:
         return rows
 
     def check(self) -> None:
-        """Compare the sink with the log: the same rows of each device and channel, in the same order."""
-        logged = self._checkers.logged()
-        for channel in sorted(self.sink.rows.keys() | {channel for _, channel in logged}):
-            by_device: dict[str, list[LoggedRow]] = {}
-            for row in self.sink.rows.get(channel, []):
-                by_device.setdefault(row.device, []).append(row)
-            due = {device: rows for (device, of), rows in logged.items() if of == channel}
-            for device in sorted(by_device.keys() | due.keys()):
-                held, wanted = by_device.get(device, []), due.get(device, [])
-                if held != wanted:
-                    self._checkers.breach(
-                        "sink = model",
-                        f"{device} {channel}: the sink holds {len(held)} rows, the log {len(wanted)}",
-                    )
+        """Compare the sink with the log: the same rows in the same order, whatever their channels."""
+        logged: dict[int, list[tuple[str, LoggedRow]]] = {}
+        for partition, channel, row in self._checkers.sequence():
+            logged.setdefault(partition, []).append((channel, row))
+        for partition in sorted(self.sink.rows.keys() | logged.keys()):
+            held, wanted = self.sink.rows.get(partition, []), logged.get(partition, [])
+            if held != wanted:
+                pairs = enumerate(zip(held, wanted, strict=False))
+                at = next((n for n, (one, other) in pairs if one != other), min(len(held), len(wanted)))
+                self._checkers.breach(
+                    "sink = model",
+                    f"partition {partition}: the sink holds {len(held)} rows, the log {len(wanted)}; they "
+                    f"differ from row {at} on: {held[at : at + 1]}, {wanted[at : at + 1]}",
+                )

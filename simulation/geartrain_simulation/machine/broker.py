@@ -88,6 +88,7 @@ class SimBroker:
         self._down_until_s = 0.0
         self._cut_until_s: dict[str, float] = {}
         self._silent_until_s: dict[tuple[str, str], float] = {}
+        self._retained: dict[str, bytes] = {}
         self.inbox_max = INBOX_MAX
         self._life = 0
 
@@ -127,6 +128,21 @@ class SimBroker:
         for session in self._sessions_of(node):
             self._note("take over", session.client_id)
             self._drop_session(session, f"another client took the id {session.client_id}")
+
+    def retain(self, topic: str, payload: bytes) -> None:
+        """Deliver this to whoever subscribes to its topic from now on: nobody of ours asks for that."""
+        self._retained[topic] = payload
+
+    def subscribed(self, session: Session, topic_filter: str) -> None:
+        """A client has subscribed: what is retained there comes at once."""
+        for topic, payload in self._retained.items():
+            if matches(topic_filter, topic):
+                self._deliver(session, topic, payload)
+
+    def inject(self, topic: str, payload: bytes) -> None:
+        """Deliver what nobody published now, as a rogue client does that sends an old one again."""
+        self._note("inject", f"{topic} {short_digest(payload)}")
+        self._route(self._life, topic, payload)
 
     def _sessions_of(self, node: str) -> list[Session]:
         return [session for session in self._sessions.values() if session.process.node.name == node]

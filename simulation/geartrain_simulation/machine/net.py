@@ -40,6 +40,7 @@ class SimConnection:
         self._session.check()
         if topic_filter not in self._session.filters:
             self._session.filters.append(topic_filter)
+            self._broker.subscribed(self._session, topic_filter)
 
     def incoming(self) -> AsyncIterator[Incoming]:
         """Received publishes, until `NetError`."""

@@ -91,6 +91,8 @@ class Node:
         self._doomed: dict[tuple[str, int], bool] = {}
         self._reached: dict[str, int] = {}
         self.finished: asyncio.Future[None] = world.loop.create_future()
+        self.start_again = True
+        """Whether somebody starts it after a crash."""
 
     def on_power_loss(self, hook: Callable[[], None]) -> None:
         """Have `hook` called when the node loses power: what was only in memory is gone then."""
@@ -174,7 +176,8 @@ class Node:
         self.world.loop.unwind(lambda context: context.get(_process) is process, Killed)
 
     def _start_later(self) -> None:
-        self.world.later(self._random.uniform(*self._restart_s), self.start)
+        if self.start_again:
+            self.world.later(self._random.uniform(*self._restart_s), self.start)
 
     def _ended(self, process: Process, task: asyncio.Task[Any]) -> None:
         """The program returned or raised by itself: done, or started again as its supervisor would."""

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from geartrain.ports import SpoolCommit, SpooledBatch
-from geartrain.records.event_time import START_OF_TIME
+from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.wire.codec import decode_envelope, decode_header, encode_envelope, encode_header
 from geartrain.wire.digest import next_digest
 from geartrain.wire.envelope import Ack, Envelope
@@ -181,14 +181,28 @@ def _header_watermark_of_one_channel(patches: Patches) -> None:
     def make(right: Any) -> Any:
         def _seal(sealer: Sealer, kind: Any, part: Any, progress: Any, *rest: Any) -> SpooledBatch:
             if part.channel:
-                own = {part.channel: progress.watermarks[part.channel]}
-                progress = replace(progress, watermarks=own)
+                above = sealer._plan.channel(part.channel).sources
+                own = {s: mark for s, mark in progress.source_watermarks.items() if s in above}
+                marks = {part.channel: progress.watermarks[part.channel]}
+                progress = replace(progress, watermarks=marks, source_watermarks=own)
             sealed: SpooledBatch = right(sealer, kind, part, progress, *rest)
             return sealed
 
         return _seal
 
     patches.replace(Sealer, "_seal", make)
+
+
+def _end_of_a_source_that_it_lacks(patches: Patches) -> None:
+    def make(right: Any) -> Any:
+        def progress(intake: Intake) -> Any:
+            said = right(intake)
+            sources = {step.id: END_OF_TIME for step in intake._plan.graph.sources()}
+            return replace(said, source_watermarks={**sources, **said.source_watermarks})
+
+        return progress
+
+    patches.replace(Intake, "progress", make)
 
 
 def _split_maximum_not_in_snapshot(patches: Patches) -> None:
@@ -211,5 +225,6 @@ OF_AGENT = (
     Mutant("seq from file length", _seq_from_file_length),
     Mutant("resend with a new seq", _resend_with_a_new_seq),
     Mutant("watermark ahead of data", _watermark_ahead_of_data),
-    Mutant("header watermark of one channel only", _header_watermark_of_one_channel),
+    Mutant("end of a source that it lacks", _end_of_a_source_that_it_lacks),
+    Mutant("header watermark of one channel's sources only", _header_watermark_of_one_channel),
 )

@@ -9,15 +9,19 @@ from dataclasses import replace
 from typing import Any
 
 from geartrain.delivery.receiver import Receiver
-from geartrain_cloud.ingest import recovery
-from geartrain_cloud.ingest.clock import ChannelClock
+from geartrain.records.event_time import END_OF_TIME
+from geartrain_cloud.ingest import content, recovery
+from geartrain_cloud.ingest.advance import Advance
+from geartrain_cloud.ingest.clock import SourceClock
 from geartrain_cloud.ingest.config import SYSTEM_CHANNELS, IngestConfig
 from geartrain_cloud.ingest.content import Content
 from geartrain_cloud.ingest.counters import Counter
+from geartrain_cloud.ingest.group import Group, Partition
 from geartrain_cloud.ingest.ingest import Ingest
 from geartrain_cloud.ingest.sequence import Sequencer
 from geartrain_simulation.checkers import ViolationError
 from geartrain_simulation.fleet.fleet import Fleet
+from geartrain_simulation.fleet.spark_model import SparkModel
 from geartrain_simulation.fleet.troubles import INGEST
 from geartrain_simulation.machine.disk import SimDisk
 from geartrain_simulation.machine.faults import Faults
@@ -126,19 +130,128 @@ def _orphan_segment_kept(patches: Patches) -> None:
 
 def _clock_of_the_last_to_speak(patches: Patches) -> None:
     def make(right: Any) -> Any:
-        def observe(clock: ChannelClock, device: str, watermark: int) -> bool:
+        def observe(clock: SourceClock, device: str, watermark: int) -> bool:
             clock._live[device] = watermark
             clock.value, before = max(clock.value, watermark), clock.value
             return clock.value > before
 
         return observe
 
-    patches.replace(ChannelClock, "observe", make)
+    patches.replace(SourceClock, "observe", make)
+
+
+def _clock_of_the_first(patches: Patches) -> None:
+    """The highest of the watermarks, where the lowest is meant."""
+
+    def make(right: Any) -> Any:
+        def settle(clock: SourceClock) -> bool:
+            value = max(clock._live.values(), default=clock.value)
+            clock.value, before = max(clock.value, value), clock.value
+            return clock.value > before
+
+        return settle
+
+    patches.replace(SourceClock, "settle", make)
+
+
+def _clock_by_channel(patches: Patches) -> None:
+    """A source is taken to be as far as the furthest channel of the flow."""
+
+    def make(right: Any) -> Any:
+        def source_marks(header: Any, channels: Any) -> Any:
+            furthest = max(header.watermarks.values(), default=0)
+            return dict.fromkeys(right(header, channels), furthest)
+
+        return source_marks
+
+    patches.replace(content, "source_marks", make)
+
+
+def _overtaken_by_the_furthest_source(patches: Patches) -> None:
+    def make(right: Any) -> Any:
+        def logged_clock(partition: Partition, sources: Any) -> int:
+            return max(int(right(partition, [source])) for source in sources)
+
+        return logged_clock
+
+    patches.replace(Partition, "logged_clock", make)
+
+
+def _overtaken_by_the_channels_last_entry(patches: Patches) -> None:
+    """Rows are compared with what readers of their channel alone had seen."""
+
+    def part(right: Any) -> Any:
+        def _part(taker: Content, stream: Any, header: Any, rows: Any) -> Any:
+            partition = taker._of(stream)
+            now = partition.logged
+            partition.logged = seen.get((id(partition), header.channel), {})
+            try:
+                return right(taker, stream, header, rows)
+            finally:
+                partition.logged = now
+
+        return _part
+
+    def append(right: Any) -> Any:
+        def append_rows(group: Group, partition: Partition, channel: str, *rest: Any) -> None:
+            right(group, partition, channel, *rest)
+            seen[id(partition), channel] = partition.logged
+
+        return append_rows
+
+    seen: dict[tuple[int, str], Any] = {}
+    patches.replace(Content, "_part", part)
+    patches.replace(Group, "append_rows", append)
+
+
+def _source_that_nobody_has_ends(patches: Patches) -> None:
+    def make(right: Any) -> Any:
+        def _targets(advance: Advance, flow: str) -> Any:
+            targets, least = dict(right(advance, flow)), advance._least(flow)
+            for source, clock in advance._flows[flow][0].clocks.items():
+                if source not in least and least and clock.value < min(least.values()) == END_OF_TIME:
+                    targets[source] = END_OF_TIME
+            return targets
+
+        return _targets
+
+    patches.replace(Advance, "_targets", make)
+
+
+def _device_waited_for_though_it_lacks_the_source(patches: Patches) -> None:
+    patches.replace(Content, "_believe", lambda right: lambda *args: None)
+
+
+def _order_between_channels_lost(patches: Patches) -> None:
+    """A reader that takes channel by channel, as each had a sequence of its own."""
+
+    def make(right: Any) -> Any:
+        def _read(spark: SparkModel, entries: Any) -> Any:
+            return right(spark, sorted(entries, key=lambda entry: entry.channel))
+
+        return _read
+
+    patches.replace(SparkModel, "_read", make)
 
 
 def _clock_moves_back(patches: Patches) -> None:
-    """Ingest begins anew with the clocks, each time it starts."""
-    patches.replace(recovery, "ChannelClock", lambda right: lambda value: right())
+    """Ingest begins anew with the clocks, each time it starts, until a device moves them."""
+
+    def make(right: Any) -> Any:
+        class Anew(right):  # type: ignore[misc]
+            def __init__(self, value: int) -> None:
+                super().__init__()
+                self._is_new = True
+
+            def settle(self) -> bool:
+                if self._is_new:
+                    self._is_new = False
+                    return False
+                return bool(super().settle())
+
+        return Anew
+
+    patches.replace(recovery, "SourceClock", make)
 
 
 def damage_on_the_way(seed: int) -> None:
@@ -155,7 +268,7 @@ def damage_on_the_way(seed: int) -> None:
 
 
 def _unknown_channel_acked(patches: Patches) -> None:
-    patches.replace(Content, "lacks_channel", lambda right: lambda content, stream, arrival: False)
+    patches.replace(Content, "lacks_channel", lambda right: lambda taker, stream, arrival: False)
 
 
 def channel_named_late(seed: int) -> int:
@@ -194,4 +307,11 @@ OF_INGEST = (
     Mutant("orphan segment kept", _orphan_segment_kept),
     Mutant("clock of the last to speak", _clock_of_the_last_to_speak),
     Mutant("clock moves back", _clock_moves_back),
+    Mutant("clock of the first", _clock_of_the_first),
+    Mutant("clock by channel", _clock_by_channel),
+    Mutant("overtaken by the furthest source", _overtaken_by_the_furthest_source),
+    Mutant("overtaken by the channel's last entry", _overtaken_by_the_channels_last_entry),
+    Mutant("source that nobody has ends", _source_that_nobody_has_ends),
+    Mutant("device waited for though it lacks the source", _device_waited_for_though_it_lacks_the_source),
+    Mutant("order between channels lost", _order_between_channels_lost),
 )

@@ -15,7 +15,7 @@ from geartrain.delivery.sender import Sender
 from geartrain.records.event_time import START_OF_TIME
 from geartrain_cloud.ingest import upkeep
 from geartrain_cloud.ingest.advance import Advance
-from geartrain_cloud.ingest.clock import ChannelClock
+from geartrain_cloud.ingest.clock import SourceClock
 from geartrain_cloud.ingest.content import Content
 from geartrain_cloud.ingest.membership import Membership
 from geartrain_cloud.ingest.sequence import Sequencer
@@ -117,18 +117,27 @@ def _excluded_device_not_readmitted(patches: Patches) -> None:
         return contact
 
     def ignore(right: Any) -> Any:
-        def observe(clock: ChannelClock, device: str, watermark: int) -> bool:
+        def observe(clock: SourceClock, device: str, watermark: int) -> bool:
             return not clock.is_excluded(device) and bool(right(clock, device, watermark))
 
         return observe
 
+    def believe(right: Any) -> Any:
+        def lacks_only(content: Content, stream: Any, header: Any, marks: Any) -> None:
+            clocks = content._of(stream).clocks
+            left_out = {s for s in marks if s in clocks and clocks[s].is_excluded(stream.device)}
+            right(content, stream, header, {s: mark for s, mark in marks.items() if s not in left_out})
+
+        return lacks_only
+
     patches.replace(Membership, "contact", note)
-    patches.replace(ChannelClock, "observe", ignore)
+    patches.replace(SourceClock, "observe", ignore)
+    patches.replace(Content, "_believe", believe)
 
 
 def _readmitted_device_sets_the_clock_back(patches: Patches) -> None:
     def make(right: Any) -> Any:
-        def readmit(clock: ChannelClock, device: str) -> bool:
+        def readmit(clock: SourceClock, device: str) -> bool:
             moved = bool(right(clock, device))
             least = min(clock._live.values(), default=START_OF_TIME)
             clock.value = min(clock.value, least)
@@ -136,7 +145,7 @@ def _readmitted_device_sets_the_clock_back(patches: Patches) -> None:
 
         return readmit
 
-    patches.replace(ChannelClock, "readmit", make)
+    patches.replace(SourceClock, "readmit", make)
 
 
 def _advance_entry_missing(patches: Patches) -> None:

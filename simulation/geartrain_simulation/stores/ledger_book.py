@@ -62,7 +62,7 @@ class LedgerBook:
         self.terms: dict[int, int] = {}
         self.taken: dict[int, tuple[int, ...]] = {}
         self.replaced: dict[str, ReplacedFile] = {}
-        self.entries: dict[tuple[str, str, int], list[Entry]] = {}
+        self.entries: dict[tuple[str, int], list[Entry]] = {}
         self.cursors: dict[tuple[str, str], AckCursor] = {}
         self.closed: dict[tuple[str, str, bytes], ClosedEpoch] = {}
         self.schemas: dict[tuple[str, str, str], StoredSchema] = {}
@@ -153,7 +153,7 @@ class LedgerBook:
         held, rows = {one.segment.name: one for one in self.held(term)}, 0
         for name in names:
             one = held[name]
-            place = (one.flow, one.channel, one.partition)
+            place = (one.flow, one.partition)
             for at, entry in enumerate(self.entries[place]):
                 if entry.segment != name:
                     continue
@@ -164,7 +164,9 @@ class LedgerBook:
                 )
             rows += one.rows
             size = self.segments.pop(name).size
-            self.replaced[name] = ReplacedFile(name, *place, one.last, size, now_us)
+            self.replaced[name] = ReplacedFile(
+                name, one.flow, one.channel, one.partition, one.last, size, now_us
+            )
         if merged is not None:
             self.segments[merged.name] = merged
         self._count(term, counters)
@@ -172,9 +174,9 @@ class LedgerBook:
     def check_change(self, term: int, change: LedgerChange) -> None:
         """Raise `LedgerError` for an old term or a number that is taken or left out."""
         self.check(term)
-        following: dict[tuple[str, str, int], int] = {}
+        following: dict[tuple[str, int], int] = {}
         for entry in change.entries:
-            place = (entry.flow, entry.channel, entry.partition)
+            place = (entry.flow, entry.partition)
             number = following.get(place, len(self.entries.get(place, ()))) + 1
             if entry.number != number:
                 raise LedgerError(f"entry {entry.number} of {place} does not follow on {number - 1}")
@@ -191,7 +193,7 @@ class LedgerBook:
 
     def _apply(self, term: int, change: LedgerChange) -> None:
         for entry in change.entries:
-            self.entries.setdefault((entry.flow, entry.channel, entry.partition), []).append(entry)
+            self.entries.setdefault((entry.flow, entry.partition), []).append(entry)
         self.cursors.update({(cursor.device, cursor.flow): cursor for cursor in change.cursors})
         for schema in change.schemas:
             self.schemas.setdefault((schema.flow, schema.channel, schema.schema_id), schema)

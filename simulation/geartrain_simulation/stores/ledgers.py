@@ -31,6 +31,10 @@ from geartrain_simulation.machine.world import Process
 from geartrain_simulation.stores.ledger_book import LedgerBook
 
 T = TypeVar("T")
+
+_MOVES = frozenset(
+    {EntryKind.ASSIGNED, EntryKind.RETIRED, EntryKind.EXCLUDED, EntryKind.LACKS, EntryKind.READMITTED}
+)
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -132,28 +136,30 @@ class SimLedgerStore:
         return await self._read("schemas", lambda: list(self._book.schemas.values()))
 
     async def last_entries(self) -> list[Entry]:
-        """The newest entry of every (flow, channel, partition)."""
+        """The newest entry of every (flow, partition)."""
         return await self._read(
             "last_entries", lambda: [es[-1] for _, es in sorted(self._book.entries.items())]
         )
 
     async def devices(self) -> list[tuple[str, str, str]]:
-        """(flow, channel, device) of every ASSIGNED entry."""
+        """(flow, source, device) of every member: its newest ASSIGNED or RETIRED entry is ASSIGNED."""
 
-        def assigned() -> list[tuple[str, str, str]]:
-            entries = self._book.all_entries()
-            return sorted((e.flow, e.channel, e.device) for e in entries if e.kind is EntryKind.ASSIGNED)
+        def members() -> list[tuple[str, str, str]]:
+            return sorted(place for place, kind in self._moves().items() if kind is not EntryKind.RETIRED)
 
-        return await self._read("devices", assigned)
+        return await self._read("devices", members)
+
+    def _moves(self) -> dict[tuple[str, str, str], EntryKind]:
+        """The newest move of each (flow, source, device)."""
+        entries = [e for e in self._book.all_entries() if e.kind in _MOVES]
+        return {(e.flow, e.source, e.device): e.kind for e in entries}
 
     async def excluded(self) -> list[tuple[str, str, str]]:
-        """(flow, channel, device) of every device whose newest EXCLUDED or READMITTED entry is EXCLUDED."""
+        """(flow, source, device) of every member whose newest entry of that source is EXCLUDED or LACKS."""
 
         def out() -> list[tuple[str, str, str]]:
-            moves = (EntryKind.EXCLUDED, EntryKind.READMITTED)
-            entries = [e for e in self._book.all_entries() if e.kind in moves]
-            newest = {(e.flow, e.channel, e.device): e.kind for e in entries}
-            return sorted(place for place, kind in newest.items() if kind is EntryKind.EXCLUDED)
+            lost = (EntryKind.EXCLUDED, EntryKind.LACKS)
+            return sorted(place for place, kind in self._moves().items() if kind in lost)
 
         return await self._read("excluded", out)
 

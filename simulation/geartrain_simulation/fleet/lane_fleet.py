@@ -1,0 +1,327 @@
+"""Control and a fleet of devices on their control lanes: the real classes of both ends over simulated ports.
+
+It covers the path from the control store to the processes of apps. Guarantees: the run is a function of its
+seed. Kills, power losses, cuts, a rough broker and old publishes that come again strike at random. At every
+step a device applies only what its disk holds, each serial once and never a lower one, and nothing that was
+superseded before it connected. Control answers only what it has stored. In the end a submit reaches every
+device within `REACH_S`, and each runs what is wanted of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from geartrain.control.codec import decode_desired, decode_state, encode_state
+from geartrain.control.states import App, AppReport, AppState, State
+from geartrain.errors import GeartrainError, WireError
+from geartrain_cloud.control.lane import ControlLane
+from geartrain_edge.parent.apps import Apps, AppsPolicy
+from geartrain_edge.parent.lane import DeviceLane
+from geartrain_simulation.checkers.violation import ViolationError
+from geartrain_simulation.machine.broker import SimBroker
+from geartrain_simulation.machine.clock import SimClock
+from geartrain_simulation.machine.faults import Faults
+from geartrain_simulation.machine.net import SimNet
+from geartrain_simulation.machine.platter import Platter
+from geartrain_simulation.machine.randomness import SimRandomness
+from geartrain_simulation.machine.world import Node, Process, StoppedError, World
+from geartrain_simulation.stores.children import SimStarter
+from geartrain_simulation.stores.lanes import ControlBook, SimDesiredStore, SimKept, kept_on
+
+REACH_S = 30.0
+"""Virtual seconds within which a submit reaches every device that is online."""
+DAY_S = 86_400.0
+_TROUBLE_S, _CALM_S, _LAG_S = 60.0, 200.0, 10.0
+_LIMIT_S = 1_000.0
+_LOSS = 0.05
+"""Of the publishes of the last submit so many are lost, on each leg of their way."""
+
+
+class LaneFleet:
+    """One run. `log` says what happened, as counts."""
+
+    def __init__(self, seed: int, devices: int = 0, *, calm: bool = False, away_s: float = 0.0) -> None:
+        """`devices`: how many, 0 for as the seed draws; calm: nothing goes wrong; away_s: control is gone for
+        so long before the end.
+        """
+        self.seed, self.world, self._calm, self._away_s = seed, World(seed), calm, away_s
+        random = Random(f"{seed}/lanes")
+        count = devices or random.choice((1, 2, 3, 5))
+        self.names = [f"device-{n}" for n in range(1, count + 1)]
+        self.climate = Faults() if calm else Faults.climate(random)
+        self.broker = SimBroker(self.world, self.climate)
+        self.book = ControlBook(self.names)
+        self.book.on_older = lambda detail: self._fail("reports in order", detail)
+        self.platters = {name: Platter(self.world.random(f"{name}/platter")) for name in self.names}
+        self.live: dict[str, dict[str, bool]] = {name: {} for name in self.names}
+        self.applied: dict[str, list[tuple[str, int]]] = {name: [] for name in self.names}
+        self.connected_s: dict[str, float] = {}
+        self.kills: list[tuple[str, int]] = []
+        self.frozen: dict[str, int] = {}
+        self._old: list[tuple[str, bytes]] = []
+        self._submits = 0
+        self.broker.observers.append(self._observe)
+
+    def run(self) -> int:
+        """Run to the end; raises the first breach of a rule, or any other failure; returns the crashes."""
+        try:
+            self.world.run(self._story(), _LIMIT_S + self._away_s)
+            return sum(node.crashes for node in self.world.nodes.values())
+        finally:
+            self.world.close()
+
+    async def _story(self) -> None:
+        starts = self.world.random("starts")
+        for name in self.names:
+            node = self.world.node(name, self._device)
+            node.on_power_loss(self.platters[name].power_loss)
+        self.control = self.world.node("control", self._control)
+        for node in self.world.nodes.values():
+            node.faults = self.climate
+            self.world.later(starts.uniform(0, 2), node.start)
+        for name, number in self.kills:
+            self.world.nodes[name].kill_at_point(number, power=self.world.nodes[name].keeps_files)
+        if not self._calm:
+            await self._trouble(list(self.world.nodes.values()))
+        await asyncio.sleep(10.0 if self._calm else _CALM_S)
+        await self.middle()
+        if self._away_s:
+            await self._without_control()
+        if not self._calm:
+            self.broker.faults = replace(self.climate, drop=_LOSS)
+        self.submit(self.names)
+        await asyncio.sleep(REACH_S)
+        for name in self.names:
+            self._check_reached(name)
+
+    async def middle(self) -> None:
+        """What a kind of run does between its troubles and the last submit."""
+
+    async def _trouble(self, nodes: list[Node]) -> None:
+        random = self.world.random("trouble")
+        self.broker.faults = Faults(
+            drop=random.choice((0.0, 0.1, 0.3)),
+            duplicate=random.choice((0.0, 0.1, 0.3)),
+            reorder=random.choice((0.0, 0.2)),
+            delay=random.choice((0.0, 0.05)),
+            delay_s_max=30.0,
+            latency_s_max=self.climate.latency_s_max,
+            pause_s_max=self.climate.pause_s_max,
+        )
+        for _ in range(random.randint(2, 14)):
+            await asyncio.sleep(random.uniform(0, 2 * _TROUBLE_S / 14))
+            node = random.choice(nodes)
+            self._strike(random, node)
+            if random.random() < 0.6:
+                self.submit([name for name in self.names if random.random() < 0.8])
+        for node in nodes:
+            node.spare()
+        self.broker.faults = self.climate
+
+    def _strike(self, random: Random, node: Node) -> None:
+        kind = random.choice(
+            ("kill", "power", "point", "cut", "broker", "silence", "forget", "again", "child")
+        )
+        if kind in ("kill", "power"):
+            node.crash(power=kind == "power" and node.keeps_files)
+        elif kind == "point":
+            node.kill_at_point(
+                node.points + random.randint(1, 60), power=node.keeps_files and random.random() < 0.5
+            )
+        elif kind == "broker":
+            self.broker.crash(random.uniform(0, 5))
+        elif kind == "forget":
+            self.broker.forget(node.name)
+        elif kind == "again":
+            for topic, payload in random.sample(self._old, min(len(self._old), 10)):
+                self.broker.inject(topic, payload)
+        elif kind == "child":
+            for instance in self.live.get(node.name, {}):
+                self.live[node.name][instance] = False
+        else:
+            what = self.broker.cut if kind == "cut" else self.broker.silence
+            what(node.name, random.uniform(0, 10))
+
+    async def _without_control(self) -> None:
+        """Control is gone: whatever else happens, what runs stays what it is."""
+        before = {name: sorted(self.live[name]) for name in self.names}
+        self.control.start_again = False
+        self.control.crash()
+        random = self.world.random("away")
+        for _ in range(4):
+            await asyncio.sleep(self._away_s / 4)
+            self.world.nodes[random.choice(self.names)].crash()
+            self.broker.crash(random.uniform(0, 5))
+            await asyncio.sleep(60.0)
+            now = {name: sorted(self.live[name]) for name in self.names}
+            if now != before:
+                raise ViolationError("control gone", f"{before} ran before, and now {now}")
+        self.control.start_again = True
+        self.control.start()
+        await asyncio.sleep(_CALM_S)
+
+    # What is wanted
+
+    def submit(self, names: list[str]) -> None:
+        """Want another set of apps on these devices."""
+        self._submits += 1
+        random = self.world.random(f"submit/{self._submits}")
+        for name in names:
+            serial = self.book.serial(name) + 1
+            apps = [
+                App(f"app{n}.{serial if random.random() < 0.3 else 1}", "m:f")
+                for n in range(random.randint(0, 2))
+            ]
+            self.book.want(name, encode_state(State(serial, tuple(apps))), self.world.loop.time())
+
+    # The programs
+
+    async def _device(self, process: Process) -> None:
+        name, clock, chance = process.node.name, SimClock(process), SimRandomness(process)
+        starter = SimStarter(
+            process, self.live[name], lambda detail: self._fail("one process an app", detail)
+        )
+        apps = Apps(starter, clock, chance, AppsPolicy(look_s=20.0 if self._away_s else 2.0, stop_s=3.0))
+        store, net = SimKept(process, self.platters[name]), SimNet(process, self.broker)
+        lane = DeviceLane(name, net, store, _Watched(self, process, apps), clock, chance)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(apps.run())
+                group.create_task(lane.run())
+        except* GeartrainError as errors:
+            raise StoppedError(str(errors.exceptions[0])) from errors
+
+    async def _control(self, process: Process) -> None:
+        store, net = SimDesiredStore(process, self.book), SimNet(process, self.broker)
+        await ControlLane(store, net, SimClock(process), SimRandomness(process)).run()
+
+    # The rules
+
+    def check_applied(self, process: Process, state: State) -> None:
+        """A device applies a desired state now."""
+        name, before = process.node.name, self.applied[process.node.name]
+        process.point("apply", str(state.serial))
+        highest = max((serial for _, serial in before), default=0)
+        mine = [serial for life, serial in before if life == process.name]
+        if state.serial < highest or state.serial in mine:
+            self._fail("once, in order", f"{name} applies {state.serial} after {[s for _, s in before]}")
+        kept = kept_on(self.platters[name])
+        if kept is None or not kept.state or decode_state(kept.state).serial < state.serial:
+            self._fail("applied => kept", f"{name} applies {state.serial}, which its disk does not hold")
+        since_s = self.connected_s.get(process.name, 0.0) - _LAG_S
+        if state.serial != highest and state.serial < self.book.serial_at(name, since_s):
+            self._fail("of this connection", f"{name} applies {state.serial}, superseded before it connected")
+        if state.serial > self.frozen.get(name, state.serial):
+            self._fail("refused", f"{name} applies {state.serial} of a restored store, which nobody accepted")
+        before.append((process.name, state.serial))
+
+    def _observe(self, node: str, topic: str, payload: bytes) -> None:
+        if topic.endswith("/reported"):
+            process = self.world.nodes[node].process
+            if process is not None:
+                self.connected_s.setdefault(process.name, self.world.loop.time())
+            return
+        try:
+            desired = decode_desired(payload)
+        except WireError:
+            return
+        if desired.state:
+            self._old = [*self._old[-200:], (topic, payload)]
+            if desired.state not in self.book.ever[desired.device]:
+                self._fail("sent => stored", f"{desired.device} is sent what no store held")
+        if (desired.life, desired.number) > self.book.order(desired.device):
+            self._fail("answered => stored", f"{desired.device}, report {desired.life}.{desired.number}")
+
+    def _check_reached(self, name: str) -> None:
+        wanted, report = decode_state(self.book.state(name)), self.book.reports.get(name)
+        applied = self.applied[name][-1][1] if self.applied[name] else 0
+        if applied != wanted.serial:
+            raise ViolationError("reached", f"{name} has applied {applied} and not {wanted.serial}")
+        if report is None or report.serial != wanted.serial:
+            raise ViolationError("reached", f"control has not heard that {name} applied {wanted.serial}")
+        runs, due = sorted(self.live[name]), sorted(app.instance for app in wanted.apps)
+        if runs != due:
+            raise ViolationError("runs what is wanted", f"{name} runs {runs} and not {due}")
+        heard = sorted(app.instance for app in report.apps if app.state is AppState.RUNNING)
+        if heard != due:
+            raise ViolationError("reported", f"control has heard that {name} runs {heard} and not {due}")
+
+    def _fail(self, rule: str, detail: str) -> None:
+        self.world.fail(ViolationError(rule, detail))
+
+
+class RestoredStore(LaneFleet):
+    """A run in which the control store goes back to a copy while devices have applied what came after it."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed, 2, calm=True)
+
+    async def middle(self) -> None:
+        """Copy, submit, restore, submit; nothing is applied until somebody accepts the store."""
+        self.submit(self.names)
+        await asyncio.sleep(REACH_S)
+        copy = self.book.copy()
+        for _ in range(3):
+            self.submit(self.names)
+            await asyncio.sleep(REACH_S)
+        self.control.crash()
+        self.book.restore(copy)
+        self.frozen = {name: self.applied[name][-1][1] for name in self.names}
+        await asyncio.sleep(REACH_S)
+        for _ in range(6):
+            self.submit(self.names)
+            await asyncio.sleep(REACH_S)
+        self.frozen = {}
+        for name in self.names:
+            self.book.accept(name, self.applied[name][-1][1])
+        await asyncio.sleep(REACH_S)
+
+
+class RestoredDevice(LaneFleet):
+    """A run in which the disk of a device goes back to a copy, or another machine takes the device's name."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed, 2, calm=True)
+
+    async def middle(self) -> None:
+        """Crashes, so that lives count up; then the disk goes back, and with it what it knew of them."""
+        name, platter = self.names[0], self.platters[self.names[0]]
+        self.submit(self.names)
+        await asyncio.sleep(REACH_S)
+        copy = platter.save() if self.seed % 2 else {}
+        for _ in range(4):
+            self.world.nodes[name].crash()
+            await asyncio.sleep(REACH_S)
+            self.submit(self.names)
+        await asyncio.sleep(REACH_S)
+        self.world.nodes[name].crash()
+        platter.restore(copy)
+        self.applied[name].clear()
+        for topic, payload in self._old[:-4]:  # as if somebody had published one of them to be retained
+            self.broker.retain(topic, payload)
+        await asyncio.sleep(REACH_S)
+
+
+class _Watched:
+    """The apps of a device, with the rules looking on."""
+
+    def __init__(self, fleet: LaneFleet, process: Process, apps: Apps) -> None:
+        self._fleet, self._process, self._apps = fleet, process, apps
+        self.changed = apps.changed
+
+    def apply(self, state: State) -> None:
+        """Look, then apply."""
+        self._fleet.check_applied(self._process, state)
+        self._apps.apply(state)
+
+    def reports(self) -> tuple[AppReport, ...]:
+        """The apps' own."""
+        return self._apps.reports()
+
+
+def lane_run(seed: int) -> Any:
+    """One run as the seed draws it."""
+    return LaneFleet(seed).run()
