@@ -12,8 +12,8 @@ from typer import Context
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from geartrain_cloud import cli
-from geartrain_cloud.cli.app import app
+from geartrain_client import cli
+from geartrain_client.cli.app import app
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
 

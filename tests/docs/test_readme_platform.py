@@ -1,0 +1,148 @@
+"""The README's chapter on the platform: its commands are run as they stand, with the README's own flow."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+CHAPTER = README.partition("## Run it on a platform")[2].partition("\n## ")[0]
+COMMANDS = [
+    line.partition("#")[0].strip()
+    for block in CHAPTER.split("```")[1::2]
+    for line in block.splitlines()
+    if line.strip()
+]
+ROWS_S = 150.0
+READINGS = [(second, f"s{second % 7}", (second * 37) % 101 - 40) for second in range(900)]
+
+
+def highest() -> set[tuple[str, float]]:
+    """By sensor, what the flow must find."""
+    found: dict[str, float] = {}
+    for _, sensor, celsius in READINGS:
+        found[sensor] = max(found.get(sensor, float("-inf")), float(celsius))
+    return set(found.items())
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A folder with the flow and its input, as the reader has it."""
+    [code] = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    (tmp_path / "heat.py").write_text(code, encoding="utf-8")
+    lines = [f"2026-01-01T00:{s // 60:02d}:{s % 60:02d}Z,{sensor},{c}\n" for s, sensor, c in READINGS]
+    (tmp_path / "heat.csv").write_text("time,sensor,celsius\n" + "".join(lines), encoding="utf-8")
+    return tmp_path
+
+
+class Shell:
+    """Runs the reader's commands in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        tools = str(Path(sys.executable).parent)
+        hidden = ("GEARTRAIN_", "PYTHONPATH", "PYTHONSAFEPATH", "XDG_")
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
+        path = f"{tools}{os.pathsep}{os.environ['PATH']}"
+        self._environment = kept | {"PATH": path, "HOME": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+        self._folder = folder
+
+    def run(self, command: str) -> str:
+        """What it prints; it must succeed."""
+        done = subprocess.run(
+            ["/bin/sh", "-c", command],
+            cwd=self._folder,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+        assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}{self.said()}"
+        return done.stdout
+
+    @contextmanager
+    def beside(self, command: str) -> Iterator[subprocess.Popen[str]]:
+        """A command that goes on until Ctrl-C, which ends it as Ctrl-C should."""
+        with (self._folder / f"{command.split(maxsplit=1)[0]}.out").open("a") as said:
+            process = subprocess.Popen(
+                ["/bin/sh", "-c", f"exec {command}"],
+                cwd=self._folder,
+                env=self._environment,
+                stdout=subprocess.PIPE if "--follow" in command else said,
+                stderr=said,
+                text=True,
+                start_new_session=True,
+            )
+        try:
+            yield process
+            process.send_signal(signal.SIGINT)
+            assert process.wait(timeout=60) in (0, 130), self.said()
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+
+    def said(self) -> str:
+        """What those in the background have said."""
+        return "\n".join(path.read_text() for path in sorted(self._folder.glob("*.out")))
+
+
+def wait_for_rows(process: subprocess.Popen[str], wanted: set[tuple[str, float]]) -> None:
+    """Read what `--follow` prints until the last row of each key is wanted, so long at the most."""
+    assert process.stdout is not None
+    stop = threading.Timer(ROWS_S, process.terminate)
+    stop.start()
+    try:
+        assert process.stdout.readline() == "sensor,celsius\n"
+        last: dict[str, float] = {}
+        while set(last.items()) != wanted:
+            line = process.stdout.readline()
+            assert line, f"it ended with {last}"
+            [[sensor, celsius]] = csv.reader(io.StringIO(line))
+            last[sensor] = float(celsius)
+    finally:
+        stop.cancel()
+
+
+def wait_until_up(shell: Shell) -> None:
+    for _ in range(120):
+        try:
+            shell.run("gear status")
+        except AssertionError:
+            time.sleep(0.5)
+        else:
+            return
+    raise AssertionError(f"the platform did not come up: {shell.said()}")
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_the_chapter_runs_as_it_stands(home: Path) -> None:
+    up, add_here, submit, follow, list_, add_truck, agent, submit_trucks = COMMANDS
+    shell = Shell(home)
+    with shell.beside(up):
+        wait_until_up(shell)
+        shell.run(add_here)
+        assert shell.run(submit).startswith("heat.1 ")
+        with shell.beside(follow) as followed:
+            wait_for_rows(followed, highest())
+        assert "heat.1" in shell.run(list_)
+        shell.run(add_truck)
+        with shell.beside(agent):
+            assert shell.run(submit_trucks).startswith("trucks.1 ")
+            with shell.beside("gear table trucks highs --follow") as followed:
+                wait_for_rows(followed, highest())
