@@ -18,7 +18,8 @@ MAY_IMPORT = {
     "geartrain": set[str](),
     "geartrain_devices": {"geartrain"},
     "geartrain_edge": {"geartrain"},
-    "geartrain_cloud": {"geartrain"},
+    "geartrain_client": {"geartrain"},
+    "geartrain_cloud": {"geartrain", "geartrain_client"},
     "geartrain_examples": {"geartrain", "geartrain_devices"},
     "geartrain_simulation": set(PARTS.values()),
 }
@@ -42,7 +43,7 @@ PROVES = re.compile(r"assert|check|compare|expect|fail|raises|verify|warns")
 
 
 def import_direction(source: Source) -> Iterator[str]:
-    """Imports go one way: devices, edge and cloud to geartrain, and never between the three."""
+    """Imports go one way: devices, edge, client and cloud to geartrain; only cloud to another, the client."""
     allowed = MAY_IMPORT.get(source.package)
     for line, name in source.imports():
         top = name.split(".")[0]

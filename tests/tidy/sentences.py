@@ -17,6 +17,7 @@ from tests.tidy.source import ROOT, Source
 WORDS_MAX = 30
 
 CLEANED = (
+    "client/geartrain_client",
     "README.md",
     "cloud/geartrain_cloud",
     "devices/geartrain_devices",

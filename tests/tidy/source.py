@@ -15,6 +15,7 @@ PARTS = {
     "protocol": "geartrain",
     "devices": "geartrain_devices",
     "edge": "geartrain_edge",
+    "client": "geartrain_client",
     "cloud": "geartrain_cloud",
     "simulation": "geartrain_simulation",
     "examples": "geartrain_examples",

@@ -1,4 +1,4 @@
-"""The generated code is what the wire's schema generates."""
+"""The generated code is what the wire's schemas generate."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.tidy.source import ROOT
 
-GENERATED = ("geartrain_pb2.py", "geartrain_pb2.pyi")
+GENERATED = ("wire/geartrain_pb2.py", "wire/geartrain_pb2.pyi", "control/lane_pb2.py", "control/lane_pb2.pyi")
 
 
 def test_generated_code_is_in_step_with_the_schema(tmp_path: Path) -> None:
@@ -20,6 +20,6 @@ def test_generated_code_is_in_step_with_the_schema(tmp_path: Path) -> None:
         check=True,
     )
     for name in GENERATED:
-        fresh = (tmp_path / "geartrain" / "wire" / name).read_text(encoding="utf-8")
-        kept = (ROOT / "protocol" / "geartrain" / "wire" / name).read_text(encoding="utf-8")
+        fresh = (tmp_path / "geartrain" / name).read_text(encoding="utf-8")
+        kept = (ROOT / "protocol" / "geartrain" / name).read_text(encoding="utf-8")
         assert fresh == kept, f"{name} is out of step: run scripts/generate-protobuf"

@@ -71,6 +71,7 @@ def test_the_page_of_the_architecture_shows_the_map() -> None:
 FOLDERS = {
     "geartrain": "protocol",
     "geartrain_edge": "edge",
+    "geartrain_client": "client",
     "geartrain_cloud": "cloud",
     "geartrain_simulation": "simulation",
 }
