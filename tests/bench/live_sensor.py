@@ -137,9 +137,11 @@ def sending(plan: Plan, folder: Path, channel: str) -> Iterator[Hops]:
     hops, flow = Hops(broker.kind), plan.graph.name
     device = SETTINGS.device
     config = folder / "ingest.toml"
+    sources = ", ".join(f'{step.id} = "all"' for step in plan.graph.sources())
     config.write_text(
         f'log = "{folder / "log"}"\nbroker = "{broker.address}"\n'
-        f'[flows.{flow}]\ndevices = ["{device}"]\nchannels = {{ {channel} = ["{device}"] }}\n'
+        f'[flows.{flow}]\ndevices = ["{device}"]\n'
+        f'sources = {{ {sources} }}\nchannels = {{ {channel} = "all" }}\n'
     )
 
     async def run() -> None:

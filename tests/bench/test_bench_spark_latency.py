@@ -180,7 +180,7 @@ def test_a_micro_batch(rows_each: int, spark: SparkSession, tmp_path: Path) -> N
         with closing(open_tables(plan.graph, place / "tables.sqlite")) as tables:
             tables.attach(query.name, checkpoint.identity, has_run=False)
             breaker = Breaker(query.name, place, 100)
-            writer = MicroBatchWriter(checkpoint, tables, LogReader(log.folder), "readings", breaker)
+            writer = MicroBatchWriter(checkpoint, tables, LogReader(log.folder), query, breaker)
             took = run_to_end(query_frame(spark, query, log, checkpoint), writer, checkpoint.location)
         _check(place / "tables.sqlite", "corrected", total)
         return statistics.median(took) * 1_000

@@ -55,7 +55,7 @@ def write_prices(path: Path, lines: Sequence[Sequence[object]]) -> Path:
 
 def gear_command(*arguments: str) -> list[str]:
     """`gear` under this interpreter."""
-    return [sys.executable, "-m", "geartrain_cloud.cli", *arguments]
+    return [sys.executable, "-m", "geartrain_client.cli", *arguments]
 
 
 def run_gear(*arguments: str) -> subprocess.CompletedProcess[str]:

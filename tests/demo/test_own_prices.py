@@ -178,7 +178,7 @@ def check_page(common: list[str], frame: pd.DataFrame) -> None:
 
 def test_sample_needs_its_package(tmp_path: Path) -> None:
     code = (
-        "import sys; sys.modules['bokeh_sampledata'] = None; from geartrain_cloud.cli import main; "
+        "import sys; sys.modules['bokeh_sampledata'] = None; from geartrain_client.cli import main; "
         "sys.exit(main(['demo', 'stocks', '--state', sys.argv[1]]))"
     )
     run = partial(subprocess.run, capture_output=True, text=True, timeout=60, check=False)

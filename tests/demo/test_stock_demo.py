@@ -10,8 +10,8 @@ import pytest
 
 from geartrain.errors import ConfigError, SourceError
 from geartrain.flow.loading import load_flow
+from geartrain_client.terminal.screen import table_of
 from geartrain_cloud.cli.demos import Demo, load_demo
-from geartrain_cloud.cli.screen import table_of
 from geartrain_examples.stocks import flow
 from geartrain_examples.stocks.data import symbols_of, write_sample
 from geartrain_examples.stocks.demo import DEMO, StockOptions

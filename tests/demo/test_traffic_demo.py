@@ -11,9 +11,9 @@ from geartrain.errors import PlacementError
 from geartrain.flow.loading import load_flow
 from geartrain.planning import choose_cut, make_plan
 from geartrain.planning.splitting import with_partials
+from geartrain_client.cli.plan import measure
 from geartrain_cloud.cli.demos import Demo, load_demo
 from geartrain_cloud.cli.inprocess import run_in_process
-from geartrain_cloud.cli.plan import measure
 from geartrain_cloud.pages.reader import TableReader
 from geartrain_examples.traffic import flow
 from geartrain_examples.traffic.city import City, write_city

@@ -24,7 +24,7 @@ ALL = "0.0.0.0"  # noqa: S104 - to others, which is what is tested
 
 
 def gear(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "geartrain_cloud.cli", "page", *arguments]
+    return [sys.executable, "-m", "geartrain_client.cli", "page", *arguments]
 
 
 @dataclass(frozen=True)

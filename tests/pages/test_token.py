@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from geartrain_cloud.cli import main
+from geartrain_client.cli import main
 from geartrain_cloud.errors import PageError
 from geartrain_cloud.pages.server import serve
 from geartrain_cloud.pages.token import read_token

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from geartrain.flow.loading import load_flow
 from geartrain.planning import make_plan
-from geartrain_cloud.planning.drawing import draw
+from geartrain_client.planning.drawing import draw
 from geartrain_examples.traffic.page import TrafficPage
 from geartrain_examples.traffic.records import Overspeed, StreetMinute
 from tests.pages.conftest import HOSTILE, served

@@ -13,9 +13,9 @@ import pytest
 
 from geartrain.flow.loading import load_flow
 from geartrain.planning import make_plan
+from geartrain_client.planning.drawing import draw
 from geartrain_cloud.cli.inprocess import run_in_process
 from geartrain_cloud.pages.reader import TableReader
-from geartrain_cloud.planning.drawing import draw
 from geartrain_cloud.sinks.layout import TableError
 from geartrain_cloud.sinks.tables import counts, rows, rows_after
 from geartrain_examples.traffic.city import City as MadeUp

@@ -84,16 +84,16 @@ def read_log(folder: Path, flow: str) -> dict[str, Seen]:
     reader = LogReader(folder)
     seen: dict[str, Seen] = {}
     for key, newest in sorted(reader.positions(flow).items()):
-        channel = key.partition("/")[0]
-        found, last = seen.setdefault(channel, Seen()), dict[tuple[str, bytes, str], int]()
+        last: dict[tuple[str, str, bytes, str], int] = {}
         for entry in reader.entries(flow, key, 0, newest):
             if entry.kind is not EntryKind.ROWS:
                 continue
+            found = seen.setdefault(entry.channel, Seen())
             for row in _rows(reader, entry):
                 origin = (row["_origin_name"], row["_origin_number"], row["_origin_path"])
                 found.rows += 1
                 found.keys[origin] += 1
-                place = (entry.device, entry.epoch, origin[0])
+                place = (entry.channel, entry.device, entry.epoch, origin[0])
                 found.reordered += last.get(place, -1) >= origin[1] and found.keys[origin] == 1
                 last[place] = max(last.get(place, -1), origin[1])
                 if "check" in row:
@@ -168,9 +168,7 @@ def tallies_breach(folder: Path, flow: str) -> str:
     reader = LogReader(folder)
     counts: dict[str, list[int]] = {}
     for key, newest in sorted(reader.positions(flow).items()):
-        if key.partition("/")[0] != "tallies":
-            continue
-        for entry in reader.entries(flow, key, 0, newest):
+        for entry in reader.entries(flow, key, 0, newest, {"tallies"}):
             if entry.kind is EntryKind.ROWS:
                 for row in _rows(reader, entry):
                     counts.setdefault(row["lane"], []).append(row["count"])

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import msgspec
 
+from geartrain.adapters.toml_text import to_toml
 from geartrain.errors import LedgerError
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.spark.compile import KEYED
-from geartrain_cloud.supervisor.toml_text import to_toml
 from tests.process.oracle import Account, account
 from tests.process.programs import Program
 from tests.process.repairs import still
@@ -92,21 +92,21 @@ async def _until(world: World, what: str, condition: object) -> None:
 
 
 def _logged(world: World) -> int:
-    """The newest position of the numbers in the log."""
+    """The newest position of the log."""
     try:
-        return LogReader(world.log).positions("numbers").get("numbers", 0)
+        return LogReader(world.log).positions("numbers").get("0", 0)
     except LedgerError:
         return 0
 
 
 def _written(world: World) -> int:
-    """The position of the numbers up to which the tables hold them."""
+    """The position up to which the tables hold the numbers."""
     tables = world.folder / "tables.sqlite"
     if not tables.exists():
         return 0
     with closing(sqlite3.connect(tables, timeout=60)) as db, suppress(sqlite3.OperationalError):
         found = db.execute("SELECT positions FROM _queries WHERE query = ?", (KEYED,)).fetchone()
-        return int(msgspec.json.decode(found[0]).get("numbers", 0)) if found else 0
+        return int(msgspec.json.decode(found[0]).get("0", 0)) if found else 0
     return 0  # the driver has yet to make that table
 
 

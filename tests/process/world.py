@@ -16,9 +16,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from geartrain.adapters.toml_text import to_toml
 from geartrain.errors import LedgerError
 from geartrain_cloud.log.reader import LogReader
-from geartrain_cloud.supervisor.toml_text import to_toml
 from tests.process.brokers import HOST, Mosquitto
 from tests.process.flows import is_poison
 from tests.process.oracle import LETTERS, Account, Seen, account, missing_numbers, read_log, tallies_breach
@@ -41,6 +41,7 @@ CHANNELS = {
     "plain": {"numbers": "all"},
     "pulses": {"pulses": "all"},
 }
+SOURCES = {"numbers": "numbers", "plain": "numbers", "pulses": "pulses"}
 FLOWS = {"numbers": "tests.process.flows:flow", "plain": "tests.process.flows:plain"}
 
 
@@ -155,7 +156,14 @@ class World:
             "broker": f"{HOST}:{self.far.port or 1}",
             "status_interval_ms": 100,
             **self.ingest_keys,
-            "flows": {flow: {"devices": self.devices, "channels": self.channels[flow]} for flow in flows},
+            "flows": {
+                flow: {
+                    "devices": self.devices,
+                    "sources": {SOURCES[flow]: "all"},
+                    "channels": self.channels[flow],
+                }
+                for flow in flows
+            },
         }
         self.ingest.config.write_text(to_toml(content), encoding="utf-8")
 

@@ -34,6 +34,7 @@ from geartrain_cloud.log.rows import (
     read_digest,
     read_quarantined,
     read_queries,
+    read_renumbered,
     read_replaced,
     read_resubmitted,
     read_schema,
@@ -47,9 +48,9 @@ from geartrain_cloud.ports import Entry
 from tests.cloud.fleet import FLOW, TestDevice, make_config, running
 
 SEGMENT_BYTES = 64 << 10
-CHANNELS = ("_dead_letters", "_late", "quotes")
 SMALL = tuple(table for table in COLUMNS if table != "segments")
-Place = tuple[str, int]
+Place = int
+"""A position of partition 0."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def make_log(folder: Path) -> Log:
             for device in devices:
                 world.net.deliver(device.topic, device.schemas())
                 await world.net.acked(device)
-            for turn in range(100):
+            for turn in range(200):
                 device = devices[turn % 2]
                 count = 1_010 if turn == 60 else 2
                 quotes = device.quotes(*(float(turn * i) for i in range(count))) if turn % 30 == 0 else None
@@ -102,10 +103,11 @@ def make_log(folder: Path) -> Log:
             await world.net.acked(later)
 
     asyncio.run(run())
-    commit(folder, "one", FLOW, {"quotes": 2, "_late": 1})
+    commit(folder, "one", FLOW, {"0": 2})
     with writable_ledger(folder) as ledger:
         put(ledger, "replaced", [("segments/stocks/quotes/p0/gone.arrow", FLOW, "quotes", 0, 1, 10, 5)])
         put(ledger, "resubmitted_letters", [(FLOW, 0, 7, 0)])
+        put(ledger, "renumbered", [(FLOW, "quotes", 5), (FLOW, "0", 7)])
     with closing(sqlite3.connect(folder / "ledger.sqlite")) as ledger:
         ledger.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     return Log(folder, read_all(folder, None), all_cursors(folder), read_small(folder))
@@ -126,6 +128,7 @@ def read_small(folder: Path) -> dict[str, Any]:
         "resubmitted_letters": read_resubmitted,
         "replaced": lambda ledger: read_replaced(ledger, ""),
         "queries": read_queries,
+        "renumbered": lambda ledger: read_renumbered(ledger, FLOW),
         "counters": read_totals,
     }
     found: dict[str, Any] = {}
@@ -142,32 +145,27 @@ def read_all(folder: Path, known: Iterable[Place] | None) -> dict[Place, Any]:
     """What each position gives, read by itself: (entry, rows), or nothing where that is refused."""
     reader = LogReader(folder)
     if known is None:
-        newest = reader.positions(FLOW)
-        known = [(channel, n) for channel in CHANNELS for n in range(1, newest[channel] + 1)]
+        known = range(1, reader.positions(FLOW)["0"] + 1)
     found = {}
-    for channel, entries in _by_channel(reader, list(known)).items():
-        for entry in entries:
-            try:
-                rows = reader.table(entry).to_pydict() if entry.segment else None
-            except LedgerError:
-                continue
-            found[channel, entry.number] = (entry, rows)
-    return found
-
-
-def _by_channel(reader: LogReader, known: list[Place]) -> dict[str, list[Entry]]:
-    """The entries at the known positions: all of a channel at once, or one by one where that is refused."""
-    found: dict[str, list[Entry]] = {}
-    for channel in CHANNELS:
-        numbers = [number for place, number in known if place == channel]
+    for entry in _entries(reader, list(known)):
         try:
-            found[channel] = reader.entries(FLOW, channel, 0, max(numbers))
+            rows = reader.table(entry).to_pydict() if entry.segment else None
         except LedgerError:
-            found[channel] = []
-            for number in numbers:
-                with suppress(LedgerError):
-                    found[channel] += reader.entries(FLOW, channel, number - 1, number)
+            continue
+        found[entry.number] = (entry, rows)
     return found
+
+
+def _entries(reader: LogReader, known: list[Place]) -> list[Entry]:
+    """The entries at the known positions: all at once, or one by one where that is refused."""
+    try:
+        return reader.entries(FLOW, "0", 0, max(known))
+    except LedgerError:
+        found: list[Entry] = []
+        for number in known:
+            with suppress(LedgerError):
+                found += reader.entries(FLOW, "0", number - 1, number)
+        return found
 
 
 @contextmanager
@@ -202,13 +200,13 @@ def flip_segment(log: Log, offsets: Iterable[int]) -> int:
 
 def flip_segment_and_read_the_rest(log: Log, offsets: Iterable[int]) -> None:
     """The damaged range is reported, and nothing else is lost."""
-    (channel, number), path = log.large
+    number, path = log.large
     for offset in offsets:
         with flipped(path, offset, offset % 8):
             (damage,) = verify_log(log.folder).damages
-            assert (damage.channel, damage.first, damage.last) == (channel, number, number)
+            assert (damage.channel, damage.first, damage.last) == ("quotes", number, number)
             assert damage.file == path.relative_to(log.folder).as_posix()
-            left = {place: found for place, found in log.content.items() if place != (channel, number)}
+            left = {place: found for place, found in log.content.items() if place != number}
             assert read_all(log.folder, log.content) == left
 
 
@@ -280,7 +278,7 @@ def _judged(log: Log, on_page: set[Place], where: str) -> str:
         assert not lost, f"{where}: {sorted(lost)[:3]} are lost, and nobody says so"
         assert cursors, f"{where}: the cursors are other ones, and nobody says so"
         return "harmless"
-    named = {(d.channel, n) for d in damages if d.first for n in range(d.first, d.last + 1)}
+    named = {n for d in damages if d.first for n in range(d.first, d.last + 1)}
     if not any(d.file == "ledger.sqlite" and not d.first for d in damages):
         assert lost <= named, f"{where}: {sorted(lost - named)[:3]} are lost and not reported"
     return "detected, nothing lost" if not lost else "detected, records of the page refused"

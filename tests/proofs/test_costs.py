@@ -8,7 +8,7 @@ from pathlib import Path
 from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.planning import choose_cut, legal_cuts
 from geartrain.planning.splitting import with_partials
-from geartrain_cloud.planning.measure import Measurement
+from geartrain_client.planning.measure import Measurement
 from tests.reference.sent import Reads, example, sent_over
 
 

@@ -233,8 +233,8 @@ class Proof:
         if cursor is not None and seq:
             assert cursor.digest == self.kept[seq].digest
         reader = LogReader(folder)
-        upto = reader.positions(FLOW).get("quotes", 0)
-        entries = [one for one in reader.entries(FLOW, "quotes", 0, upto) if one.count]
+        upto = reader.positions(FLOW).get("0", 0)
+        entries = [one for one in reader.entries(FLOW, "0", 0, upto, ["quotes"]) if one.count]
         rows = [price for one in entries for price in reader.table(one).column("price").to_pylist()]
         assert [one.seq for one in entries] == list(range(2, seq + 1)), "a batch is lost or doubled"
         assert rows == [float(n) for n in range(2 * ROWS, (seq + 1) * ROWS)], "rows are lost or doubled"

@@ -13,7 +13,7 @@ import random
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -104,11 +104,11 @@ def _parts(fragment: Fragment) -> Parts:
 
 @dataclass
 class Sent:
-    """What a device sends: rows of a channel as they travel, or (rows None) a channel's watermark."""
+    """What a device sends: rows of a channel as they travel, or (rows None) the watermarks of its sources."""
 
-    channel: str
+    channel: str = ""
     rows: Batch | None = None
-    watermark: int = START_OF_TIME
+    marks: Mapping[str, int] = field(default_factory=dict)
 
 
 class Device:
@@ -168,8 +168,7 @@ class Device:
             marks[tracker.step] = min(marks[tracker.step], tracker.watermark)
         for source, mark in marks.items():
             self._send(self._node.advance(source, mark))
-        for channel in self._plan.channels:
-            self._sent.append(Sent(channel.id, None, min(marks[s] for s in channel.sources)))
+        self._sent.append(Sent(marks=marks))
 
     def _send(self, parts: Parts) -> None:
         for channel, batch in parts:
@@ -270,8 +269,8 @@ class _Cloud:
     def receive(self, device: int, sent: Sent) -> None:
         """Take what a device sent into the log."""
         if sent.rows is None:
-            at = (sent.channel, device)
-            self._marks[at] = max(sent.watermark, self._marks.get(at, START_OF_TIME))
+            for source, mark in sent.marks.items():
+                self._marks[source, device] = max(mark, self._marks.get((source, device), START_OF_TIME))
         elif sent.channel in (DEAD_LETTERS, LATE):
             self.results.append((sent.channel, sent.rows))
         else:
@@ -294,9 +293,9 @@ class _Cloud:
             self._down.receive(dealt, streams.get(dealt.id, []), self._mark(dealt.id, marks))
 
     def _clocks(self) -> dict[str, int]:
-        """The watermark of each channel: the min over the devices, never ahead, often behind."""
+        """The watermark of each channel: the min over devices and sources, never ahead, often behind."""
         marks = {
-            c.id: min(self._marks.get((c.id, d), START_OF_TIME) for d in range(self._devices))
+            c.id: min(self._marks.get((s, d), START_OF_TIME) for s in c.sources for d in range(self._devices))
             for c in self._plan.channels
         }
         if self._shared_clock and marks:

@@ -96,7 +96,7 @@ def secured(folder: Path, more_acl: str = "") -> Iterator[Secured]:
     fleet.init("fleet")
     strangers.init("strangers")
     fleet.issue(SERVER, SERVER_NAME, ["127.0.0.1"])
-    for role in ("ingest", "down"):
+    for role in ("ingest", "down", "control"):
         fleet.issue(CLOUD, role)
     for device in ("d1", "d2", "thief"):
         fleet.issue(DEVICE, device)

@@ -16,9 +16,9 @@ from aiohttp import web
 
 from geartrain.flow.loading import load_flow
 from geartrain.planning import make_plan
+from geartrain_client.planning.drawing import draw
 from geartrain_cloud.pages.connections import PageRunner
 from geartrain_cloud.pages.server import make_app
-from geartrain_cloud.planning.drawing import draw
 from geartrain_examples.stocks.page import StockPage
 from geartrain_examples.traffic.page import TrafficPage
 from tests.pages import traffic_tables

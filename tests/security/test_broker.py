@@ -14,9 +14,18 @@ import pytest
 
 from geartrain.adapters.mqtt import AiomqttNet, MqttConnection
 from geartrain.errors import NetError
-from geartrain.wire.topics import ack_topic, downack_topic, flow_down_topic, up_filter, up_topic
+from geartrain.wire.topics import (
+    ack_topic,
+    desired_topic,
+    downack_topic,
+    flow_down_topic,
+    reported_filter,
+    reported_topic,
+    up_filter,
+    up_topic,
+)
+from geartrain_client.cli import main
 from geartrain_cloud.certs import CLOUD, DEVICE
-from geartrain_cloud.cli import main
 from tests.security.fleet import Secured, net_of, secured
 
 pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
@@ -176,6 +185,37 @@ def test_nobody_sends_what_is_not_his(broker: Secured) -> None:
     assert got["ingest"] == [(up_topic("d2", FLOW), b"d2"), (up_topic("d1", FLOW), b"end")]
     assert got["d1"] == [(ack_topic("d1", FLOW), b"ingest"), (flow_down_topic("d1", FLOW), b"down")]
     assert got["down"] == []
+
+
+def test_a_control_lane_is_that_of_its_device_and_of_control_alone(broker: Secured) -> None:
+    lanes = (desired_topic("d1"), reported_topic("d1"))
+    wide = ("#", "geartrain/v1/+/+/desired", reported_filter())
+
+    async def come() -> list[list[tuple[str, bytes]]]:
+        async with AsyncExitStack() as stack:
+            d1 = await opened(stack, broker.net(DEVICE, "d1"), desired_topic("d1"))
+            control = await opened(stack, broker.net(CLOUD, "control"), reported_filter())
+            spies = [
+                await opened(stack, broker.net(kind, name), *wide)
+                for kind, name in ((DEVICE, "thief"), (CLOUD, "ingest"), (CLOUD, "down"))
+            ]
+            for spy in spies:
+                for topic in lanes:
+                    await spy.publish(topic, b"forged")
+                await spy.drain()
+            await d1.publish(desired_topic("d1"), b"forged")
+            await d1.publish(reported_topic("d2"), b"forged")
+            await d1.publish(reported_topic("d1"), b"reported")
+            await d1.drain()
+            await control.publish(reported_topic("d1"), b"forged")
+            await control.publish(desired_topic("d1"), b"desired")
+            await control.drain()
+            return await heard([d1, control, *spies], b"desired")
+
+    d1, control, *spies = asyncio.run(come())
+    assert d1 == [(desired_topic("d1"), b"desired")]
+    assert control == [(reported_topic("d1"), b"reported")]
+    assert spies == [[], [], []]
 
 
 def test_who_knows_the_id_of_another_cannot_push_it_out(broker: Secured) -> None:

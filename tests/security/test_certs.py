@@ -14,8 +14,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from geartrain.adapters.tls import broker_of, parse_broker
 from geartrain.errors import ConfigError
+from geartrain_client.cli import main
 from geartrain_cloud.certs import CLOUD, DEVICE, SERVER, Fleet
-from geartrain_cloud.cli import main
 from geartrain_cloud.errors import CertificateError
 
 Capture = pytest.CaptureFixture[str]

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from geartrain.adapters.toml_text import to_toml
 from geartrain.records.event_time import END_OF_TIME, from_datetime
 from geartrain.wire.topics import flow_down_topic
 from geartrain_cloud.broker.choice import choose_broker
@@ -22,7 +23,6 @@ from geartrain_cloud.certs import CLOUD, DEVICE
 from geartrain_cloud.supervisor.child import ChildSpec
 from geartrain_cloud.supervisor.deployment import DRIVER, Deployment, Places, read_status, write_deployment
 from geartrain_cloud.supervisor.supervise import Supervisor
-from geartrain_cloud.supervisor.toml_text import to_toml
 from geartrain_examples.control_loop.flow import command
 from tests.down.test_processes import Playing, minute
 from tests.security.fleet import Secured, secured

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from geartrain.adapters.mqtt import AiomqttNet
+from geartrain.adapters.toml_text import to_toml
 from geartrain.wire.topics import up_topic
 from geartrain_cloud.certs import CLOUD, DEVICE
 from geartrain_cloud.log.reader import LogReader
-from geartrain_cloud.supervisor.toml_text import to_toml
 from tests.cloud.fleet import TestDevice, prices
 from tests.security.fleet import Secured, secured
 
@@ -45,7 +45,7 @@ def write_agent(broker: Secured, folder: Path, device: str, shown: str) -> Path:
 def write_ingest(broker: Secured, folder: Path) -> Path:
     folder.mkdir(exist_ok=True)
     config = folder / "ingest.toml"
-    flow = {"devices": ["d1"], "channels": {"quotes": "all"}}
+    flow = {"devices": ["d1"], "sources": {"quotes": "all"}, "channels": {"quotes": "all"}}
     config.write_text(
         to_toml({"log": "log", "broker": broker.table(CLOUD, "ingest"), "flows": {"stocks": flow}})
     )

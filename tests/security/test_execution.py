@@ -10,9 +10,9 @@ from typing import Literal
 
 import pytest
 
+from geartrain.adapters.toml_text import to_toml
 from geartrain_cloud.broker import choose_broker, wait_until_ready
 from geartrain_cloud.log.reader import LogReader
-from geartrain_cloud.supervisor.toml_text import to_toml
 from tests.cloud.fleet import prices
 
 pytestmark = pytest.mark.slow
@@ -54,7 +54,7 @@ def test_agent_and_ingest_execute_nothing_that_they_read(
     csv = tmp_path / "prices.csv"
     csv.write_text("symbol,date,price\n" + "".join(f"S,2020-01-{n % 28 + 1:02d},{n}.5\n" for n in range(300)))
     broker = choose_broker(broker_kind, tmp_path / "broker")
-    flow = {"devices": ["d1"], "channels": {"quotes": "all"}}
+    flow = {"devices": ["d1"], "sources": {"quotes": "all"}, "channels": {"quotes": "all"}}
     agent = {"device": "d1", "flow": FLOW, "cut": "cloud", "state": str(tmp_path / "state")}
     agent |= {"broker": broker.address, "sources": {"quotes": {"path": str(csv)}}}  # type: ignore[dict-item]
     (tmp_path / "agent.toml").write_text(to_toml(agent))
@@ -92,6 +92,6 @@ def test_a_whole_flow_in_one_process_executes_nothing_that_it_reads(tmp_path: Pa
     csv, report = tmp_path / "prices.csv", tmp_path / "report.json"
     csv.write_text('symbol,date,price\nA,2020-01-01,8\n"__import__(""os"")",2020-01-02,9\nB,eval(1),1\n')
     arguments = ("run", FLOW, "--set", f"quotes.path={csv}", "--output", str(tmp_path / "out"))
-    assert watched(report, "geartrain_cloud.cli", *arguments).wait(timeout=120) == 0
+    assert watched(report, "geartrain_client.cli", *arguments).wait(timeout=120) == 0
     assert (tmp_path / "out" / "tables.sqlite").exists()
     assert json.loads(report.read_text()) == []

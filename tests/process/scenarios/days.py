@@ -6,9 +6,9 @@ import sqlite3
 import statistics
 from contextlib import closing
 
+from geartrain.adapters.toml_text import to_toml
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.ports import EntryKind
-from geartrain_cloud.supervisor.toml_text import to_toml
 from tests.process.oracle import Account, read_log
 from tests.process.programs import status_of
 from tests.process.registry import scenario
