@@ -25,6 +25,7 @@ MILLISECOND = 1_000
 T0 = 1_700_000_000_000 * MILLISECOND
 QUIET_MS = 3
 SENSORS = 40
+RUN_ROWS = 20
 LEFT, RIGHT = "left", "right"
 
 Row = tuple[Reading, int, str, int]
@@ -128,8 +129,10 @@ class HeldLog:
             split[side].append(row)
         keep = len(split[RIGHT]) // 3
         self._waiting = split[RIGHT][len(split[RIGHT]) - keep :]
-        self._write(LEFT, split[LEFT])
-        self._write(RIGHT, split[RIGHT][: len(split[RIGHT]) - keep])
+        sent = {LEFT: split[LEFT], RIGHT: split[RIGHT][: len(split[RIGHT]) - keep]}
+        for first in range(0, max(map(len, sent.values())), RUN_ROWS):  # both sources, in turns
+            for side, found in sent.items():
+                self._write(side, found[first : first + RUN_ROWS])
 
     def append_one(self, sensor: str, value: float) -> None:
         """Add a record of the left source, in an entry by itself."""
@@ -139,8 +142,8 @@ class HeldLog:
         self._write(LEFT, [row])
 
     def _write(self, channel: str, found: Sequence[Row]) -> None:
-        for first in range(0, len(found), 20):
-            run = found[first : first + 20]
+        for first in range(0, len(found), RUN_ROWS):
+            run = found[first : first + RUN_ROWS]
             self.writer.append(channel, run, clock=run[-1][1])
 
     def end(self) -> None:
