@@ -17,10 +17,12 @@ import pytest
 from geartrain import Table
 from geartrain.schema import ColumnBatch, derive
 from geartrain_cloud.control import fleet, hosting, roster
+from geartrain_cloud.control.errors import NotFoundError
 from geartrain_cloud.control.model import Channel, Mode, Outline, Report, SourceOutline, State, Submission
 from geartrain_cloud.control.observing import Observer
 from geartrain_cloud.control.reconciler import ONLINE_US, Reconciler
 from geartrain_cloud.control.store import ControlStore
+from geartrain_cloud.log.roster import RosterReader, changed
 from geartrain_cloud.platform.config import PlatformConfig
 from geartrain_cloud.platform.places import read_report, write_report
 from geartrain_cloud.platform.runs import serve_run, tables_of_run
@@ -38,7 +40,9 @@ class KilledError(BaseException):
 
 @dataclass
 class World:
-    """A platform whose control may die at its n-th step; steps: those that were done so far."""
+    """A platform whose control may die at its n-th step; steps: those that were done so far; at_end: the
+    sources of flows have ended.
+    """
 
     folder: Path
     dies_at: int | None = None
@@ -46,6 +50,7 @@ class World:
     steps: int = 0
     now_us: int = 10**15
     seen: list[str] = field(default_factory=list)
+    at_end: bool = False
 
     def __post_init__(self) -> None:
         self.config = PlatformConfig(self.folder)
@@ -87,8 +92,10 @@ class World:
         flows = {}
         for name, flow in wanted.get("flows", {}).items():
             former = said.get("flows", {}).get(name, {}).get("state")
-            running = "starting" if former is None else "running"
-            flows[name] = {"state": "finished" if flow.get("end") == "drain" else running}
+            running = "starting" if former is None else "finished" if self.at_end else "running"
+            is_served = running == "finished" or flow.get("end") != "ended"
+            run = flow["run"] if is_served else 1
+            flows[name] = {"state": "finished" if flow.get("end") == "drain" else running, "run": run}
         write_report(self.places.spark_status, {"serial": wanted.get("serial", 0), "flows": flows})
 
     def devices(self) -> None:
@@ -203,6 +210,51 @@ def test_submit_and_kill_end_the_same_wherever_control_dies(
     plain.store.close()
 
 
+def replay_story(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have an app end by itself, replay it, and wait for its end."""
+    world.store.add_device("here", {}, local=True)
+    world.store.submit(ASKED, OUTLINE)
+    world.at_end = True
+
+    def replayed() -> None:
+        world.store.once("r", "replay", lambda: (202, {"run": world.store.replay("heat").run}))
+
+    def ended() -> bool:
+        return world.store.app("heat").state is State.ENDED
+
+    with dying(world, monkeypatch):
+        for asked, done in ((0, ended), (2, lambda: ended() and world.store.app("heat").run == 2)):
+            for _ in range(asked):
+                world.as_control(replayed)
+                world.note()
+            for _ in range(ROUNDS_MAX):
+                world.as_control(world.reconciler.round)
+                world.host()
+                world.devices()
+                world.note()
+                if done():
+                    break
+            assert done(), world.seen
+
+
+def test_a_replay_of_what_has_ended_ends_the_same_wherever_control_dies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = World(tmp_path / "plain")
+    replay_story(plain, monkeypatch)
+    assert plain.steps > 10
+    assert plain.seen == ["starting", "ended", "replaying", "ended"]
+    for before in (True, False):
+        for at in range(1, plain.steps + 1):
+            world = World(tmp_path / f"{before}-{at}", at, before)
+            replay_story(world, monkeypatch)
+            assert world.store.app("heat").run == 2
+            assert read_report(world.places.spark_wanted)["flows"] == {}
+            assert world.store.wanted_on("here") == []
+            world.store.close()
+    plain.store.close()
+
+
 def test_a_device_that_is_away_is_not_waited_for_and_is_told_when_it_comes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -296,6 +348,56 @@ def test_a_replay_is_told_to_the_host_before_the_end_of_the_former_run_counts(tm
     write_report(world.places.spark_status, said | {"serial": 2})  # it knows of the run, and has refused it
     world.reconciler.round()
     assert world.store.app("heat").state is State.ENDED
+    world.store.close()
+
+
+def test_a_replay_of_what_has_ended_concerns_the_host_alone_and_ends_once_it_is_served(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path)
+    observer = Observer(world.store, world.config, world.reconciler, lambda: "", lambda: 0.0)
+
+    def says(serial: int, **flow: Any) -> None:
+        write_report(world.places.spark_status, {"serial": serial, "flows": {"heat.1": flow} if flow else {}})
+        world.reconciler.round()
+
+    def wanted() -> dict[str, Any]:
+        found = read_report(world.places.spark_wanted)["flows"].get("heat.1", {})
+        return {name: found.get(name) for name in ("run", "end")}
+
+    world.store.add_device("here", {}, local=True)
+    world.store.submit(ASKED, OUTLINE)
+    world.reconciler.round()
+    says(1, state="finished", run=1)
+    assert (world.store.app("heat").state, wanted()) == (State.ENDED, {"run": None, "end": None})
+    roster = changed(RosterReader(world.places.log).after())["heat.1"]
+    assert roster.ended
+    world.store.replay("heat")
+    says(1, state="finished", run=1)  # said before the host let go of it
+    assert (world.store.app("heat").state, wanted()) == (State.REPLAYING, {"run": 2, "end": "ended"})
+    says(3, state="running", run=1, why="run 2 is running: it has 9 entries of the log before it")
+    assert world.store.app("heat").state is State.REPLAYING
+    (waits,) = observer.info(world.store.app("heat"))["waits_for"]
+    assert waits == "run 2 is running: it has 9 entries of the log before it"
+    assert changed(RosterReader(world.places.log).after())["heat.1"] == roster
+    assert world.store.wanted_on("here") == []
+    says(3, state="finished", run=2)
+    assert (world.store.app("heat").state, wanted()) == (State.ENDED, {"run": None, "end": None})
+    says(4)
+    world.store.replay("heat")
+    world.reconciler.round()
+    says(5, state="out", run=2, why="run 3 is out: its code raised")
+    ended = world.store.app("heat")
+    assert (ended.state, ended.why, ended.run) == (State.ENDED, "run 3 is out: its code raised", 3)
+    assert wanted() == {"run": None, "end": None}
+    world.store.replay("heat")
+    world.reconciler.round()
+    world.store.kill("heat", Mode.NOW, purge=True)
+    world.reconciler.round()
+    assert wanted() == {"run": None, "end": None}
+    says(8)
+    with pytest.raises(NotFoundError):
+        world.store.app("heat")
     world.store.close()
 
 

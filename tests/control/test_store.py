@@ -367,15 +367,37 @@ def test_a_store_that_is_killed_amid_changes_holds_whole_ones(tmp_path: Path) ->
     store.close()
 
 
-def test_a_replay_counts_runs_and_is_refused_where_it_would_do_nothing_or_send_twice(
+def test_a_replay_counts_runs_and_is_refused_of_what_was_killed_or_would_send_twice(
     store: ControlStore,
 ) -> None:
     store.submit(heat(), OUTLINE)
     assert [store.replay("heat").run, store.replay("heat").run] == [2, 3]
+    store.kill("heat", Mode.NOW, purge=False)
     store.enter("heat.1", State.ENDED)
-    with pytest.raises(ConflictError, match="app heat has ended"):
+    with pytest.raises(ConflictError, match="app heat is ended: submit it again instead"):
         store.replay("heat")
     store.submit(heat("cool"), msgspec.structs.replace(OUTLINE, down=True))
     with pytest.raises(ConflictError, match="a replay would send all of it twice"):
         store.replay("cool")
     assert (store.app("heat").run, store.app("cool").run) == (3, 1)
+
+
+def test_what_has_ended_by_itself_is_replayed_without_its_devices(store: ControlStore) -> None:
+    store.add_device("d1", {})
+    store.submit(heat(), OUTLINE)
+    store.leave("heat.1")
+    store.enter("heat.1", State.ENDED, "as it is")
+    replayed = store.replay("heat")
+    assert (replayed.run, replayed.state, replayed.why) == (2, State.REPLAYING, "")
+    with pytest.raises(ConflictError, match=r"app heat is replaying as heat\.1: kill it first"):
+        store.submit(heat(), OUTLINE)
+    store.add_device("d2", {})
+    assert store.assigned("heat.1") == {"d1": "left"}
+    assert not store.enter("heat.1", State.REPLAYING)
+    given_up = store.kill("heat", Mode.DRAIN, purge=False)
+    assert (given_up.state, given_up.wanted, given_up.run) == (State.ENDED, Wanted.RUNNING, 2)
+    with pytest.raises(ConflictError, match="app heat has ended already"):
+        store.kill("heat", Mode.DRAIN, purge=False)
+    assert (store.replay("heat").run, store.replay("heat").run) == (3, 4)
+    purged = store.kill("heat", Mode.NOW, purge=True)
+    assert (purged.state, purged.wanted, purged.purge) == (State.ENDED, Wanted.KILLED, True)

@@ -90,6 +90,50 @@ def test_a_replay_takes_the_place_of_the_former_run_once_it_has_caught_up(
         wanted.close()
 
 
+def test_a_replay_of_a_flow_that_had_finished_is_made_without_the_former_run(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = Wanted(tmp_path, monkeypatch)
+    log = wanted.add("stone.1", 0)
+    log.append(300)
+    log.writer.end()
+    wanted.write()
+    first = wanted.tables("stone.1")
+    hosting = Hosting(spark, wanted)
+    try:
+        hosting.until(lambda: wanted.status("stone.1").get("state") == "finished")
+        asked = wanted.flows.pop("stone.1")
+        wanted.write()
+        hosting.until(lambda: not hosting.host.group._stores)  # the host has let go of it
+        with closing(sqlite3.connect(first)) as database, database:
+            database.execute("DELETE FROM kept")
+        wanted.flows["stone.1"] = asked | {"run": 2, "end": "ended"}
+        wanted.write()
+        seen = set[tuple[str, str]]()
+
+        def is_caught_up() -> bool:
+            said = wanted.status("stone.1")
+            seen.add((str(said.get("run")), str(said.get("state"))))
+            return hosting.host.group.has_caught_up("stone.1", 2, 1)
+
+        with monkeypatch.context() as before_the_swap:
+            before_the_swap.setattr(Host, "_swap", lambda host: None)
+            hosting.until(is_caught_up)
+            hosting.until(lambda: wanted.status("stone.1")["lag"] == 0)
+        assert first.exists()
+        assert seen <= {("None", "None"), ("1", "starting"), ("1", "running")}
+        assert (served_run(first), flows_of(hosting)) == (1, {("stone.1", 2)})
+        hosting.close()
+        hosting = Hosting(spark, wanted)  # it was killed before the swap
+        hosting.until(lambda: wanted.status("stone.1").get("run") == 2)
+        hosting.until(lambda: wanted.status("stone.1").get("state") == "finished")
+        assert not first.exists()
+        log.assert_tables(tables_of_run(first, 2))
+    finally:
+        hosting.close()
+        wanted.close()
+
+
 def test_a_replay_is_refused_where_retention_has_removed_the_logs_beginning(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,12 +23,18 @@ class State(StrEnum):
     RUNNING = "running"
     DRAINING = "draining"
     ENDED = "ended"
+    REPLAYING = "replaying"
     FAILED = "failed"
 
     @property
     def is_over(self) -> bool:
         """Whether nothing of the instance runs any more."""
         return self is State.ENDED
+
+    @property
+    def has_whole_log(self) -> bool:
+        """Whether devices give nothing more: a replay of what has ended concerns the host alone."""
+        return self in (State.ENDED, State.REPLAYING)
 
 
 class Wanted(StrEnum):

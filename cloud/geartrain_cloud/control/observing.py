@@ -15,7 +15,7 @@ from geartrain import __version__
 from geartrain.printable import TEXT_CHARS_MAX, printable
 from geartrain.records.event_time import END_OF_TIME
 from geartrain_cloud.control.errors import NotFoundError
-from geartrain_cloud.control.hosting import read_hosted
+from geartrain_cloud.control.hosting import HostReport, read_hosted
 from geartrain_cloud.control.machine import ProcessMeter
 from geartrain_cloud.control.model import Device, Instance, Report, State
 from geartrain_cloud.control.rates import RateMeter
@@ -178,6 +178,9 @@ class Observer:
         if instance.state is State.ENDED:
             return []
         _, hosted = read_hosted(self._places)
+        host = hosted.get(instance.instance)
+        if instance.state is State.REPLAYING:
+            return self._waits_for_run(instance, host or HostReport())
         if instance.state is State.DRAINING:
             return self._reconciler.waits_for(instance, assigned, hosted.get(instance.instance))
         waiting = []
@@ -197,10 +200,12 @@ class Observer:
             waiting.append(f"{', '.join(offline[:3])}{more} {are} offline")
         if assigned and instance.instance not in hosted:
             waiting.append("the Spark host has not taken it up yet")
-        host = hosted.get(instance.instance)
-        if host is not None and instance.run > max(host.run, 1):
-            waiting.append(printable(host.why, TEXT_CHARS_MAX) or f"run {instance.run} is to begin")
-        return waiting
+        return waiting + ([] if host is None else self._waits_for_run(instance, host))
+
+    def _waits_for_run(self, instance: Instance, host: HostReport) -> list[str]:
+        if instance.run <= max(host.run, 1):
+            return []
+        return [printable(host.why, TEXT_CHARS_MAX) or f"run {instance.run} is to begin"]
 
     def _applied(self, instance: Instance, device: str) -> dict[str, Any]:
         report = self._store.reports(instance.instance).get(device)

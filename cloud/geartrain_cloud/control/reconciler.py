@@ -46,7 +46,9 @@ class Reconciler:
         for instance in self._store.instances():
             assigned = self._store.assigned(instance.instance)
             report = said.get(instance.instance)
-            if instance.wanted is Wanted.RUNNING:
+            if instance.state is State.REPLAYING:
+                self._replay(instance, report or HostReport(), serial)
+            elif instance.wanted is Wanted.RUNNING:
                 self._forward(instance, assigned, report or HostReport(), serial)
             else:
                 self._end(instance, assigned, report, serial)
@@ -80,6 +82,11 @@ class Reconciler:
             self._store.enter(name, State.RUNNING, host.why if host.state == "held" else "")
         elif instance.state is State.FAILED:
             self._store.enter(name, State.STARTING)
+
+    def _replay(self, instance: Instance, host: HostReport, serial: int) -> None:
+        """An instance that had ended and is run again: until its next run is served, or cannot be."""
+        if host.state in ("finished", "failed", "out") and self._has_heard(instance, host, serial):
+            self._store.enter(instance.instance, State.ENDED, host.why)
 
     def _end(
         self, instance: Instance, assigned: Mapping[str, str], host: HostReport | None, serial: int

@@ -61,7 +61,7 @@ class RosterKeeper:
         )
 
     def _document(self, instance: Instance, assigned: Assigned) -> RosterDocument:
-        outline, ended = instance.outline, instance.state.is_over
+        outline, ended = instance.outline, instance.state.has_whole_log
         channels = [one for one in outline.channels if one.id not in (DEAD_LETTERS, LATE)]
         sources = tuple(source.id for source in outline.sources)
         devices = {} if ended else {d: has(instance, d, sources) for d, s in assigned.items() if s != "left"}

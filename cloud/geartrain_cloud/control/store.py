@@ -184,7 +184,7 @@ class ControlStore:
         chosen = [
             instance.instance
             for instance in self.instances(wanted=Wanted.RUNNING)
-            if instance.state is not State.FAILED
+            if not (instance.state is State.FAILED or instance.state.has_whole_log)
             and parse_selector(instance.selector).matches(device.device, device.labels)
         ]
         for instance in chosen:
@@ -270,14 +270,18 @@ class ControlStore:
     def kill(self, name: str, mode: Mode, *, purge: bool) -> Instance:
         """Note that the app is to end; a second kill may only make it quicker, or purge as well.
 
-        One that has ended may be purged still. Raises `NotFoundError`, and `ConflictError` where it has ended
-        and is not to be purged.
+        One that has ended may be purged still, and the replay of one that has ended is given up. Raises
+        `NotFoundError`, and `ConflictError` where it has ended and is not to be purged.
         """
         with self._change() as database:
             instance = self.app(name)
-            if instance.state.is_over:
+            if instance.state is State.REPLAYING:
+                self.enter(instance.instance, State.ENDED)
                 if not purge:
-                    raise ConflictError(f"app {name} has ended already, as {instance.instance}")
+                    return self.instance(instance.instance)
+            elif instance.state.is_over and not purge:
+                raise ConflictError(f"app {name} has ended already, as {instance.instance}")
+            if instance.state.has_whole_log:
                 self._check_purges(instance.instance)
                 database.execute(
                     "UPDATE instances SET wanted = ?, purge = 1, changed_us = ? WHERE instance = ?",
@@ -387,21 +391,25 @@ class ControlStore:
                 database.execute(f"DELETE FROM {table} WHERE instance = ?", (instance,))  # noqa: S608
 
     def replay(self, name: str) -> Instance:
-        """Begin the app's next run; raises `NotFoundError`, and `ConflictError` unless it runs."""
+        """Begin the app's next run; raises `NotFoundError`, and `ConflictError` where it was killed or sends
+        to devices. One that has ended by itself is run again to its end.
+        """
         with self._change() as database:
             instance = self.app(name)
             if instance.wanted is Wanted.KILLED:
                 raise ConflictError(f"app {name} is {instance.state}: submit it again instead")
-            if instance.state is State.ENDED:
-                raise ConflictError(f"app {name} has ended, and the host has let go of it: submit it again")
             if instance.outline.down:
                 raise ConflictError(
                     f"app {name} sends to devices, and a replay would send all of it twice: submit the flow "
                     "under another name instead"
                 )
             database.execute(
-                "UPDATE instances SET run = run + 1, changed_us = ? WHERE instance = ?",
-                (self._now_us(), instance.instance),
+                "UPDATE instances SET run = run + 1, state = ?, why = '', changed_us = ? WHERE instance = ?",
+                (
+                    State.REPLAYING if instance.state.has_whole_log else instance.state,
+                    self._now_us(),
+                    instance.instance,
+                ),
             )
         return self.instance(instance.instance)
 

@@ -101,13 +101,16 @@ class Host:
         return self._served[flow]
 
     def _runs(self) -> dict[Key, WantedFlow]:
-        """What shall be here: of each flow the run that is served, and one that is to take its place."""
+        """What shall be here: of each flow the run that is served, unless it had finished before, and one
+        that is to take its place.
+        """
         found: dict[Key, WantedFlow] = {}
         for flow, wanted in self._wanted.flows.items():
             served = self._run_served(flow, wanted)
-            found[flow, served] = wanted
-            if wanted.run > served and wanted.end != "drain":
+            if wanted.replays(served):
                 found[flow, wanted.run] = wanted
+            if wanted.end != "ended" or wanted.run <= served:
+                found[flow, served] = wanted
         return found
 
     def _swap(self) -> None:
@@ -129,9 +132,9 @@ class Host:
         """The tables of runs that are not served, not coming and not here any more."""
         runs = self._runs()
         for flow, wanted in self._wanted.flows.items():
-            path = Path(wanted.tables)
+            path, served = Path(wanted.tables), self._run_served(flow, wanted)
             for run in runs_with_tables(path) if wanted.run > 1 else ():
-                if (flow, run) not in runs and not self.group.holds(flow, run):
+                if run != served and (flow, run) not in runs and not self.group.holds(flow, run):
                     remove_tables(path, run)
 
     def _prepare(self) -> None:
@@ -203,16 +206,26 @@ class Host:
 
     def _said(self, flow: str, wanted: WantedFlow, newest: dict[str, int]) -> FlowStatus:
         served = self._run_served(flow, wanted)
-        found = self._said_of_run((flow, served), newest)
+        if wanted.replays(served):
+            found = self._said_of_replay(flow, wanted, served, newest)
+        else:
+            found = self._said_of_run((flow, served), newest)
         found.run = served
-        if wanted.run > served and wanted.end != "drain":
-            next_one = self._said_of_run((flow, wanted.run), newest)
-            why = next_one.why or f"it has {next_one.lag} entries of the log before it"
-            found.why = "; ".join(filter(None, [found.why, f"run {wanted.run} is {next_one.state}: {why}"]))
-            if found.state == "finished" and next_one.state not in ("failed", "out"):
-                found.state = "running"  # it has an end when its next run is served
         if wanted.end == "drain" and not found.lag and found.state in ("running", "starting"):
             found.state = "finished"
+        return found
+
+    def _said_of_replay(
+        self, flow: str, wanted: WantedFlow, served: int, newest: dict[str, int]
+    ) -> FlowStatus:
+        """How a flow is whose next run is not served yet: it has an end when that one is, or cannot be."""
+        coming = self._said_of_run((flow, wanted.run), newest)
+        found = coming if wanted.end == "ended" else self._said_of_run((flow, served), newest)
+        why = coming.why or f"it has {coming.lag} entries of the log before it"
+        why = f"run {wanted.run} is {coming.state}: {why}"
+        found.why = why if found is coming else "; ".join(filter(None, [found.why, why]))
+        if found.state == "finished" and coming.state not in ("failed", "out"):
+            found.state = "running"
         return found
 
     def _said_of_run(self, key: Key, newest: dict[str, int]) -> FlowStatus:

@@ -26,7 +26,8 @@ class WantedFlow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     flow: `module:name`; cut: as for `make_plan`; steps and sources: options by step id; tables: the SQLite
     file, whose folder also has the outbox. attempt: goes up by one to bring a flow back that is out. end:
-    `drain` where it has finished when all of the log is in its tables. rows_max: rows of each key in one
+    `drain` where it has finished when all of the log is in its tables, `ended` where it had finished and only
+    the run that is asked for is to be made. rows_max: rows of each key in one
     micro-batch, None for the host's own; letters_percent: the share of dead letters that stops it.
 
     slots: for how many tasks at once its keys are dealt, buckets: into how many parts each keeps its state;
@@ -41,11 +42,15 @@ class WantedFlow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sources: dict[str, dict[str, Any]] = {}
     run: Positive = 1
     attempt: Positive = 1
-    end: Literal["", "drain"] = ""
+    end: Literal["", "drain", "ended"] = ""
     rows_max: Positive | None = None
     letters_percent: Annotated[float, msgspec.Meta(ge=0, le=100)] = 1.0
     slots: Annotated[int, msgspec.Meta(ge=1, le=64)] = 2
     buckets: Annotated[int, msgspec.Meta(ge=1, le=4_096)] = 8
+
+    def replays(self, served: int) -> bool:
+        """Whether a run is to take the place of the one that is served."""
+        return self.run > served and self.end != "drain"
 
     @property
     def request(self) -> str:
