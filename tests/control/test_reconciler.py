@@ -222,19 +222,21 @@ def replay_story(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     def ended() -> bool:
         return world.store.app("heat").state is State.ENDED
 
-    with dying(world, monkeypatch):
-        for asked, done in ((0, ended), (2, lambda: ended() and world.store.app("heat").run == 2)):
-            for _ in range(asked):
-                world.as_control(replayed)
-                world.note()
-            for _ in range(ROUNDS_MAX):
-                world.as_control(world.reconciler.round)
-                world.host()
-                world.devices()
-                world.note()
-                if done():
-                    break
-            assert done(), world.seen
+    def control(work: Callable[[], Any]) -> None:
+        with dying(world, monkeypatch):
+            world.as_control(work)
+
+    for asked, done in ((0, ended), (2, lambda: ended() and world.store.app("heat").run == 2)):
+        for _ in range(asked):  # the client, too, asks again under the same key
+            control(replayed)
+        assert world.store.app("heat").state is (State.REPLAYING if asked else State.SUBMITTED)
+        for _ in range(ROUNDS_MAX):
+            control(world.reconciler.round)
+            world.host()
+            world.devices()
+            if done():
+                break
+        assert done(), world.store.app("heat")
 
 
 def test_a_replay_of_what_has_ended_ends_the_same_wherever_control_dies(
@@ -243,7 +245,6 @@ def test_a_replay_of_what_has_ended_ends_the_same_wherever_control_dies(
     plain = World(tmp_path / "plain")
     replay_story(plain, monkeypatch)
     assert plain.steps > 10
-    assert plain.seen == ["starting", "ended", "replaying", "ended"]
     for before in (True, False):
         for at in range(1, plain.steps + 1):
             world = World(tmp_path / f"{before}-{at}", at, before)

@@ -26,9 +26,9 @@ class WantedFlow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     flow: `module:name`; cut: as for `make_plan`; steps and sources: options by step id; tables: the SQLite
     file, whose folder also has the outbox. attempt: goes up by one to bring a flow back that is out. end:
-    `drain` where it has finished when all of the log is in its tables, `ended` where it had finished and only
-    the run that is asked for is to be made. rows_max: rows of each key in one
-    micro-batch, None for the host's own; letters_percent: the share of dead letters that stops it.
+    `drain` where it has finished when all of the log is in its tables; `ended` where it had finished. Of that
+    one only the run that is asked for is to be made. rows_max: rows of each key in one micro-batch, None for
+    the host's own; letters_percent: the share of dead letters that stops it.
 
     slots: for how many tasks at once its keys are dealt, buckets: into how many parts each keeps its state;
     both stay for an instance's life. run: the pass over its log that is asked for;
