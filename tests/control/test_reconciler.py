@@ -237,6 +237,7 @@ def replay_story(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
             if done():
                 break
         assert done(), world.store.app("heat")
+        control(world.reconciler.round)  # control goes on: there are five rounds a second
 
 
 def test_a_replay_of_what_has_ended_ends_the_same_wherever_control_dies(
