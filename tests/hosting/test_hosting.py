@@ -40,8 +40,8 @@ def test_flows_come_and_go_while_the_query_runs(
         first.assert_tables(wanted.tables("stone.1"))
         third.assert_tables(wanted.tables("sack.7"), letters=1)
         assert len(rows(wanted.tables("wheel.1"), "each_sum")) == second_had == len(second.expected(200))
-        assert hosting.host.group._handle is not None
-        assert hosting.host.group._restarts == []
+        assert hosting.host.group.query.is_active
+        assert hosting.host.group.query.restarts == []
         assert "mill" not in sys.modules  # the driver imports no user code
         hosting.close()
         lose_the_last_commit(wanted.state)

@@ -11,20 +11,15 @@ again without it. No other flow loses a row by that.
 from __future__ import annotations
 
 import logging
-import os
 import secrets
-import signal
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from msgspec.structs import replace
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql import SparkSession
 
 from geartrain.adapters.files import make_private_folder, write_private
 from geartrain.adapters.sqlite import Fault
@@ -34,34 +29,24 @@ from geartrain.printable import printable
 from geartrain_cloud.hosting.errors import HostError
 from geartrain_cloud.hosting.flow_store import BUSY_S, RETRY_S, FlowStore
 from geartrain_cloud.hosting.group_file import open_group
-from geartrain_cloud.hosting.marks import clear_marks, forget_mark, seen_marks
+from geartrain_cloud.hosting.group_query import GroupQuery
 from geartrain_cloud.hosting.offsets import PLAN, count_name, generation_name, positions_by_name
 from geartrain_cloud.hosting.outbox import down_places, outbox_of
 from geartrain_cloud.hosting.places import GroupPlaces
 from geartrain_cloud.hosting.prepared import Prepared, read_prepared
-from geartrain_cloud.hosting.source import HOST_ROWS, host_source
-from geartrain_cloud.hosting.stage import HostStage
 from geartrain_cloud.hosting.steering import Out, Steering, SteeringFile
-from geartrain_cloud.hosting.versions import FIRST, Hosted, Version, Versions, new_labels, sink_labels
-from geartrain_cloud.hosting.writer import HostWriter, Ran
+from geartrain_cloud.hosting.versions import FIRST, Hosted, Version, Versions, new_labels
+from geartrain_cloud.hosting.watch import STRIKES, Watch
+from geartrain_cloud.hosting.writer import HostWriter
 from geartrain_cloud.log.queries import Registration
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.platform.runs import tables_of_run
 from geartrain_cloud.sinks.opening import open_places
 from geartrain_cloud.spark.compile import HOSTED
-from geartrain_cloud.spark.errors import QueryError
-from geartrain_cloud.spark.streams import is_spark_error, root_cause
 from geartrain_cloud.spark.whole import numbers
 
 _log = logging.getLogger("host")
 
-STRIKES = 2
-"""So often a flow's code may end a worker or raise, in one micro-batch, before the flow is put out: a worker
-may also die for another's memory.
-"""
-RESTARTS_MAX = 5
-"""Restarts of a query that failed and named no flow, within `RESTARTS_WITHIN_S`."""
-RESTARTS_WITHIN_S = 600.0
 RELEASE_EVERY_S = 5.0
 """How often the log is told how far each flow is."""
 
@@ -117,20 +102,6 @@ class Admission:
         return self.flow, self.run
 
 
-@dataclass(slots=True)
-class _Watched:
-    strikes: Counter[str] = field(default_factory=Counter)
-    why: dict[str, str] = field(default_factory=dict)
-    pids: dict[str, set[int]] = field(default_factory=dict)
-
-    def strike(self, name: str, why: str, times: int = 1) -> None:
-        self.strikes[name] += times
-        self.why[name] = why
-
-    def guilty(self, least: int) -> dict[str, str]:
-        return {name: self.why[name] for name, count in self.strikes.items() if count >= least}
-
-
 def is_locked(error: GeartrainError) -> bool:
     """Whether tables could not be opened because another program was writing them."""
     return Fault.IN_USE.value in str(error)
@@ -149,7 +120,7 @@ class Group:
         settings: GroupSettings | None = None,
     ) -> None:
         """host: the host's folder; log: ingest's. Raises `RefusedError` where the checkpoint is not whole."""
-        self.name, self._session, self._host, self._places = name, session, host, places
+        self.name, self._places = name, places
         self._settings = settings or GroupSettings()
         self._log = LogReader(log)
         make_private_folder(places.folder)
@@ -169,12 +140,10 @@ class Group:
         self._saving = threading.Lock()
         self._stores: dict[str, FlowStore] = {}
         self._registrations: dict[str, Registration] = {}
-        self._watched = _Watched()
-        self._restarts: list[float] = []
+        self._watch = Watch(places, self._settings.hang_s)
         self._released_s = 0.0
-        self._seen = Ran(-1, 0.0, {})
         self.writer = HostWriter(self._checkpoint, self._log, self._versions.read, self._stores.get)
-        self._handle: StreamingQuery | None = None
+        self.query = GroupQuery(session, name, self.made, self._checkpoint.location, host, places, log)
 
     # The flows
 
@@ -422,80 +391,30 @@ class Group:
 
     def start(self) -> None:
         """Start the query; raises Spark's errors."""
-        clear_marks(self._places.marks)
-        self._handle = (
-            self._frame()
-            .writeStream.queryName(f"host_{self.name}")
-            .foreachBatch(self.writer)
-            .option("checkpointLocation", str(self._checkpoint.location.absolute()))
-            .start()
-        )
-
-    def _frame(self) -> DataFrame:
-        source = host_source(self.name)
-        self._session.dataSource.register(source)
-        rows = (
-            self._session.readStream.format(source.name())
-            .option("log", str(self._log.folder.absolute()))
-            .option("host", str(self._host.absolute()))
-            .option("group", self.name)
-            .option("readers", self.made.partitions)
-            .load()
-        )
-        for number in range(1, self.made.stages + 1):
-            stage = HostStage(number, self._host.absolute(), self.name, sink_labels(self.made.partitions))
-            rows = rows.groupBy("shard").transformWithState(stage, HOST_ROWS, "Append", "None")
-        return rows.selectExpr("flow", "stream AS sink", "packed")
+        self.query.start(self.writer)
 
     def check(self) -> None:
         """Put out what harms the group, start its query again where it failed, and let go of what has left.
 
         Raises `QueryError` where the query cannot go on.
         """
-        if self._handle is None:
+        if not self.query.is_started:
             return
-        self._look()
-        guilty = self._watched.guilty(STRIKES if self._handle.isActive else 1)
+        self._watch.look(self.writer.last.batch_id)
+        guilty = self._watch.guilty(STRIKES if self.query.is_active else 1)
         if guilty:
             self.put_out(guilty)
-        elif not self._handle.isActive:
-            self._start_again()
+        elif not self.query.is_active:
+            self.query.start_again(self.writer)
         self._sweep()
-
-    def _look(self) -> None:
-        """Take note of what workers' marks and flows' failures say."""
-        ran = self.writer.last
-        if ran.batch_id != self._seen.batch_id:
-            self._seen = ran
-            self._watched = _Watched()  # all that had a part in it have come through
-            for path in self._failures():
-                path.unlink(missing_ok=True)
-        for path in self._failures():
-            with suppress(FileNotFoundError):
-                self._watched.strike(path.name.rpartition(".")[0], path.read_text(encoding="utf-8"))
-                path.unlink()
-        for mark in seen_marks(self._places.marks):
-            if not mark.is_alive:
-                self._watched.strike(mark.name, "its code ended the process that ran it")
-                forget_mark(self._places.marks, mark.pid)
-            elif mark.seconds > self._settings.hang_s:
-                why = f"its code did not come back within {self._settings.hang_s:g} s"
-                self._watched.strike(mark.name, why, STRIKES)
-                self._watched.pids.setdefault(mark.name, set()).add(mark.pid)
-
-    def _failures(self) -> list[Path]:
-        folder = self._places.failures
-        return [path for path in folder.iterdir() if path.name[0] != "."] if folder.is_dir() else []
 
     def put_out(self, why: Mapping[str, str]) -> None:
         """Put generations out, by name with the reason, and run the micro-batch under way without them."""
         present = self._present(self.committed())
         for name, reason in why.items():
             write_private(self._places.suspect(name), reason)
-            for pid in self._watched.pids.get(name, ()):
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-        self.stop_query()
+        self._watch.kill(why)
+        self.query.stop()
         offsets = self.committed()
         for name, reason in why.items():
             if name in present:
@@ -503,9 +422,7 @@ class Group:
                 self._note_out(present[name], reason, offsets)
         self._save_steering()
         self._forget_suspects()
-        self._watched = _Watched()
-        for path in self._failures():
-            path.unlink(missing_ok=True)
+        self._watch.forget()
         self.start()
 
     def _note_out(self, hosted: Hosted, why: str, offsets: Mapping[str, int]) -> None:
@@ -521,25 +438,6 @@ class Group:
             store.close()
         with self._saving:
             self._steering.out[hosted.name] = Out(why, positions, count, stop)
-
-    def _start_again(self) -> None:
-        why = self._why()
-        now = time.monotonic()
-        self._restarts = [at for at in self._restarts if now - at < RESTARTS_WITHIN_S] + [now]
-        if len(self._restarts) > RESTARTS_MAX:
-            raise QueryError(f"group {self.name} stopped: {why}") from self.writer.failure
-        _log.warning("group %s is started again: %s", self.name, printable(why))
-        self.writer.failure = None
-        self.start()
-
-    def _why(self) -> str:
-        failure = self.writer.failure
-        if failure is not None and not is_spark_error(failure):
-            return str(failure)
-        error = self._handle.exception() if self._handle is not None else None
-        java = getattr(getattr(error, "_cause", None), "_stackTrace", "")
-        trace = "\n".join(str(part) for part in (error, java) if part)
-        return root_cause(trace) if trace else "it was stopped from outside"
 
     def _sweep(self) -> None:
         """Let the log go, close the tables of flows that have left, and forget versions of long ago."""
@@ -577,15 +475,9 @@ class Group:
         """Those of the generations of the newest version; generations of one run share one."""
         return {self._registration(hosted).name for hosted in self.version.flows.values()}
 
-    def stop_query(self) -> None:
-        """Stop the query; what it was doing is done again after the next start."""
-        if self._handle is not None:
-            self._handle.stop()
-
     def close(self) -> None:
         """Stop the query and let go of all tables."""
-        self.stop_query()
-        self._handle = None
+        self.query.close()
         for store in self._stores.values():
             store.close()
         self._stores.clear()

@@ -233,20 +233,18 @@ def _batch(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
 
 
-def host_source(group: str) -> type[DataSource]:
-    """The source of one group; the options are those of `HostReader`."""
+class HostSource(DataSource):
+    """The log as a group reads it, one source for all groups; the options are those of `HostReader`."""
 
-    class HostSource(DataSource):
-        """The log as a group reads it."""
+    @classmethod
+    def name(cls) -> str:
+        """Under which it is registered."""
+        return f"{SOURCE_NAME}_host"
 
-        @classmethod
-        def name(cls) -> str:
-            return f"{SOURCE_NAME}_host_{group}"
+    def schema(self) -> str:
+        """Of its rows."""
+        return HOST_ROWS
 
-        def schema(self) -> str:
-            return HOST_ROWS
-
-        def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-            return HostReader(self.options)
-
-    return HostSource
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """The reader."""
+        return HostReader(self.options)
