@@ -152,6 +152,19 @@ class Group:
         """Those that were put out, by generation."""
         return self._steering.out
 
+    def kept(self) -> dict[str, Hosted] | None:
+        """The generations that a micro-batch may still run, by name; None while one of them leaves.
+
+        Raises `HostError`.
+        """
+        if self._leaving():
+            return None
+        return {name: one for version in self._versions.all() for name, one in version.flows.items()}
+
+    def registered_as(self, hosted: Hosted) -> str:
+        """The name under which the log is kept for a generation."""
+        return self._registration(hosted).name
+
     def committed(self) -> dict[str, int]:
         """The offsets at the end of the last micro-batch that Spark has committed; empty for none."""
         found = numbers(self._checkpoint.location / "commits")

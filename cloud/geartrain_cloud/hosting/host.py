@@ -9,6 +9,7 @@ host goes on with what was wanted last, after a restart too.
 
 from __future__ import annotations
 
+import logging
 import time
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -16,9 +17,10 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from geartrain.errors import GeartrainError
+from geartrain.errors import GeartrainError, LedgerError
 from geartrain_cloud.hosting.errors import HostError, PreparationError
 from geartrain_cloud.hosting.group import Admission, Group, GroupSettings, Key, Member, is_locked
+from geartrain_cloud.hosting.leftovers import release_log, remove_unused_code, remove_unused_state
 from geartrain_cloud.hosting.places import HostPlaces
 from geartrain_cloud.hosting.prepared import Prepared
 from geartrain_cloud.hosting.preparing import Preparing
@@ -30,6 +32,10 @@ from geartrain_cloud.platform.runs import remove_tables, runs_with_tables, serve
 GROUP = "all"
 """The name of the group that has all flows."""
 STATUS_EVERY_S = 0.5
+CLEAN_EVERY_S = 60.0
+"""How often it is looked for what flows have left behind; also each time when one has left."""
+
+_log = logging.getLogger("host")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +69,7 @@ class Host:
             session, GROUP, self._places.folder, self._places.group(GROUP), log.absolute(), settings
         )
         self._shown_s = 0.0
+        self._cleaned: tuple[float, frozenset[str]] = (0.0, frozenset())
 
     def open(self) -> None:
         """Open the tables of the flows that it has, and start the query.
@@ -198,11 +205,28 @@ class Host:
         """Write status.json."""
         self._shown_s = time.monotonic()
         self._remove_former()
+        self._clean()
         newest = self._log.newest(self._wanted.flows)
         flows: dict[str, FlowStatus] = {}
         for flow, wanted in self._wanted.flows.items():
             flows[flow] = self._said(flow, wanted, newest.get(flow, {}))
         self._status.write(self._wanted.serial, flows, self._complaint)
+
+    def _clean(self) -> None:
+        """Remove what flows that have left have left behind."""
+        kept = None if self._coming else self.group.kept()
+        if kept is None:
+            return
+        now, names = time.monotonic(), frozenset(kept)
+        if names == self._cleaned[1] and now - self._cleaned[0] < CLEAN_EVERY_S:
+            return
+        self._cleaned = now, names
+        try:
+            remove_unused_code(self._places, kept.values())
+            remove_unused_state(self._places.group(GROUP), kept.values())
+            release_log(self._log.folder, {self.group.registered_as(one) for one in kept.values()})
+        except (OSError, LedgerError) as error:
+            _log.warning("what flows have left behind stays until the next look: %s", error)
 
     def _said(self, flow: str, wanted: WantedFlow, newest: dict[str, int]) -> FlowStatus:
         served = self._run_served(flow, wanted)

@@ -17,6 +17,9 @@ from collections.abc import Mapping
 PLAN = "!plan"
 """The version of the plan under which a micro-batch runs."""
 
+EMPTIED = "!emptied"
+"""The stream of a row which says that the flow of a slot has left: its state goes."""
+
 _COUNT = "!n:"
 
 

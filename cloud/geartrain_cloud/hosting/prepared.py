@@ -77,19 +77,19 @@ class Prepared(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def put_prepared(plans: Path, prepared: Prepared) -> None:
     """Keep it durably beside its plan; raises `OSError`."""
-    write_durable(_path(plans, prepared.plan, prepared.code), msgspec.json.encode(prepared))
+    write_durable(prepared_path(plans, prepared.plan, prepared.code), msgspec.json.encode(prepared))
 
 
 def read_prepared(plans: Path, plan: str, code: dict[str, str]) -> Prepared:
     """What was kept; raises `HostError`."""
-    path = _path(plans, plan, code)
+    path = prepared_path(plans, plan, code)
     try:
         return msgspec.json.decode(path.read_bytes(), type=Prepared)
     except (OSError, msgspec.DecodeError) as error:
         raise HostError(f"{path} cannot be read ({error}): bring it back from a copy") from None
 
 
-def _path(plans: Path, plan: str, code: dict[str, str]) -> Path:
-    """Equal queries may be run by different code."""
+def prepared_path(plans: Path, plan: str, code: dict[str, str]) -> Path:
+    """Where it lies: equal queries may be run by different code."""
     mixed = "".join(one[:8] for _, one in sorted(code.items()))[:64]
     return plans / f"{plan}.{mixed}.json"

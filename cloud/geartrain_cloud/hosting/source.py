@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 from geartrain.errors import LedgerError
 from geartrain_cloud.hosting.dealing import Dealing
 from geartrain_cloud.hosting.flow_log import FlowLog
-from geartrain_cloud.hosting.offsets import PLAN, count_name, position_name
+from geartrain_cloud.hosting.offsets import EMPTIED, PLAN, count_name, position_name
 from geartrain_cloud.hosting.places import HostPlaces
 from geartrain_cloud.hosting.steering import SteeringFile
 from geartrain_cloud.hosting.versions import FIRST, Hosted, Versions, sink_labels
@@ -79,6 +79,8 @@ class HostSpan(InputPartition):
 
     version: int
     flows: tuple[FlowSpan, ...]
+    emptied: tuple[tuple[int, int], ...] = ()
+    """(label, stage) of slots whose flow has left with this micro-batch."""
 
 
 class HostReader(DataSourceStreamReader):
@@ -162,11 +164,27 @@ class HostReader(DataSourceStreamReader):
             moved[name] = log.clocks(last)
             for key in hosted.keys:
                 entries += [(name, key, entry) for entry in log.entries(key, first[key], last[key])]
-        return self._spans(end[PLAN], moved, entries)
+        spans = self._spans(end[PLAN], moved, entries)
+        spans[0].emptied = self._emptied(start[PLAN], end[PLAN])
+        return list(spans)
+
+    def _emptied(self, before: int, now: int) -> tuple[tuple[int, int], ...]:
+        """The slots that a switch of versions leaves to nobody; their labels are never given out again."""
+        if before == now or not self._versions.exists(before):
+            return ()
+        flows = self._versions.read(now).flows.values()
+        used = {label for hosted in flows for label in hosted.labels}
+        return tuple(
+            (label, stage)
+            for hosted in self._versions.read(before).flows.values()
+            for label in hosted.labels
+            if label not in used
+            for stage in range(1, hosted.stages + 1)
+        )
 
     def _spans(
         self, version: int, moved: Mapping[str, Clocks], entries: list[tuple[str, str, Entry]]
-    ) -> list[InputPartition]:
+    ) -> list[HostSpan]:
         rows = sum(entry.count for _, _, entry in entries)
         readers = max(1, min(self._readers, rows // PACK_ROWS))
         flows: list[dict[str, FlowSpan]] = [{} for _ in range(readers)]
@@ -182,6 +200,9 @@ class HostReader(DataSourceStreamReader):
         """What becomes of a span's rows in the first steps of each flow; raises as they do."""
         span, workshop = cast(HostSpan, partition), Workshop(self._places)
         version = workshop.version(span.version)
+        if span.emptied:
+            beside = ("", EMPTIED, "", 0, span.version, b"")
+            yield _batch([(label, stage, *beside) for label, stage in span.emptied])
         for one in span.flows:
             yield from self._read_flow(workshop, version.flows[one.name], one, span.version)
 

@@ -17,6 +17,7 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from geartrain.errors import LedgerError
+from geartrain_cloud.hosting.offsets import EMPTIED
 from geartrain_cloud.hosting.places import HostPlaces
 
 if TYPE_CHECKING:
@@ -40,7 +41,9 @@ class HostStage(StatefulProcessor):
         """Run the rows of a slot in this micro-batch, `HOST_ROWS` to `HOST_ROWS`."""
         ours: list[Row] = []
         for row in rows:
-            if row.stage == self._number:
+            if row.stage == self._number and row.stream == EMPTIED:
+                self._state.clear()
+            elif row.stage == self._number:
                 ours.append(row)
             else:
                 yield row

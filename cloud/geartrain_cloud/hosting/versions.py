@@ -114,6 +114,10 @@ class Versions:
         found = self._numbers()
         return self.read(max(found)) if found else None
 
+    def all(self) -> list[Version]:
+        """Those that a micro-batch may still name, by number; raises `HostError`."""
+        return [self.read(number) for number in sorted(self._numbers())]
+
     def publish(self, version: Version) -> None:
         """Make a version known, durably; raises `OSError`."""
         write_durable(self._path(version.number), msgspec.json.encode(version))
