@@ -13,6 +13,7 @@ from tests.spark.flows import Reading
 from tests.spark.log_writer import LogWriter
 
 LETTER, RAISE, EXIT, HANG = 1013.0, 1333.0, 1666.0, 1777.0
+SLOW = 500.5
 FACTORS = (0.5, 0.25, 0.75, 0.125, -0.5, 1.0)
 T0_US = 1_700_000_000_000_000
 SENSORS = 40

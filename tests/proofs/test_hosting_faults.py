@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.hosting.hosted import Hosting, Wanted
-from tests.hosting.mill_log import EXIT, HANG, RAISE
+from tests.hosting.mill_log import EXIT, HANG, RAISE, SLOW
 
 pytestmark = pytest.mark.slow
 
@@ -65,6 +65,20 @@ def test_a_guilty_flow_is_put_out_and_comes_back_mended(
         hosting.through("good.1", "bad.1")
         good.assert_tables(wanted.tables("good.1"))
         bad.assert_tables(wanted.tables("bad.1"), letters=1)
+    finally:
+        hosting.close()
+        wanted.close()
+
+
+def test_a_flow_that_takes_its_time_is_not_put_out(spark: SparkSession, wanted: Wanted) -> None:
+    slow = wanted.add("slow.1", 1)
+    slow.append(0, [SLOW] * 300)  # 3 s
+    wanted.write()
+    hosting = Hosting(spark, wanted, hang_s=1.0)
+    try:
+        hosting.until(lambda: wanted.is_through("slow.1") or wanted.status("slow.1").get("state") == "out")
+        assert wanted.status("slow.1")["state"] == "running"
+        slow.assert_tables(wanted.tables("slow.1"))
     finally:
         hosting.close()
         wanted.close()

@@ -58,8 +58,8 @@ Key = tuple[str, int]
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
     """stages: those behind a shuffle, of a new group; hang_s: how long a flow's code may take for one pack of
-    rows before it counts as hung; retry_s: between two attempts to write what is parked;
-    rows_max: of each key of a flow in one micro-batch, where nobody says more.
+    rows, with `CALL_S` more for each row, before it counts as hung; retry_s: between two attempts to write
+    what is parked; rows_max: of each key of a flow in one micro-batch, where nobody says more.
     """
 
     stages: int = 2

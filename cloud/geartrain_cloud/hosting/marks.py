@@ -17,6 +17,8 @@ from pathlib import Path
 
 OPENING_S = 30.0
 """So much longer it may take to import a flow's code, once for each worker."""
+CALL_S = 0.01
+"""So much longer work may take for each call of a flow's code that is in it."""
 
 _SIZE = 256
 
@@ -34,14 +36,17 @@ class Marks:
     def of(self, name: str) -> Iterator[None]:
         """Say in the block that this process runs the code of generation `name`."""
         self._what = name.encode()[: _SIZE - 32]
-        self.touch(OPENING_S)
+        self._touch(OPENING_S)
         try:
             yield
         finally:
             self._write(b"")
 
-    def touch(self, more_s: float = 0.0) -> None:
-        """Say that it has come further, and may need `more_s` longer than usual for what comes next."""
+    def goes_on(self, calls: int = 0) -> None:
+        """Say that it has come further; what comes next calls the flow's code about `calls` times."""
+        self._touch(calls * CALL_S)
+
+    def _touch(self, more_s: float) -> None:
         self._write(f"{time.monotonic() + more_s:.3f} ".encode() + self._what)
 
     def _write(self, raw: bytes) -> None:

@@ -42,7 +42,7 @@ HOST_ROWS = (
 """As `ROUTED_ROWS`, with the generation. Of a row that brings the clocks, the sequence is the version."""
 
 PACK_ROWS = 2_048
-"""Rows that are run together; a worker's mark is as old as what it takes for so many."""
+"""Rows that are run together, between which a worker's mark is set anew."""
 
 _FIELDS: list[pa.Field[Any]] = [
     pa.field("shard", pa.int32()),
@@ -232,7 +232,7 @@ class HostReader(DataSourceStreamReader):
             chains.clocks = span.clocks
         for key, after, upto in span.parts:
             for run in log.runs(key, after, upto, PACK_ROWS):
-                with workshop.running(hosted):
+                with workshop.running(hosted, sum(entry.count for entry in run)):
                     found = _named(dealing, chains.run(run[0].channel, log.rows(run)))
                 if found:
                     yield _batch(placed(found, key, run[-1].number))

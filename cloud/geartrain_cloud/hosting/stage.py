@@ -65,8 +65,8 @@ class HostStage(StatefulProcessor):
             self._workshop = Workshop(HostPlaces(Path(self._host)).group(self._group))
         hosted = self._workshop.version(tick.sequence).flows[tick.flow]
         with self._workshop.running(hosted) as (query, dealing):
-            touch = self._workshop.marks.touch
-            fragment = EmbeddedFragment(query, self._number, hosted.labels, hosted.buckets, touch)
+            goes_on = self._workshop.marks.goes_on
+            fragment = EmbeddedFragment(query, self._number, hosted.labels, hosted.buckets, goes_on)
             found = [
                 (row, dealing.named(row.stage, row.stream, row.packed))
                 for row in fragment.run(self._state, iter(rows))

@@ -40,10 +40,10 @@ class Workshop:
         return self._versions.read(number)
 
     @contextmanager
-    def running(self, hosted: Hosted) -> Iterator[tuple[Query, Dealing]]:
+    def running(self, hosted: Hosted, calls: int = 0) -> Iterator[tuple[Query, Dealing]]:
         """Run code of a generation in the block, which gets its query and how rows are dealt to devices.
 
-        Raises whatever that raises.
+        calls: about how often the block calls that code. Raises whatever that raises.
         """
         if self._places.suspect(hosted.name).exists():
             raise HostError(f"flow {hosted.flow} is put out of its group")
@@ -53,7 +53,7 @@ class Workshop:
                 if key not in self._queries:
                     query = open_plan(self._places.plans, hosted.plan)
                     self._queries[key] = query, Dealing(query)
-                self.marks.touch()
+                self.marks.goes_on(calls)
                 yield self._queries[key]
         except BaseException as error:  # user code may raise any
             self._note(hosted, error)

@@ -104,6 +104,17 @@ class BucketState:
                 cells = self._bucket(number).get(step, {})
                 yield from [key for key, cell in cells.items() if due_of(cell) <= watermark]
 
+    def due_cells(self, clock: int) -> int:
+        """How many saved cells lie in buckets of which one is due at `clock` (microseconds) or before: at
+        least as many as are due.
+        """
+        return sum(
+            len(self._bucket(number).get(step, {}))
+            for step, of_step in self._place.due.items()
+            for number, least in of_step.items()
+            if least <= clock
+        )
+
     def drop(self, step: str, key: bytes) -> None:
         """Forget the saved cell of (step, encoded key); it must be among the changes of `save`."""
         self._bucket(self._number(key)).get(step, {}).pop(key, None)

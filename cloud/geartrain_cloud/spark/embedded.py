@@ -47,11 +47,13 @@ class EmbeddedFragment:
         stage: int,
         labels: Sequence[int],
         buckets: int = BUCKETS,
-        on_fed: Callable[[], None] = lambda: None,
+        on_work: Callable[[int], None] = lambda calls: None,
     ) -> None:
-        """labels: what each shard is called; buckets: of one shard; on_fed: called when rows have run."""
+        """labels: what each shard is called; buckets: of one shard; on_work: called before each piece of
+        work, with about how often it calls the flow's code.
+        """
         self._query, self._stage, self._labels = query, query.stages[stage], tuple(labels)
-        self._buckets, self._on_fed = buckets, on_fed
+        self._buckets, self._on_work = buckets, on_work
 
     def run(self, state: StateMap, rows: Iterator[Row]) -> Iterator[Row]:
         """Run a shard's rows of one micro-batch, `ROUTED_ROWS` to `ROUTED_ROWS`, over its map of buckets.
@@ -81,7 +83,6 @@ class EmbeddedFragment:
         fragment = Fragment(graph, steps, saved, clock=time, randomness=chance)
         router = Router(self._query, number, len(self._labels), fragment.reject, shard)
         for _ in self._steps(fragment, saved, rows, clocks):
-            self._on_fed()
             for out in router.drain(fragment):
                 sender = f"{number}/{shard}"
                 place = {"shard": self._labels[out.shard], "stage": out.stage, "stream": out.stream}
@@ -113,19 +114,25 @@ class EmbeddedFragment:
         streams = {boundary.entry: boundary.stream for boundary in self._stage.inputs}
         codecs = {entry: RowCodec(self._query.graph[stream].out) for entry, stream in streams.items()}
         before: tuple[Any, ...] = ()
+        calls = 0
         for row in sorted(rows, key=_place):
             _check_place(saved, row, before)
             before = _place(row)
             packed = unpack(bytes(row.packed))
+            self._on_work(len(packed))
             fragment.feed(
                 row.stream, decoded(codecs[row.stream], packed, streams[row.stream], fragment.reject)
             )
+            calls += len(packed)
             yield
         for row in rows:
             if row.position:
                 positions = saved.positions(row.stream)
                 positions[row.sender] = max(positions.get(row.sender, 0), row.position)
         sources = sources_of(self._query.graph, streams.values())
+        self._on_work(
+            calls + saved.due_cells(max(clocks.values(), default=START_OF_TIME))
+        )  # the saving is part of it
         for entry, stream in streams.items():
             fragment.advance(entry, least_clock(clocks, sources[stream]))
         yield

@@ -10,6 +10,7 @@ from geartrain.testing import TestingSource
 from tests.hosting.mill.records import Reading, Running, Sum
 
 LETTER, RAISE, EXIT, HANG = 1013.0, 1333.0, 1666.0, 1777.0
+SLOW, SLOW_S = 500.5, 0.01
 FACTORS = (0.5, 0.25, 0.75, 0.125, -0.5, 1.0)
 MENDED = False
 
@@ -36,6 +37,8 @@ class Adding(Task[Reading, Sum]):
             os._exit(9)
         while value == HANG:
             time.sleep(0.01)
+        if value == SLOW:
+            time.sleep(SLOW_S)
         ctx.state.count += 1
         ctx.state.total = ctx.state.total * self.factor + value
         ctx.emit(Sum(reading.sensor, ctx.state.count, ctx.state.total))
