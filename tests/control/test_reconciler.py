@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from geartrain import Table
 from geartrain.schema import ColumnBatch, derive
@@ -310,6 +311,28 @@ def test_a_bounded_flow_that_has_ended_is_purged_when_asked(tmp_path: Path) -> N
     assert not any(folder.exists() for folder in kept)
     assert world.store.every_instance() == []
     assert [world.store.purged_on(name) for name in ("here", "away")] == [["heat.1"]] * 2
+
+
+def test_a_flow_has_not_ended_before_its_devices_have_taken_what_was_sent_to_them(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    for name in ("here", "away"):
+        world.store.add_device(name, {})
+    world.store.submit(ASKED, structs.replace(OUTLINE, down=True))
+    world.reconciler.round()
+    write_report(world.places.spark_status, {"serial": 1, "flows": {"heat.1": {"state": "finished"}}})
+    observer = Observer(world.store, world.config, world.reconciler, str, lambda: 0.0)
+    for name, others in (("here", ["away"]), ("away", [])):
+        world.store.report(name, 1, [Report(name, "heat.1", "running")])
+        world.reconciler.round()
+        assert world.store.app("heat").state is not State.ENDED
+        waits = observer.info(world.store.app("heat"))["waits_for"]
+        assert [
+            device for device in ("here", "away") if f"device {device} takes what was sent to it" in waits
+        ] == [*sorted([name, *others], reverse=True)]
+        world.store.report(name, 1, [Report(name, "heat.1", "ended")])
+        world.reconciler.round()
+    assert world.store.app("heat").state is State.ENDED
+    assert world.store.wanted_on("here") == []
 
 
 def test_a_flow_that_the_host_puts_out_has_failed_with_its_reason_and_comes_back(tmp_path: Path) -> None:

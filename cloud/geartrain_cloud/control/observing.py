@@ -200,7 +200,12 @@ class Observer:
             waiting.append(f"{', '.join(offline[:3])}{more} {are} offline")
         if assigned and instance.instance not in hosted:
             waiting.append("the Spark host has not taken it up yet")
-        return waiting + ([] if host is None else self._waits_for_run(instance, host))
+        if host is None:
+            return waiting
+        if host.state == "finished":
+            still = self._reconciler.still_take(instance, assigned)
+            waiting += [f"device {device} takes what was sent to it" for device in still[:NAMES_MAX]]
+        return waiting + self._waits_for_run(instance, host)
 
     def _waits_for_run(self, instance: Instance, host: HostReport) -> list[str]:
         if instance.run <= max(host.run, 1):

@@ -70,8 +70,9 @@ class Reconciler:
             self._store.enter(name, State.FAILED, host.why or f"the Spark host has put it {host.state}")
             return
         if host.state == "finished" and self._has_heard(instance, host, serial):
-            self._store.leave(name)
-            self._store.enter(name, State.ENDED)
+            if not self.still_take(instance, assigned):
+                self._store.leave(name)
+                self._store.enter(name, State.ENDED)
             return
         reports = self._store.reports(name)
         living = [device for device, state in assigned.items() if state == "wanted"]
@@ -136,6 +137,20 @@ class Reconciler:
         if not waiting and (host is None or host.state not in GONE):
             waiting.append("the Spark host brings the log's last rows to the tables")
         return waiting
+
+    def still_take(self, instance: Instance, assigned: Mapping[str, str]) -> list[str]:
+        """The devices that have not come to their end, where something is sent to devices.
+
+        A device that is offline takes its part when it comes back.
+        """
+        reports = self._store.reports(instance.instance)
+        return [
+            device
+            for device, state in assigned.items()
+            if instance.outline.down
+            and state == "wanted"
+            and (device not in reports or reports[device].state not in OVER)
+        ]
 
     def is_online(self, device: Device) -> bool:
         """Whether something was heard of a device lately."""
