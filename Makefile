@@ -12,7 +12,7 @@ STATES ?= 32000
 INPUTS ?= 1000000
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-traffic test lint proofs proofs-long faults recovery seeds states fuzz bench check clean distclean
+.PHONY: help demo demo-traffic test lint proofs proofs-long faults recovery kills seeds states fuzz bench check clean distclean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ faults: $(STAMP) ## Run the fault suite on real processes, and print one table (
 
 recovery: $(STAMP) ## Measure how long 20 of each recovery take (fewer: make recovery ARGS="--runs 3 --only broker")
 	@PYTHON=$(BIN)/python scripts/recovery $(ARGS)
+
+kills: $(STAMP) ## Kill each process of a platform at each step of submit, kill and replay, in hours (fewer: make kills ROUNDS=5)
+	@$(BIN)/python -m tests.proofs.test_platform_kills $(ROUNDS)
 
 seeds: $(STAMP) ## Run 100,000 simulated worlds, which takes hours (fewer: make seeds SEEDS=1000 ARGS="--from 5000")
 	@$(BIN)/gear-sim --seeds $(SEEDS) $(ARGS)

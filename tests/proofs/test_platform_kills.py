@@ -391,6 +391,7 @@ def all_rounds(seed: int) -> list[Deaths]:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the platform ends with it
     chosen = all_rounds(1)[: int(sys.argv[1]) if len(sys.argv) > 1 else None]
     with tempfile.TemporaryDirectory() as place:
         proven(Path(place), chosen, print)
