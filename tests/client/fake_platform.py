@@ -97,6 +97,9 @@ class FakePlatform:
                 assert body == {"from": "beginning"}
                 self.of(name)
                 return 202, {"run": 2}
+            case "POST", [name, "resume"]:
+                self.of(name)["state"] = "running"
+                return 202, {"name": name, "instance": self.of(name)["instance"], "state": "starting"}
         return 405, {"error": {"code": "method_not_allowed", "sentence": "this cannot be done"}}
 
     def _of_devices(self, method: str, rest: list[str], query: dict[str, str], body: Any) -> Answer:

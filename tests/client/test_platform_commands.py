@@ -281,6 +281,15 @@ def test_replay_begins_a_run(platform: FakePlatform, capsys: Capture) -> None:
     assert json.loads(gear(capsys, "replay", "heat", "--json")[0]) == {"run": 2}
 
 
+def test_resume_waits_until_the_app_runs(platform: FakePlatform, capsys: Capture) -> None:
+    add(platform)
+    platform.apps["heat"]["state"] = "failed"
+    assert gear(capsys, "resume", "heat")[0] == "heat.3 runs\n"
+    said = json.loads(gear(capsys, "resume", "heat", "--no-wait", "--json")[0])
+    assert said == {"name": "heat", "instance": "heat.3", "state": "starting"}
+    assert gear(capsys, "resume", "heat", "--no-wait")[1] == "heat.3 will be resumed: see gear info heat\n"
+
+
 def test_a_device_is_added_with_its_file(platform: FakePlatform, capsys: Capture, tmp_path: Path) -> None:
     file = tmp_path / "truck-1.toml"
     labels = ["--label", "kind=truck", "--label", "site=north"]
@@ -363,6 +372,7 @@ def test_status_names_each_process(platform: FakePlatform, capsys: Capture) -> N
         ["table", "a"],
         ["kill", "a"],
         ["replay", "a"],
+        ["resume", "a"],
         ["status"],
         ["device", "ls"],
         ["device", "add", "a"],

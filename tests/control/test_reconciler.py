@@ -376,6 +376,30 @@ def test_a_replay_is_told_to_the_host_before_the_end_of_the_former_run_counts(tm
     world.store.close()
 
 
+def test_what_is_resumed_has_failed_again_only_when_the_host_knows_of_it(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.store.add_device("here", {}, local=True)
+    world.store.submit(ASKED, OUTLINE)
+
+    def standing(serial: int, state: str) -> State:
+        flows = {"heat.1": {"state": state, "why": "its code raised" if state == "out" else "", "run": 1}}
+        write_report(world.places.spark_status, {"serial": serial, "flows": flows})
+        world.reconciler.round()
+        return world.store.app("heat").state
+
+    world.reconciler.round()
+    assert standing(1, "running") is State.RUNNING
+    assert standing(1, "out") is State.FAILED
+    world.store.resume("heat")
+    assert standing(1, "out") is State.STARTING
+    wanted = read_report(world.places.spark_wanted)
+    assert (wanted["serial"], wanted["flows"]["heat.1"]["attempt"]) == (2, 2)
+    assert standing(2, "starting") is State.STARTING
+    assert standing(2, "running") is State.RUNNING
+    assert standing(2, "out") is State.FAILED
+    world.store.close()
+
+
 def test_a_replay_of_what_has_ended_concerns_the_host_alone_and_ends_once_it_is_served(
     tmp_path: Path,
 ) -> None:

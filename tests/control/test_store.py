@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import sqlite3
 import subprocess
 import sys
 import textwrap
@@ -184,21 +183,6 @@ def test_a_device_that_is_never_told_keeps_no_endless_list(
     assert store.app("heat").wanted is Wanted.RUNNING
     store.retire_device("t1")
     assert store.kill("heat", Mode.NOW, purge=True).purge
-
-
-def test_a_store_of_the_format_before_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "control.sqlite"
-    store = ControlStore(path, lambda: 1)
-    store.add_device("t1", {})
-    store.close()
-    with sqlite3.connect(path) as database:
-        database.execute("DROP TABLE purges")
-        database.execute("PRAGMA user_version = 1")
-    database.close()
-    store = ControlStore(path, lambda: 1)
-    purge(store, "heat")
-    assert store.purged_on("t1") == ["heat.1"]
-    store.close()
 
 
 def test_an_app_that_runs_is_not_submitted_again(store: ControlStore) -> None:
@@ -380,6 +364,16 @@ def test_a_replay_counts_runs_and_is_refused_of_what_was_killed_or_would_send_tw
     with pytest.raises(ConflictError, match="a replay would send all of it twice"):
         store.replay("cool")
     assert (store.app("heat").run, store.app("cool").run) == (3, 1)
+
+
+def test_only_what_has_failed_is_resumed_and_each_time_counts(store: ControlStore) -> None:
+    store.submit(heat(), OUTLINE)
+    with pytest.raises(ConflictError, match="app heat is submitted: only one that has failed is resumed"):
+        store.resume("heat")
+    for attempt in (2, 3):
+        store.enter("heat.1", State.FAILED, "its code raised")
+        found = store.resume("heat")
+        assert (found.attempt, found.state, found.why) == (attempt, State.STARTING, "")
 
 
 def test_what_has_ended_by_itself_is_replayed_without_its_devices(store: ControlStore) -> None:

@@ -94,8 +94,8 @@ def test_the_log_is_kept_for_hosted_flows_and_for_other_queries(tmp_path: Path) 
 
 def cells(group: Group) -> int:
     """How many buckets the group's query has in its state, by Spark's own count; -1 until it has counted."""
-    assert group._handle is not None
-    progress = group._handle.lastProgress
+    assert group.query._handle is not None
+    progress = group.query._handle.lastProgress
     if not progress or progress["batchId"] < group.writer.last.batch_id:
         return -1
     return sum(int(one["numRowsTotal"]) for one in progress["stateOperators"])

@@ -1,4 +1,4 @@
-"""`gear list`, `info`, `logs`, `kill` and `replay`: the apps of a platform."""
+"""`gear list`, `info`, `logs`, `kill`, `replay` and `resume`: the apps of a platform."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from geartrain.printable import printable
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME, format_time
-from geartrain_client.cli.waiting import until_ended, until_purged, wait_until
+from geartrain_client.cli.waiting import until_ended, until_purged, until_runs, wait_until
 from geartrain_client.rest.answers import App, AppInfo, Line, answer_as
 from geartrain_client.rest.platform import Platform, items_of, segment
 from geartrain_client.terminal.screen import notices, print_json, results, table_of
@@ -119,6 +119,21 @@ def replay_app(platform: Platform, name: str, *, as_json: bool) -> None:
         ),
         soft_wrap=True,
     )
+
+
+def resume_app(platform: Platform, name: str, *, seconds: float | None, as_json: bool) -> None:
+    """Have an app that has failed go on, and wait until it runs if asked for; raises `GeartrainError`."""
+    path = f"/apps/{segment(name)}"
+    instance = answer_as(App, platform.get(path)).instance
+    answer = platform.change("POST", f"{path}/resume", {})
+    if seconds is not None:
+        wait_until(platform, name, until_runs(instance), seconds)
+    if as_json:
+        print_json(answer)
+    elif seconds is None:
+        notices().print(printable(f"{instance} will be resumed: see gear info {name}"), soft_wrap=True)
+    else:
+        results().print(printable(f"{instance} runs"), soft_wrap=True)
 
 
 def _number(value: Any) -> str:

@@ -266,6 +266,27 @@ def replay(app: AppName, url: Url = None, state: State = None, json: Json = Fals
     replay_app(platform_at(url, state), app, as_json=json)
 
 
+@platform_app.command("resume", short_help="Have an app that has failed go on.")
+def resume(
+    app: AppName,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it runs.")] = True,
+    timeout: Timeout = "2m",
+    url: Url = None,
+    state: State = None,
+    json: Json = False,
+) -> None:
+    """Have an app that has failed go on, with its state and with the code that is installed now.
+
+    \b
+    Example:
+      gear resume heat
+    """
+    from geartrain_client.cli.apps import resume_app
+
+    seconds = parse_seconds("--timeout", timeout) if wait else None
+    resume_app(platform_at(url, state), app, seconds=seconds, as_json=json)
+
+
 @platform_app.command("status", short_help="Show the processes of a platform.")
 def status(url: Url = None, state: State = None, json: Json = False) -> None:
     """Show the processes of a platform: state, memory, restarts, and what each waits for.

@@ -94,7 +94,8 @@ class Instance(msgspec.Struct, frozen=True):
     """One life of an app.
 
     flow: `module:name`; cut: as for a plan; selector: which devices; options: by step; device_options: by
-    device, over these; why: a sentence for a state that needs one.
+    device, over these; why: a sentence for a state that needs one; attempt: goes up by one whenever it
+    is to go on after it has failed.
     """
 
     instance: str
@@ -111,6 +112,7 @@ class Instance(msgspec.Struct, frozen=True):
     purge: bool
     why: str
     run: int
+    attempt: int
     submitted_us: int
     changed_us: int
 

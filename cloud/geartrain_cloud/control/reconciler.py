@@ -66,7 +66,7 @@ class Reconciler:
         name = instance.instance
         if instance.state is State.SUBMITTED:
             self._store.enter(name, State.STARTING)
-        if host.state in ("failed", "out"):
+        if host.state in ("failed", "out") and self._has_heard(instance, host, serial):
             self._store.enter(name, State.FAILED, host.why or f"the Spark host has put it {host.state}")
             return
         if host.state == "finished" and self._has_heard(instance, host, serial):
@@ -112,12 +112,15 @@ class Reconciler:
             self._store.enter(name, State.ENDED)
 
     def _has_heard(self, instance: Instance, host: HostReport, serial: int) -> bool:
-        """Whether what the host says of an instance is said of the run that is wanted, or knowing of it."""
-        if instance.run <= max(host.run, 1):
+        """Whether what the host says of an instance is said of the run and the attempt that are wanted, or
+        knowing of them.
+        """
+        if instance.attempt == 1 and instance.run <= max(host.run, 1):
             return True
         told = read_report(self._places.spark_wanted)
-        run = told.get("flows", {}).get(instance.instance, {}).get("run")
-        return bool(run == instance.run and serial >= told.get("serial", 0))
+        flow = told.get("flows", {}).get(instance.instance, {})
+        is_told = (flow.get("run"), flow.get("attempt")) == (instance.run, instance.attempt)
+        return bool(is_told and serial >= told.get("serial", 0))
 
     def waits_for(
         self, instance: Instance, assigned: Mapping[str, str], host: HostReport | None

@@ -173,6 +173,16 @@ class Api:
 
         return self._once(key_of(request), asked, work)
 
+    async def resume(self, request: web.Request) -> Answer:
+        """`POST /apps/{name}/resume`."""
+        _, asked = await body_of(request, EmptyBody)
+
+        def work() -> Answer:
+            found = self._store.resume(request.match_info["name"])
+            return 202, {"name": found.name, "instance": found.instance, "state": found.state.value}
+
+        return self._once(key_of(request), asked, work)
+
     async def devices(self, request: web.Request) -> Answer:
         """`GET /devices`."""
         question = Question(request)
@@ -246,6 +256,7 @@ def make_app(api: Api, token: str, *, local: bool = True) -> web.Application:
         ("GET", "/apps/{name}/tables/{table}", api.table),
         ("POST", "/apps/{name}/kill", api.kill),
         ("POST", "/apps/{name}/replay", api.replay),
+        ("POST", "/apps/{name}/resume", api.resume),
         ("GET", "/devices", api.devices),
         ("POST", "/devices", api.add_device),
         ("GET", "/devices/{device}", api.device),

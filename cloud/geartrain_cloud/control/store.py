@@ -33,7 +33,7 @@ from geartrain_cloud.control.model import (
 from geartrain_cloud.control.names import check_app, check_device, check_labels, instance_name
 from geartrain_cloud.control.selectors import parse_selector
 
-VERSION = 2
+VERSION = 1
 BUSY_S = 10.0
 ANSWERS_MAX = 10_000
 """Idempotency keys that are remembered, the newest."""
@@ -48,7 +48,8 @@ CREATE TABLE apps (name TEXT PRIMARY KEY, numbers INTEGER NOT NULL, instance TEX
 CREATE TABLE instances (instance TEXT PRIMARY KEY, name TEXT NOT NULL, flow TEXT NOT NULL, cut TEXT NOT NULL,
     selector TEXT NOT NULL, options TEXT NOT NULL, device_options TEXT NOT NULL, outline TEXT NOT NULL,
     wanted TEXT NOT NULL, state TEXT NOT NULL, mode TEXT NOT NULL, purge INTEGER NOT NULL, why TEXT NOT NULL,
-    run INTEGER NOT NULL, submitted_us INTEGER NOT NULL, changed_us INTEGER NOT NULL);
+    run INTEGER NOT NULL, attempt INTEGER NOT NULL, submitted_us INTEGER NOT NULL,
+    changed_us INTEGER NOT NULL);
 CREATE TABLE devices (device TEXT PRIMARY KEY, labels TEXT NOT NULL, local INTEGER NOT NULL,
     retired INTEGER NOT NULL, serial INTEGER NOT NULL, applied INTEGER NOT NULL, seen_us INTEGER NOT NULL);
 CREATE TABLE assignments (instance TEXT NOT NULL, device TEXT NOT NULL, state TEXT NOT NULL,
@@ -59,13 +60,11 @@ CREATE TABLE reports (device TEXT NOT NULL, instance TEXT NOT NULL, state TEXT N
 CREATE TABLE lanes (device TEXT PRIMARY KEY, report BLOB NOT NULL, refused TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE answers (number INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE,
     request TEXT NOT NULL, status INTEGER NOT NULL, body TEXT NOT NULL);
-"""
-_CREATE_2 = """
 CREATE TABLE purges (number INTEGER PRIMARY KEY AUTOINCREMENT, device TEXT NOT NULL, instance TEXT NOT NULL,
     serial INTEGER NOT NULL);
 CREATE INDEX purges_of ON purges (device, number);
 """
-"""serial: that of the device's desired state which names the instance first; 0 while it is not yet told."""
+"""A purge's serial: that of the device's desired state which names the instance first; 0 while none does."""
 _JSON = ("options", "device_options", "outline", "labels")
 
 T = TypeVar("T", Instance, Device)
@@ -87,9 +86,9 @@ class ControlStore:
                 path, busy_s=BUSY_S, one_thread=True, settings=("locking_mode = EXCLUSIVE",)
             )
             version = self._database.execute("PRAGMA user_version").fetchone()[0]
-            if version < VERSION:
+            if version == 0:
                 with transaction(self._database):
-                    for statement in ((_CREATE if version == 0 else "") + _CREATE_2).split(";\n"):
+                    for statement in _CREATE.split(";\n"):
                         self._database.execute(statement)
                     self._database.execute(f"PRAGMA user_version = {VERSION}")
             elif version != VERSION:
@@ -230,6 +229,7 @@ class ControlStore:
                 purge=False,
                 why="",
                 run=1,
+                attempt=1,
                 submitted_us=now_us,
                 changed_us=now_us,
             )
@@ -410,6 +410,22 @@ class ControlStore:
                     self._now_us(),
                     instance.instance,
                 ),
+            )
+        return self.instance(instance.instance)
+
+    def resume(self, name: str) -> Instance:
+        """Have the app go on where the Spark host has put it out, or could not take it up.
+
+        Raises `NotFoundError`, and `ConflictError` where it has not failed.
+        """
+        with self._change() as database:
+            instance = self.app(name)
+            if instance.state is not State.FAILED:
+                raise ConflictError(f"app {name} is {instance.state}: only one that has failed is resumed")
+            database.execute(
+                "UPDATE instances SET attempt = attempt + 1, state = ?, why = '', changed_us = ? "
+                "WHERE instance = ?",
+                (State.STARTING, self._now_us(), instance.instance),
             )
         return self.instance(instance.instance)
 

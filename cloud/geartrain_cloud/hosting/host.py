@@ -260,6 +260,8 @@ class Host:
         found = describe(self.group, self._log, hosted, newest)
         if found.state == "out" and (key in self._locked or hosted.name in self.group.locked):
             found.state, found.why = "held", self._locked.get(key, found.why)
+        elif found.state == "out" and key in self._coming:
+            found.state, found.why = "starting", ""
         if failed is not None:
             found.why = "; ".join(filter(None, [found.why, failed.why]))
         return found
