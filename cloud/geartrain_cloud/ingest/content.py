@@ -137,9 +137,9 @@ class Content:
             dropped[header.channel] = dropped.get(header.channel, 0) + header.count
             self._counters.add(Counter.RECORDS_DISOWNED, header.count)
         detail = "records came after the device was retired, and were declared dropped"
+        flow = self._flows.get(stream.flow)
         for channel, count in sorted(dropped.items()):
             self._counters.add(Counter.RECORDS_DROPPED, count)
-            flow = self._flows.get(stream.flow)
             if flow is None or channel not in flow.channels:
                 continue
             self._counters.add(f"{DROPPED_PREFIX}{header.flow}/{channel}", count)
@@ -147,9 +147,8 @@ class Content:
             kind = EntryKind.DROPPED
             self._group.append_note(self._of(stream), kind, batch, f"{count} {detail}", channel=channel)
         marks = dict(cursor.source_watermarks)
-        for source, mark in header.source_watermarks.items():
-            if source in marks:
-                marks[source] = max(marks[source], min(mark, END_OF_TIME))
+        if flow is not None:  # it may be assigned again
+            marks = self._raised(marks, source_marks(header, flow.channels), tuple(flow.sources))
         place = (stream.device, stream.flow, header.epoch, cursor.ordinal, header.seq, arrival.digest_after)
         positions = self._merged(cursor.positions, header.positions)
         stream.cursor = AckCursor(*place, positions, cursor.watermarks, marks)

@@ -70,6 +70,8 @@ class Following:
         found = moves(self._members(), self._flows, followed.ended, self._ours())
         for move in found:
             self._make(move)
+        if found:
+            self._settle_clocks()
         for name in sorted(followed.ended - self._ended):  # while ingest was down, or before it took anything
             found += [Move(EntryKind.ENDED, name)]
             self._end(name)
@@ -108,8 +110,9 @@ class Following:
     def _begin(self, name: str, flow: FlowConfig) -> None:
         partitions = []
         for index in self._config.owned:
-            partition = make_partition(name, index, flow, self._known.newest.get((name, index)))
-            self._known.partitions[name, index] = partition
+            known, place = self._known, (name, index)
+            partition = make_partition(place, flow, known.newest, known.members, known.cursors)
+            self._known.partitions[place] = partition
             self._advance.add(partition)
             partitions.append(partition)
         self._durable.add(name, flow, partitions)
@@ -124,8 +127,13 @@ class Following:
         if move.kind is EntryKind.ASSIGNED:
             cursor = self._cursor(move.device, move.flow)
             marks = {} if cursor is None else cursor.source_watermarks
-            clock.assign(move.device, marks.get(move.source, START_OF_TIME))
+            # One that comes back has said what it has, and may have nothing more to say.
+            lacks = cursor is not None and cursor.seq > 0 and move.source not in marks
+            clock.assign(move.device, marks.get(move.source, START_OF_TIME), excluded=lacks)
             self._group.append_note(partition, EntryKind.ASSIGNED, batch, "", source=move.source)
+            if lacks:
+                why = "the device has no split of it"
+                self._group.append_note(partition, EntryKind.LACKS, batch, why, source=move.source)
         else:
             clock.retire(move.device)
             why = "it was retired: the clock goes on without it"
@@ -141,7 +149,7 @@ class Following:
             newest = self._known.newest.get((name, index))
             partition = self._known.partitions.get((name, index))
             if partition is None and newest is not None and newest.kind is not EntryKind.ENDED:
-                partition = make_partition(name, index, NOBODY, newest)
+                partition = make_partition((name, index), NOBODY, self._known.newest, {}, {})
             if partition is not None and partition.number:
                 why = "the flow has ended: what its devices still send is declared dropped"
                 self._group.append_note(partition, EntryKind.ENDED, ("", b"", 0), why)
@@ -157,6 +165,12 @@ class Following:
         self._advance.forget(name)
         self._durable.forget(name)
         self._domains.forget(name)
+
+    def _settle_clocks(self) -> None:
+        """Move on where all that is waited for has come back with a watermark beyond the clock."""
+        for partition in self._known.partitions.values():
+            for clock in partition.clocks.values():
+                clock.settle()
 
     def _settle_streams(self) -> None:
         """Let each device of a flow have a stream with its sources, and those that have left be told so."""

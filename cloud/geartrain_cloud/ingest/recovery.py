@@ -34,12 +34,16 @@ _SEGMENT = re.compile(
 )
 
 
+Member = tuple[str, str, bool]
+"""(source, device, whether it is excluded)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Recovered:
     """What the ledger says: partitions by place, schemas by (flow, channel), streams by (device, flow).
 
     cursors: by (device, flow), of flows and devices without a stream too; newest: by place, the last entry,
-    of flows that the configuration does not have too.
+    of flows that the configuration does not have too; members: whom these wait for, as the process began.
     """
 
     term: int
@@ -50,6 +54,7 @@ class Recovered:
     counters: Counters
     cursors: dict[tuple[str, str], AckCursor]
     newest: dict[Place, Entry]
+    members: Mapping[Place, Sequence[Member]]
 
 
 async def recover(config: IngestConfig, ledger: LedgerStore, disk: Disk, budget: WaitingBudget) -> Recovered:
@@ -71,7 +76,15 @@ async def recover(config: IngestConfig, ledger: LedgerStore, disk: Disk, budget:
     schemas: dict[tuple[str, str], Schema] = {}
     for stored in await ledger.schemas():
         schemas.setdefault((stored.flow, stored.channel), Schema.from_json(stored.text))
-    partitions = _partitions(config, last, assigned, set(await ledger.excluded()), cursors)
+    excluded, members = set(await ledger.excluded()), dict[Place, list[Member]]()
+    for name, source, device in assigned:
+        member = source, device, (name, source, device) in excluded
+        members.setdefault((name, partition_of(device, total)), []).append(member)
+    newest = {(entry.flow, entry.partition): entry for entry in last}
+    partitions = {
+        (name, index): make_partition((name, index), flow, newest, members, cursors)
+        for (name, flow), index in product(sorted(flows.items()), owned)
+    }
     streams = {
         (device, name): make_stream(
             (device, name, partition_of(device, total)), flow, cursors.get((device, name)), budget
@@ -81,8 +94,7 @@ async def recover(config: IngestConfig, ledger: LedgerStore, disk: Disk, budget:
         if partition_of(device, total) in owned
     }
     closed = ClosedEpochs(await ledger.closed_epochs())
-    newest = {(entry.flow, entry.partition): entry for entry in last}
-    return Recovered(term, partitions, schemas, streams, closed, counters, cursors, newest)
+    return Recovered(term, partitions, schemas, streams, closed, counters, cursors, newest, members)
 
 
 def assign(config: IngestConfig, partitions: Mapping[Place, Partition], group: Group) -> None:
@@ -144,36 +156,24 @@ def _check_assigned(flows: Mapping[str, FlowConfig], assigned: list[tuple[str, s
             )
 
 
-def _partitions(
-    config: IngestConfig,
-    last: list[Entry],
-    assigned: list[tuple[str, str, str]],
-    excluded: set[tuple[str, str, str]],
+def make_partition(
+    place: Place,
+    flow: FlowConfig,
+    newest: Mapping[Place, Entry],
+    members: Mapping[Place, Sequence[Member]],
     cursors: Mapping[tuple[str, str], AckCursor],
-) -> dict[Place, Partition]:
-    newest = {(entry.flow, entry.partition): entry for entry in last}
-    partitions: dict[Place, Partition] = {}
-    for (name, flow), index in product(sorted(config.flows.items()), config.owned):
-        partitions[name, index] = make_partition(name, index, flow, newest.get((name, index)))
-    for name, source, device in assigned:
-        place = (name, partition_of(device, config.partitions))
-        if place in partitions:
-            cursor = cursors.get((device, name))
-            marks = {} if cursor is None else cursor.source_watermarks
-            is_excluded = (name, source, device) in excluded
-            clock = partitions[place].clocks[source]
-            clock.assign(device, marks.get(source, START_OF_TIME), excluded=is_excluded)
-    for partition in partitions.values():
-        for clock in partition.clocks.values():
-            clock.settle()  # a migrated log may stand behind all of its devices
-    return partitions
-
-
-def make_partition(name: str, index: int, flow: FlowConfig, newest: Entry | None) -> Partition:
-    """A partition of a flow behind its newest entry, still without members."""
-    number, logged = (0, {}) if newest is None else (newest.number, newest.clocks)
+) -> Partition:
+    """A partition of a flow behind its newest entry, with the members that the log waits for there."""
+    last = newest.get(place)
+    number, logged = (0, {}) if last is None else (last.number, last.clocks)
     clocks = {source: SourceClock(logged.get(source, START_OF_TIME)) for source in sorted(flow.sources)}
-    return Partition(name, index, clocks, number, logged)
+    for source, device, is_excluded in members.get(place, ()):
+        cursor = cursors.get((device, place[0]))
+        marks = {} if cursor is None else cursor.source_watermarks
+        clocks[source].assign(device, marks.get(source, START_OF_TIME), excluded=is_excluded)
+    for clock in clocks.values():
+        clock.settle()  # a migrated log may stand behind all of its devices
+    return Partition(*place, clocks, number, logged)
 
 
 def make_stream(
