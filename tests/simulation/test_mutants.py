@@ -37,6 +37,11 @@ RULES = {
     "advance entry missing": "clock",
     "merge deletes a file in use": "readable",
     "unknown channel acked": "held",
+    "taken behind the last entry": "ended",
+    "members forgotten at a begin": "moves",
+    "clock not moved by who comes back": "clock",
+    "watermarks of a retired device forgotten": "clock",
+    "unreadable roster ends ingest": "never restarted",
 }
 """Where the harm is done, and not only where it shows."""
 

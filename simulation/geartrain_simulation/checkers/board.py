@@ -26,12 +26,13 @@ from geartrain_simulation.checkers.caps import Caps, agent_holds, ingest_holds, 
 from geartrain_simulation.checkers.clocks import Clocks
 from geartrain_simulation.checkers.delivery import Delivery
 from geartrain_simulation.checkers.drain import Drain
-from geartrain_simulation.checkers.expected import Expected
+from geartrain_simulation.checkers.expected import Due, Expected
+from geartrain_simulation.checkers.members import Members
 from geartrain_simulation.checkers.violation import ViolationError
 from geartrain_simulation.machine.broker import SimBroker
 from geartrain_simulation.machine.platter import Platter
 from geartrain_simulation.machine.world import World
-from geartrain_simulation.stores.segments import LoggedRow, Row, decode_plain
+from geartrain_simulation.stores.segments import LoggedRow, decode_plain
 from geartrain_simulation.stores.stores import LedgerBook, SpoolBook
 
 
@@ -60,6 +61,7 @@ class Checkers:
         self.drain = Drain(self.breach, world)
         self.delivery = Delivery(self.breach, self._spools, platter, ledger)
         self.clocks = Clocks(self.breach, self._spools, self._accepted, self.delivery.durable, above)
+        self.members = Members(self.breach)
         self._remembered: dict[tuple[str, int, int], list[LoggedRow]] | None = None
         self._every_step = every_step
         ledger.on_commit = self._committed
@@ -126,7 +128,7 @@ class Checkers:
         self.delivery.published(topic, payload)
         *_, device, flow, kind = topic.split("/")
         if kind == "up" and (device, flow) in self._spools:
-            self.drain.sent(device, len(self._spools[device, flow].batches))
+            self.drain.sent(f"{device}/{flow}", len(self._spools[device, flow].batches))
         self.caps.check()
 
     def _spooled(self, place: tuple[str, str], spool: SpoolBook, change: SpoolCommit) -> None:
@@ -134,7 +136,7 @@ class Checkers:
         if not self._every_step:
             return
         if change.batches:
-            self.drain.fed(place[0], len(spool.batches) - len(change.batches), len(change.batches))
+            self.drain.fed("/".join(place), len(spool.batches) - len(change.batches), len(change.batches))
         if place in self._settings:
             self.caps.check_spool(self._settings[place], spool, change)
         self.caps.check()
@@ -147,6 +149,7 @@ class Checkers:
         if self._every_step:
             self.delivery.committed(change)
             self.clocks.committed(change)
+            self.members.committed(change)
             for cursor in change.cursors:
                 if not cursor.seq and (accepted := self._accepted.get((cursor.device, cursor.flow))):
                     accepted.opened(cursor.epoch, cursor.positions)
@@ -166,23 +169,24 @@ class Checkers:
         if said != (True, spool.last_seq, spool.acked_seq, 0) or spool.batches:
             self.breach("agent's end", f"{status.device} says {said}, its spool ends at {spool.last_seq}")
         if self._every_step and drains:
-            self.drain.emptied(status.device)
+            self.drain.emptied(f"{status.device}/{status.flow}")
 
-    def check_log(self, expected: Mapping[str, Mapping[str, Sequence[Row]]], *, bounded: bool = True) -> None:
+    def check_log(self, expected: Due, *, bounded: bool = True, ended: Collection[str] = ()) -> None:
         """Compare the log with what was accepted, and with what each device should have sent.
 
-        expected: by device and channel, the rows in order, for the devices of which that is known. All rows
-        are there, each once, in order per device, none late or overtaken, but for those declared as dropped
-        or quarantined; bounded: the clock is at its end.
+        expected: the rows of the devices of which these are known. All of them are there, each once, in order
+        per device, none late or overtaken, but for those declared as dropped or quarantined; bounded: the
+        clock is at its end; ended: flows that live no more.
         """
         logged = self._all_logged()
-        balance = Balance(self.breach, self._ledger, logged)
+        balance = Balance(self.breach, self._ledger, logged, ended)
         for place, accepted in sorted(self._accepted.items()):
             balance.check_device(accepted, self._spools[place])
             balance.check_agent(accepted, self._spools[place])
         balance.check_counters()
         balance.check_overtaken(self._above)
-        Expected(self.breach, self._ledger, self._accepted, self.clocks.excused).check(expected, logged)
+        excused = self.clocks.excused | self.clocks.latecomers
+        Expected(self.breach, self._ledger, self._accepted, excused).check(expected, logged)
         if bounded:
             self._check_clocks()
 
@@ -202,6 +206,7 @@ class Checkers:
         all_entries = self._ledger.all_entries()
         members = {(e.flow, e.source, e.device) for e in all_entries if e.kind is EntryKind.ASSIGNED}
         members -= {(e.flow, e.source, e.device) for e in all_entries if e.kind is EntryKind.LACKS}
+        members &= self.members.all
         for flow, source in sorted({member[:2] for member in members}):
             for partition in range(max(len(self._ledger.terms), 1)):
                 held = entries.get((flow, partition))

@@ -1,8 +1,9 @@
 """The rules of the clocks, at every commit of the ledger: none goes back, nor runs ahead of a record.
 
 They check I5, on which windows rest. The clock of a channel is the least of the sources above it. It stands
-at or below each record that a spool has taken in for the channel and the log lacks. Late records and those of
-excluded devices are left out. A source ends only by a device that has it.
+at or below each record that a spool has taken in for the channel and the log lacks. A device that is assigned
+late holds it where it stands. Late records and those of excluded and retired devices are left out. A source
+ends only by a device that has it.
 """
 
 from __future__ import annotations
@@ -43,6 +44,9 @@ class Clocks:
         self._numbers: dict[Place, int] = {}
         self.excused: set[str] = set()
         """Devices that were excluded once, or have lost a spool: their records may be overtaken."""
+        self.latecomers: set[str] = set()
+        """Devices that were assigned when a clock had moved: so may theirs."""
+        self._floors: dict[tuple[str, str, str], int] = {}
 
     def committed(self, change: LedgerChange) -> None:
         """Check the entries that the ledger has just made durable."""
@@ -73,7 +77,14 @@ class Clocks:
         live = self._live.setdefault((entry.flow, entry.source), {})
         if entry.kind in (EntryKind.ASSIGNED, EntryKind.READMITTED):
             live.setdefault(entry.device, set()).add(entry.partition)
-        elif entry.kind in (EntryKind.EXCLUDED, EntryKind.LACKS):
+            floor = self._floors[entry.device, entry.flow, entry.source] = entry.clock([entry.source])
+            if floor > START_OF_TIME:
+                self.latecomers.add(entry.device)
+        elif entry.kind is EntryKind.ENDED:
+            for (flow, _), several in self._live.items():
+                if flow == entry.flow:
+                    several.clear()
+        elif entry.kind in (EntryKind.EXCLUDED, EntryKind.LACKS, EntryKind.RETIRED):
             live.pop(entry.device, None)
             if entry.kind is EntryKind.EXCLUDED:
                 self.excused.add(entry.device)
@@ -99,9 +110,18 @@ class Clocks:
                 channel, time = accepted.oldest(spool.epoch, seq)
                 if seq <= done or not channel or channel in TIMELESS:
                     continue
-                if time < (clock := entry.clock(self._above[channel])):
+                if max(time, self._floor(device, flow, channel)) < (
+                    clock := entry.clock(self._above[channel])
+                ):
                     self._breach(
                         "clock",
                         f"entry {entry.number} of {place} sets {channel} to {clock}, while batch {seq} of "
                         f"{device} is not in the log and has a row of {time}",
                     )
+
+    def _floor(self, device: str, flow: str, channel: str) -> int:
+        """Where the clocks above a channel stood when they began to wait for a device: the highest of them,
+        as a row does not say which source it came from.
+        """
+        held = [s for s in self._above[channel] if device in self._live.get((flow, s), ())]
+        return max((self._floors[device, flow, source] for source in held), default=END_OF_TIME)

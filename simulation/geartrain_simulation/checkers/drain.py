@@ -14,7 +14,7 @@ from geartrain_simulation.machine.world import World
 TROUBLES = (
     *("start", "kill", "power loss", "stop", "exit", "crash", "cut", "silence", "forget", "take over"),
     *("drop up", "drop down", "duplicate", "reorder", "delay", "damage", "overflow", "disk.error"),
-    *("heal", "jump", "restore", "delete", "flip"),
+    *("heal", "jump", "restore", "delete", "flip", "roster"),
 )
 """What the trace calls a trouble; a start ends one."""
 SETTLE_S = 60.0

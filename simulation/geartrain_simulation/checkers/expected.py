@@ -16,10 +16,14 @@ from geartrain_simulation.stores.segments import LoggedRow, Row
 from geartrain_simulation.stores.stores import LedgerBook
 
 T = TypeVar("T")
+Due = Mapping[tuple[str, str], Mapping[str, Sequence[Row]]]
+"""By (device, flow) and channel, the rows in order."""
+Where = tuple[str, str, str]
+"""(device, flow, channel)."""
 
 
 class Expected:
-    """The rows that are due, by device and channel."""
+    """The rows that are due, by device, flow and channel."""
 
     def __init__(
         self,
@@ -31,21 +35,22 @@ class Expected:
         """`excused`: devices whose rows may count as overtaken."""
         self.breach, self._ledger, self._accepted, self._excused = breach, ledger, accepted, excused
 
-    def check(self, expected: Mapping[str, Mapping[str, Sequence[Row]]], logged: Sequence[Logged]) -> None:
-        """Compare what the log holds with `expected`, by device and channel."""
-        found: dict[tuple[str, str], list[LoggedRow]] = {}
+    def check(self, expected: Due, logged: Sequence[Logged]) -> None:
+        """Compare what the log holds with `expected`."""
+        found: dict[Where, list[LoggedRow]] = {}
         for one in logged:
-            found.setdefault((one.entry.device, one.entry.channel), []).extend(one.rows)
+            where = one.entry.device, one.entry.flow, one.entry.channel
+            found.setdefault(where, []).extend(one.rows)
             if any(row.device != one.entry.device for row in one.rows):
                 self.breach("entry", f"entry {one.entry.number} of {one.entry.channel} holds another's rows")
-        wanted = {(device, channel): rows for device, by in expected.items() for channel, rows in by.items()}
-        places = wanted.keys() | {place for place in found if place[0] in expected}
-        for device, channel in sorted(places):
-            came = found.get((device, channel), [])
-            if any(one.may_repeat for place, one in self._accepted.items() if place[0] == device):
-                self._arrived(device, channel, wanted.get((device, channel), ()), came)
+        wanted = {(*place, channel): rows for place, by in expected.items() for channel, rows in by.items()}
+        for place in sorted(wanted.keys() | {place for place in found if place[:2] in expected}):
+            device, flow, channel = place
+            came = found.get(place, [])
+            if self._accepted[device, flow].may_repeat:
+                self._arrived(place, wanted.get(place, ()), came)
                 continue
-            self._compare_place(device, channel, wanted.get((device, channel), ()), came)
+            self._compare_place(place, wanted.get(place, ()), came)
             if device not in self._excused and any(row.overtaken for row in came):
                 self.breach("in time", f"{device} {channel} has rows that count as overtaken")
             if any(row.late != (channel == LATE) for row in came):
@@ -53,27 +58,24 @@ class Expected:
                     "in time", f"{device} {channel} has rows that count as late, or late ones that do not"
                 )
 
-    def _arrived(self, device: str, channel: str, wanted: Sequence[Row], found: Sequence[LoggedRow]) -> None:
+    def _arrived(self, place: Where, wanted: Sequence[Row], found: Sequence[LoggedRow]) -> None:
         """Of a device that lost its spool or had an old one, each row is there, or declared as dropped."""
         lost = _without(wanted, [one.row for one in found])
-        if lost and not dropped_by(self._ledger.all_entries(), device, channel):
-            self.breach("at least once", f"{device} {channel}: {len(lost)} rows lost, first {lost[:1]}")
+        if lost and not dropped_by(self._ledger.all_entries(), *place):
+            self.breach("at least once", f"{' '.join(place)}: {len(lost)} rows lost, first {lost[:1]}")
 
-    def _compare_place(
-        self, device: str, channel: str, wanted: Sequence[Row], found: Sequence[LoggedRow]
-    ) -> None:
+    def _compare_place(self, place: Where, wanted: Sequence[Row], found: Sequence[LoggedRow]) -> None:
+        where, channel = " ".join(place), place[2]
         due, came = _by_step(channel, wanted), _by_step(channel, [one.row for one in found])
-        missing = dropped_by(self._ledger.all_entries(), device, channel)
-        missing += quarantined_by(self._ledger, device, channel)
+        missing = dropped_by(self._ledger.all_entries(), *place)
+        missing += quarantined_by(self._ledger, *place)
         lost = 0
         for step in sorted(due.keys() | came.keys()):
             lost += self._compare(
-                f"{device} {channel} {step}", due.get(step, []), came.get(step, []), may_miss=missing > 0
+                f"{where} {step}", due.get(step, []), came.get(step, []), may_miss=missing > 0
             )
         if lost != missing:
-            self.breach(
-                "exactly once", f"{device} {channel}: {lost} rows lost, {missing} declared as dropped"
-            )
+            self.breach("exactly once", f"{where}: {lost} rows lost, {missing} declared as dropped")
 
     def _compare(self, where: str, wanted: list[Row], found: list[Row], *, may_miss: bool) -> int:
         """How many rows are missing; a breach where any is doubled, foreign or out of order."""

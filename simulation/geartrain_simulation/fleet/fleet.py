@@ -182,10 +182,10 @@ class Fleet:
         self.world.note("world", "buggify", name)
         return True
 
-    def _expected(self) -> dict[str, dict[str, list[Row]]]:
+    def _expected(self) -> dict[tuple[str, str], dict[str, list[Row]]]:
         """What is known beforehand: the rows of devices that only replay."""
         names = [device.name for device in self.devices if device.name not in self.sensors]
-        return {name: expected_rows(self._plan, name) for name in names}
+        return {(name, self.flow): expected_rows(self._plan, name) for name in names}
 
     async def _story(self) -> None:
         agents = [self._agent_node(device, device.name, self.spools[device.name]) for device in self.devices]

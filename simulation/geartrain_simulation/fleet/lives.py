@@ -15,6 +15,7 @@ from geartrain.planning import Plan
 from geartrain.ports import Disk
 from geartrain_cloud.ingest.config import IngestConfig
 from geartrain_cloud.ingest.ingest import Ingest
+from geartrain_cloud.ingest.roster import Roster
 from geartrain_edge.agent.agent import Agent
 from geartrain_edge.errors import AlarmError
 from geartrain_edge.settings import AgentSettings
@@ -99,11 +100,14 @@ class Lives:
             raise AssertionError(f"{name} was stopped for good: {error}") from error
         self.alarmed.add(name)
 
-    async def ingest(self, process: Process, config: IngestConfig, count: int) -> None:
-        """One life of an ingest; count: how many share the log."""
+    async def ingest(
+        self, process: Process, config: IngestConfig, count: int = 1, roster: Roster | None = None
+    ) -> None:
+        """One life of an ingest; count: how many share the log; roster: for one that follows it."""
         ledger, disk = SimLedgerStore(process, self.ledger), self.programs.disk(process, self.platter)
         net, clock, randomness = SimNet(process, self.broker), SimClock(process), SimRandomness(process)
-        ingest = self.programs.ingest(config, ledger, disk, net, clock, encode_plain, randomness, merge_plain)
+        ports = ledger, disk, net, clock, encode_plain, randomness, merge_plain
+        ingest = self.programs.ingest(config, *ports, roster=roster)
         process.on_stop = ingest.stop
         name = process.node.name
         self.checkers.watch_ingest(name, ingest, config, count)

@@ -1,0 +1,129 @@
+"""Faults planted in how ingest follows a roster: what it logs, whom it waits for, and what it takes."""
+
+
+# mypy: disable-error-code="no-untyped-def,no-untyped-call"
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from geartrain_cloud.ingest import following, ingest
+from geartrain_cloud.ingest.content import Content
+from geartrain_cloud.ingest.following import Following
+from geartrain_cloud.ingest.group import Group
+from geartrain_cloud.ingest.roster import Followed
+from geartrain_cloud.log.part import partition_of
+from geartrain_cloud.ports import EntryKind
+from geartrain_simulation.fleet.roster_fleet import RosterFleet
+from geartrain_simulation.mutants.planting import Mutant, Patches
+
+
+def _run(seed: int) -> object:
+    return RosterFleet(seed).run()
+
+
+def _retired_without_an_entry(patches: Patches) -> None:
+    def make(right: Any) -> Any:
+        def append_note(group: Group, partition: Any, kind: EntryKind, *rest: Any, **options: Any) -> None:
+            if kind is not EntryKind.RETIRED:
+                right(group, partition, kind, *rest, **options)
+
+        return append_note
+
+    patches.replace(Group, "append_note", make)
+
+
+def _rows_of_a_retired_device_taken(patches: Patches) -> None:
+    """The entry is logged, and all goes on as before it."""
+
+    def make_move(right: Any) -> Any:
+        def make(self: Following, move: Any) -> None:
+            if move.kind is not EntryKind.RETIRED:
+                gone.discard((move.flow, move.source, move.device))
+                right(self, move)
+                return
+            index = partition_of(move.device, self._config.partitions)
+            partition = self._known.partitions[move.flow, index]
+            self._group.append_note(partition, move.kind, (move.device, b"", 0), "", source=move.source)
+            gone.add((move.flow, move.source, move.device))
+
+        return make
+
+    def members(right: Any) -> Any:
+        def _members(self: Following) -> Any:
+            found = right(self)
+            return {
+                flow: [(d, source) for d, source in several if (flow, source, d) not in gone]
+                for flow, several in found.items()
+            }
+
+        return _members
+
+    gone: set[tuple[str, str, str]] = set()
+    patches.replace(Following, "_make", make_move)
+    patches.replace(Following, "_members", members)
+    patches.replace(Following, "_settle", lambda right: lambda *args: None)
+
+
+def _taken_behind_the_last_entry(patches: Patches) -> None:
+    patches.replace(Following, "_forget", lambda right: lambda self, name: None)
+
+
+def _members_forgotten_at_a_begin(patches: Patches) -> None:
+    def make(right: Any) -> Any:
+        def make_partition(place: Any, flow: Any, newest: Any, _members: Any, cursors: Any) -> Any:
+            return right(place, flow, newest, {}, cursors)
+
+        return make_partition
+
+    patches.replace(following, "make_partition", make)
+
+
+def _clock_not_moved_by_who_comes_back(patches: Patches) -> None:
+    patches.replace(Following, "_settle_clocks", lambda right: lambda self: None)
+
+
+def _watermarks_of_a_retired_device_forgotten(patches: Patches) -> None:
+    def make(right: Any) -> Any:
+        def _disown(content: Content, stream: Any, cursor: Any, *rest: Any) -> None:
+            right(content, stream, cursor, *rest)
+            stream.cursor = replace(stream.cursor, source_watermarks=cursor.source_watermarks)
+
+        return _disown
+
+    patches.replace(Content, "_disown", make)
+
+
+def _unreadable_roster_ends_ingest(patches: Patches) -> None:
+    def make(right: Any) -> Any:
+        async def look(roster: Any, followed: Followed) -> bool:
+            rows = await roster.after(followed.serial)
+            followed.take(rows)
+            return bool(rows)
+
+        return look
+
+    patches.replace(ingest, "look", make)
+
+
+def _end_of_a_flow_unseen_while_down(patches: Patches) -> None:
+    def make(right: Any) -> Any:
+        def take(followed: Followed, rows: Any) -> None:
+            right(followed, [r for r in rows if not r.document.ended or r.instance in followed.flows])
+
+        return take
+
+    patches.replace(Followed, "take", make)
+
+
+OF_ROSTERS = [
+    Mutant("retired without an entry", _retired_without_an_entry, _run),
+    Mutant("rows of a retired device taken", _rows_of_a_retired_device_taken, _run),
+    Mutant("taken behind the last entry", _taken_behind_the_last_entry, _run),
+    Mutant("members forgotten at a begin", _members_forgotten_at_a_begin, _run),
+    Mutant("clock not moved by who comes back", _clock_not_moved_by_who_comes_back, _run),
+    Mutant("watermarks of a retired device forgotten", _watermarks_of_a_retired_device_forgotten, _run),
+    Mutant("unreadable roster ends ingest", _unreadable_roster_ends_ingest, _run),
+    Mutant("end of a flow unseen while down", _end_of_a_flow_unseen_while_down, _run),
+]

@@ -1,0 +1,44 @@
+"""A roster that lives while ingest is killed: the log follows it, and nothing is lost, doubled or held up."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from geartrain_cloud.ports import EntryKind
+from geartrain_simulation.campaign.runs import quiet
+from geartrain_simulation.fleet.roster_fleet import RosterFleet
+
+SEEDS = 24
+
+
+def test_apps_and_devices_come_and_go_and_the_log_follows() -> None:
+    moved, counters, crashes, kinds = Counter[str](), Counter[str](), 0, Counter[EntryKind]()
+    for seed in range(SEEDS):
+        fleet = RosterFleet(seed)
+        with quiet():
+            outcome = fleet.run()
+        moved.update(fleet.moved)
+        counters.update({name: n for name, n in outcome.counters.items() if "/" not in name})
+        crashes += outcome.crashes
+        kinds.update(entry.kind for entry in fleet.ledger.all_entries())
+    # The runs have been through something.
+    assert crashes > SEEDS
+    assert all(moved[what] > 10 for what in ("submit", "end", "retire", "assign", "exchange")), moved
+    assert all(kinds[kind] > 3 for kind in (EntryKind.RETIRED, EntryKind.ENDED, EntryKind.LACKS)), kinds
+    assert counters["records_disowned"] > 100
+    assert counters["roster_refused"] > 3
+    assert counters["records_logged"] > 1_000
+
+
+def test_a_kill_at_any_step_changes_nothing() -> None:
+    with quiet():
+        for number in range(1, 300, 40):
+            fleet = RosterFleet(2)
+            fleet.ingest.kill_at_point(number, power=number % 2 == 0)
+            assert fleet.run().crashes > 0
+
+
+def test_a_run_is_a_function_of_its_seed() -> None:
+    with quiet():
+        digests = [RosterFleet(seed).run().digest for seed in (3, 3, 4)]
+    assert digests[0] == digests[1] != digests[2]
