@@ -361,9 +361,11 @@ def test_a_replay_counts_runs_and_is_refused_of_what_was_killed_or_would_send_tw
     with pytest.raises(ConflictError, match="app heat is ended: submit it again instead"):
         store.replay("heat")
     store.submit(heat("cool"), msgspec.structs.replace(OUTLINE, down=True))
-    with pytest.raises(ConflictError, match="a replay would send all of it twice"):
+    with pytest.raises(ConflictError, match="a replay while it runs would send all of it twice"):
         store.replay("cool")
     assert (store.app("heat").run, store.app("cool").run) == (3, 1)
+    store.enter("cool.1", State.ENDED)
+    assert store.replay("cool").run == 2
 
 
 def test_only_what_has_failed_is_resumed_and_each_time_counts(store: ControlStore) -> None:

@@ -15,10 +15,11 @@ from geartrain_cloud.hosting.group import Admission, Group, Member
 from geartrain_cloud.hosting.host import Host
 from geartrain_cloud.hosting.offsets import generation_name
 from geartrain_cloud.hosting.places import HostPlaces
-from geartrain_cloud.hosting.prepared import DownSaid, Prepared, SinkSaid
+from geartrain_cloud.hosting.prepared import DownSaid, Prepared, SinkSaid, put_prepared
 from geartrain_cloud.hosting.steering import SteeringFile
 from geartrain_cloud.hosting.versions import Hosted, Version, Versions, new_labels, sink_labels
 from geartrain_cloud.log.queries import registered
+from geartrain_cloud.platform.runs import tables_of_run
 from geartrain_cloud.spark.errors import RefusedError
 from tests.hosting.mill_log import MillLog
 from tests.spark.flows import Reading
@@ -106,6 +107,17 @@ def test_a_replay_that_would_write_twice_is_refused(
     assert why in str(refused["stone.1", 2])
     assert group.version.flows == {}
     assert registered(places.folder.parent / "log") == []
+
+
+def test_a_replay_of_a_flow_that_has_sent_all_opens_no_outbox(places: HostPlaces) -> None:
+    prepared = Prepared("p", {}, 1, ("readings",), ("readings",), (), (DOWN,))
+    group = group_of(places)
+    put_prepared(places.group("all").plans, prepared)
+    member = Member(places.folder / "tables.sqlite", sends=False)
+    assert group.publish([Admission("stone.1", "r", prepared, member, 2)]) == {}
+    assert tables_of_run(member.tables, 2).exists()
+    assert not member.tables.with_name("outbox.sqlite").exists()
+    group.close()
 
 
 def test_runs_of_a_flow_have_names_of_their_own() -> None:

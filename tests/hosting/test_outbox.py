@@ -14,6 +14,7 @@ from geartrain.schema import ColumnBatch, RowCodec
 from geartrain.testing import SeededRandomness
 from geartrain_cloud.downlink.writer import DownChannel, NamedChannel, OutboxWriter
 from geartrain_cloud.hosting.dealing import Dealing
+from geartrain_cloud.hosting.outbox import SilentOutbox
 from geartrain_cloud.hosting.prepared import SinkSaid
 from geartrain_cloud.log.pack import pack, unpack
 from geartrain_cloud.sinks.opening import OutgoingSink, SinkPlace, open_places, sink_places
@@ -85,6 +86,22 @@ def test_a_row_that_names_no_device_is_a_letter_of_its_own_columns(tmp_path: Pat
     (letter,) = found[-1]
     assert "the record names no device" in letter["reason"]
     assert "tank" in bytes.fromhex(letter["raw"]).decode()
+
+
+def test_a_run_whose_rows_were_sent_refuses_the_same_and_sends_nothing(tmp_path: Path) -> None:
+    plan = plan_of()
+    (down,) = plan.down
+    batch = columns([("d1", 1), ("d2", 2), ("d1", 3)])
+    batch.fields = [*batch.fields, ["d1", "", "d1"]]
+    channel = NamedChannel(down.schema, HOSTED, is_timed=False)
+    sent = filled(tmp_path / "sent", plan, channel, batch)
+    place = SinkPlace(down.id, OutgoingSink(down.id), down.schema)
+    silent = open_places("loop", [place], tmp_path / "t.sqlite", lambda: SilentOutbox({down.id: channel}))
+    silent.attach(HOSTED, "another", has_run=False)
+    assert silent.write(HOSTED, 0, {"0": 1}, {down.id: [batch]})
+    silent.close()
+    assert rows(tmp_path / "t.sqlite", "dead_letters") == sent[-1]
+    assert len(sent[-1]) == 1
 
 
 def test_sinks_as_data_are_the_sinks(tmp_path: Path) -> None:

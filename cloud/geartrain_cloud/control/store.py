@@ -392,16 +392,16 @@ class ControlStore:
 
     def replay(self, name: str) -> Instance:
         """Begin the app's next run; raises `NotFoundError`, and `ConflictError` where it was killed or sends
-        to devices. One that has ended by itself is run again to its end.
+        to devices while it runs. One that has ended by itself is run again to its end.
         """
         with self._change() as database:
             instance = self.app(name)
             if instance.wanted is Wanted.KILLED:
                 raise ConflictError(f"app {name} is {instance.state}: submit it again instead")
-            if instance.outline.down:
+            if instance.outline.down and not instance.state.has_whole_log:
                 raise ConflictError(
-                    f"app {name} sends to devices, and a replay would send all of it twice: submit the flow "
-                    "under another name instead"
+                    f"app {name} sends to devices, and a replay while it runs would send all of it twice: "
+                    "replay it when it has ended, or submit the flow under another name"
                 )
             database.execute(
                 "UPDATE instances SET run = run + 1, state = ?, why = '', changed_us = ? WHERE instance = ?",

@@ -96,6 +96,28 @@ class NamedChannel:
         return ColumnBatch(rows.fields[:-1], rows.times, rows.names, rows.numbers, rows.paths)
 
 
+def unsendable(channel: DownChannel | NamedChannel, rows: ColumnBatch) -> dict[int, str]:
+    """The rows that name no device, or are too large to be sent, and why: what depends on the row alone."""
+    refused = dict[int, str]()
+    for row, name in enumerate(channel.names(rows)):
+        if isinstance(name, BaseException):
+            refused[row] = describe(name)
+    for row in _too_large(channel.schema, channel.plain(rows)):
+        refused.setdefault(row, "this record is too large to be sent to a device")
+    return refused
+
+
+def _too_large(schema: Schema, rows: ColumnBatch) -> Iterable[int]:
+    try:
+        list(parts_of("x", schema, rows))
+    except WireError:
+        for row in range(len(rows)):
+            try:
+                list(parts_of("x", schema, take_rows(rows, [row])))
+            except WireError:
+                yield row
+
+
 class OutboxWriter:
     """`Store` over one file. Its methods may be called from several threads."""
 
@@ -142,23 +164,7 @@ class OutboxWriter:
 
     def refused(self, sink_id: str, rows: ColumnBatch) -> Mapping[int, str]:
         """The rows that name no device, or cannot be sent: what depends on the row alone."""
-        channel, refused = self._channels[sink_id], dict[int, str]()
-        for row, name in enumerate(channel.names(rows)):
-            if isinstance(name, BaseException):
-                refused[row] = describe(name)
-        for row in self._too_large(channel.schema, channel.plain(rows)):
-            refused.setdefault(row, "this record is too large to be sent to a device")
-        return refused
-
-    def _too_large(self, schema: Schema, rows: ColumnBatch) -> Iterable[int]:
-        try:
-            list(parts_of("x", schema, rows))
-        except WireError:
-            for row in range(len(rows)):
-                try:
-                    list(parts_of("x", schema, take_rows(rows, [row])))
-                except WireError:
-                    yield row
+        return unsendable(self._channels[sink_id], rows)
 
     def write(self, query: str, batch_id: int, positions: Mapping[str, int], rows: Rows) -> None:
         """Write a micro-batch, unless it is held; raises `OutboxError`."""

@@ -73,8 +73,8 @@ class Member:
     """What the host tells a group of a flow.
 
     tables: where they are; letters_percent: the share of dead letters that stops it; slots and buckets: of
-    one that comes anew; rows_max: of each key in one micro-batch, None for that of
-    all flows.
+    one that comes anew; rows_max: of each key in one micro-batch, None for that of all flows; sends: whether
+    what goes to devices is sent, which a former run may have done.
     """
 
     tables: Path
@@ -82,6 +82,7 @@ class Member:
     slots: int = 2
     buckets: int = 8
     rows_max: int | None = None
+    sends: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +239,10 @@ class Group:
             )
         prepared = read_prepared(self._places.plans, hosted.plan, hosted.code)
         places = [sink.place() for sink in prepared.sinks] + down_places(prepared)
-        outbox = outbox_of(self._log, hosted, prepared, member.tables.with_name("outbox.sqlite"), BUSY_S)
+        outbox = outbox_of(
+            *(self._log, hosted, prepared, member.tables.with_name("outbox.sqlite"), BUSY_S),
+            sends=member.sends,
+        )
         path = tables_of_run(member.tables, hosted.run)
         tables = open_places(hosted.flow, places, path, outbox, BUSY_S)
         try:
@@ -321,7 +325,7 @@ class Group:
         )
         if earlier is None:
             if hosted.run > 1:
-                self._check_replay(hosted, prepared)
+                self._check_replay(hosted, prepared, sends=member.sends)
             return hosted
         out = self._steering.out.get(earlier.name)
         if out is None:
@@ -337,16 +341,16 @@ class Group:
             stop=out.stop,
         )
 
-    def _check_replay(self, hosted: Hosted, prepared: Prepared) -> None:
+    def _check_replay(self, hosted: Hosted, prepared: Prepared, *, sends: bool) -> None:
         """Whether a run can begin at the log's beginning; raises `HostError`.
 
         The log is kept for it first, so that nothing of it goes meanwhile.
         """
         what = f"run {hosted.run} of {hosted.flow} cannot begin"
-        if prepared.down:
+        if prepared.down and sends:
             raise HostError(
-                f"{what}: what step {prepared.down[0].id!r} has sent to devices would be sent twice: submit "
-                "the app anew under another name"
+                f"{what}: what step {prepared.down[0].id!r} has sent to devices would be sent twice: replay "
+                "the app when it has ended"
             )
         other = next((sink for sink in prepared.sinks if sink.kind != Table.__name__), None)
         if other is not None:

@@ -273,4 +273,11 @@ class Host:
 
 
 def _member(wanted: WantedFlow) -> Member:
-    return Member(Path(wanted.tables), wanted.letters_percent, wanted.slots, wanted.buckets, wanted.rows_max)
+    return Member(
+        Path(wanted.tables),
+        wanted.letters_percent,
+        wanted.slots,
+        wanted.buckets,
+        wanted.rows_max,
+        sends=wanted.end != "ended",
+    )

@@ -9,15 +9,45 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from geartrain.adapters.system import SystemRandomness
-from geartrain.schema import Schema
-from geartrain_cloud.downlink.writer import NamedChannel, OutboxWriter
+from geartrain.declarations.sink import Sink
+from geartrain.schema import ColumnBatch, Schema
+from geartrain_cloud.downlink.writer import NamedChannel, OutboxWriter, unsendable
 from geartrain_cloud.hosting.flow_log import FlowLog
 from geartrain_cloud.hosting.prepared import Prepared
 from geartrain_cloud.hosting.versions import Hosted
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.sinks.opening import OutgoingSink, SinkPlace
+from geartrain_cloud.sinks.store import Rows, Store
 from geartrain_cloud.spark.clocks import least_clock
 from geartrain_cloud.spark.compile import HOSTED
+
+
+class SilentOutbox:
+    """`Store` for a run of which a former one has sent all: it refuses what that one refused, and sends
+    nothing.
+    """
+
+    def __init__(self, channels: Mapping[str, NamedChannel]) -> None:
+        self._channels = channels
+
+    def declare(self, sink_id: str, sink: Sink, schema: Schema) -> None:
+        """Nothing is made."""
+
+    def attach(self, query: str, checkpoint: str, *, has_run: bool) -> None:
+        """Nothing is bound."""
+
+    def refused(self, sink_id: str, rows: ColumnBatch) -> Mapping[int, str]:
+        """The rows that name no device, or cannot be sent."""
+        return unsendable(self._channels[sink_id], rows)
+
+    def write(self, query: str, batch_id: int, positions: Mapping[str, int], rows: Rows) -> None:
+        """Nothing is written."""
+
+    def reset(self) -> None:
+        """Nothing is held."""
+
+    def close(self) -> None:
+        """Nothing is held."""
 
 
 def down_places(prepared: Prepared) -> list[SinkPlace]:
@@ -26,12 +56,17 @@ def down_places(prepared: Prepared) -> list[SinkPlace]:
 
 
 def outbox_of(
-    log: LogReader, hosted: Hosted, prepared: Prepared, path: Path, busy_s: float
-) -> Callable[[], OutboxWriter]:
-    """Opens the outbox of a generation at `path`; raises `OutboxError` when called."""
+    log: LogReader, hosted: Hosted, prepared: Prepared, path: Path, busy_s: float, *, sends: bool
+) -> Callable[[], Store]:
+    """Opens the outbox of a generation at `path`; raises `OutboxError` when called.
+
+    sends: False where a former run has sent all that there is.
+    """
     channels = {
         one.id: NamedChannel(Schema.from_json(one.schema), HOSTED, one.is_timed) for one in prepared.down
     }
+    if not sends:
+        return lambda: SilentOutbox(channels)
     flow_log = FlowLog(log, hosted.flow, hosted.channels)
 
     def clock(query: str, positions: Mapping[str, int]) -> int:
