@@ -204,7 +204,7 @@ def test_a_seed_leaves_one_trace_in_another_process_with_another_hash_seed() -> 
 
 
 def test_another_trace_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(campaign, "digests_elsewhere", lambda seeds: dict.fromkeys(seeds, "another"))
+    monkeypatch.setattr(campaign, "digests_elsewhere", lambda seeds, kind: dict.fromkeys(seeds, "another"))
     report = run_seeds(0, 2, workers=1)
     assert (report.repeated, report.differ, report.is_good) == ([0], [0], False)
 
