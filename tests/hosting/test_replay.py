@@ -15,7 +15,7 @@ from geartrain_cloud.hosting import host as host_module
 from geartrain_cloud.hosting.host import Host
 from geartrain_cloud.log.housekeeping import forget_rows
 from geartrain_cloud.log.opening import writable_ledger
-from geartrain_cloud.platform.runs import served_run, tables_of_run
+from geartrain_cloud.platform.runs import runs_with_tables, served_run, tables_of_run
 from tests.hosting.hosted import Hosting, Wanted
 
 
@@ -85,6 +85,29 @@ def test_a_replay_takes_the_place_of_the_former_run_once_it_has_caught_up(
         log.assert_tables(second)
         said = wanted.status("stone.1")
         assert (said["state"], said["run"], said["why"]) == ("running", 2, "")
+    finally:
+        hosting.close()
+        wanted.close()
+
+
+def test_a_flow_that_is_replayed_at_its_end_has_finished_when_the_former_run_is_gone(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = Wanted(tmp_path, monkeypatch)
+    log = wanted.add("stone.1", 0)
+    log.append(300)
+    log.writer.end()
+    wanted.write()
+    first = wanted.tables("stone.1")
+    hosting = Hosting(spark, wanted)
+    try:
+        hosting.until(lambda: wanted.status("stone.1").get("state") == "finished")
+        wanted.flows["stone.1"]["run"] = 2
+        wanted.write()
+        hosting.until(lambda: (said := wanted.status("stone.1"))["run"] == 2 and said["state"] == "finished")
+        assert runs_with_tables(first) == {2}
+        assert flows_of(hosting) == {("stone.1", 2)}
+        log.assert_tables(tables_of_run(first, 2))
     finally:
         hosting.close()
         wanted.close()

@@ -335,6 +335,7 @@ def one_round(platform: Platform, number: int, deaths: Deaths) -> None:
         for key, end in log.positions(slow.instance).items()
     )
     assert platform.check(slow, ROWS_SLOW, 2) == logged
+    assert runs_with_tables(slow.tables) == {2}
     assert 0 < logged < ROWS_SLOW * len(DEVICES)
     platform.until_told()
 

@@ -135,14 +135,22 @@ class Host:
             except GeartrainError as error:
                 self._failed[flow, run] = _Failed(wanted.request, str(error))
 
-    def _remove_former(self) -> None:
-        """The tables of runs that are not served, not coming and not here any more."""
-        runs = self._runs()
+    def _remove_former(self) -> set[str]:
+        """Remove the tables of runs that are not served, not coming and not here any more.
+
+        Returns the flows of which a run is still to leave.
+        """
+        runs, leaving = self._runs(), set[str]()
         for flow, wanted in self._wanted.flows.items():
             path, served = Path(wanted.tables), self._run_served(flow, wanted)
             for run in runs_with_tables(path) if wanted.run > 1 else ():
-                if run != served and (flow, run) not in runs and not self.group.holds(flow, run):
+                if run == served or (flow, run) in runs:
+                    continue
+                if self.group.holds(flow, run):
+                    leaving.add(flow)
+                else:
                     remove_tables(path, run)
+        return leaving
 
     def _prepare(self) -> None:
         """Begin with what is wanted and not there, or not as it is wanted."""
@@ -204,12 +212,14 @@ class Host:
     def show(self) -> None:
         """Write status.json."""
         self._shown_s = time.monotonic()
-        self._remove_former()
+        leaving = self._remove_former()
         self._clean()
         newest = self._log.newest(self._wanted.flows)
         flows: dict[str, FlowStatus] = {}
         for flow, wanted in self._wanted.flows.items():
             flows[flow] = self._said(flow, wanted, newest.get(flow, {}))
+            if flow in leaving and flows[flow].state == "finished":
+                flows[flow].state = "running"  # who hears of its end wants it no longer
         self._status.write(self._wanted.serial, flows, self._complaint)
 
     def _clean(self) -> None:
