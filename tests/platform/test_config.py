@@ -29,6 +29,16 @@ def test_a_file_in_the_state_folder_is_read(tmp_path: Path) -> None:
     assert (broker.host, broker.port) == ("10.0.0.5", 1883)
 
 
+def test_what_devices_of_this_machine_are_told_besides_is_kept_as_it_is(tmp_path: Path) -> None:
+    text = "[local.commit]\nrecords_max = 60\n[local.apps.shop.sources.prices]\nspeed = 60\n"
+    (tmp_path / "platform.toml").write_text(text)
+    assert read_platform(state=tmp_path).local.tables == {
+        "commit": {"records_max": 60},
+        "apps": {"shop": {"sources": {"prices": {"speed": 60}}}},
+    }
+    assert read_platform(state=tmp_path / "other").local.tables == {}
+
+
 def test_the_state_of_a_file_is_taken_from_its_folder_and_an_option_is_over_it(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text('state = "run"\n')

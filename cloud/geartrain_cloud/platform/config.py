@@ -64,6 +64,22 @@ class FleetSection(_Section, frozen=True):
     idle_after_s: Seconds = 30.0
 
 
+class LocalSection(_Section, frozen=True):
+    """`[local]`: what the file of each device that this machine runs holds besides, as `gear-agent --device`
+    reads it, which checks it.
+    """
+
+    spool: dict[str, Any] = msgspec.field(default_factory=dict)
+    commit: dict[str, Any] = msgspec.field(default_factory=dict)
+    uplink: dict[str, Any] = msgspec.field(default_factory=dict)
+    apps: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
+
+    @property
+    def tables(self) -> dict[str, dict[str, Any]]:
+        """The tables that hold something."""
+        return {name: table for name, table in msgspec.structs.asdict(self).items() if table}
+
+
 class _File(_Section, frozen=True):
     state: str = "."
     broker: str | BrokerTable = "auto"
@@ -73,6 +89,7 @@ class _File(_Section, frozen=True):
     spark: SparkSection = msgspec.field(default_factory=SparkSection)
     control: ControlSection = msgspec.field(default_factory=ControlSection)
     fleet: FleetSection = msgspec.field(default_factory=FleetSection)
+    local: LocalSection = msgspec.field(default_factory=LocalSection)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +110,7 @@ class PlatformConfig:
     spark: SparkSection = field(default_factory=SparkSection)
     control: ControlSection = field(default_factory=ControlSection)
     fleet: FleetSection = field(default_factory=FleetSection)
+    local: LocalSection = field(default_factory=LocalSection)
 
     @property
     def places(self) -> PlatformPlaces:
@@ -149,6 +167,7 @@ def read_platform(path: Path | None = None, state: Path | None = None) -> Platfo
         found.spark,
         found.control,
         found.fleet,
+        found.local,
     )
 
 

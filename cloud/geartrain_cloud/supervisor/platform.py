@@ -67,7 +67,8 @@ class Processes:
     def _devices(self) -> Iterator[ChildSpec]:
         """The parent of the agents of each device that this machine runs itself."""
         for device in _table(read_report(self._places.agents_wanted), "devices"):
-            content = {"device": device, "state": ".", "broker": self._broker.of_device(device)}
+            broker = self._broker.of_device(device)
+            content = {"device": device, "state": ".", "broker": broker, **self._config.local.tables}
             path = self._places.device(device) / "device.toml"
             module = "geartrain_edge.agent.process"
             yield process(self._places, f"device {device}", module, path, content, "--device")
