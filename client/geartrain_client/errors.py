@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from signal import Signals
 
-from geartrain.errors import GeartrainError, MistakeError
+from geartrain.errors import GeartrainError
+
+
+class MistakeError(GeartrainError):
+    """What only the user can put right: another file, folder or option. `gear` ends with 2."""
 
 
 class StoppedError(GeartrainError):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from geartrain.errors import GeartrainError, MistakeError
+from geartrain.errors import GeartrainError
+from geartrain_client.errors import MistakeError
 
 
 class BrokerError(GeartrainError):

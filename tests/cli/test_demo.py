@@ -21,7 +21,7 @@ from geartrain_cloud.cli import demo as running
 from geartrain_cloud.cli import demos
 from geartrain_cloud.cli.demo import DemoOptions, check_output
 from geartrain_cloud.cli.demos import OwnOption, own_options
-from geartrain_cloud.supervisor.deployment import Places
+from geartrain_cloud.platform.places import PlatformPlaces
 from tests.demo.path_run import gear_command, hops, is_running, pids, started_gear, wait_until
 
 Capture = pytest.CaptureFixture[str]
@@ -205,7 +205,7 @@ def test_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_ctrl_c_says_what_stands_where_and_the_run_can_go_on(tmp_path: Path) -> None:
-    places = Places(tmp_path / "state")
+    places = PlatformPlaces(tmp_path / "state")
     common = ("demo", "stocks", "--no-page", "--broker", "amqtt", "--state", str(places.folder))
     with started_gear(*common, "--speed", "86400", "--devices", "2") as process:
         wait_until("rows are logged", lambda: hops(places).logged > 0, process)

@@ -25,10 +25,10 @@ from geartrain_client.errors import StoppedError
 from geartrain_client.terminal.settings import parse_set
 from geartrain_cloud.broker import choice
 from geartrain_cloud.cli import doctor
+from geartrain_cloud.cli.hops import Hops
 from geartrain_cloud.cli.hops_view import one_line
 from geartrain_cloud.errors import BrokerError
 from geartrain_cloud.sinks.tables import rows
-from geartrain_cloud.supervisor.progress import Hops
 
 FLOW = "geartrain_examples.stocks.flow:flow"
 
@@ -281,7 +281,7 @@ def test_settings_are_split_at_the_first_signs() -> None:
 def test_hops_in_one_line() -> None:
     assert one_line(Hops(read=1_200, spooled=2_400, batches=12, waiting_for=("d1", "d2", "d3", "d4"))) == (
         "read 1,200 records, spooled 2,400 rows in 12 batches, acked 0 batches, logged 0 rows, "
-        "processed 0 of 0 rows (waiting for d1, d2, d3 and 1 more; Spark is starting)"
+        "processed 0 of 0 entries (waiting for d1, d2, d3 and 1 more; Spark is starting)"
     )
 
 

@@ -16,9 +16,9 @@ from typing import Any
 
 import pandas as pd
 
+from geartrain_cloud.cli.hops import Hops, agent_status, read_hops, served_tables
+from geartrain_cloud.platform.places import PlatformPlaces, read_report
 from geartrain_cloud.sinks.tables import rows
-from geartrain_cloud.supervisor.deployment import Places, read_status
-from geartrain_cloud.supervisor.progress import Hops, read_hops
 from tests.demo.reference import drawdown_rows
 
 RUN_S = 300.0
@@ -92,32 +92,49 @@ def wait_until(
         time.sleep(0.05)
 
 
-def hops(places: Places) -> Hops:
+def hops(places: PlatformPlaces, instance: str = "stocks.1") -> Hops:
     """How far a run of the demo is."""
-    return read_hops(places, "stocks", DEVICES)
+    return read_hops(places, instance, DEVICES)
 
 
-def processes(places: Places) -> dict[str, Any]:
+def tables_of(places: PlatformPlaces, instance: str = "stocks.1") -> Path:
+    """The tables of a run of the demo."""
+    return served_tables(places, instance)
+
+
+def processes(places: PlatformPlaces) -> dict[str, Any]:
     """Who runs under which process id, by the supervisor's word."""
-    return read_status(places.folder / "processes.json")
+    return read_report(places.processes)
 
 
-def pids(places: Places) -> list[int]:
+def pids(places: PlatformPlaces) -> list[int]:
     """The process ids that the supervisor knows."""
     return [one["pid"] for one in processes(places).values() if one["pid"] is not None]
 
 
-def kill_9(places: Places, name: str, process: subprocess.Popen[str]) -> None:
-    """Kill a process in mid-replay and wait until another stands in its place."""
-    assert not read_status(places.agent_status("device-1"))["ended"], "the replay is over already"
-    before = processes(places)[name]
-    os.kill(before["pid"], signal.SIGKILL)
+def pid_of(places: PlatformPlaces, name: str, instance: str) -> int | None:
+    """Who runs as a process of the supervisor, or as `agent DEVICE`, which is its parent's."""
+    device = name.removeprefix("agent ")
+    is_agent = device != name
+    said = (
+        read_report(agent_status(places, device, instance)) if is_agent else processes(places).get(name, {})
+    )
+    pid: int | None = said.get("pid")
+    return pid
 
-    def is_replaced() -> bool:
-        now = processes(places)[name]
-        return now["pid"] not in (None, before["pid"]) and now["restarts"] > before["restarts"]
 
-    wait_until(f"{name} is started again", is_replaced, process)
+def kill_9(
+    places: PlatformPlaces, name: str, process: subprocess.Popen[str], instance: str = "stocks.1"
+) -> None:
+    """Kill a process while there is work left and wait until another stands in its place."""
+    now = hops(places, instance)
+    assert now.processed < max(1, now.to_process) or now.read > now.logged, "all is in the tables already"
+    before = pid_of(places, name, instance)
+    assert before is not None
+    os.kill(before, signal.SIGKILL)
+    wait_until(
+        f"{name} is started again", lambda: pid_of(places, name, instance) not in (None, before), process
+    )
 
 
 def is_running(pid: int) -> bool:

@@ -6,7 +6,6 @@ The files that it writes are those that pandas finds, byte for byte.
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import urllib.error
@@ -16,24 +15,10 @@ from typing import Any, Literal
 
 import pytest
 
-from geartrain_cloud.supervisor.deployment import Places, read_status
-from geartrain_cloud.supervisor.progress import Hops, read_hops
-from tests.demo.path_run import processes, run_gear, started_gear, wait_until
+from geartrain_cloud.platform.places import PlatformPlaces
+from tests.demo.path_run import hops, kill_9, run_gear, started_gear, wait_until
 from tests.demo.traffic_reference import TABLES
 from tests.demo.traffic_world import expected_of
-
-DEVICES = ["device-1", "device-2", "device-3"]
-
-
-def hops(places: Places) -> Hops:
-    return read_hops(places, "traffic", DEVICES)
-
-
-def killed(places: Places, name: str) -> None:
-    """SIGKILL, and wait until another stands in its place."""
-    before = processes(places)[name]
-    os.kill(before["pid"], signal.SIGKILL)
-    wait_until(f"{name} is started again", lambda: processes(places)[name]["restarts"] > before["restarts"])
 
 
 def answer(address: str, path: str) -> Any:
@@ -48,17 +33,16 @@ def answer(address: str, path: str) -> Any:
 def test_a_city_dealt_cut_killed_and_shown(
     tmp_path: Path, broker_kind: Literal["mosquitto", "amqtt"]
 ) -> None:
-    places, output = Places(tmp_path / "state"), tmp_path / "out"
+    places, output = PlatformPlaces(tmp_path / "state"), tmp_path / "out"
     options = ["--city", "3", "--vehicles", "40", "--fake-share", "0.1", "--devices", "3", "--speed", "400"]
     options += ["--state", str(places.folder), "--output", str(output), "--broker", broker_kind]
     with started_gear("demo", "traffic", *options) as process:
         assert process.stdout is not None
         first = process.stdout.readline()
         assert first.endswith("(it fills while the demo runs)\n")
-        wait_until("rows are logged", lambda: hops(places).logged > 20, process)
-        assert not read_status(places.agent_status("device-2"))["ended"], "the replay is over already"
-        killed(places, "agent device-2")
-        killed(places, "ingest")
+        wait_until("rows are logged", lambda: hops(places, "traffic.1").logged > 20, process)
+        for name in ("agent device-2", "ingest"):
+            kill_9(places, name, process, "traffic.1")
         wait_until("the page has a map", lambda: answer(first.split()[1], "map") is not None, process)
         address = next(line for line in process.stdout if line.startswith("page: ")).split()[1]
         fakes = answer(address, "fakes")

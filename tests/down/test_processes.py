@@ -23,16 +23,10 @@ from geartrain.records.event_time import END_OF_TIME, from_datetime
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain_cloud.broker import choose_broker, wait_until_ready
 from geartrain_cloud.downlink.writer import DownChannel, OutboxWriter
-from geartrain_cloud.supervisor.deployment import (
-    DRIVER,
-    Deployment,
-    Places,
-    broker_spec,
-    read_status,
-    write_deployment,
-)
+from geartrain_cloud.supervisor.child import ChildSpec
 from geartrain_cloud.supervisor.supervise import Supervisor
 from geartrain_examples.control_loop.flow import Minute, command
+from tests.down.parts import Finished, Parts
 
 pytestmark = pytest.mark.slow
 
@@ -58,17 +52,16 @@ def columns(minutes: Sequence[Minute]) -> ColumnBatch:
 class Playing:
     """The driver's part: one micro-batch a call."""
 
-    def __init__(self, deployment: Deployment, places: Places) -> None:
-        plan = deployment.plan()
+    def __init__(self, parts: Parts) -> None:
+        plan = parts.plan()
         (channel,) = plan.down
         deal = plan.graph[channel.id].operator
         assert isinstance(deal, Deal)
         self._sink, self._clock, self._next = channel.id, 0, 0
         channels = {channel.id: DownChannel(deal, RowCodec(channel.kind), "keyed", is_timed=False)}
-        path = places.tables.with_name("outbox.sqlite")
         chance = SystemRandomness()
         self.outbox = OutboxWriter(
-            path, plan.graph.name, channels, lambda: DEVICES, lambda query, ends: self._clock, chance
+            parts.outbox, plan.graph.name, channels, lambda: DEVICES, lambda query, ends: self._clock, chance
         )
         self.outbox.attach("keyed", "checkpoint", has_run=False)
 
@@ -82,22 +75,19 @@ def test_each_command_is_in_the_devices_file_once_though_all_are_killed(
     tmp_path: Path, broker_kind: Literal["mosquitto", "amqtt"]
 ) -> None:
     agent = {"uplink": {"resend_ms": 500, "backoff_ms_max": 500}}
-    deployment = Deployment(
-        "geartrain_examples.control_loop.flow:flow",
-        "auto",
-        {},
-        {device: {"levels": {"records": 100}} for device in DEVICES},
-        agent=agent,
-    )
-    places, killed = Places(tmp_path), list[str]()
+    devices = {device: {"levels": {"records": 100}} for device in DEVICES}
+    parts = Parts("geartrain_examples.control_loop.flow:flow", devices, tmp_path, agent)
+    killed = list[str]()
     broker = choose_broker(broker_kind, tmp_path / "broker")
     with Supervisor(tmp_path) as supervisor:
-        supervisor.start(broker_spec(broker, places))
+        guarded = broker.kind == "mosquitto"
+        supervisor.start(
+            ChildSpec("broker", broker.command, tmp_path / "broker.log", guarded=guarded, lasting=True)
+        )
         wait_until_ready(broker.host, broker.port, timeout_s=30, gone=lambda: None)
-        for spec in write_deployment(deployment, broker, places):
-            if spec.name != DRIVER:
-                supervisor.start(spec)
-        driver = Playing(deployment, places)
+        for spec in parts.specs(broker):
+            supervisor.start(spec)
+        driver = Playing(parts)
         for number in range(MINUTES):
             rows = [minute(device, number) for device in DEVICES]
             driver.write(rows, from_datetime(rows[0].window_start))
@@ -106,18 +96,17 @@ def test_each_command_is_in_the_devices_file_once_though_all_are_killed(
                 _kill(supervisor, KILLS[number], killed)
             time.sleep(0.1)
         driver.write([], END_OF_TIME)
-        agents = [f"agent {device}" for device in DEVICES]
-        _wait(supervisor, agents)
+        _wait(supervisor, Finished(parts))
         driver.outbox.close()
     assert killed == list(KILLS.values())
     for device in DEVICES:
-        lines = _lines(places.agent(device) / "valve.jsonl")
+        lines = _lines(parts.agent_folder(device) / "valve.jsonl")
         want = [command(minute(device, number)) for number in range(MINUTES)]
         assert [(line["tank"], line["open_percent"]) for line in lines] == [
             (one.tank, one.open_percent) for one in want
         ]
         assert len({line["_id"] for line in lines}) == MINUTES
-        counters = read_status(places.agent_status(device))["counters"]
+        counters = parts.status(device)["counters"]
         assert counters["deliveries.valve"] == MINUTES
         assert counters["down_epochs"] == 1
         assert counters.get("down_rows_lost", 0) == 0
@@ -136,9 +125,9 @@ def _kill(supervisor: Supervisor, name: str, killed: list[str]) -> None:
     killed.append(name)
 
 
-def _wait(supervisor: Supervisor, names: Sequence[str]) -> None:
+def _wait(supervisor: Supervisor, are_finished: Finished) -> None:
     deadline = time.monotonic() + LIMIT_S
-    while not supervisor.is_done(names):
+    while not are_finished():
         assert time.monotonic() < deadline, {n: c.state for n, c in supervisor.children.items()}
         supervisor.check()
         time.sleep(0.05)

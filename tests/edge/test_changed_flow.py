@@ -21,10 +21,10 @@ from geartrain.revision import Code
 from geartrain.schema import Schema
 from geartrain.testing import SeededRandomness
 from geartrain_cloud.cli.demo import DemoOptions, begin, check_resumed
+from geartrain_cloud.cli.demo_folder import StateFolder
 from geartrain_cloud.cli.demos import load_demo
 from geartrain_cloud.errors import StateError
 from geartrain_cloud.revision_file import REVISION_FILE, read_revision, write_revision
-from geartrain_cloud.supervisor.state_folder import StateFolder
 from geartrain_cloud.supervisor.supervise import CONFIGURATION_ERROR
 from geartrain_edge.agent.agent import Agent
 from geartrain_edge.agent.config import read_config

@@ -17,13 +17,14 @@ import geartrain_examples
 from geartrain.flow.loading import load_flow
 from geartrain.planning import make_plan
 from geartrain.planning.cuts import Rule
+from geartrain_cloud.cli.demos import DemoApp
+from geartrain_cloud.cli.hops import agent_status
 from geartrain_cloud.cli.inprocess import run_in_process
+from geartrain_cloud.platform.places import PlatformPlaces, read_report
 from geartrain_cloud.sinks.tables import rows
-from geartrain_cloud.supervisor.deployment import Deployment, Places, read_status
-from geartrain_cloud.supervisor.progress import Hops
-from geartrain_cloud.supervisor.supervise import StopSignal
-from geartrain_cloud.supervisor.whole_run import run_to_the_end
 from geartrain_examples.control_loop.flow import LIMIT_M, Tank
+from tests.demo.path_run import is_running, pid_of, processes, tables_of
+from tests.demo.whole_app import run_to_the_end
 
 FLOW = "geartrain_examples.control_loop.flow:flow"
 DEVICES = ("tank-1", "tank-22", "tank-333")
@@ -78,46 +79,46 @@ def test_every_command_arrives_once_while_broker_sender_and_agents_are_killed(
     tmp_path: Path, broker_kind: Literal["mosquitto", "amqtt"]
 ) -> None:
     records = 2_000
-    deployment = Deployment(
-        FLOW,
-        "auto",
-        {},
-        {device: {"levels": {"records": records, "speed": 60}} for device in DEVICES},
-        agent={"commit": {"records_max": 60}, "uplink": {"resend_ms": 500, "backoff_ms_max": 1_000}},
-        driver={"rows_max": 300},
-    )
-    places, killer = Places(tmp_path), _Killer(tmp_path)
-    with StopSignal() as stop:
-        run_to_the_end(deployment, places, broker_kind, stop, killer)
+    devices = {device: {"levels": {"records": records, "speed": 60}} for device in DEVICES}
+    app = DemoApp("loop", FLOW, "auto", {}, devices)
+    places, killer = PlatformPlaces(tmp_path), _Killer(tmp_path, app.instance)
+    config = {
+        "broker": broker_kind,
+        "spark": {"rows_max": 300},
+        "local": {"commit": {"records_max": 60}, "uplink": {"resend_ms": 500, "backoff_ms_max": 1_000}},
+    }
+    run_to_the_end([app], tmp_path, config, killer)
     assert killer.killed == ["broker", "down", "agent tank-1", "broker", "agent tank-22", "down"]
     for device in DEVICES:
-        lines = [json.loads(line) for line in (places.agent(device) / "valve.jsonl").read_text().splitlines()]
+        written = (places.agent(device, app.instance) / "valve.jsonl").read_text()
+        lines = [json.loads(line) for line in written.splitlines()]
         plain = [{k: v for k, v in line.items() if k[0] != "_"} for line in lines]
         assert plain == commands(device, records), device
         assert len({line["_id"] for line in lines}) == len(lines)
-        counters = read_status(places.agent_status(device))["counters"]
+        counters = read_report(agent_status(places, device, app.instance))["counters"]
         assert counters["rows_down.command_down"] == len(lines)
         assert counters["down_epochs"] == 1
-    table = [(row["tank"], row["window_start"], row["level_m"]) for row in rows(places.tables, "minutes")]
+    tables = tables_of(places, app.instance)
+    table = [(row["tank"], row["window_start"], row["level_m"]) for row in rows(tables, "minutes")]
     assert table == [(device, *minute) for device in DEVICES for minute in minutes(device, records)]
-    assert rows(places.tables, "dead_letters") == []
+    assert rows(tables, "dead_letters") == []
 
 
 class _Killer:
     """Kills one process after the other, as commands arrive."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, instance: str) -> None:
+        self._places, self._instance = PlatformPlaces(folder), instance
         self.killed: list[str] = []
 
-    def __call__(self, hops: Hops, happened: list[str]) -> None:
-        arrived = sum(
-            path.read_bytes().count(b"\n") for path in (self._folder / "agents").glob("*/valve.jsonl")
-        )
+    def __call__(self) -> None:
+        arrived = sum(path.read_bytes().count(b"\n") for path in self._places.agents.glob("*/*/valve.jsonl"))
         order = ["broker", "down", "agent tank-1", "broker", "agent tank-22", "down"]
         if len(self.killed) < len(order) and arrived >= 1 + 4 * len(self.killed):
             name = order[len(self.killed)]
-            process = read_status(self._folder / "processes.json").get(name, {})
-            if process.get("state") == "running":
-                os.kill(process["pid"], signal.SIGKILL)
+            every = (one for one in processes(self._places) if one.startswith("down"))
+            called = next(every, name) if name == "down" else name
+            pid = pid_of(self._places, called, self._instance)
+            if pid is not None and is_running(pid):
+                os.kill(pid, signal.SIGKILL)
                 self.killed.append(name)

@@ -14,7 +14,8 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from geartrain_cloud.broker.ready import free_port
-from geartrain_cloud.supervisor.state_folder import InputFile, Manifest, Setup, StateFolder
+from geartrain_cloud.cli.demo_folder import InputFile, Manifest, Setup, StateFolder
+from geartrain_cloud.platform.places import PlatformPlaces
 from tests.pages.conftest import HOSTILE, tables_of, write_prices
 
 pytestmark = pytest.mark.slow
@@ -64,7 +65,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
     )
     taken.close()
-    tables_of(prices, folder)
+    tables_of(prices, PlatformPlaces(folder).app("stocks.1"))
     return folder
 
 

@@ -16,10 +16,9 @@ import pytest
 
 from geartrain.flow.loading import load_flow
 from geartrain.planning import legal_cuts
+from geartrain_cloud.cli.demos import DemoApp
+from geartrain_cloud.platform.places import PlatformPlaces
 from geartrain_cloud.sinks.tables import json_bytes, rows
-from geartrain_cloud.supervisor.deployment import Deployment, Places
-from geartrain_cloud.supervisor.supervise import StopSignal
-from geartrain_cloud.supervisor.whole_run import run_to_the_end
 from geartrain_examples.stocks.data import write_sample
 from geartrain_examples.stocks.demo import DEMO, StockOptions
 from tests.demo.path_run import (
@@ -33,8 +32,10 @@ from tests.demo.path_run import (
     run_gear,
     sample_frame,
     started_gear,
+    tables_of,
     wait_until,
 )
+from tests.demo.whole_app import run_to_the_end
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
@@ -52,12 +53,12 @@ def frame() -> pd.DataFrame:
     return found
 
 
-def check_tables(places: Places, frame: pd.DataFrame, period: str) -> None:
+def check_tables(tables: Path, frame: pd.DataFrame, period: str) -> None:
     """What is in the tables is what pandas finds, and each price is there once."""
-    assert json_bytes(rows(places.tables, "drawdown")) == expected_bytes(frame, period)
-    assert json_bytes(rows(places.tables, "drawdown_all")) == expected_bytes(frame, "all")
+    assert json_bytes(rows(tables, "drawdown")) == expected_bytes(frame, period)
+    assert json_bytes(rows(tables, "drawdown_all")) == expected_bytes(frame, "all")
     days = frame["date"].dt.strftime("%Y-%m-%dT00:00:00Z")
-    assert all_prices(places.tables) == sorted(zip(frame["symbol"], days, frame["price"], strict=True))
+    assert all_prices(tables) == sorted(zip(frame["symbol"], days, frame["price"], strict=True))
 
 
 def test_the_cuts_tried_are_all_there_are() -> None:
@@ -67,35 +68,36 @@ def test_the_cuts_tried_are_all_there_are() -> None:
     assert found == {frozenset(one) for one in tried}
 
 
-@pytest.mark.parametrize("cut", BETWEEN)
-def test_every_cut_between_gives_the_same(
-    cut: str, tmp_path: Path, frame: pd.DataFrame, broker_kind: Literal["mosquitto", "amqtt"]
+def test_every_cut_between_gives_the_same_on_one_platform(
+    tmp_path: Path, frame: pd.DataFrame, broker_kind: Literal["mosquitto", "amqtt"]
 ) -> None:
-    prices, places, period = tmp_path / "input.csv", Places(tmp_path / "state"), BETWEEN[cut]
+    prices, places, apps = tmp_path / "input.csv", PlatformPlaces(tmp_path / "state"), {}
     write_sample(prices)
-    options = msgspec.convert({"input": prices, "period": period}, StockOptions)
-    setup = DEMO.set_up(tmp_path, options, 3)
-    deployment = Deployment(DEMO.flow(options), cut, setup.steps, setup.devices)
-    with StopSignal() as stop:
-        accounts = run_to_the_end(deployment, places, broker_kind, stop, lambda hops, happened: None)
-    assert sum(one.before for one in accounts) > SAMPLE_ROWS
-    assert all(one.is_even for one in accounts)
-    check_tables(places, frame, period)
+    for cut, period in BETWEEN.items():
+        options = msgspec.convert({"input": prices, "period": period}, StockOptions)
+        setup = DEMO.set_up(tmp_path, options, 3)
+        apps[cut] = DemoApp(f"by-{cut}", DEMO.flow(options), cut, setup.steps, setup.devices)
+    accounts = run_to_the_end([*apps.values()], places.folder, {"broker": broker_kind})
+    for cut, period in BETWEEN.items():
+        mine = accounts[apps[cut].name]
+        assert sum(one.before for one in mine) > SAMPLE_ROWS
+        assert all(one.is_even for one in mine)
+        check_tables(tables_of(places, apps[cut].instance), frame, period)
 
 
 def test_kills_while_spark_keeps_state_and_ctrl_c_leave_the_bytes_as_they_are(
     tmp_path: Path, frame: pd.DataFrame, broker_kind: Literal["mosquitto", "amqtt"]
 ) -> None:
-    places, output = Places(tmp_path / "state"), tmp_path / "out.json"
+    places, output = PlatformPlaces(tmp_path / "state"), tmp_path / "out.json"
     common = ["demo", "stocks", "--no-page", "--state", str(places.folder), "--broker", broker_kind]
     with started_gear(*common, "--cut", "cloud", "--period", "month", "--speed", "500000") as process:
         wait_until("Spark brings rows to the tables", lambda: hops(places).processed > 0, process)
-        for name in ("agent device-1", "ingest", "broker", "driver"):
+        for name in ("agent device-1", "ingest", "broker", "spark"):
             kill_9(places, name, process)
             logged = hops(places).logged
             wait_until("more is logged", lambda logged=logged: hops(places).logged > logged + 20, process)  # type: ignore[misc]
         processed = hops(places).processed
-        wait_until("the new driver goes on", lambda: hops(places).processed > processed, process)
+        wait_until("the new host goes on", lambda: hops(places).processed > processed, process)
         running = pids(places)
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
@@ -107,4 +109,4 @@ def test_kills_while_spark_keeps_state_and_ctrl_c_leave_the_bytes_as_they_are(
     assert done.returncode == 0, done.stderr
     assert "lost 0, doubled 0" in done.stderr
     assert output.read_bytes() == expected_bytes(frame, "month")
-    check_tables(places, frame, "month")
+    check_tables(tables_of(places), frame, "month")

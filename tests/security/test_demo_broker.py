@@ -1,4 +1,4 @@
-"""A whole run at a fleet's own broker: who has which certificate, and what is said where one is missing."""
+"""A platform at a fleet's own broker: who has which certificate, and what is said where one is missing."""
 
 from __future__ import annotations
 
@@ -13,8 +13,12 @@ from geartrain.errors import ConfigError
 from geartrain_cloud.broker import choose_broker
 from geartrain_cloud.broker.ready import refusal
 from geartrain_cloud.certs import CLOUD
+from geartrain_cloud.control.fleet import write_local
 from geartrain_cloud.errors import CertificateError
-from geartrain_cloud.supervisor.deployment import Deployment, Places, write_deployment
+from geartrain_cloud.platform.config import PlatformConfig
+from geartrain_cloud.supervisor.child import ChildSpec
+from geartrain_cloud.supervisor.platform import Processes
+from geartrain_cloud.supervisor.up import platform_broker
 from tests.security.fleet import Secured, secured
 
 pytestmark = pytest.mark.slow
@@ -26,16 +30,18 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         yield found
 
 
-def deployed(*devices: str) -> Deployment:
-    return Deployment("geartrain_examples.stocks.flow:flow", "cloud", {}, {device: {} for device in devices})
+def told(broker: Secured, state: Path, *devices: str) -> list[ChildSpec]:
+    """The processes of a platform with these devices; what they read is written."""
+    config = PlatformConfig(state, broker=broker.address, broker_certs=broker.fleet.folder)
+    write_local(config.places, devices)
+    return Processes(config, platform_broker(config)).all()
 
 
 @pytest.mark.mosquitto
 def test_each_process_is_told_of_its_own_certificate(broker: Secured, tmp_path: Path) -> None:
-    choice, places = choose_broker(broker.address, tmp_path, broker.fleet.folder), Places(tmp_path)
-    write_deployment(deployed("d1", "d2"), choice, places)
+    assert {spec.name for spec in told(broker, tmp_path, "d1", "d2")} >= {"ingest", "device d1", "device d2"}
     files = {"cloud/ingest": tmp_path / "ingest.toml"}
-    files |= {f"device/{device}": places.agent(device) / "agent.toml" for device in ("d1", "d2")}
+    files |= {f"device/{device}": tmp_path / "agents" / device / "device.toml" for device in ("d1", "d2")}
     for name, path in files.items():
         found = tomllib.loads(path.read_text())["broker"]
         kind, _, who = name.partition("/")
@@ -57,7 +63,7 @@ def test_a_broker_that_asks_for_certificates_is_not_ready_without(broker: Secure
 def test_a_device_without_a_certificate_is_one_sentence(broker: Secured, tmp_path: Path) -> None:
     choice = choose_broker(broker.address, tmp_path, broker.fleet.folder)
     with pytest.raises(CertificateError, match=r"run gear certs issue device d9 --certs ") as caught:
-        write_deployment(deployed("d1", "d9"), choice, Places(tmp_path))
+        told(broker, tmp_path, "d1", "d9")
     assert "\n" not in str(caught.value)
     assert choice.of_cloud("down") == broker.table(CLOUD, "down")
 

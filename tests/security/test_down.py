@@ -20,10 +20,11 @@ from geartrain.records.event_time import END_OF_TIME, from_datetime
 from geartrain.wire.topics import flow_down_topic
 from geartrain_cloud.broker.choice import choose_broker
 from geartrain_cloud.certs import CLOUD, DEVICE
+from geartrain_cloud.platform.places import read_report
 from geartrain_cloud.supervisor.child import ChildSpec
-from geartrain_cloud.supervisor.deployment import DRIVER, Deployment, Places, read_status, write_deployment
 from geartrain_cloud.supervisor.supervise import Supervisor
 from geartrain_examples.control_loop.flow import command
+from tests.down.parts import Finished, Parts
 from tests.down.test_processes import Playing, minute
 from tests.security.fleet import Secured, secured
 
@@ -32,13 +33,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
 DEVICES = ("tank-1", "tank-22")
 MINUTES = 8
 LIMIT_S = 120.0
-DEPLOYMENT = Deployment(
-    "geartrain_examples.control_loop.flow:flow",
-    "auto",
-    {},
-    {device: {"levels": {"records": 100}} for device in DEVICES},
-    agent={"uplink": {"resend_ms": 500, "backoff_ms_max": 500}},
-)
 
 
 def show(config: Path, table: dict[str, object]) -> None:
@@ -54,8 +48,8 @@ def until(holds: Callable[[], bool], supervisor: Supervisor) -> None:
         time.sleep(0.05)
 
 
-def lines(places: Places, device: str) -> list[dict[str, Any]]:
-    path = places.agent(device) / "valve.jsonl"
+def lines(parts: Parts, device: str) -> list[dict[str, Any]]:
+    path = parts.agent_folder(device) / "valve.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
@@ -67,48 +61,52 @@ async def forge(broker: Secured, payload: bytes) -> None:
             await connection.drain()
 
 
-def configured(broker: Secured, places: Places) -> dict[str, ChildSpec]:
+def configured(broker: Secured, parts: Parts) -> dict[str, ChildSpec]:
     """The programs, each with its own certificate but the sender, which shows that of ingest."""
     for device in DEVICES:
         broker.fleet.issue(DEVICE, device)
-    choice = choose_broker(broker.address, places.folder, broker.fleet.folder)
-    specs = {spec.name: spec for spec in write_deployment(DEPLOYMENT, choice, places)}
-    show(places.folder / "down.toml", broker.table(CLOUD, "ingest"))
+    choice = choose_broker(broker.address, parts.folder, broker.fleet.folder)
+    specs = {spec.name: spec for spec in parts.specs(choice)}
+    show(parts.down, broker.table(CLOUD, "ingest"))
     return specs
 
 
 def test_orders_arrive_once_from_the_sender_alone(tmp_path: Path) -> None:
     with secured(tmp_path / "fleet") as broker, Supervisor(tmp_path) as supervisor:
-        places = Places(tmp_path)
-        specs = configured(broker, places)
+        parts = Parts(
+            "geartrain_examples.control_loop.flow:flow",
+            {device: {"levels": {"records": 100}} for device in DEVICES},
+            tmp_path,
+            {"uplink": {"resend_ms": 500, "backoff_ms_max": 500}},
+        )
+        specs = configured(broker, parts)
         for name, spec in specs.items():
-            if name not in (DRIVER, "down"):
+            if name != "down":
                 supervisor.start(spec)
-        driver = Playing(DEPLOYMENT, places)
+        driver = Playing(parts)
         for number in range(MINUTES):
             rows = [minute(device, number) for device in DEVICES]
             driver.write(rows, from_datetime(rows[0].window_start))
         driver.write([], END_OF_TIME)
 
-        status = places.folder / "down" / "status.json"
+        status = tmp_path / "down" / "status.json"
         with Supervisor(tmp_path / "wrong") as wrong:
             wrong.start(specs["down"])
-            until(lambda: read_status(status).get("connected") is True, wrong)
+            until(lambda: read_report(status).get("connected") is True, wrong)
             time.sleep(2)
             asyncio.run(forge(broker, b"not even an order"))
-            assert all(read_status(status)["waiting"][device] for device in DEVICES)  # ingest sends no orders
-            assert [lines(places, device) for device in DEVICES] == [[], []]
+            assert all(read_report(status)["waiting"][device] for device in DEVICES)  # ingest sends no orders
+            assert [lines(parts, device) for device in DEVICES] == [[], []]
 
-        show(places.folder / "down.toml", broker.table(CLOUD, "down"))
+        show(parts.down, broker.table(CLOUD, "down"))
         supervisor.start(specs["down"])
-        agents = [f"agent {device}" for device in DEVICES]
-        until(lambda: supervisor.is_done(agents), supervisor)
+        until(Finished(parts), supervisor)
         driver.outbox.close()
     for device in DEVICES:
         want = [command(minute(device, number)) for number in range(MINUTES)]
-        assert [(one["tank"], one["open_percent"]) for one in lines(places, device)] == [
+        assert [(one["tank"], one["open_percent"]) for one in lines(parts, device)] == [
             (one.tank, one.open_percent) for one in want
         ]
-        counters = read_status(places.agent_status(device))["counters"]
+        counters = parts.status(device)["counters"]
         assert counters["deliveries.valve"] == MINUTES
         assert counters.get("down_rows_lost", 0) == 0

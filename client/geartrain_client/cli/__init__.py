@@ -15,14 +15,13 @@ from geartrain.errors import (
     ConfigError,
     FlowError,
     GeartrainError,
-    MistakeError,
     NoRecordError,
     PlacementError,
     SchemaError,
     SourceError,
 )
 from geartrain.printable import printable
-from geartrain_client.errors import DeadLettersError, StoppedError
+from geartrain_client.errors import DeadLettersError, MistakeError, StoppedError
 
 EXIT_OK = 0
 EXIT_FAILED = 1

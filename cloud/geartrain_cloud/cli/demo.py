@@ -28,23 +28,7 @@ from geartrain_client.errors import StoppedError
 from geartrain_client.terminal.screen import notices, results, table_of
 from geartrain_cloud.broker.ready import LOOPBACK
 from geartrain_cloud.cli.demo_figures import figures
-from geartrain_cloud.cli.demo_page import free_port, page_spec, show_page
-from geartrain_cloud.cli.demos import (
-    Demo,
-    begun_options,
-    deployment_of,
-    files_of,
-    load_demo,
-    set_up,
-)
-from geartrain_cloud.cli.hops_view import ProgressView
-from geartrain_cloud.pages.reader import TableReader
-from geartrain_cloud.revision_file import read_revision, write_revision
-from geartrain_cloud.sinks.tables import rows, write_json
-from geartrain_cloud.supervisor.child import ChildSpec
-from geartrain_cloud.supervisor.deployment import Deployment, Places
-from geartrain_cloud.supervisor.progress import read_hops
-from geartrain_cloud.supervisor.state_folder import (
+from geartrain_cloud.cli.demo_folder import (
     MANIFEST,
     InputFile,
     Manifest,
@@ -53,8 +37,19 @@ from geartrain_cloud.supervisor.state_folder import (
     check_revision,
     check_same,
 )
+from geartrain_cloud.cli.demo_page import free_port, page_spec, show_page
+from geartrain_cloud.cli.demo_run import DemoRun, write_platform
+from geartrain_cloud.cli.demos import Demo, DemoApp, app_of, begun_options, files_of, load_demo, set_up
+from geartrain_cloud.cli.hops import Hops, read_hops, served_tables
+from geartrain_cloud.cli.hops_view import ProgressView
+from geartrain_cloud.pages.reader import TableReader
+from geartrain_cloud.platform.config import read_platform
+from geartrain_cloud.platform.places import PlatformPlaces
+from geartrain_cloud.revision_file import read_revision, write_revision
+from geartrain_cloud.sinks.tables import rows, write_json
+from geartrain_cloud.supervisor.child import ChildSpec
 from geartrain_cloud.supervisor.supervise import StopSignal
-from geartrain_cloud.supervisor.whole_run import run_to_the_end
+from geartrain_cloud.supervisor.up import bring_up
 
 LETTERS_SHOWN = 5
 
@@ -96,7 +91,7 @@ def run_demo(name: str, options: DemoOptions) -> None:
                 notice.print(sentence, soft_wrap=True)
         else:
             check_resumed(name, demo, manifest, options, state.path)
-        run = _Run(demo, manifest, options, Places(state.path), notice)
+        run = _Run(demo, manifest, options, PlatformPlaces(state.path), notice)
         notice.print(f"state folder: {state.path}", soft_wrap=True)
         if not manifest.finished:
             with StopSignal() as stop:
@@ -158,7 +153,7 @@ def begin(name: str, demo: Demo, options: DemoOptions, state: StateFolder) -> Ma
         },
         setup=setup,
     )
-    revision = deployment_of(demo, manifest).revision()
+    revision = app_of(demo, manifest).revision()
     state.write(manifest)
     write_revision(state.path, revision)
     return manifest
@@ -180,10 +175,10 @@ def check_resumed(name: str, demo: Demo, manifest: Manifest, options: DemoOption
     check_same(manifest, {key: value for key, value in options.own.items() if key not in files}, folder)
     check_inputs(manifest, {key: value for key, value in options.own.items() if key in files}, folder)
     if not manifest.finished:
-        deployment = deployment_of(demo, manifest)
-        check_revision(deployment.revision(), deployment.plan().graph.name, folder)
-        if read_revision(folder) is None:  # begun by an earlier release, or in the moment before it is noted
-            write_revision(folder, deployment.revision())
+        app = app_of(demo, manifest)
+        check_revision(app.revision(), app.name, folder)
+        if read_revision(folder) is None:  # begun, and killed in the moment before it is noted
+            write_revision(folder, app.revision())
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,59 +188,70 @@ class _Run:
     demo: Demo
     manifest: Manifest
     options: DemoOptions
-    places: Places
+    places: PlatformPlaces
     notice: Console
 
     def to_the_end(self, stop: StopSignal) -> None:
         """Run to the end, and say what it took; when it is stopped, say what stands where."""
         parts = [f"{name}: {_few(parts)}" for name, parts in list(self.manifest.setup.parts.items())[:8]]
         self.notice.print(f"devices: {printable(', '.join(parts))}")
-        deployment = deployment_of(self.demo, self.manifest, self.options.speed, self.options.master)
+        app = app_of(self.demo, self.manifest)
         try:
-            self._run(deployment, stop)
+            self._run(app, stop)
         except StoppedError:
-            self._say_what_stands_where(deployment)
-            if self._beside() and self.places.tables.exists():  # it has no end of its own
+            self._say_what_stands_where(app)
+            if self._beside() and self._tables(app).exists():  # it has no end of its own
                 self.print_results()
             raise
 
-    def _run(self, deployment: Deployment, stop: StopSignal) -> None:
+    def _run(self, app: DemoApp, stop: StopSignal) -> None:
+        options, setup, happened = self.options, self.manifest.setup, list[str]()
+        paced = dict.fromkeys(setup.paced, options.speed)
+        write_platform(self.places, app, paced, options.broker, options.certs, options.master)
         beside = []
-        if self.options.page and self.demo.page_while_running:
+        if options.page and self.demo.page_while_running:
             port = free_port()
             beside.append(page_spec(self.places, port))
             results().print(f"page: http://{LOOPBACK}:{port}/ (it fills while the demo runs)")
         for name, arguments in self._beside().items():
-            log = self.places.logs / f"{name}.log"
-            beside.append(ChildSpec(name, (sys.executable, *arguments), log))
+            log = self.places.process_log(name)
+            beside.append(ChildSpec(name, (sys.executable, *arguments), log, lasting=True))
         with ProgressView(self.notice) as view:
-            accounts = run_to_the_end(
-                deployment, self.places, self.options.broker, stop, view.show, beside, self.options.certs
-            )
+
+            def show(hops: Hops) -> None:
+                view.show(hops, happened)
+                happened.clear()
+
+            run = DemoRun(app, self.places, show)
+            bring_up(read_platform(state=self.places.folder), stop, happened.append, run, beside)
             seconds = view.seconds
-        total = sum(one.before for one in accounts if one.place.startswith("channel "))
+        total = sum(one.before for one in run.accounts if one.place.startswith("channel "))
         self.notice.print(
             f"accounts: {total:,} rows spooled, each in the log and in the tables once: lost 0, doubled 0"
         )
-        for line in figures(deployment, self.manifest.setup.whole, self.places, seconds):
+        for line in figures(app, setup.whole, self.places, seconds):
             self.notice.print(line, soft_wrap=True)
 
     def _beside(self) -> Mapping[str, Sequence[str]]:
         return self.demo.beside(self.places.folder, begun_options(self.demo, self.manifest))
 
-    def _say_what_stands_where(self, deployment: Deployment) -> None:
+    def _tables(self, app: DemoApp) -> Path:
+        return served_tables(self.places, app.instance)
+
+    def _say_what_stands_where(self, app: DemoApp) -> None:
         """All processes have ended; their last words say how far each part has come."""
-        hops = read_hops(self.places, deployment.plan().graph.name, deployment.devices)
+        hops = read_hops(self.places, app.instance, app.devices)
         self.notice.print(
             f"stopped: of {hops.read:,} records read, {hops.spooled:,} rows are durable on the devices "
-            f"(agents/), {hops.logged:,} in the log (log/), and {hops.processed:,} of {hops.to_process:,} in "
-            f"the tables ({self.places.tables.name}); no process is left",
+            f"(agents/), {hops.logged:,} in the log (log/), and {hops.processed:,} of the log's "
+            f"{hops.to_process:,} entries in the tables (apps/{app.instance}/); no process is left",
             soft_wrap=True,
         )
 
     def print_results(self) -> None:
         """Print the summary and what was refused; write the tables as JSON."""
-        read = TableReader(self.places.tables)
+        tables = self._tables(app_of(self.demo, self.manifest))
+        read = TableReader(tables)
         title, heads, lines = self.demo.summary(read)
         results().print(table_of(title, heads, lines))
         letters = read("dead_letters", {})
@@ -260,7 +266,7 @@ class _Run:
                 self.notice.print(f"  {printable(letter['reason'])}")
         output, several = self.options.output, len(self.demo.tables) > 1
         for table in self.demo.tables:
-            found = rows(self.places.tables, table)
+            found = rows(tables, table)
             there = output / f"{table}.json" if output is not None and several else output
             for target in (self.places.folder / f"{table}.json", there):
                 if target is not None:

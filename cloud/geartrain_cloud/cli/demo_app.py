@@ -65,10 +65,7 @@ def command_of(name: str, demo: Demo) -> Callable[..., None]:
 
 def _help(demo: Demo) -> str:
     examples = "\n".join(f"  {line}" for line in demo.examples)
-    how = (
-        "Broker, ingest, Spark driver and agents run as processes of their own; one that dies is started "
-        "again."
-    )
+    how = "It is a platform of its own, as gear up runs it: each process that dies is started again."
     return f"{demo.about}\n\n{how}\n\n\b\nExamples:\n{examples}"
 
 

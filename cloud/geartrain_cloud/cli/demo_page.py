@@ -19,12 +19,13 @@ from geartrain.errors import GeartrainError
 from geartrain_client.planning.drawing import draw
 from geartrain_client.terminal.screen import results
 from geartrain_cloud.broker.ready import LOOPBACK
-from geartrain_cloud.cli.demos import begun_options, deployment_of, load_demo
+from geartrain_cloud.cli.demo_folder import Manifest, read_manifest
+from geartrain_cloud.cli.demos import app_of, begun_options, load_demo
+from geartrain_cloud.cli.hops import served_tables
 from geartrain_cloud.errors import StateError
 from geartrain_cloud.pages.server import PORT_PREFERRED, serve
+from geartrain_cloud.platform.places import PlatformPlaces
 from geartrain_cloud.supervisor.child import ChildSpec
-from geartrain_cloud.supervisor.deployment import Places
-from geartrain_cloud.supervisor.state_folder import Manifest, read_manifest
 
 
 def free_port() -> int:
@@ -38,10 +39,10 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def page_spec(places: Places, port: int) -> ChildSpec:
+def page_spec(places: PlatformPlaces, port: int) -> ChildSpec:
     """The page as a process beside a run."""
     command = (sys.executable, "-m", "geartrain_cloud.cli.demo_page", str(places.folder), str(port))
-    return ChildSpec("page", command, places.logs / "page.log")
+    return ChildSpec("page", command, places.process_log("page"), lasting=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class Listening:
 
 
 async def show_page(
-    manifest: Manifest, places: Places, announce: Callable[[str], None], at: Listening = Listening()
+    manifest: Manifest, places: PlatformPlaces, announce: Callable[[str], None], at: Listening = Listening()
 ) -> None:
     """Serve the page until SIGTERM or SIGINT; `announce` gets its address. Raises `PageError`."""
     stop = asyncio.Event()
@@ -62,11 +63,11 @@ async def show_page(
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     demo = load_demo(manifest.demo)
-    plan = deployment_of(demo, manifest).plan()
+    app = app_of(demo, manifest)
+    plan = app.plan()
     page = demo.page(plan, draw(plan), begun_options(demo, manifest))
-    await serve(
-        page, places.tables, announce, stop.wait, host=at.host, port=at.port, token_file=at.token_file
-    )
+    tables = served_tables(places, app.instance)
+    await serve(page, tables, announce, stop.wait, host=at.host, port=at.port, token_file=at.token_file)
 
 
 def serve_state(folder: Path, at: Listening) -> None:
@@ -75,7 +76,9 @@ def serve_state(folder: Path, at: Listening) -> None:
     if manifest is None:
         raise StateError(f"{folder} is not the state folder of a demo: give --state the one that it printed")
     out = results()
-    asyncio.run(show_page(manifest, Places(folder), lambda address: out.print(f"page: {address}"), at))
+    asyncio.run(
+        show_page(manifest, PlatformPlaces(folder), lambda address: out.print(f"page: {address}"), at)
+    )
 
 
 def main(folder: str, port: str) -> int:
@@ -84,7 +87,7 @@ def main(folder: str, port: str) -> int:
         manifest = read_manifest(Path(folder))
         if manifest is not None:
             at = Listening(port=int(port))
-            asyncio.run(show_page(manifest, Places(Path(folder)), lambda address: None, at))
+            asyncio.run(show_page(manifest, PlatformPlaces(Path(folder)), lambda address: None, at))
     except GeartrainError as error:
         sys.stderr.write(f"page: {error}\n")
         return 1

@@ -8,6 +8,7 @@ So no demo imports this package, and this package knows neither the name nor the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -15,11 +16,16 @@ from typing import Any, Protocol, cast
 import msgspec
 from msgspec import inspect
 
+from geartrain import __version__
 from geartrain.errors import ConfigError
-from geartrain.planning import Plan
+from geartrain.flow.loading import load_flow
+from geartrain.planning import Plan, make_plan
+from geartrain.revision import Revision, code_of, revision_of
+from geartrain_cloud.cli.demo_folder import Manifest, Setup
+from geartrain_cloud.control.names import instance_name
 from geartrain_cloud.pages.page import Page, Tables
-from geartrain_cloud.supervisor.deployment import Deployment, Options
-from geartrain_cloud.supervisor.state_folder import Manifest, Setup
+
+Options = Mapping[str, Mapping[str, Any]]
 
 GROUP = "geartrain.demos"
 INSTALL = "run pip install geartrain-examples[data]"
@@ -185,18 +191,36 @@ def set_up(demo: Demo, folder: Path, options: Any, devices: int) -> Setup:
     return msgspec.convert(demo.set_up(folder, options, devices), Setup, from_attributes=True)
 
 
-def deployment_of(demo: Demo, manifest: Manifest, speed: str = "max", master: str = "local[2]") -> Deployment:
-    """What to run for a manifest; raises what the demo's options and its cut raise.
-
-    speed: event seconds per second, or `max`; master: Spark's.
+@dataclass(frozen=True, slots=True)
+class DemoApp:
+    """What a demo submits under a name: `flow` as `module:name`, its cut, and the options of steps and of
+    each device's sources.
     """
+
+    name: str
+    flow: str
+    cut: str
+    steps: Options
+    devices: Mapping[str, Options]
+
+    @property
+    def instance(self) -> str:
+        """Its life: the platform is its own, and it is submitted once."""
+        return instance_name(self.name, 1)
+
+    def plan(self) -> Plan:
+        """The flow with its options, cut in two; raises `ConfigError`, `FlowError` or `PlacementError`."""
+        return make_plan(load_flow(self.flow).graph().with_options(self.steps, "options"), self.cut)
+
+    def revision(self) -> Revision:
+        """The revision of the flow with its options and cut; raises what `plan` raises."""
+        return revision_of(self.flow, self.plan(), self.steps, code_of(self.flow), __version__)
+
+
+def app_of(demo: Demo, manifest: Manifest) -> DemoApp:
+    """What to run for a manifest, by the flow's name; raises what the demo's options and its flow raise."""
     flow, setup = demo.flow(begun_options(demo, manifest)), manifest.setup
-    devices = {name: _paced(sources, setup.paced, speed) for name, sources in setup.devices.items()}
-    return Deployment(flow, manifest.cut, setup.steps, devices, master)
-
-
-def _paced(sources: Options, paced: Sequence[str], speed: str) -> Options:
-    return {name: {**given, "speed": speed} if name in paced else given for name, given in sources.items()}
+    return DemoApp(load_flow(flow).graph().name, flow, manifest.cut, setup.steps, setup.devices)
 
 
 def begun_options(demo: Demo, manifest: Manifest) -> Any:

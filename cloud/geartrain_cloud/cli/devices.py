@@ -13,11 +13,12 @@ from typing import Any
 from geartrain.printable import printable
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME, format_time
 from geartrain_client.terminal.screen import print_json, results, table_of
+from geartrain_cloud.cli.hops import STATUS_FILE
 from geartrain_cloud.cli.log import time_text
 from geartrain_cloud.cli.state_place import log_folder, run_folder
 from geartrain_cloud.log.browse import all_cursors, assigned_devices, excluded_devices
+from geartrain_cloud.platform.places import PlatformPlaces, read_report
 from geartrain_cloud.ports import AckCursor
-from geartrain_cloud.supervisor.deployment import Places, read_status
 
 
 def list_devices(state: Path, *, as_json: bool) -> None:
@@ -48,13 +49,13 @@ def list_devices(state: Path, *, as_json: bool) -> None:
 
 def describe_devices(state: Path) -> list[dict[str, Any]]:
     """Every (flow, device) as JSON values, sorted; raises `GeartrainError`."""
-    folder, places = log_folder(state), Places(run_folder(state))
+    folder, places = log_folder(state), PlatformPlaces(run_folder(state))
     cursors = {(c.flow, c.device): c for c in all_cursors(folder)}
     had: dict[tuple[str, str], list[str]] = {}
     for flow, device, source in assigned_devices(folder):
         had.setdefault((flow, device), []).append(source)
     marks = _watermarks(cursors, had)
-    reports = [read_status(path).get("flows", {}) for path in sorted(folder.glob("status*.json"))]
+    reports = [read_report(path).get("flows", {}) for path in sorted(folder.glob("status*.json"))]
     found, out = [], excluded_devices(folder)
     for flow, device in sorted(cursors.keys() | had.keys()):
         cursor, sources = cursors.get((flow, device)), had.get((flow, device), [])
@@ -153,10 +154,10 @@ def _contact(reported: Mapping[str, Any]) -> str | None:
     return format_time(contact) if isinstance(contact, int) and contact > 0 else None
 
 
-def _agent_status(places: Places, device: str, flow: str) -> dict[str, Any]:
+def _agent_status(places: PlatformPlaces, device: str, flow: str) -> dict[str, Any]:
     """What an agent says of one flow: several of them have folders of their own."""
-    own = read_status(places.agent(device) / flow / places.agent_status(device).name)
-    return own or read_status(places.agent_status(device))
+    own = read_report(places.agent(device, flow) / STATUS_FILE)
+    return own or read_report(places.device(device) / STATUS_FILE)
 
 
 def _spool(agent: Mapping[str, Any], cursor: AckCursor | None) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from geartrain.printable import printable
 from geartrain_client.terminal.screen import PLAIN_INTERVAL_S
-from geartrain_cloud.supervisor.progress import Hops
+from geartrain_cloud.cli.hops import Hops
 
 
 class ProgressView:
@@ -71,7 +71,11 @@ class ProgressView:
         )
         grid.add_row("acked", f"{hops.acked:,}", f"of {hops.batches:,} batches, durable in the data centre")
         grid.add_row("logged", f"{hops.logged:,}", "rows, by ingest in its log")
-        grid.add_row("processed", f"{hops.processed:,}", f"of {hops.to_process:,} rows, by Spark into tables")
+        grid.add_row(
+            "processed",
+            f"{hops.processed:,}",
+            f"of {hops.to_process:,} log entries, by Spark into tables",
+        )
         grid.add_row("", f"{seconds:.0f} s", _remark(hops))
         return grid
 
@@ -81,7 +85,7 @@ def one_line(hops: Hops) -> str:
     line = (
         f"read {hops.read:,} records, spooled {hops.spooled:,} rows in {hops.batches:,} batches, "
         f"acked {hops.acked:,} batches, logged {hops.logged:,} rows, "
-        f"processed {hops.processed:,} of {hops.to_process:,} rows"
+        f"processed {hops.processed:,} of {hops.to_process:,} entries"
     )
     remark = _remark(hops)
     return f"{line} ({remark})" if remark else line
@@ -92,6 +96,6 @@ def _remark(hops: Hops) -> str:
     if hops.waiting_for:
         more = "" if len(hops.waiting_for) <= 3 else f" and {len(hops.waiting_for) - 3} more"
         parts.append(f"waiting for {', '.join(hops.waiting_for[:3])}{more}")
-    if hops.driver in ("", "waiting", "starting"):
+    if hops.host in ("", "starting"):
         parts.append("Spark is starting")
     return "; ".join(parts)

@@ -19,8 +19,9 @@ from geartrain_client.terminal.screen import print_json, results
 from geartrain_cloud.cli.state_place import log_folder, run_folder
 from geartrain_cloud.errors import StateError
 from geartrain_cloud.log.migration import MigratedFlow, migrate_log
-from geartrain_cloud.supervisor.deployment import Places
 
+TABLES_FILE = "tables.sqlite"
+"""Where a run of release 0.2 has its tables."""
 _BUSY_S = 10.0
 
 
@@ -31,7 +32,7 @@ def migrate(state: Path, flows: Sequence[str], tables: Path | None, *, keep: boo
     """
     folder = log_folder(state)
     graphs = [load_flow(flow).graph() for flow in flows]
-    file = tables or Places(run_folder(state)).tables
+    file = tables or run_folder(state) / TABLES_FILE
     found = migrate_log(folder, graphs, _stands(file, asked=tables is not None), keep=keep)
     if as_json:
         print_json({"changed": keep, "flows": [asdict(one) for one in found]})

@@ -2,25 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from geartrain.printable import printable
+from geartrain_client.errors import StoppedError
 from geartrain_client.terminal.screen import notices, results
 from geartrain_cloud.platform.config import read_platform
+from geartrain_cloud.supervisor.child import Child
 from geartrain_cloud.supervisor.folder_lock import end_holder
 from geartrain_cloud.supervisor.supervise import StopSignal
 from geartrain_cloud.supervisor.up import DOWN_S, bring_up
 
 
 def run_platform(state: Path | None, config: Path | None) -> None:
-    """Run a platform until a signal ends it; raises `GeartrainError`."""
-    found, notice = read_platform(config, state), notices()
+    """Run a platform until a signal ends it; raises `GeartrainError`, also when it was not up by then."""
+    found, notice, urls = read_platform(config, state), notices(), list[str]()
 
     def say(sentence: str) -> None:
         notice.print(printable(sentence), soft_wrap=True)
 
+    def tell(url: str, children: Mapping[str, Child]) -> bool:
+        if url and not urls:
+            urls.append(url)
+            say(f"control answers at {url}")
+            say("the platform is up: gear submit, gear list, gear status; Ctrl-C ends it")
+        return False
+
+    say(f"state folder: {found.state}")
     with StopSignal() as stop:
-        bring_up(found, stop, say)
+        try:
+            bring_up(found, stop, say, tell)
+        except StoppedError:
+            if not urls:
+                raise
+    say("the platform has ended: devices keep what is not acked, and all goes on with the next gear up")
 
 
 def end_platform(state: Path | None, config: Path | None) -> None:

@@ -1,4 +1,4 @@
-"""`gear up`: all processes of a platform in the foreground, until a signal ends them.
+"""`gear up`: all processes of a platform in the foreground, until a signal ends them or a work is done.
 
 Around every record's path. Guarantees: no process's end is that of another. What dies is started again and
 goes on where it was. After a kill -9 of anything, `gear up` itself among it, the next one goes on. When it
@@ -7,7 +7,7 @@ returns, no process is left behind.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from geartrain.adapters.tls import BrokerTable, parse_broker
@@ -17,7 +17,7 @@ from geartrain_cloud.broker import BrokerChoice, choose_broker, wait_until_ready
 from geartrain_cloud.broker.ready import is_free
 from geartrain_cloud.platform.config import BROKERS, PlatformConfig
 from geartrain_cloud.platform.places import PlatformPlaces, read_report
-from geartrain_cloud.supervisor.child import ChildState
+from geartrain_cloud.supervisor.child import Child, ChildSpec, ChildState
 from geartrain_cloud.supervisor.folder_lock import FolderLock
 from geartrain_cloud.supervisor.platform import BROKER, CONTROL, Processes
 from geartrain_cloud.supervisor.supervise import StopSignal, Supervisor
@@ -29,35 +29,33 @@ DOWN_S = 60.0
 """How long `gear down` waits for the processes of a platform to end."""
 
 Say = Callable[[str], None]
+Work = Callable[[str, Mapping[str, Child]], bool]
+"""Called in each turn with control's URL, empty while it does not answer, and the processes: is it done?"""
 
 
-def bring_up(config: PlatformConfig, stop: StopSignal, say: Say) -> None:
-    """Run the platform until a signal comes; `say` gets a sentence for whatever happens.
+def bring_up(
+    config: PlatformConfig, stop: StopSignal, say: Say, work: Work, beside: Sequence[ChildSpec] = ()
+) -> None:
+    """Run the platform until `work` is done; `say` gets a sentence for whatever happens.
 
-    Raises `StateError` when another one runs in the folder, `ConfigError` or `BrokerError` when there is no
-    broker, and `StoppedError` when the signal came before all was ready.
+    beside: what else runs so long, all of it lasting. Raises what `work` raises, and `StoppedError` when a
+    signal came before it was done. Raises `StateError` when another platform runs in the folder, and
+    `ConfigError` or `BrokerError` when there is no broker.
     """
     with FolderLock(config.state), Supervisor(config.state, grace_s=GRACE_S) as supervisor:
-        say(f"state folder: {config.state}")
-        places = config.places
         broker = platform_broker(config)
         processes = Processes(config, broker)
         processes.write_broker()
         _start_broker(config, broker, processes, supervisor, stop, say)
-        is_ready = False
-        while not stop.wait(TURN_S):
+        while not work(_control_url(config.places, supervisor), supervisor.children):
+            stop.wait(TURN_S)
+            if stop.received is not None:
+                raise StoppedError(stop.received)
             supervisor.check()
-            supervisor.follow(processes.all())
+            supervisor.follow([*processes.all(), *beside])
             for happened in supervisor.happenings:
                 say(happened)
             supervisor.happenings.clear()
-            if not is_ready and (url := _control_url(places, supervisor)):
-                is_ready = True
-                say(f"control answers at {url}")
-                say("the platform is up: gear submit, gear list, gear status; Ctrl-C ends it")
-        if stop.received is not None and not is_ready:
-            raise StoppedError(stop.received)
-        say("ending: devices keep what is not acked, and all goes on with the next gear up")
 
 
 def _control_url(places: PlatformPlaces, supervisor: Supervisor) -> str:
@@ -80,8 +78,9 @@ def platform_broker(config: PlatformConfig) -> BrokerChoice:
     folder = config.state / "broker"
     if config.broker not in BROKERS:
         return choose_broker(config.broker, folder, config.broker_certs)
-    port = config.broker_port or _former_port(config)
-    return choose_broker(config.broker, folder, port=port)
+    return choose_broker(
+        config.broker, folder, config.broker_certs, config.broker_port or _former_port(config)
+    )
 
 
 def _former_port(config: PlatformConfig) -> int:

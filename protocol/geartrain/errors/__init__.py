@@ -16,10 +16,6 @@ class GeartrainError(Exception):
     """Root of every error that Geartrain raises on purpose; its text is one sentence meant for a person."""
 
 
-class MistakeError(GeartrainError):
-    """What only the user can put right: another file, folder or option. `gear` ends with 2."""
-
-
 class FlowError(GeartrainError):
     """A flow or graph that is not well formed: a missing or doubled step id, a wrong input, a wrong
     option.

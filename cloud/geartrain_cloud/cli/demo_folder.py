@@ -24,9 +24,9 @@ from geartrain.revision import Revision, differences, in_short
 from geartrain_cloud.errors import StateError
 from geartrain_cloud.revision_file import read_revision
 
-MANIFEST = "demo.json"
-_VERSION = 3
-OWN_FILES = frozenset({"lock", "input.csv", "input.csv.new", "input"})
+MANIFEST, LOCK_FILE = "demo.json", "demo.lock"
+_VERSION = 4
+OWN_FILES = frozenset({LOCK_FILE, "input.csv", "input.csv.new", "input"})
 """What may lie in a folder in which nothing has begun."""
 
 
@@ -87,7 +87,7 @@ class _Version(msgspec.Struct, frozen=True):
 
 
 class StateFolder:
-    """A folder taken for one run; `close` gives it back."""
+    """A folder taken for one run, beside the lock of its platform; `close` gives it back."""
 
     def __init__(self, path: Path | None, prefix: str) -> None:
         """Take `path`, made if need be, or a new folder named `prefix...` where temporary files go.
@@ -99,7 +99,7 @@ class StateFolder:
                 path = Path(tempfile.mkdtemp(prefix=prefix))
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.path = path.absolute()
-            self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._lock = os.open(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise StateError(f"the state folder {path} cannot be used: {error.strerror or error}") from None
         try:

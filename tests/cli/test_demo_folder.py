@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from geartrain_cloud.errors import StateError
-from geartrain_cloud.supervisor.state_folder import (
+from geartrain_cloud.cli.demo_folder import (
     InputFile,
     Manifest,
     Setup,
@@ -15,6 +14,7 @@ from geartrain_cloud.supervisor.state_folder import (
     check_inputs,
     check_same,
 )
+from geartrain_cloud.errors import StateError
 
 
 def manifest_of(path: Path, *, sample: bool = False) -> Manifest:
