@@ -16,6 +16,7 @@ import msgspec
 import pytest
 
 from geartrain.control.limits import LANE_LIMITS
+from geartrain.errors import SelectorError
 from geartrain_cloud.control import store as store_module
 from geartrain_cloud.control.errors import ConflictError, InvalidError, NotFoundError
 from geartrain_cloud.control.model import (
@@ -317,7 +318,7 @@ def test_a_name_that_no_app_can_have_is_refused(store: ControlStore, name: str) 
 
 @pytest.mark.parametrize("labels", [{"": "a"}, {"a": ""}, {"a b": "c"}, {"a": "b,c"}, {"a=": "b"}])
 def test_a_label_that_no_selector_could_name_is_refused(store: ControlStore, labels: dict[str, str]) -> None:
-    with pytest.raises(InvalidError):
+    with pytest.raises(SelectorError):
         store.add_device("t1", labels)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from geartrain.printable import printable
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME, format_time
 from geartrain_client.cli.waiting import until_ended, until_purged, until_runs, wait_until
-from geartrain_client.rest.answers import App, AppInfo, Line, answer_as
+from geartrain_client.rest.answers import App, AppInfo, Applied, Line, answer_as
 from geartrain_client.rest.platform import Platform, items_of, segment
 from geartrain_client.terminal.screen import notices, print_json, results, table_of
 
@@ -70,8 +70,14 @@ def show_app(platform: Platform, name: str, *, as_json: bool) -> None:
         lines = [[one.source, _time(one.clock_us), _few(one.held_by)] for one in app.clocks]
         out.print(table_of("Clocks", ["source", "event time", "held by"], lines))
     if app.applied:
-        lines = [[one.device, one.state, _number(one.serial), one.why] for one in app.applied]
+        lines = [[one.device, one.state, _number(one.serial), _why(one)] for one in app.applied]
         out.print(table_of("Devices", ["device", "state", "serial", "why"], lines, numbers=(2,)))
+
+
+def _why(one: Applied) -> str:
+    """What a device says, and which sources it lacks."""
+    lacks = f"lacks {_few(one.lacks)}" if one.lacks else ""
+    return "; ".join(text for text in (one.why, lacks) if text)
 
 
 def show_logs(platform: Platform, name: str, lines: int, *, as_json: bool) -> None:

@@ -122,7 +122,7 @@ def label_device(platform: Platform, name: str, labels: Mapping[str, str | None]
     if as_json or not isinstance(found, dict):
         print_json(found)
         return
-    kept = found.pop("kept", None)
+    kept, sources = found.pop("kept", None), found.pop("sources", None)
     _print_device(found)
     for app in kept if isinstance(kept, list) else ():
         if isinstance(app, dict):
@@ -133,6 +133,15 @@ def label_device(platform: Platform, name: str, labels: Mapping[str, str | None]
                 ),
                 soft_wrap=True,
             )
+
+    for one in sources if isinstance(sources, list) else ():
+        if isinstance(one, dict):
+            goes_on, now = ("keeps", "no longer") if one.get("has") else ("goes on without", "now")
+            sentence = (
+                f"{name} {goes_on} source {_text(one, 'source')} of app {_text(one, 'name')}, though it "
+                f"{now} matches the selector: that cannot change amid the app, so kill it and submit it again"
+            )
+            results().print(printable(sentence), soft_wrap=True)
 
 
 def retire_device(platform: Platform, name: str, *, as_json: bool) -> None:

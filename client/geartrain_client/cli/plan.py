@@ -16,8 +16,10 @@ from typing import Any
 from geartrain.adapters.files import write_private
 from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.errors import ConfigError
+from geartrain.fleet.selectors import ALL
 from geartrain.flow.loading import load_flow
 from geartrain.graph.graph import Graph, Step
+from geartrain.operators.source import SourceOperator
 from geartrain.planning import Channel, Plan, legal_cuts, make_plan
 from geartrain.planning.cuts import Cut, Reason, TooManyCutsError
 from geartrain.planning.native_table import engine
@@ -181,6 +183,8 @@ def _step(plan: Plan, step: Step, stage: int | None, why: Reason, costs: Costs |
         "rule": why.rule.value,
         "reason": told(why),
     }
+    if isinstance(operator, SourceOperator):
+        described["devices"] = operator.devices or ALL
     if costs is not None and step.id in costs.steps:
         cost = costs.steps[step.id]
         described |= {

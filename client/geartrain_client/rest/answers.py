@@ -50,6 +50,7 @@ class Applied(msgspec.Struct, frozen=True):
     serial: int | None = None
     why: str = ""
     online: bool | None = None
+    lacks: list[str] = []
 
 
 class AppInfo(App, frozen=True):

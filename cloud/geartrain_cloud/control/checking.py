@@ -17,7 +17,7 @@ from geartrain import __version__
 from geartrain.declarations.options import Text
 from geartrain.errors import GeartrainError
 from geartrain.flow.loading import load_flow
-from geartrain.graph.graph import Graph
+from geartrain.graph.graph import Graph, Step
 from geartrain.operators.source import SourceOperator
 from geartrain.planning import Plan, make_plan
 from geartrain.planning.properties import derive_properties
@@ -107,13 +107,34 @@ def outline_of(plan: Plan, revision: Revision) -> Outline:
             )
         )
     sources = [
-        SourceOutline(step.id, step.operator.source.bounded)
+        SourceOutline(step.id, step.operator.source.bounded, step.operator.devices, _joins(plan, step))
         for step in plan.graph.steps
         if isinstance(step.operator, SourceOperator)
     ]
     return Outline(
-        plan.graph.name, channels, sources, revision.hash, down=bool(plan.down), document=revision.to_json()
+        plan.graph.name,
+        channels,
+        sources,
+        revision.hash,
+        down=bool(plan.down),
+        document=revision.to_json(),
+        code=revision.code.hash if revision.code.files else "",
     )
+
+
+def _joins(plan: Plan, source: Step) -> bool:
+    """Whether a device may begin to read a source amid its work: it goes on by itself, so its records are of
+    now, and no step on the device keeps what it would change.
+    """
+    operator, below = source.operator, {source.id}
+    if not isinstance(operator, SourceOperator) or operator.source.bounded:
+        return False
+    for step in plan.graph.steps:  # in topological order
+        if step.id in plan.cut.edge and any(one.step in below for one in step.inputs):
+            if step.operator.stateful:
+                return False
+            below.add(step.id)
+    return True
 
 
 def _of_person(options: Options) -> Options:

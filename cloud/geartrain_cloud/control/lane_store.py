@@ -17,8 +17,8 @@ from geartrain.control.states import App, Reported, State, Wanted
 from geartrain.errors import WireError
 from geartrain_cloud.control.errors import ConflictError
 from geartrain_cloud.control.hosting import split_options
-from geartrain_cloud.control.model import Device, Instance, Report
-from geartrain_cloud.control.store import ControlStore, merged
+from geartrain_cloud.control.model import Device, Instance, Report, merged
+from geartrain_cloud.control.store import ControlStore
 
 _LOG = logging.getLogger("geartrain.control")
 
@@ -56,7 +56,15 @@ class StoreOfLane:
     async def store(self, report: Reported) -> None:
         """Keep the report, for its order, and what it says of each app."""
         reports = [
-            Report(report.device, app.instance, app.state.word, app.why, report.program, report.serial)
+            Report(
+                report.device,
+                app.instance,
+                app.state.word,
+                app.why,
+                report.program,
+                report.serial,
+                app.lacks,
+            )
             for app in report.apps
         ]
         self._store.heard(report.device, encode_reported(report), report.serial, reports)
@@ -99,6 +107,7 @@ def _app(instance: Instance, device: str, *, drains: bool) -> App:
         instance.cut,
         msgspec.json.encode({"sources": sources, "steps": steps}, order="deterministic").decode(),
         Wanted.DRAIN if drains else Wanted.RUN,
+        instance.outline.code,
     )
 
 

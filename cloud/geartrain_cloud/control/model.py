@@ -64,17 +64,24 @@ class Channel(msgspec.Struct, frozen=True):
 
 
 class SourceOutline(msgspec.Struct, frozen=True):
-    """A source of the flow, and whether it comes to an end."""
+    """A source of the flow, and whether it comes to an end.
+
+    devices: a selector of the app's devices that have it, "" for all; joins: whether a device that runs the
+    app may get it, since it goes on by itself and no step below it keeps anything there.
+    """
 
     id: str
     bounded: bool
+    devices: str = ""
+    joins: bool = False
 
 
 class Outline(msgspec.Struct, frozen=True):
     """What control must know of a flow that is cut: it comes from a short-lived process that loads it.
 
     flow: the flow's own name; down: whether something comes down to devices; revision: the hash of the
-    document; document: the revision document as JSON text, "" where there is none.
+    document; document: the revision document as JSON text, "" where there is none; code: the hash of the
+    flow's files, "" where nobody has said.
     """
 
     flow: str
@@ -83,6 +90,7 @@ class Outline(msgspec.Struct, frozen=True):
     revision: str
     down: bool = False
     document: str = ""
+    code: str = ""
 
     @property
     def bounded(self) -> bool:
@@ -132,7 +140,9 @@ class Device(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What a device has said of an instance: `state` one of starting, running, drained, failed, finished."""
+    """What a device has said of an instance: `state` one of starting, running, drained, failed, finished;
+    lacks: the sources that it does not have.
+    """
 
     device: str
     instance: str
@@ -140,6 +150,7 @@ class Report(msgspec.Struct, frozen=True):
     why: str = ""
     version: str = ""
     serial: int = 0
+    lacks: tuple[str, ...] = ()
 
 
 class Submission(msgspec.Struct, frozen=True):
@@ -151,3 +162,8 @@ class Submission(msgspec.Struct, frozen=True):
     selector: str
     options: Options = {}
     device_options: dict[str, Options] = {}
+
+
+def merged(options: Options, over: Options) -> Options:
+    """Options with those of `over` in their place."""
+    return {step: {**options.get(step, {}), **over.get(step, {})} for step in {**options, **over}}

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from geartrain import __version__
+from geartrain.fleet.selectors import ALL, parse_selector
 from geartrain.printable import TEXT_CHARS_MAX, printable
 from geartrain.records.event_time import END_OF_TIME
 from geartrain_cloud.control.errors import NotFoundError
@@ -20,8 +21,7 @@ from geartrain_cloud.control.machine import ProcessMeter
 from geartrain_cloud.control.model import Device, Instance, Report, State
 from geartrain_cloud.control.rates import RateMeter
 from geartrain_cloud.control.reconciler import Reconciler
-from geartrain_cloud.control.roster import has
-from geartrain_cloud.control.selectors import parse_selector
+from geartrain_cloud.control.sources import lacking, not_for
 from geartrain_cloud.control.store import ControlStore
 from geartrain_cloud.platform.config import PlatformConfig
 from geartrain_cloud.platform.places import read_report
@@ -125,7 +125,10 @@ class Observer:
             "run": instance.run,
             "submitted_us": instance.submitted_us,
             "options": instance.options,
-            "sources": [{"id": source.id, "bounded": source.bounded} for source in instance.outline.sources],
+            "sources": [
+                {"id": source.id, "bounded": source.bounded, "devices": source.devices or ALL}
+                for source in instance.outline.sources
+            ],
             "channels": [
                 {"id": one.id, "sources": one.sources, "rows": logged.get(one.id)}
                 for one in instance.outline.channels
@@ -143,7 +146,7 @@ class Observer:
                 "run": host.run,
             },
             "waits_for": self._waits(instance, assigned, ingest),
-            "applied": [self._applied(instance, name) for name in list(assigned)[:NAMES_MAX]],
+            "applied": self._applied_by(instance, list(assigned)[:NAMES_MAX]),
         }
 
     def _ingest(self, instance: str) -> Mapping[str, Any]:
@@ -169,10 +172,18 @@ class Observer:
     def _missing(self, instance: Instance, ingest: Mapping[str, Any]) -> list[str]:
         """The sources that keep a bounded flow from its end: no device has them, and they have not ended."""
         outline, said = instance.outline, ingest.get("sources", {})
-        sources = tuple(source.id for source in outline.sources)
-        there = {source for d in self._running(instance.instance) for source in has(instance, d, sources)}
+        sources, lacks = [source.id for source in outline.sources], self._lacks(instance)
+        there = {s for d in self._running(instance.instance) for s in sources if s not in lacks.get(d, ())}
         ended = {s for s in sources if isinstance(said, dict) and _has_ended(said.get(s))}
         return [s for s in sources if s not in there | ended] if outline.bounded else []
+
+    def _lacks(self, instance: Instance) -> dict[str, tuple[str, ...]]:
+        """By device the sources that it lacks: what it has reported, else what it was told."""
+        reports, told = self._store.reports(instance.instance), self._store.lacking(instance.instance)
+        return {
+            device: lacking(instance, device, told.get(device, ()), reports.get(device))
+            for device in self._store.assigned(instance.instance)
+        }
 
     def _waits(self, instance: Instance, assigned: Mapping[str, str], ingest: Mapping[str, Any]) -> list[str]:
         if instance.state is State.ENDED:
@@ -187,11 +198,13 @@ class Observer:
         if not assigned:
             waiting.append(f"no device matches {instance.selector}: add one, or label one")
         else:
+            selectors = {source.id: source.devices for source in instance.outline.sources}
             waiting += [
-                f"no device of the app has source {source}, so it never ends: add a device that has it, or "
-                f"kill the app and submit it with {source}.enabled=true"
+                f"no device of the app has source {source}, so it never ends: add a device that "
+                f"{_meant(selectors[source])}, or kill the app and submit it with {source}.enabled=true"
                 for source in self._missing(instance, ingest)
             ]
+            waiting += _held(ingest)
         running = self._running(instance.instance)
         offline = [d for d in running if not self._reconciler.is_online(self._store.device(d))]
         if offline:
@@ -212,8 +225,14 @@ class Observer:
             return []
         return [printable(host.why, TEXT_CHARS_MAX) or f"run {instance.run} is to begin"]
 
-    def _applied(self, instance: Instance, device: str) -> dict[str, Any]:
-        report = self._store.reports(instance.instance).get(device)
+    def _applied_by(self, instance: Instance, devices: list[str]) -> list[dict[str, Any]]:
+        lacks, reports = self._lacks(instance), self._store.reports(instance.instance)
+        return [
+            {**self._applied(name, reports.get(name)), "lacks": list(lacks[name])[:NAMES_MAX]}
+            for name in devices
+        ]
+
+    def _applied(self, device: str, report: Report | None) -> dict[str, Any]:
         online = self._reconciler.is_online(self._store.device(device))
         if report is None:
             state, why = ("pending", "") if online else ("offline", "nothing was heard of it yet")
@@ -292,19 +311,32 @@ class Observer:
         }
 
     def labelled(self, device: Device) -> dict[str, Any]:
-        """A device with the apps that it keeps though their selectors match it no longer."""
-        kept = [
+        """A device with the apps that it keeps though their selectors match it no longer, and the sources of
+        apps of which it goes on as before though their selectors now say otherwise.
+        """
+        kept: list[dict[str, Any]] = [
             {"name": instance.name, "selector": instance.selector}
             for instance, draining in self._store.wanted_on(device.device)
             if not draining and not parse_selector(instance.selector).matches(device.device, device.labels)
         ]
-        return {**self.device(device), "kept": kept}
+        sources = []
+        for instance, draining in self._store.wanted_on(device.device):
+            held = set(self._store.lacking(instance.instance).get(device.device, ()))
+            differ = sorted(held ^ set(not_for(instance.outline, device)))
+            sources += [
+                {"name": instance.name, "source": source, "has": source not in held}
+                for source in differ
+                if not draining
+            ]
+        return {**self.device(device), "kept": kept, "sources": sources}
 
     def device_info(self, device: Device) -> dict[str, Any]:
         """A device with the apps that it is to run."""
         apps = []
         for instance, draining in self._store.wanted_on(device.device):
-            report = self._store.reports(instance.instance).get(device.device, Report("", "", "pending"))
+            known = self._store.reports(instance.instance).get(device.device)
+            report = known or Report("", "", "pending")
+            told = self._store.lacking(instance.instance).get(device.device, ())
             apps.append(
                 {
                     "name": instance.name,
@@ -312,6 +344,7 @@ class Observer:
                     "draining": draining,
                     "state": printable(report.state, 40),
                     "why": printable(report.why, TEXT_CHARS_MAX),
+                    "lacks": list(lacking(instance, device.device, told, known))[:NAMES_MAX],
                 }
             )
         refused = printable(self._store.refusal(device.device), TEXT_CHARS_MAX)
@@ -321,6 +354,24 @@ class Observer:
         """What the file of a device holds, as `gear-agent --device FILE` reads it."""
         broker = read_report(self._places.broker).get("address", "127.0.0.1:1883")
         return {"device": device.device, "broker": broker, "state": device.device}
+
+
+def _meant(selector: str) -> str:
+    return f"matches {selector}" if selector else "has it"
+
+
+def _held(ingest: Mapping[str, Any]) -> list[str]:
+    """What ingest leaves with devices, as it says itself: one sentence for each of the first."""
+    devices = ingest.get("devices", {})
+    found = devices.items() if isinstance(devices, dict) else ()
+    held = [
+        (name, one["held"])
+        for name, one in found
+        if isinstance(one, dict) and isinstance(one.get("held"), dict)
+    ]
+    said = [f"device {name} keeps what it sends: {one.get('why', '')}" for name, one in held[:3]]
+    more = [f"{len(held) - 3} more devices keep what they send"] if len(held) > 3 else []
+    return [printable(one, TEXT_CHARS_MAX) for one in (*said, *more)]
 
 
 def _has_ended(source: Any) -> bool:

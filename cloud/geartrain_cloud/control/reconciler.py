@@ -16,7 +16,7 @@ from geartrain.errors import ConfigError, LedgerError
 from geartrain_cloud.control.fleet import write_local
 from geartrain_cloud.control.hosting import HostReport, is_hosted, read_hosted, write_hosted
 from geartrain_cloud.control.model import Device, Instance, Mode, State, Wanted
-from geartrain_cloud.control.roster import RosterKeeper
+from geartrain_cloud.control.roster import RosterKeeper, Told
 from geartrain_cloud.control.store import ControlStore
 from geartrain_cloud.platform.config import PlatformConfig
 from geartrain_cloud.platform.places import read_report
@@ -169,9 +169,16 @@ class Reconciler:
         """Write what is wanted: for ingest, for devices of this machine, for the host; in this order, since
         what a device sends must be known when it comes.
         """
-        every = self._store.every_instance()
+        store, every = self._store, self._store.every_instance()
         given = {one.instance: self._store.assigned(one.instance) for one in every}
-        self._roster.write([(one, given[one.instance]) for one in every])
+        self._roster.write(
+            [
+                Told(one, given[one.instance])
+                if one.state.is_over
+                else Told(one, given[one.instance], store.lacking(one.instance), store.reports(one.instance))
+                for one in every
+            ]
+        )
         local = [one.device for one in self._store.all_devices() if one.local and not one.retired]
         write_local(self._places, local)
         hosted = [one for one in every if is_hosted(one, given[one.instance])]

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 import msgspec
 from aiohttp import web
 
+from geartrain.fleet.labels import check_device, shown
 from geartrain_cloud.control.errors import InvalidError
 from geartrain_cloud.control.model import Mode, Options
-from geartrain_cloud.control.names import check_device, shown
 from geartrain_cloud.pages.questions import Question
 
 BODY_BYTES_MAX = 4 << 20

@@ -9,10 +9,11 @@ ends nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from geartrain.graph.graph import DEAD_LETTERS, LATE
-from geartrain_cloud.control.model import Instance
-from geartrain_cloud.control.store import merged
+from geartrain_cloud.control.model import Instance, Report
+from geartrain_cloud.control.sources import Lacks, members
 from geartrain_cloud.log.roster import (
     RosterChannel,
     RosterDocument,
@@ -27,6 +28,16 @@ Assigned = Mapping[str, str]
 """The devices that an instance was ever given, each with `wanted`, `draining` or `left`."""
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An instance with its devices; lacks: the sources that are not for them; reports: what they say."""
+
+    instance: Instance
+    assigned: Assigned
+    lacks: Lacks = field(default_factory=dict)
+    reports: Mapping[str, Report] = field(default_factory=dict)
+
+
 class RosterKeeper:
     """Keeps the roster of one platform."""
 
@@ -35,13 +46,14 @@ class RosterKeeper:
         self._told: dict[str, RosterDocument] | None = None
         self._mine: set[str] = set()
 
-    def write(self, roster: list[tuple[Instance, Assigned]]) -> None:
+    def write(self, roster: list[Told]) -> None:
         """Have ingest follow these instances; raises `LedgerError`, `ConfigError` or `OSError`."""
         if self._told is None:
             self._told = dict(changed(RosterReader(self._places.log).after()))
         writer = RosterWriter(self._places.log)
-        for instance, assigned in roster:
-            name, wanted = instance.instance, self._document(instance, assigned)
+        for one in roster:
+            instance = one.instance
+            name, wanted = instance.instance, self._document(one)
             held = self._told.get(name)
             self._mine.add(name)
             if held == wanted or (held is not None and held.ended) or (held is None and wanted.ended):
@@ -51,20 +63,23 @@ class RosterKeeper:
             else:
                 writer.put(name, wanted)
             self._told[name] = wanted
-        for name in self._mine - {instance.instance for instance, _ in roster}:  # purged
+        for name in self._mine - {one.instance.instance for one in roster}:  # purged
             if name in self._told:
                 writer.end(name)
                 del self._told[name]
             self._mine.discard(name)
         write_report(
-            self._places.roster, {"flows": {one.instance: {"down": one.outline.down} for one, _ in roster}}
+            self._places.roster,
+            {"flows": {one.instance.instance: {"down": one.instance.outline.down} for one in roster}},
         )
 
-    def _document(self, instance: Instance, assigned: Assigned) -> RosterDocument:
+    def _document(self, told: Told) -> RosterDocument:
+        instance = told.instance
         outline, ended = instance.outline, instance.state.has_whole_log
         channels = [one for one in outline.channels if one.id not in (DEAD_LETTERS, LATE)]
         sources = tuple(source.id for source in outline.sources)
-        devices = {} if ended else {d: has(instance, d, sources) for d, s in assigned.items() if s != "left"}
+        there = [] if ended else [device for device, state in told.assigned.items() if state != "left"]
+        devices = {d: members(instance, d, told.lacks.get(d, ()), told.reports.get(d)) for d in there}
         return RosterDocument(
             {one.id: RosterChannel(tuple(one.sources), one.schema) for one in channels},
             sources,
@@ -75,9 +90,3 @@ class RosterKeeper:
             {one.id: one.partitioned_by for one in channels if one.partitioned_by},
             ended,
         )
-
-
-def has(instance: Instance, device: str, sources: tuple[str, ...]) -> tuple[str, ...]:
-    """The sources that a device has: those that its settings do not say `enabled = false` of."""
-    options = merged(instance.options, instance.device_options.get(device, {}))
-    return tuple(s for s in sources if options.get(s, {}).get("enabled", True) not in (False, "false"))

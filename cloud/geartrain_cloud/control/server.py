@@ -20,6 +20,8 @@ from typing import Any
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
+from geartrain.errors import SelectorError
+from geartrain.fleet.selectors import parse_selector
 from geartrain_cloud.control.checking import Answer as Checked
 from geartrain_cloud.control.checking import Question as Check
 from geartrain_cloud.control.errors import ControlError, InvalidError, NotFoundError, UnavailableError
@@ -43,7 +45,6 @@ from geartrain_cloud.control.requests import (
     number_of,
     options_of,
 )
-from geartrain_cloud.control.selectors import parse_selector
 from geartrain_cloud.control.store import Answer, ControlStore
 from geartrain_cloud.errors import PageError
 from geartrain_cloud.pages.connections import HEADERS, PageRunner
@@ -350,6 +351,8 @@ async def _sentences(request: web.Request, handler: Handler) -> web.StreamRespon
         return answer
     except ControlError as error:
         return _refusal(error.status, error.code, str(error))
+    except SelectorError as error:
+        return _refusal(InvalidError.status, InvalidError.code, str(error))
     except TableError as error:
         return _refusal(NotFoundError.status, NotFoundError.code, str(error))
     except PageError as error:

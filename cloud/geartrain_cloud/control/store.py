@@ -9,7 +9,7 @@ is read in pages.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,20 +18,21 @@ import msgspec
 
 from geartrain.adapters.sqlite import open_to_write, transaction, translated
 from geartrain.control.limits import LANE_LIMITS
+from geartrain.fleet.labels import check_device, check_labels
+from geartrain.fleet.selectors import parse_selector
 from geartrain_cloud.control.errors import ConflictError, NotFoundError, StoreError
 from geartrain_cloud.control.model import (
     Device,
     Instance,
     Mode,
-    Options,
     Outline,
     Report,
     State,
     Submission,
     Wanted,
 )
-from geartrain_cloud.control.names import check_app, check_device, check_labels, instance_name
-from geartrain_cloud.control.selectors import parse_selector
+from geartrain_cloud.control.names import check_app, instance_name
+from geartrain_cloud.control.sources import after_label, not_for, on_device
 
 VERSION = 1
 BUSY_S = 10.0
@@ -53,10 +54,10 @@ CREATE TABLE instances (instance TEXT PRIMARY KEY, name TEXT NOT NULL, flow TEXT
 CREATE TABLE devices (device TEXT PRIMARY KEY, labels TEXT NOT NULL, local INTEGER NOT NULL,
     retired INTEGER NOT NULL, serial INTEGER NOT NULL, applied INTEGER NOT NULL, seen_us INTEGER NOT NULL);
 CREATE TABLE assignments (instance TEXT NOT NULL, device TEXT NOT NULL, state TEXT NOT NULL,
-    PRIMARY KEY (instance, device)) WITHOUT ROWID;
+    lacks TEXT NOT NULL, PRIMARY KEY (instance, device)) WITHOUT ROWID;
 CREATE INDEX assignments_of ON assignments (device, instance);
 CREATE TABLE reports (device TEXT NOT NULL, instance TEXT NOT NULL, state TEXT NOT NULL, why TEXT NOT NULL,
-    version TEXT NOT NULL, serial INTEGER NOT NULL, PRIMARY KEY (instance, device)) WITHOUT ROWID;
+    version TEXT NOT NULL, serial INTEGER NOT NULL, lacks TEXT NOT NULL, PRIMARY KEY (instance, device)) WITHOUT ROWID;
 CREATE TABLE lanes (device TEXT PRIMARY KEY, report BLOB NOT NULL, refused TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE answers (number INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE,
     request TEXT NOT NULL, status INTEGER NOT NULL, body TEXT NOT NULL);
@@ -64,7 +65,9 @@ CREATE TABLE purges (number INTEGER PRIMARY KEY AUTOINCREMENT, device TEXT NOT N
     serial INTEGER NOT NULL);
 CREATE INDEX purges_of ON purges (device, number);
 """
-"""A purge's serial: that of the device's desired state which names the instance first; 0 while none does."""
+"""A purge's serial: that of the device's desired state which names the instance first; 0 while none does.
+lacks: of an assignment, the sources that are not for the device; of a report, those that it does not have.
+"""
 _JSON = ("options", "device_options", "outline", "labels")
 
 T = TypeVar("T", Instance, Device)
@@ -146,7 +149,7 @@ class ControlStore:
     def add_device(self, name: str, labels: Mapping[str, str], *, local: bool = False) -> Device:
         """Add a device, or take one back that was retired; apps whose selector matches get it.
 
-        Raises `InvalidError`, and `ConflictError` where it is there.
+        Raises `SelectorError`, and `ConflictError` where it is there.
         """
         check_device(name)
         device = Device(name, check_labels(labels), local)
@@ -166,7 +169,7 @@ class ControlStore:
 
     def label_device(self, name: str, labels: Mapping[str, str | None]) -> Device:
         """Set labels, or take those away that are None; apps whose selector matches now get the device, and
-        none loses it. Raises `InvalidError` and `NotFoundError`.
+        none loses it. Raises `SelectorError` and `NotFoundError`.
         """
         with self._change() as database:
             device = self.active_device(name)
@@ -175,19 +178,33 @@ class ControlStore:
             database.execute(
                 "UPDATE devices SET labels = ? WHERE device = ?", (_text(check_labels(kept)), name)
             )
-            self._join(self.device(name))
+            labelled = self.device(name)
+            self._give_sources(labelled)
+            self._join(labelled)
         return self.device(name)
 
     def _join(self, device: Device) -> None:
         """Assign the device to each instance whose selector matches it."""
         chosen = [
-            instance.instance
+            instance
             for instance in self.instances(wanted=Wanted.RUNNING)
             if not (instance.state is State.FAILED or instance.state.has_whole_log)
             and parse_selector(instance.selector).matches(device.device, device.labels)
         ]
         for instance in chosen:
-            self._assign(instance, [device.device])
+            self._assign(instance, [device])
+
+    def _give_sources(self, device: Device) -> None:
+        """Let the device have the sources that are for it now, where they may join the app that it runs."""
+        for instance, draining in self.wanted_on(device.device):
+            held = self.lacking(instance.instance).get(device.device, ())
+            lacks = after_label(instance.outline, held, device)
+            if not draining and lacks != held:
+                self._database.execute(
+                    "UPDATE assignments SET lacks = ? WHERE instance = ? AND device = ?",
+                    (_text(lacks), instance.instance, device.device),
+                )
+                self._next_serial("SELECT ?", (device.device,))
 
     def retire_device(self, name: str) -> Device:
         """Take the device out of service and of all apps; raises `NotFoundError`."""
@@ -202,7 +219,7 @@ class ControlStore:
     def submit(self, asked: Submission, outline: Outline) -> Instance:
         """Make the next instance of the app and assign the devices that its selector matches.
 
-        Raises `InvalidError`, and `ConflictError` where the app runs.
+        Raises `InvalidError`, `SelectorError`, and `ConflictError` where the app runs.
         """
         check_app(asked.name)
         selector, now_us = parse_selector(asked.selector), self._now_us()
@@ -237,11 +254,11 @@ class ControlStore:
             held = [_text(values[f]) if f in _JSON else values[f] for f in Instance.__struct_fields__]
             database.execute(f"INSERT INTO instances VALUES ({', '.join('?' * len(held))})", held)  # noqa: S608
             matching = [
-                one.device
+                one
                 for one in self.all_devices()
                 if not one.retired and selector.matches(one.device, one.labels)
             ]
-            self._assign(instance, matching)
+            self._assign(row, matching)
         return self.instance(instance)
 
     def check_free(self, name: str) -> None:
@@ -257,15 +274,16 @@ class ControlStore:
                     "another --name"
                 )
 
-    def _assign(self, instance: str, devices: Iterable[str]) -> None:
+    def _assign(self, instance: Instance, devices: Iterable[Device]) -> None:
         for device in devices:
+            lacks = _text(not_for(instance.outline, device))
             changed = self._database.execute(
-                "INSERT INTO assignments VALUES (?, ?, 'wanted') "
-                "ON CONFLICT (instance, device) DO UPDATE SET state = 'wanted' WHERE state != 'wanted'",
-                (instance, device),
+                "INSERT INTO assignments VALUES (?1, ?2, 'wanted', ?3) ON CONFLICT (instance, device) "
+                "DO UPDATE SET state = 'wanted', lacks = ?3 WHERE state != 'wanted'",
+                (instance.instance, device.device, lacks),
             ).rowcount
             if changed:
-                self._next_serial("SELECT ?", (device,))
+                self._next_serial("SELECT ?", (device.device,))
 
     def kill(self, name: str, mode: Mode, *, purge: bool) -> Instance:
         """Note that the app is to end; a second kill may only make it quicker, or purge as well.
@@ -441,12 +459,7 @@ class ControlStore:
             )
             self._tell_more(device)
             for one in reports:
-                if not self._is_assigned(one.instance, device):
-                    continue
-                database.execute(
-                    "INSERT OR REPLACE INTO reports VALUES (?, ?, ?, ?, ?, ?)",
-                    (device, one.instance, one.state, one.why, one.version, serial),
-                )
+                self._note_report(device, serial, one)
 
     def heard(self, device: str, report: bytes, serial: int, reports: Iterable[Report]) -> None:
         """Note a report of a device's control lane, newer than any before: as it came, the serial that is
@@ -466,11 +479,15 @@ class ControlStore:
             )
             self._tell_more(device)
             for one in reports:
-                if self._is_assigned(one.instance, device):
-                    database.execute(
-                        "INSERT OR REPLACE INTO reports VALUES (?, ?, ?, ?, ?, ?)",
-                        (device, one.instance, one.state, one.why, one.version, serial),
-                    )
+                self._note_report(device, serial, one)
+
+    def _note_report(self, device: str, serial: int, one: Report) -> None:
+        """Keep what a device says of an instance that it was given; inside a change."""
+        if self._is_assigned(one.instance, device):
+            self._database.execute(
+                "INSERT OR REPLACE INTO reports VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (device, one.instance, one.state, one.why, one.version, serial, _text(one.lacks)),
+            )
 
     def _tell_more(self, device: str) -> None:
         """Give the device its next desired state where purges wait for room that its report has made."""
@@ -618,14 +635,27 @@ class ControlStore:
         )
         return dict(rows)
 
-    def wanted_on(self, device: str) -> list[tuple[Instance, bool]]:
-        """What a device is to run, by instance, and whether it is only to be drained."""
+    def lacking(self, instance: str) -> dict[str, tuple[str, ...]]:
+        """By device the sources of the instance that are not for it, where there are such."""
         rows = self._rows(
-            "SELECT instances.*, assignments.state FROM assignments JOIN instances USING (instance) "
-            "WHERE device = ? AND assignments.state != 'left' ORDER BY instance",
+            "SELECT device, lacks FROM assignments WHERE instance = ? AND lacks != '[]'", (instance,)
+        )
+        return {device: tuple(msgspec.json.decode(lacks)) for device, lacks in rows}
+
+    def wanted_on(self, device: str) -> list[tuple[Instance, bool]]:
+        """What a device is to run, by instance and as the device is told it, and whether it is only to be
+        drained.
+        """
+        rows = self._rows(
+            "SELECT instances.*, assignments.lacks, assignments.state FROM assignments "
+            "JOIN instances USING (instance) WHERE device = ? AND assignments.state != 'left' "
+            "ORDER BY instance",
             (device,),
         )
-        return [(_read(Instance, row[:-1]), row[-1] == "draining") for row in rows]
+        return [
+            (on_device(_read(Instance, row), device, msgspec.json.decode(lacks)), state == "draining")
+            for *row, lacks, state in rows
+        ]
 
     def purged_on(self, device: str) -> list[str]:
         """The purged instances that the device's desired state names: it removes what it keeps of them."""
@@ -637,10 +667,10 @@ class ControlStore:
     def reports(self, instance: str) -> dict[str, Report]:
         """What devices have said of the instance, by device."""
         rows = self._rows(
-            "SELECT device, instance, state, why, version, serial FROM reports WHERE instance = ?",
+            "SELECT device, instance, state, why, version, serial, lacks FROM reports WHERE instance = ?",
             (instance,),
         )
-        return {row[0]: Report(*row) for row in rows}
+        return {row[0]: Report(*row[:-1], tuple(msgspec.json.decode(row[-1]))) for row in rows}
 
     def _rows(self, question: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         with translated(StoreError, self._subject):
@@ -650,16 +680,11 @@ class ControlStore:
         return int(self._rows(f"SELECT count(*) FROM {table}")[0][0])  # noqa: S608
 
 
-def merged(options: Options, over: Options) -> Options:
-    """Options with those of `over` in their place."""
-    return {step: {**options.get(step, {}), **over.get(step, {})} for step in {**options, **over}}
-
-
 def _text(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _read(kind: type[T], row: tuple[Any, ...]) -> T:
+def _read(kind: type[T], row: Sequence[Any]) -> T:
     fields = dict(zip(kind.__struct_fields__, row, strict=True))
     for name in _JSON:
         if name in fields:

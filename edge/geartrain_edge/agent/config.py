@@ -17,9 +17,12 @@ from geartrain.adapters.configuration import read_as
 from geartrain.adapters.tls import Broker, BrokerTable, broker_of
 from geartrain.declarations.options import in_file
 from geartrain.errors import ConfigError, GeartrainError
+from geartrain.fleet.labels import check_labels
 from geartrain.flow.loading import load_flow
+from geartrain.operators.source import on_device
 from geartrain.planning import Plan, make_plan
 from geartrain.revision import Revision, code_of, revision_of
+from geartrain.revision.differences import MENDED_CHARS, is_named
 from geartrain.wire.topics import check_name
 from geartrain_edge.settings import DRAIN_FILE, AgentSettings, Policy, UplinkSettings
 from geartrain_edge.spool.admission import check_policy
@@ -69,6 +72,7 @@ class _Flow(_Section, frozen=True):
     instance: str = ""
     cut: str | list[str] = "auto"
     mended: str = ""
+    code: str = ""
     urgent: bool = False
     spool: _Spool | None = None
     commit: _Commit | None = None
@@ -83,6 +87,8 @@ class _File(_Section, frozen=True):
     flow: str = ""
     instance: str = ""
     mended: str = ""
+    code: str = ""
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
     folder: str = ""
     broker: str | BrokerTable = "127.0.0.1:1883"
     cut: str | list[str] = "auto"
@@ -97,7 +103,8 @@ class _File(_Section, frozen=True):
 class AgentConfig(msgspec.Struct, frozen=True):
     """What a checked file says of one flow. `state` is the folder of its spool; relative paths are taken from
     the file's folder; where: what stands before the keys of the flow in the file, "" or "flows[0].";
-    instance: under which name it runs, "" for the flow's own.
+    instance: under which name it runs, "" for the flow's own; labels: the device's, for the sources of the
+    flow that are for some devices only; code: the hash of the flow's files that it is to have, "" for any.
     """
 
     path: str
@@ -110,6 +117,8 @@ class AgentConfig(msgspec.Struct, frozen=True):
     sources: Options = msgspec.field(default_factory=dict)
     where: str = ""
     instance: str = ""
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    code: str = ""
 
     @property
     def spool_file(self) -> Path:
@@ -136,6 +145,7 @@ class AgentConfig(msgspec.Struct, frozen=True):
             graph = graph.named(self.instance)
         except GeartrainError as error:
             raise ConfigError(f"{self.path}: {self.where}instance: {error}") from None
+        graph = on_device(graph, self.settings.device, self.labels)
         ours = {step.id for step in graph.sources()}
         for section, options, found in (("sources", self.sources, True), ("steps", self.steps, False)):
             wrong = [
@@ -161,11 +171,21 @@ class AgentConfig(msgspec.Struct, frozen=True):
         return plan
 
     def revision(self, plan: Plan) -> Revision:
-        """The revision that `plan` makes, with the code of its flow; raises `ConfigError`."""
+        """The revision that `plan` makes, with the code of its flow.
+
+        Raises `ConfigError`, also where the code is another than what was submitted.
+        """
         try:
             code = code_of(self.flow)
         except ConfigError as error:
             raise ConfigError(f"{self.path}: {self.where}flow: {error}") from None
+        if self.code and code.hash != self.code and not is_named(code, self.settings.mended):
+            here, there = code.hash[:MENDED_CHARS], self.code[:MENDED_CHARS]
+            raise ConfigError(
+                f"{self.path}: {self.where}flow: package {code.package} of {self.flow} is installed here "
+                f"with the hash {here}, and was submitted with {there}: install what was submitted and start "
+                "gear-agent again, or submit what is installed here"
+            )
         return revision_of(self.flow, plan, self.steps, code, __version__)
 
 
@@ -212,6 +232,10 @@ def read_configs(path: str) -> list[AgentConfig]:
     if not found.state:
         raise ConfigError(f"{path}: state: name the folder that the agent keeps its spool in")
     try:
+        check_labels(found.labels)
+    except GeartrainError as error:
+        raise ConfigError(f"{path}: labels: {error}") from None
+    try:
         broker = broker_of(found.broker, folder)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
@@ -227,9 +251,15 @@ def read_configs(path: str) -> list[AgentConfig]:
             in_file(flow.sources, folder / found.folder),
             where,
             flow.instance,
+            found.labels,
+            flow.code,
         )
         for where, flow in _flows(path, found)
     ]
+
+
+_OF_ONE = ("flow", "instance", "cut", "mended", "code", "steps", "sources")
+"""What stands at the top of a file with one flow, and below each of `[[flows]]` otherwise."""
 
 
 def _flows(path: str, found: _File) -> list[tuple[str, _Flow]]:
@@ -237,10 +267,9 @@ def _flows(path: str, found: _File) -> list[tuple[str, _Flow]]:
     if not found.flows:
         if not found.flow:
             raise ConfigError(f"{path}: flow is missing")
-        keys = ("flow", "instance", "cut", "mended", "steps", "sources")
-        return [("", _Flow(**{key: getattr(found, key) for key in keys}))]
+        return [("", _Flow(**{key: getattr(found, key) for key in _OF_ONE}))]
     one = _File(found.device, found.state)
-    for key in ("flow", "instance", "cut", "mended", "steps", "sources"):
+    for key in _OF_ONE:
         if getattr(found, key) != getattr(one, key):
             raise ConfigError(f"{path}: {key}: there are [[flows]]: write it below the one that it is for")
     return [(f"flows[{number}].", flow) for number, flow in enumerate(found.flows)]

@@ -25,7 +25,8 @@ class AgentStatus(msgspec.Struct, frozen=True):
     reason: a sentence for `failed`; epoch: 16 hexadecimal digits;
     spooled_seq, acked_seq: last committed and last trimmed batch; watermarks: by channel, microseconds;
     held: channels that ingest does not know, with the rows of the batch that waits, and all behind it;
-    counters: totals by name since the spool began; written_at_us: wall clock, microseconds.
+    lacks: sources of which this device has no split, null until they are open; counters: totals by name since
+    the spool began; written_at_us: wall clock, microseconds.
     """
 
     device: str
@@ -49,6 +50,7 @@ class AgentStatus(msgspec.Struct, frozen=True):
     written_at_us: int
     pid: int = 0
     held: dict[str, int] = {}
+    lacks: tuple[str, ...] | None = None
 
 
 def status_of(
@@ -80,6 +82,7 @@ def status_of(
         counters=totals,
         written_at_us=now_us,
         held=held,
+        lacks=None if session is None else session.intake.lacks,
     )
 
 

@@ -16,6 +16,7 @@ from typing import Protocol
 import msgspec
 from msgspec.structs import replace
 
+from geartrain.control.limits import LANE_LIMITS
 from geartrain.control.states import App, AppReport, AppState, State, Wanted
 from geartrain.errors import ConfigError, DiskError
 from geartrain.ports import Clock, Randomness
@@ -52,6 +53,10 @@ class Process(Protocol):
 
     def state(self) -> tuple[AppState, str]:
         """What it says of itself, and a sentence; the last word of one that is over, too."""
+        ...
+
+    def lacks(self) -> tuple[str, ...] | None:
+        """The sources of the app that the device does not have; None until the process has said."""
         ...
 
     def sentence(self) -> str:
@@ -94,6 +99,7 @@ class Apps:
         self._wanted: dict[str, App] = {}
         self._purged: set[str] = set()
         self._states: dict[str, AppReport] = {}
+        self._lacks: dict[str, tuple[str, ...]] = {}
         self._woken: dict[str, asyncio.Event] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._told, self.changed = asyncio.Event(), asyncio.Event()
@@ -160,6 +166,7 @@ class Apps:
         finally:
             self._woken.pop(instance, None)
             self._states.pop(instance, None)
+            self._lacks.pop(instance, None)
             self.changed.set()
             self._told.set()  # it may be wanted again by now
 
@@ -189,6 +196,8 @@ class Apps:
                     app = wanted
                     await self._starter.drain(app.instance)
                 state, why = process.state()
+                if (lacks := process.lacks()) is not None:
+                    self._lacks[app.instance] = lacks[: LANE_LIMITS.sources_max]
                 # It has ended once its process has: till then its spool is open.
                 self._say(app, AppState.DRAINING if state is AppState.ENDED else state, why)
                 await self._look(app.instance, process)
@@ -270,7 +279,7 @@ class Apps:
         return "" if report is None else report.why
 
     def _say(self, app: App, state: AppState, why: str) -> None:
-        report = AppReport(app.instance, state, why, app.revision)
+        report = AppReport(app.instance, state, why, app.revision, self._lacks.get(app.instance, ()))
         if self._states.get(app.instance) != report:
             self._states[app.instance] = report
             self.changed.set()

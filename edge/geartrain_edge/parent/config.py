@@ -88,6 +88,8 @@ class DeviceConfig(msgspec.Struct, frozen=True):
             "folder": str(self.folder),
             "broker": self.broker_table,
         }
+        if app.code:
+            content["code"] = app.code
         for name in _TABLES:
             content[name] = self.tables[name] | getattr(here, name)
         content["sources"] = _merged(wanted.sources, here.sources)

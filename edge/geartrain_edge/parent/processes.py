@@ -45,6 +45,7 @@ class _Status(msgspec.Struct, frozen=True):
     reason: str = ""
     alarm: str = ""
     pid: int = 0
+    lacks: tuple[str, ...] | None = None
 
 
 _decode_status = msgspec.json.Decoder(_Status).decode
@@ -76,14 +77,24 @@ class AgentProcess:
 
     def state(self) -> tuple[AppState, str]:
         """What its status file says, if that is its own."""
-        try:
-            status = _decode_status((self._folder / "status.json").read_bytes())
-        except (OSError, msgspec.DecodeError):
-            return AppState.STARTING, ""
-        if status.pid != self._popen.pid:
+        status = self._said()
+        if status is None:
             return AppState.STARTING, ""
         why = status.alarm or status.reason or _WHY.get(status.state, "")
         return _STATES.get(status.state, AppState.STARTING), why
+
+    def lacks(self) -> tuple[str, ...] | None:
+        """The sources that the device does not have, as its status file says."""
+        status = self._said()
+        return None if status is None else status.lacks
+
+    def _said(self) -> _Status | None:
+        """Its status file; None until it has written one."""
+        try:
+            status = _decode_status((self._folder / "status.json").read_bytes())
+        except (OSError, msgspec.DecodeError):
+            return None
+        return status if status.pid == self._popen.pid else None
 
     def sentence(self) -> str:
         """The last line of its log that is a sentence for people, else the last line."""

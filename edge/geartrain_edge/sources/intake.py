@@ -85,6 +85,12 @@ class Intake:
         self._told = {s: START_OF_TIME if self.holds else self._watermark(frozenset((s,))) for s in sources}
 
     @property
+    def lacks(self) -> tuple[str, ...]:
+        """The sources of which there is no split here."""
+        has = {feed.tracker.step for feed in self._feeds}
+        return tuple(sorted(step.id for step in self._plan.graph.sources() if step.id not in has))
+
+    @property
     def holds(self) -> bool:
         """Whether splits wait for `release`."""
         return any(feed.held for feed in self._feeds)

@@ -8,7 +8,7 @@ What was damaged on its way is refused by its checksum: it could make a device s
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from geartrain.control import lane_pb2 as pb
 from geartrain.control.limits import LANE_LIMITS, LaneLimits
@@ -34,7 +34,7 @@ _CHECKSUM_BYTES = 5
 _WANTED = frozenset(wanted.value for wanted in Wanted)
 _STATES = frozenset(state.value for state in AppState)
 _HEX = frozenset("0123456789abcdef")
-_REVISION_CHARS = 64
+_HASH_CHARS = 64
 _Summed = pb.Desired | pb.Reported | pb.Kept
 
 
@@ -49,6 +49,7 @@ def encode_state(state: State, limits: LaneLimits = LANE_LIMITS) -> bytes:
             cut=app.cut,
             options=app.options,
             wanted=pb.State.Wanted.ValueType(app.wanted.value),
+            code=app.code,
         )
         for app in state.apps
     ]
@@ -69,7 +70,7 @@ def decode_state(data: bytes, limits: LaneLimits = LANE_LIMITS) -> State:
         if app.wanted not in _WANTED:
             raise WireError(f"a desired state wants {app.wanted} of an app, which this program does not know")
     apps = tuple(
-        App(app.instance, app.flow, app.revision, app.cut, app.options, Wanted(app.wanted))
+        App(app.instance, app.flow, app.revision, app.cut, app.options, Wanted(app.wanted), app.code)
         for app in raw.apps
     )
     state = State(raw.serial, apps, tuple(raw.purged))
@@ -110,6 +111,7 @@ def encode_reported(report: Reported, limits: LaneLimits = LANE_LIMITS) -> bytes
             state=pb.Reported.State.ValueType(app.state.value),
             why=app.why,
             revision=app.revision,
+            lacks=app.lacks,
         )
         for app in report.apps
     ]
@@ -137,7 +139,12 @@ def decode_reported(data: bytes, limits: LaneLimits = LANE_LIMITS) -> Reported:
     for app in raw.apps:
         if app.state not in _STATES:
             raise WireError(f"a report gives an app the state {app.state}, which this program does not know")
-    apps = tuple(AppReport(app.instance, AppState(app.state), app.why, app.revision) for app in raw.apps)
+    for app in raw.apps:
+        _check_sources(app.lacks, limits)
+    apps = tuple(
+        AppReport(app.instance, AppState(app.state), app.why, app.revision, tuple(app.lacks))
+        for app in raw.apps
+    )
     report = Reported(
         raw.device, raw.session, raw.life, raw.number, raw.serial, raw.digest, apps, raw.program, raw.why
     )
@@ -210,9 +217,16 @@ def _check_instances(names: Iterable[str], limits: LaneLimits) -> None:
     _check_count(seen, limits)
 
 
-def _check_revision(revision: str) -> None:
-    if revision and (len(revision) != _REVISION_CHARS or not _HEX.issuperset(revision)):
-        raise WireError(f"a revision is {_REVISION_CHARS} hexadecimal digits, not {revision[:80]!r}")
+def _check_hash(what: str, text: str) -> None:
+    if text and (len(text) != _HASH_CHARS or not _HEX.issuperset(text)):
+        raise WireError(f"a {what} is {_HASH_CHARS} hexadecimal digits, not {text[:80]!r}")
+
+
+def _check_sources(names: Sequence[str], limits: LaneLimits) -> None:
+    if len(names) > limits.sources_max:
+        raise WireError(f"a report names more than {limits.sources_max} sources of an app")
+    for name in names:
+        check_name("source", name)
 
 
 def _check_state(state: State, limits: LaneLimits) -> None:
@@ -222,7 +236,8 @@ def _check_state(state: State, limits: LaneLimits) -> None:
     for app in state.apps:
         if app.instance in state.purged:
             raise WireError(f"instance {app.instance} is wanted and purged in one desired state")
-        _check_revision(app.revision)
+        _check_hash("revision", app.revision)
+        _check_hash("hash of files", app.code)
         for what, text in (("flow", app.flow), ("cut", app.cut)):
             _check_text(what, text, limits.text_chars_max)
         _check_text("table of options", app.options, limits.options_chars_max)
@@ -254,4 +269,5 @@ def _check_report(report: Reported, limits: LaneLimits) -> None:
     for sentence in (report.why, *(app.why for app in report.apps)):
         _check_text("sentence", sentence, limits.why_chars_max)
     for app in report.apps:
-        _check_revision(app.revision)
+        _check_hash("revision", app.revision)
+        _check_sources(app.lacks, limits)

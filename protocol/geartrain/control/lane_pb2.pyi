@@ -96,6 +96,7 @@ class State(_message.Message):
         CUT_FIELD_NUMBER: _builtins.int
         OPTIONS_FIELD_NUMBER: _builtins.int
         WANTED_FIELD_NUMBER: _builtins.int
+        CODE_FIELD_NUMBER: _builtins.int
         instance: _builtins.str
         revision: _builtins.str
         """64 hexadecimal digits, or empty"""
@@ -106,6 +107,8 @@ class State(_message.Message):
         options: _builtins.str
         """JSON: {"sources": {step: {...}}, "steps": {step: {...}}}"""
         wanted: Global___State.Wanted.ValueType
+        code: _builtins.str
+        """sha256 of the flow's files, 64 hexadecimal digits, or empty: the device has to have the same"""
         def __init__(
             self,
             *,
@@ -115,10 +118,11 @@ class State(_message.Message):
             cut: _builtins.str = ...,
             options: _builtins.str = ...,
             wanted: Global___State.Wanted.ValueType = ...,
+            code: _builtins.str = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["cut", b"cut", "flow", b"flow", "instance", b"instance", "options", b"options", "revision", b"revision", "wanted", b"wanted"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "cut", b"cut", "flow", b"flow", "instance", b"instance", "options", b"options", "revision", b"revision", "wanted", b"wanted"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -184,10 +188,15 @@ class Reported(_message.Message):
         STATE_FIELD_NUMBER: _builtins.int
         WHY_FIELD_NUMBER: _builtins.int
         REVISION_FIELD_NUMBER: _builtins.int
+        LACKS_FIELD_NUMBER: _builtins.int
         instance: _builtins.str
         state: Global___Reported.State.ValueType
         why: _builtins.str
         revision: _builtins.str
+        @_builtins.property
+        def lacks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+            """sources that the device does not have"""
+
         def __init__(
             self,
             *,
@@ -195,10 +204,11 @@ class Reported(_message.Message):
             state: Global___Reported.State.ValueType = ...,
             why: _builtins.str = ...,
             revision: _builtins.str = ...,
+            lacks: _abc.Iterable[_builtins.str] | None = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["instance", b"instance", "revision", b"revision", "state", b"state", "why", b"why"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["instance", b"instance", "lacks", b"lacks", "revision", b"revision", "state", b"state", "why", b"why"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

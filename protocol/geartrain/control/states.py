@@ -42,7 +42,8 @@ class AppState(Enum):
 class App(msgspec.Struct, frozen=True):
     """An app that a device is to have. instance: `traffic.3`; revision: 64 hexadecimal digits, or empty;
     flow: `module:name`; cut: `auto`, `edge`, `cloud` or ids of steps with commas between; options: JSON,
-    `{"sources": {step: {...}}, "steps": {step: {...}}}`.
+    `{"sources": {step: {...}}, "steps": {step: {...}}}`; code: the hash of the flow's files that the device
+    is to have, or empty.
     """
 
     instance: str
@@ -51,6 +52,7 @@ class App(msgspec.Struct, frozen=True):
     cut: str = "auto"
     options: str = "{}"
     wanted: Wanted = Wanted.RUN
+    code: str = ""
 
 
 class State(msgspec.Struct, frozen=True):
@@ -76,12 +78,15 @@ class Desired(msgspec.Struct, frozen=True):
 
 
 class AppReport(msgspec.Struct, frozen=True):
-    """An app as a device has it; why: a sentence, mostly empty."""
+    """An app as a device has it; why: a sentence, mostly empty; lacks: sources that the device does not have,
+    the first `sources_max` by name.
+    """
 
     instance: str
     state: AppState
     why: str = ""
     revision: str = ""
+    lacks: tuple[str, ...] = ()
 
 
 class Reported(msgspec.Struct, frozen=True):

@@ -26,6 +26,10 @@ class SchemaError(GeartrainError):
     """A type that cannot be a record, a key or a state."""
 
 
+class SelectorError(GeartrainError):
+    """The name of a device, a label or a selector that cannot be."""
+
+
 class PlacementError(GeartrainError):
     """A cut that breaks a rule: names the step, the rule and the fix."""
 

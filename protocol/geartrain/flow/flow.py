@@ -14,7 +14,7 @@ from geartrain.flow.stream import SourceStream
 from geartrain.flow.verbs import check_field, check_kind
 from geartrain.graph.graph import Graph, Input, Step, Tier, check_id, key_step
 from geartrain.graph.operator import Operator
-from geartrain.operators.source import SourceOperator
+from geartrain.operators.source import declared_source
 from geartrain.planning.properties import with_order
 
 if TYPE_CHECKING:
@@ -51,7 +51,13 @@ class Flow:
         self._steps: dict[str, Step] = {}
 
     def source(
-        self, step: str, source: Source[T], *, out: type[T], partitioned_by: str | None = None
+        self,
+        step: str,
+        source: Source[T],
+        *,
+        out: type[T],
+        partitioned_by: str | None = None,
+        devices: str = "all",
     ) -> SourceStream[T]:
         """A stream of the records of a source.
 
@@ -62,12 +68,17 @@ class Flow:
             partitioned_by: a field of which each value is seen in one split only, and so on one device only.
                 Steps that are keyed by it may then run on the device. A promise that does not hold gives
                 wrong results.
+            devices: which of the devices that run the flow have the source, as a selector: `"kind=truck"`,
+                `"site!=north"`, a device's name, or several with commas, which mean and. The others open
+                nothing of it, and nobody waits for them. Where there is no fleet, as in `run_flow` and
+                `gear run`, the source is read whatever it says.
 
         Returns:
             The records that are not late; those that are come from its `late`.
 
         Raises:
-            FlowError: for an id that is taken, a type that is no record, or a field that it does not have.
+            FlowError: for an id that is taken, a type that is no record, a field that it does not have, or a
+                selector that cannot be.
 
         >>> from geartrain import Flow, Record
         >>> from geartrain.testing import TestingSink, TestingSource, run_flow
@@ -81,7 +92,8 @@ class Flow:
         >>> run_flow(flow).tables["out"]
         [(1, Reading(sensor='a', celsius=20.5))]
         """
-        added = self.add_step(step, SourceOperator(source, partitioned_by), (), out)
+        operator = declared_source(f"flow {self.name}, source {step!r}", source, partitioned_by, devices)
+        added = self.add_step(step, operator, (), out)
         stream = SourceStream[T](self, added, out)
         self.check_field(step, out, partitioned_by)
         return stream

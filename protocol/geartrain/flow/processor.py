@@ -138,12 +138,14 @@ class Input(Node):
         source: where the records are born.
         out: their type.
         partitioned_by: as for `Flow.source`.
+        devices: as for `Flow.source`.
     """
 
     id: str
     source: Source[Any]
     out: Any
     partitioned_by: str | None = None
+    devices: str = "all"
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,7 +24,7 @@ from geartrain.operators.copies import Copies, KeyByCopy
 from geartrain.operators.key_by import KeyBy
 from geartrain.operators.merge import Merge
 from geartrain.operators.sink import sink_operator
-from geartrain.operators.source import SourceOperator
+from geartrain.operators.source import declared_source
 from geartrain.operators.stateless import Stateless
 from geartrain.planning.properties import with_order
 
@@ -81,7 +81,9 @@ class _Building:
 
     def add(self, node: Node, inputs: Inputs) -> None:
         if isinstance(node, Input):
-            self._step(node.id, SourceOperator(node.source, node.partitioned_by), (), node.out)
+            where = f"flow {self.flow}, input {node.id!r}"
+            operator = declared_source(where, node.source, node.partitioned_by, node.devices)
+            self._step(node.id, operator, (), node.out)
             self._check_field(node.id, node.out, node.partitioned_by)
         elif not inputs:
             raise self._mistake(node, "nothing leads to it: begin with an Input")

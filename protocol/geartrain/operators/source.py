@@ -9,7 +9,9 @@ from msgspec.structs import replace
 
 from geartrain.declarations.options import Text, check_options
 from geartrain.declarations.source import Source
-from geartrain.errors import ConfigError
+from geartrain.errors import ConfigError, FlowError, SelectorError
+from geartrain.fleet.selectors import ALL, Selector, parse_selector
+from geartrain.graph.graph import Graph, Step
 from geartrain.graph.operator import Plain, Services, StreamProperties, Transform
 
 ENABLED = "enabled"
@@ -27,16 +29,22 @@ class SourceOperator(Plain, frozen=True):
     """A declared source.
 
     partitioned_by: the field whose values each live on one device only, or None; enabled: whether this device
-    has it. One that lacks it opens no split of it, and says nothing of it.
+    has it. One that lacks it opens no split of it, and says nothing of it. devices: a selector of those that
+    are to have it, "" for all; where there is no fleet, as in a test, it asks nothing.
     """
 
     source: Source[Any]
     partitioned_by: str | None = None
     enabled: bool = True
+    devices: str = ""
     kind = "source"
 
     def __post_init__(self) -> None:
         check_options(self.source)
+
+    def is_meant_for(self, device: str, labels: Mapping[str, str]) -> bool:
+        """Whether a device of this name and these labels is to have the source."""
+        return parse_selector(self.devices or ALL).matches(device, labels)
 
     def derive(self, inputs: Sequence[StreamProperties]) -> StreamProperties:
         """What the source declares of itself."""
@@ -69,3 +77,39 @@ class SourceOperator(Plain, frozen=True):
                     "the flow rest on: set it where the flow is written"
                 )
         return changed
+
+
+def declared_source(
+    where: str, source: Source[Any], partitioned_by: str | None = None, devices: str = ALL
+) -> SourceOperator:
+    """The source that a flow declares; where: how a sentence begins.
+
+    Raises `FlowError` for a selector that cannot be, and for one on a source whose own option `enabled` hides
+    the one by which a device is told that it lacks the source.
+    """
+    try:
+        selector = parse_selector(devices)
+    except SelectorError as error:
+        raise FlowError(f"{where}: devices={devices!r}: {error}") from None
+    chosen = "" if selector == Selector() else str(selector)
+    if chosen and hasattr(source, ENABLED):
+        raise FlowError(
+            f"{where}: a source with an option {ENABLED} of its own cannot be told by devices= where it is: "
+            f"give that option of {type(source).__name__} another name"
+        )
+    return SourceOperator(source, partitioned_by, devices=chosen)
+
+
+def on_device(graph: Graph, device: str, labels: Mapping[str, str]) -> Graph:
+    """The graph as a device of this name and these labels has it: without the sources that are for others.
+
+    Options that are set afterwards stand above that.
+    """
+    return replace(graph, steps=tuple(_here(step, device, labels) for step in graph.steps))
+
+
+def _here(step: Step, device: str, labels: Mapping[str, str]) -> Step:
+    operator = step.operator
+    if not isinstance(operator, SourceOperator) or operator.is_meant_for(device, labels):
+        return step
+    return replace(step, operator=replace(operator, enabled=False))

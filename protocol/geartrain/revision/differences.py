@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from geartrain.revision.code import Code
 from geartrain.revision.revision import ChannelForm, Revision, SourceForm, StepForm
 
 SHOWN_MAX = 3
@@ -44,9 +45,12 @@ def is_mended(old: Revision, new: Revision, code: str) -> bool:
     """Whether only files differ, and a person has said that these may: `code` begins the hash of the new
     ones, with `MENDED_CHARS` digits or more.
     """
-    same = replace(old, code=new.code)
-    said = len(code) >= MENDED_CHARS and new.code.hash.startswith(code)
-    return said and not differences(same, new)
+    return is_named(new.code, code) and not differences(replace(old, code=new.code), new)
+
+
+def is_named(code: Code, begin: str) -> bool:
+    """Whether a person means this code: `begin` begins its hash, with `MENDED_CHARS` digits or more."""
+    return len(begin) >= MENDED_CHARS and code.hash.startswith(begin)
 
 
 def way_on(old: Revision, new: Revision) -> str:

@@ -126,4 +126,5 @@ def _source(step: str, operator: SourceOperator) -> SourceForm:
         source.keeps_order,
         source.since_1970,
         operator.partitioned_by or "",
+        operator.devices,
     )

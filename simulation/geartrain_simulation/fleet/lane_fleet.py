@@ -28,7 +28,7 @@ from geartrain_simulation.machine.net import SimNet
 from geartrain_simulation.machine.platter import Platter
 from geartrain_simulation.machine.randomness import SimRandomness
 from geartrain_simulation.machine.world import Node, Process, StoppedError, World
-from geartrain_simulation.stores.children import SimStarter
+from geartrain_simulation.stores.children import SimStarter, lacks_of
 from geartrain_simulation.stores.lanes import ControlBook, SimDesiredStore, SimKept, kept_on
 
 REACH_S = 30.0
@@ -248,6 +248,9 @@ class LaneFleet:
         heard = sorted(app.instance for app in report.apps if app.state is AppState.RUNNING)
         if heard != due:
             raise ViolationError("reported", f"control has heard that {name} runs {heard} and not {due}")
+        lacks = {app.instance: app.lacks for app in report.apps}
+        if lacks != {instance: lacks_of(instance) for instance in due}:
+            raise ViolationError("reported", f"control has heard that {name} lacks {lacks}")
 
     def _fail(self, rule: str, detail: str) -> None:
         self.world.fail(ViolationError(rule, detail))

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from geartrain.control.codec import decode_desired
 from geartrain.control.receiver import Apply, DesiredReceiver
 from geartrain.control.sender import DesiredSender, Store
@@ -186,6 +188,13 @@ def _apps_end_without_control(patches: Patches) -> None:
     patches.replace(DeviceLane, "_lost", make)
 
 
+def _lacks_not_said(patches: Patches) -> None:
+    def make(right: Any) -> Any:
+        return lambda apps: tuple(replace(one, lacks=()) for one in right(apps))
+
+    patches.replace(Apps, "reports", make)
+
+
 OF_LANES = [
     Mutant("desired state applied before it is kept", _applied_before_kept, _run),
     Mutant("lower serial applied", _lower_serial_taken, _run),
@@ -201,4 +210,5 @@ OF_LANES = [
     Mutant("control lane subscribes once", _not_listened_again, _run),
     Mutant("process of an app not awaited", _process_not_awaited, _run),
     Mutant("apps end when control is gone", _apps_end_without_control, _away),
+    Mutant("sources that a device lacks not said", _lacks_not_said, _run),
 ]

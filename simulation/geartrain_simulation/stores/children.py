@@ -12,6 +12,11 @@ from geartrain.control.states import App, AppState, Wanted
 from geartrain_simulation.machine.world import Process
 
 
+def lacks_of(instance: str) -> tuple[str, ...]:
+    """The sources that a device lacks of an instance: of every other app one."""
+    return ("gps",) if instance.startswith("app1") else ()
+
+
 class SimChild:
     """One process of an app. `live`: the device's, by instance; False for one that has just been struck."""
 
@@ -21,6 +26,7 @@ class SimChild:
         self._code: int | None = None
         self._drains = app.wanted is Wanted.DRAIN
         self._over = asyncio.Event()
+        self._looks = 0
         live[app.instance] = True
         process.on_end.append(self._gone)
 
@@ -46,6 +52,11 @@ class SimChild:
     def state(self) -> tuple[AppState, str]:
         """It runs."""
         return (AppState.RUNNING if self._code is None else AppState.ENDED), ""
+
+    def lacks(self) -> tuple[str, ...] | None:
+        """Nothing at first, then what it lacks."""
+        self._looks += 1
+        return None if self._looks == 1 else lacks_of(self._app.instance)
 
     def sentence(self) -> str:
         """Nothing is to be said."""

@@ -1,24 +1,25 @@
 """Which devices: `kind=truck,site!=north`, a device's name, or `all`.
 
-It stands between what a person writes and the devices of the control store. Guarantees: a selector is a pure
-function of a device's name and labels, and is written back as it was read. A comma means and.
+It stands between what a person writes, for an app or for a source of a flow, and the devices of a fleet.
+Guarantees: a selector is a pure function of a device's name and labels, and is written back as it was read. A
+comma means and.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from geartrain_cloud.control.errors import InvalidError
-from geartrain_cloud.control.names import check_device, check_label_key, check_label_value, shown
+import msgspec
+
+from geartrain.errors import SelectorError
+from geartrain.fleet.labels import check_device, check_label_key, check_label_value, shown
 
 ALL = "all"
 SELECTOR_CHARS_MAX = 1_024
 TERMS_MAX = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Term:
+class Term(msgspec.Struct, frozen=True):
     """One condition: the label `key` equals `value`, or not. A device that lacks the label differs."""
 
     key: str
@@ -30,8 +31,7 @@ class Term:
         return (labels.get(self.key) == self.value) is self.equal
 
 
-@dataclass(frozen=True, slots=True)
-class Selector:
+class Selector(msgspec.Struct, frozen=True):
     """What `parse_selector` made of a text; with no name and no terms it is all devices."""
 
     name: str = ""
@@ -47,21 +47,21 @@ class Selector:
 
 
 def parse_selector(text: str) -> Selector:
-    """The selector that `text` says; raises `InvalidError` with what to write instead."""
+    """The selector that `text` says; raises `SelectorError` with what to write instead."""
     if len(text) > SELECTOR_CHARS_MAX:
-        raise InvalidError(f"a selector has at most {SELECTOR_CHARS_MAX} characters, not {len(text)}")
+        raise SelectorError(f"a selector has at most {SELECTOR_CHARS_MAX} characters, not {len(text)}")
     parts = [part.strip() for part in text.split(",")]
     if parts == [ALL]:
         return Selector()
     if len(parts) > TERMS_MAX:
-        raise InvalidError(f"a selector has at most {TERMS_MAX} terms, not {len(parts)}")
+        raise SelectorError(f"a selector has at most {TERMS_MAX} terms, not {len(parts)}")
     if not all(parts):
-        raise InvalidError(
+        raise SelectorError(
             f"selector {shown(text)}: a term is empty: write KEY=VALUE, KEY!=VALUE, a device's name or {ALL}"
         )
     names = [check_device(part) for part in parts if "=" not in part]
     if len(names) > 1:
-        raise InvalidError(
+        raise SelectorError(
             f"selector {shown(text)}: no device has two names: a comma means and, so give the devices a label"
         )
     return Selector(names[0] if names else "", tuple(_term(part) for part in parts if "=" in part))

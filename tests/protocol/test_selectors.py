@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from geartrain_cloud.control.errors import InvalidError
-from geartrain_cloud.control.selectors import parse_selector
+from geartrain.errors import SelectorError
+from geartrain.fleet.selectors import parse_selector
 
 FLEET = {
     "truck-1": {"kind": "truck", "site": "north"},
@@ -47,7 +47,7 @@ def test_a_selector_means_its_condition(text: str, condition: Condition) -> None
     ],
 )
 def test_what_is_no_selector_is_refused_in_a_plain_sentence(text: str) -> None:
-    with pytest.raises(InvalidError) as caught:
+    with pytest.raises(SelectorError) as caught:
         parse_selector(text)
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 300
