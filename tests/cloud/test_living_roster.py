@@ -14,6 +14,9 @@ import pytest
 
 from geartrain.errors import LedgerError
 from geartrain.records.event_time import START_OF_TIME
+from geartrain.records.record import Record
+from geartrain.schema import RowCodec
+from geartrain.wire.envelope import NackReason
 from geartrain_cloud.ingest.config import IngestConfig
 from geartrain_cloud.ingest.counters import Counter
 from geartrain_cloud.log.reader import LogReader
@@ -324,3 +327,59 @@ async def until_members(folder: Path, wanted: set[str]) -> None:
     async with asyncio.timeout(20):
         while members(folder) != wanted:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
+
+
+def test_a_device_with_another_schema_than_was_submitted_is_held_until_it_sends_the_right_one(
+    tmp_path: Path,
+) -> None:
+    other = RowCodec(Priced)
+    wrong, right = device_of("device-1"), device_of("device-1", b"epoch--2")
+
+    async def story() -> None:
+        async with following(tmp_path, nack_interval_ms=1) as (found, roster):
+            roster.put(FLOW, document("device-1"))
+            await logged(tmp_path, EntryKind.ASSIGNED)
+            found.net.deliver(wrong.topic, wrong.schemas({"quotes": other.schema}))
+            await found.counted(Counter.HELD_BATCHES, 1)
+            await found.net.until(lambda: bool(found.net.nacks(wrong)))
+            assert found.net.nacks(wrong)[0].reason is NackReason.HOLD
+            found.net.deliver(right.topic, right.hello(ordinal=2), right.schemas(), right.quotes(1.0))
+            await found.net.acked(right)
+
+    asyncio.run(story())
+    assert prices(tmp_path) == [1.0]
+    assert LogReader(tmp_path).schema(FLOW, "quotes") == QUOTE.schema
+    assert LogReader(tmp_path).counters().get("quarantined_batches", 0) == 0
+
+
+def test_what_a_device_has_read_of_a_source_that_is_taken_from_it_is_logged(tmp_path: Path) -> None:
+    device, other = device_of("device-1"), device_of("device-2")
+    two = RosterDocument(
+        {name: RosterChannel((name,), QUOTE.schema.schema_id) for name in ("quotes", "more")},
+        ("quotes", "more"),
+        {"device-1": ("quotes", "more"), "device-2": ("quotes", "more")},
+    )
+
+    async def story() -> None:
+        async with following(tmp_path) as (found, roster):
+            roster.put(FLOW, two)
+            await logged(tmp_path, EntryKind.ASSIGNED, 4)
+            schemas = {"quotes": QUOTE.schema, "more": QUOTE.schema}
+            for one in (device, other):
+                found.net.deliver(one.topic, one.schemas(schemas), one.quotes(1.0))
+                await found.net.acked(one)
+            spooled = device.quotes(2.0)
+            roster.put_device(FLOW, "device-1", ("more",))
+            await logged(tmp_path, EntryKind.RETIRED)
+            found.net.deliver(device.topic, spooled)
+            await found.net.acked(device)
+
+    asyncio.run(story())
+    assert sorted(prices(tmp_path), key=str) == [1.0, 1.0, 2.0]
+    assert LogReader(tmp_path).counters().get("held_batches", 0) == 0
+
+
+class Priced(Record):
+    """As a quote, without its symbol."""
+
+    price: float

@@ -11,6 +11,7 @@ from typing import Any
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace as msgspec_replace
 
 from geartrain.delivery.receiver import WaitingBudget
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
@@ -51,6 +52,38 @@ async def until_excluded(world: Running, devices: int) -> None:
         # The log tells nobody that it grew, so it is looked at again and again.
         while len(kinds(world.reader.folder, EntryKind.EXCLUDED)) < devices:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
+
+
+def test_a_source_that_a_device_has_no_longer_is_released_once_and_comes_back_when_it_does(
+    tmp_path: Path,
+) -> None:
+    members = {"quotes": NAMES, "doors": NAMES}
+    flow = FlowConfig.of(NAMES, members, bounded=False, join_timeout_s=60.0, idle_after_s=60.0)
+    device, other = TestDevice(), TestDevice("device-2", b"epoch--2")
+
+    def moved(one: TestDevice, **marks: int) -> bytes:
+        return one.batch(msgspec_replace(one.header(), source_watermarks=marks), b"")
+
+    async def run() -> None:
+        config = IngestConfig(flows={FLOW: flow}, log=tmp_path, group_commit_ms=1, nack_interval_ms=1)
+        async with running(config) as world:
+            world.net.deliver(other.topic, other.schemas(), moved(other, quotes=90, doors=90))
+            world.net.deliver(device.topic, device.schemas(), moved(device, quotes=10, doors=10))
+            for time in (20, 30, 40):  # its own file says by now that it has no doors
+                world.net.deliver(device.topic, moved(device, quotes=time))
+            await world.net.acked(device)
+            assert clock(tmp_path, "doors") == 90
+            world.net.deliver(
+                device.topic, moved(device, quotes=50, doors=50), moved(device, quotes=60, doors=60)
+            )
+            world.net.deliver(other.topic, moved(other, quotes=95, doors=95))
+            await world.net.acked(device)
+            await world.net.acked(other)
+
+    asyncio.run(run())
+    changes = kinds(tmp_path, EntryKind.LACKS, EntryKind.READMITTED)
+    assert [kind for kind, _, _ in changes] == [EntryKind.LACKS, EntryKind.READMITTED]
+    assert (clock(tmp_path), clock(tmp_path, "doors")) == (60, 90)
 
 
 def test_device_that_never_joins_is_excluded_and_the_clock_goes_on(tmp_path: Path) -> None:
@@ -211,9 +244,9 @@ async def check_recovered(folder: Path, config: IngestConfig, model: Model) -> N
         before = entry.clock(["quotes"])
 
 
-def clock(folder: Path) -> int:
+def clock(folder: Path, source: str = "quotes") -> int:
     reader = LogReader(folder)
-    return reader.clocks(FLOW, "0", reader.positions(FLOW)["0"]).get("quotes", START_OF_TIME)
+    return reader.clocks(FLOW, "0", reader.positions(FLOW)["0"]).get(source, START_OF_TIME)
 
 
 def test_while_nothing_comes_from_anybody_ingest_subscribes_again_and_then_counts_the_silence(

@@ -27,6 +27,7 @@ from geartrain_cloud.ingest.counters import Counter
 from geartrain_cloud.log.reader import LogReader
 from tests.cloud.fleet import FLOW, PATIENCE_S, QUOTE, Running, TestDevice, make_config, prices, running
 
+OTHER = Schema("Quote", (Field("symbol", FieldType.STR),))
 Scenario = Callable[[Running, TestDevice], Awaitable[None]]
 
 
@@ -204,7 +205,7 @@ def test_rows_of_a_channel_that_the_flow_lacks_stay_with_their_device_until_it_h
 
     async def run() -> LogReader:
         async with running(lacking) as world:
-            device.schemas({"quotes": QUOTE.schema, "elsewhere": QUOTE.schema})
+            device.schemas()
             device.quotes(1.0)
             device.quotes(2.0, 3.0, channel="elsewhere")
             device.quotes(4.0)
@@ -227,27 +228,78 @@ def test_rows_of_a_channel_that_the_flow_lacks_stay_with_their_device_until_it_h
     reader = asyncio.run(run())
     assert prices(reader) == [1.0, 4.0, 5.0]
     assert prices(reader, "elsewhere") == [2.0, 3.0]
-    assert status[device.name]["held"] == {"channel": "elsewhere", "seq": 3, "rows": 2}
+    held = status[device.name]["held"]
+    assert (held["channel"], held["seq"], held["rows"]) == ("elsewhere", 3, 2)
+    assert "flow stocks has no channel elsewhere as ingest was told of it" in held["why"]
     counters = reader.counters()
     assert (counters["held_batches"], counters.get("quarantined_records", 0)) == (2, 0)
     said = next(one.getMessage() for one in caplog.records if "stays with the device" in one.getMessage())
-    assert "device-1/stocks: batch 3 with 2 rows of channel elsewhere stays with the device" in said
+    assert (
+        "device-1/stocks: batch 3 with 2 rows stays with the device, and all behind it: flow stocks has"
+        in said
+    )
 
 
-def test_first_schema_of_a_channel_stands(tmp_path: Path) -> None:
-    other = Schema("Quote", (Field("symbol", FieldType.STR),))
+@pytest.mark.parametrize(
+    ("schemas", "channel", "why"),
+    [
+        (
+            {"quotes": OTHER},
+            "quotes",
+            f"channel quotes has the schema {QUOTE.schema.schema_id} in flow stocks",
+        ),
+        ({"none": QUOTE.schema, "quotes": QUOTE.schema}, "none", "flow stocks has no channel none"),
+    ],
+)
+def test_what_announces_another_flow_stays_with_its_device(
+    schemas: dict[str, Schema], channel: str, why: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    right, wrong = TestDevice(), TestDevice("device-2", b"epoch--2")
+    config = make_config(tmp_path, (right.name, wrong.name), status_interval_ms=5, nack_interval_ms=1)
 
+    def held() -> dict[str, Any]:
+        if not (tmp_path / "status.json").exists():
+            return {}
+        found = json.loads((tmp_path / "status.json").read_text())["flows"][FLOW]["devices"][wrong.name]
+        return dict(found.get("held", {}))
+
+    async def run() -> LogReader:
+        async with running(config) as world:
+            world.net.deliver(right.topic, right.schemas(), right.quotes(1.0))
+            await world.net.acked(right)
+            world.net.deliver(wrong.topic, wrong.schemas(schemas), wrong.quotes(2.0))
+            await world.counted(Counter.HELD_BATCHES, 1)
+            async with asyncio.timeout(PATIENCE_S):
+                while not held():  # noqa: ASYNC110 - a file tells nobody
+                    await asyncio.sleep(0.01)
+            world.net.deliver(wrong.topic, wrong.payload(2))
+            await world.net.until(lambda: bool(world.net.nacks(wrong)))
+            assert {(nack.reason, nack.seq) for nack in world.net.nacks(wrong)} == {(NackReason.HOLD, 1)}
+            assert world.net.acks(wrong) == []
+            assert (held()["channel"], held()["seq"], held()["rows"]) == (channel, 1, 0)
+            assert why in held()["why"]
+        return world.reader
+
+    reader = asyncio.run(run())
+    assert prices(reader) == [1.0]
+    assert reader.schema(FLOW, "quotes") == QUOTE.schema
+    assert reader.counters().get("quarantined_batches", 0) == 0
+    assert any(why in record.getMessage() for record in caplog.records)
+
+
+def test_an_answer_does_not_change_the_schema_of_a_channel(tmp_path: Path) -> None:
     async def scenario(world: Running, device: TestDevice) -> None:
-        world.net.deliver(device.topic, device.schemas({"quotes": other, "_late": other, "none": other}))
-        await world.net.acked(device)
+        world.net.deliver(
+            device.topic, device.answer_schemas({"quotes": OTHER, "_late": OTHER, "none": OTHER})
+        )
+        await world.counted(Counter.QUARANTINED_BATCHES, 1)
 
     reader = play(tmp_path, scenario)
     assert reader.schema(FLOW, "quotes") == QUOTE.schema
-    assert reader.schema(FLOW, "_late") == other
+    assert reader.schema(FLOW, "_late") == OTHER
     assert prices(reader) == [99.0]
     counters = reader.counters()
     assert counters["schema_conflicts"] == counters["unknown_channel_batches"] == 1
-    assert counters["quarantined_batches"] == 1
 
 
 def test_quarantine_is_bounded_and_keeps_room_for_what_was_acked(tmp_path: Path) -> None:

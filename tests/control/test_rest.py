@@ -50,7 +50,7 @@ def test_an_app_goes_from_submit_to_kill(client: Client, state: Path) -> None:
     info = client.get("/apps/stocks")
     assert info["state"] in ("submitted", "starting")
     assert info["options"] == {"quotes": {"path": "p.csv"}}
-    assert info["sources"] == [{"id": "quotes", "bounded": True}]
+    assert info["sources"] == [{"id": "quotes", "bounded": True, "devices": "all"}]
     assert [one["state"] for one in info["applied"]] == ["offline"]
     assert "s1 is offline" in info["waits_for"]
     roster = _eventually(lambda: changed(RosterReader(places.log).after()).get("stocks.1"))

@@ -142,7 +142,7 @@ def test_rows_that_ingest_does_not_know_wait_in_the_spool_and_the_status_names_t
         status = agent.status()
         ((channel, count),) = status.held.items()
         assert count > 0
-        assert f"ingest does not know channel {channel}: its rows stay in the spool" in status.alarm
+        assert f"it does not take the rows of channel {channel}, which stay in the spool" in status.alarm
         assert status.acked_seq <= ingest.seq < status.spooled_seq
         ingest.knows = True
         return await task
@@ -150,7 +150,7 @@ def test_rows_that_ingest_does_not_know_wait_in_the_spool_and_the_status_names_t
     assert run(story())
     assert ingest.sorted_rows() == expected(plan)
     assert (agent.status().held, agent.status().alarm) == ({}, "")
-    said = [one.getMessage() for one in caplog.records if "does not know channel" in one.getMessage()]
+    said = [one.getMessage() for one in caplog.records if "was told of another flow" in one.getMessage()]
     assert len(said) == 1
     assert counter(tmp_path / "spool.sqlite", "holds") >= 5
 

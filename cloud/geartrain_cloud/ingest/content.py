@@ -72,16 +72,61 @@ class Content:
     def lacks_schema(self, stream: DeviceStream, arrival: Arrival) -> bool:
         """Whether the rows of a batch are of a channel that has no schema yet."""
         channel = arrival.header.channel
-        return (
-            stream.gone is None and channel in stream.channels and (stream.flow, channel) not in self._schemas
-        )
+        if stream.gone is not None or (stream.flow, channel) in self._schemas:
+            return False
+        return channel in self._flows[stream.flow].channels
 
-    def lacks_channel(self, stream: DeviceStream, arrival: Arrival) -> bool:
-        """Whether a batch has rows of a channel that the device does not feed, as far as ingest was told."""
+    def stranger(self, stream: DeviceStream, arrival: Arrival) -> tuple[str, str] | None:
+        """A channel of a batch that is another in the flow that ingest was told of, and why."""
         header = arrival.header
         if stream.gone is not None:
-            return False
-        return header.kind is BatchKind.DATA and header.channel not in ("", *stream.channels)
+            return None
+        if header.kind is BatchKind.DATA and header.channel:
+            why = self._differs(stream.flow, header.channel, header.schema_id) or self._unfed(stream, header)
+            return (header.channel, why) if why else None
+        if header.kind is not BatchKind.SCHEMA:
+            return None
+        try:
+            announced = decode_schemas(arrival.envelope.body)
+        except WireError:
+            return None  # it is quarantined for that
+        for channel, schema in sorted(announced.items()):
+            known = self._schemas.get((stream.flow, channel))
+            first = "" if known is None else known.schema_id
+            if why := self._differs(stream.flow, channel, schema.schema_id, first):
+                return channel, why
+        return None
+
+    def _differs(self, flow: str, channel: str, schema_id: str, first: str = "") -> str:
+        """Why a flow does not have a channel with this schema, "" where it does; first: the schema that it
+        has where ingest was told of none, "" for any.
+        """
+        told = self._flows[flow]
+        if channel not in told.channels:
+            return (
+                f"flow {flow} has no channel {channel} as ingest was told of it: give the device the flow "
+                f"that was submitted, or add {channel} to flows.{flow}.channels"
+            )
+        due = told.schemas.get(channel) or first
+        if due in ("", schema_id):
+            return ""
+        return (
+            f"channel {channel} has the schema {due} in flow {flow}, and the device sends {schema_id}: give "
+            "the device the flow that was submitted, or submit the device's as another app"
+        )
+
+    def _unfed(self, stream: DeviceStream, header: Header) -> str:
+        """Why the device does not feed a channel of its flow, "" where it does. What it has read of a source
+        that was taken from it meanwhile is of the flow all the same.
+        """
+        above = self._flows[stream.flow].channels[header.channel]
+        said = {} if stream.cursor is None else stream.cursor.source_watermarks
+        if header.channel in stream.channels or not said.keys().isdisjoint(above):
+            return ""
+        return (
+            f"the device has no source of channel {header.channel} as ingest was told of flow {stream.flow}: "
+            f"add it to flows.{stream.flow}.sources.{above[0]}, or take {above[0]} from the device"
+        )
 
     def learn(self, arrival: Arrival) -> None:
         """Take the schemas of a batch that has no seq."""
@@ -189,7 +234,7 @@ class Content:
             which = f"of the batches {first_seq} to {header.seq}"
         for channel, count in sorted(dropped.items()):
             self._counters.add(Counter.RECORDS_DROPPED, count)
-            if channel not in stream.channels:
+            if channel not in self._flows[stream.flow].channels:
                 continue
             self._counters.add(f"{DROPPED_PREFIX}{header.flow}/{channel}", count)
             detail = f"{count} records {which} were dropped by the device, whose spool was full or damaged"
@@ -270,6 +315,8 @@ class Content:
         self._believe(stream, header, marks)
         self._counters.add(Counter.WATERMARKS_UNKNOWN, len(header.source_watermarks.keys() - stream.sources))
         raised = self._raised(cursor.source_watermarks, marks, stream.sources)
+        if header.kind is not BatchKind.GAP:  # of what it lacks by now it has said nothing
+            raised = {source: mark for source, mark in raised.items() if source in marks}
         partition = self._of(stream)
         for source in stream.sources:
             if source in marks and partition.clocks[source].observe(stream.device, raised[source]):

@@ -107,6 +107,7 @@ def flow_of(document: RosterDocument) -> FlowConfig:
         join_timeout_s=document.join_timeout_s,
         idle_after_s=document.idle_after_s,
         partitioned_by=document.partitioned_by,
+        schemas={channel: row.schema for channel, row in document.channels.items() if row.schema},
     )
 
 
@@ -136,7 +137,8 @@ def moves(
 def _form(flow: FlowConfig) -> tuple[object, ...]:
     """What of a flow does not change while it lives."""
     above = {channel: sorted(sources) for channel, sources in flow.channels.items()}
-    return (sorted(flow.sources), above, flow.bounded, dict(flow.partitioned_by))
+    fixed = (dict(flow.partitioned_by), dict(flow.schemas))
+    return (sorted(flow.sources), above, flow.bounded, *fixed)
 
 
 def _with_members(held: FlowConfig, wanted: FlowConfig) -> FlowConfig:

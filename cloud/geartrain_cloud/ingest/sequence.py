@@ -208,24 +208,20 @@ class Sequencer:
         self._outbox.nack(stream.device, stream.flow, receiver.epoch, receiver.expected, reason)
 
     def _is_held(self, stream: DeviceStream, receiver: Receiver, arrival: Arrival) -> bool:
-        """Leave rows of a channel that ingest was not told of with their device, and all behind them.
+        """Leave with its device what is of another flow than ingest was told of, and all behind it.
 
-        Only a person can tell whether the configuration lacks the channel or the device runs another flow.
-        An ack would have the device let go of the rows.
+        Only a person can tell which of the two is right. An ack would have the device let go of the rows.
         """
-        if not self._content.lacks_channel(stream, arrival):
+        stranger = self._content.stranger(stream, arrival)
+        if stranger is None:
             stream.held = None
             return False
-        header = arrival.header
-        stream.held = HeldBatch(header.seq, header.channel, header.count, receiver.expected)
+        header, (channel, why) = arrival.header, stranger
+        stream.held = HeldBatch(header.seq, channel, header.count, receiver.expected, why)
         self._counters.add(Counter.HELD_BATCHES)
-        self._alarm.warn(
-            Counter.HELD_BATCHES,
-            stream.name,
-            f"batch {header.seq} with {header.count} rows of channel {header.channel} stays with the device, "
-            f"and all behind it: add {header.channel} to flows.{stream.flow}.channels, or give the device "
-            "another flow",
-        )
+        rows = f" with {header.count} rows" if header.count else ""
+        sentence = f"batch {header.seq}{rows} stays with the device, and all behind it: {why}"
+        self._alarm.warn(Counter.HELD_BATCHES, stream.name, sentence)
         self._outbox.nack(stream.device, stream.flow, receiver.epoch, header.seq, NackReason.HOLD)
         return True
 

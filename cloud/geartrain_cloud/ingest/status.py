@@ -17,7 +17,7 @@ from geartrain_cloud.ingest.config import FlowConfig
 from geartrain_cloud.ingest.counters import ROWS_PREFIX, Counters
 from geartrain_cloud.ingest.domains import Domains
 from geartrain_cloud.ingest.group import Partition, Place, SealedGroup
-from geartrain_cloud.ingest.streams import DeviceStream
+from geartrain_cloud.ingest.streams import DeviceStream, HeldBatch
 from geartrain_cloud.ports import Entry, position_key
 
 STATUS_FILE = "status.json"
@@ -158,7 +158,11 @@ def _device(stream: DeviceStream) -> dict[str, Any]:
 
 def _held(stream: DeviceStream) -> dict[str, Any]:
     held = stream.held
-    return {} if held is None else {"held": {"channel": held.channel, "seq": held.seq, "rows": held.rows}}
+    return {} if held is None else {"held": _said(held)}
+
+
+def _said(held: HeldBatch) -> dict[str, Any]:
+    return {"channel": held.channel, "seq": held.seq, "rows": held.rows, "why": held.why}
 
 
 async def write_status(disk: Disk, status: Mapping[str, Any], name: str = STATUS_FILE) -> None:

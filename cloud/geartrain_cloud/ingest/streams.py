@@ -12,15 +12,17 @@ from geartrain_cloud.ports import AckCursor
 
 @dataclass(frozen=True, slots=True)
 class HeldBatch:
-    """A batch whose channel ingest was not told of: the device keeps it, and all behind it.
+    """A batch of another flow than the one that ingest was told of: the device keeps it, and all behind it.
 
-    expected: the seq that its epoch waits for; below `seq` only where the batches between are lost.
+    channel: where it differs; why: a sentence without a full stop; expected: the seq that its epoch waits
+    for, below `seq` only where the batches between are lost.
     """
 
     seq: int
     channel: str
     rows: int
     expected: int
+    why: str
 
 
 class Gone(Enum):

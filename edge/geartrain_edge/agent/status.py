@@ -7,7 +7,6 @@ file's owner can read it. It is a report and never an input: nothing is decided 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,7 +68,7 @@ def status_of(
         connected=session is not None and session.uplink.connected,
         ended=session is not None and session.intake.ended,
         reason=reason,
-        alarm="" if session is None else session.uplink.alarm or _held_alarm(held),
+        alarm="" if session is None else session.uplink.alarm or session.uplink.held_why,
         epoch="" if session is None else session.backlog.epoch.hex(),
         spooled_seq=0 if session is None else session.backlog.last_seq,
         acked_seq=0 if session is None else session.backlog.acked_seq,
@@ -84,12 +83,6 @@ def status_of(
         held=held,
         lacks=None if session is None else session.intake.lacks,
     )
-
-
-def _held_alarm(held: Mapping[str, int]) -> str:
-    if not held:
-        return ""
-    return f"ingest does not know channel {', '.join(held)}: its rows stay in the spool, and all behind them"
 
 
 def write_status(path: Path, status: AgentStatus) -> None:

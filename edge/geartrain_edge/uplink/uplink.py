@@ -157,8 +157,19 @@ class Uplink:
 
     @property
     def held(self) -> dict[str, int]:
-        """Channels that ingest does not know, with the rows of the batch that waits until it does."""
+        """Channels of the batch that ingest leaves here, with its rows; none where it announces schemas."""
         return dict(self._held) if self._sender.held_seq else {}
+
+    @property
+    def held_why(self) -> str:
+        """Why nothing is taken, "" where something is."""
+        if not self._sender.held_seq:
+            return ""
+        what = f"rows of channel {', '.join(self._held)}" if self._held else "schemas"
+        return (
+            f"ingest was told of another flow than this device runs: it does not take the {what}, which stay "
+            "in the spool, and all behind them"
+        )
 
     def alarmed(self, sentence: str) -> AlarmError:
         """Note and log an alarm; raise what is returned where it has to stop the agent."""
@@ -331,18 +342,10 @@ class Uplink:
         return rest
 
     async def _note_hold(self, seq: int) -> None:
-        """Note and log which rows ingest cannot take: the spool keeps them, and all behind them."""
+        """Note and log what ingest cannot take: the spool keeps it, and all behind it."""
         batch = await self._window.held(seq)
         self._held = {} if batch is None else by_channel(batch.rows)
-        for channel, count in self._held.items():
-            _LOG.error(
-                "ALARM: ingest does not know channel %s of flow %s: batch %d with %d rows, and all behind "
-                "it, stays in the spool until ingest's configuration names the channel",
-                channel,
-                self._who.flow,
-                seq,
-                count,
-            )
+        _LOG.error("ALARM: flow %s, batch %d: %s", self._who.flow, seq, self.held_why)
 
     async def _let_go(self) -> None:
         """Let go of the batches that are acked, and have them trimmed."""
