@@ -35,7 +35,8 @@ from geartrain.control.states import (
 )
 from geartrain.errors import WireError
 
-APP = App("traffic.3", "city.flows:traffic", "ab" * 32, "cloud", '{"sources":{"loops":{"path":"x"}}}')
+OPTIONS = '{"sources":{"loops":{"path":"x"}}}'
+APP = App("traffic.3", "city.flows:traffic", "ab" * 32, "cloud", OPTIONS, code="cd" * 32)
 STATE = State(7, (APP, App("cold.1", "cold:flow", wanted=Wanted.DRAIN)), ("traffic.2",))
 STATE_BYTES = encode_state(STATE)
 DESIRED = Desired("truck-1", b"12345678", 3, 9, STATE_BYTES)
@@ -46,7 +47,7 @@ REPORTED = Reported(
     10,
     7,
     state_digest(STATE_BYTES),
-    (AppReport("traffic.3", AppState.FAILED, "it ended with 1", "ab" * 32),),
+    (AppReport("traffic.3", AppState.FAILED, "it ended with 1", "ab" * 32, ("loops", "gps")),),
     "0.3.0",
     "the disk is full",
 )
@@ -162,6 +163,8 @@ def test_a_report_beyond_the_caps_is_not_written() -> None:
         ({"serial": 1}, "digest of desired state 1 has 0 bytes"),
         ({"why": "x" * 401}, "400 are the most"),
         ({"apps": (AppReport("a.1", AppState.RUNNING, "x" * 401),)}, "400 are the most"),
+        ({"apps": (AppReport("a.1", AppState.RUNNING, lacks=("a",) * 65),)}, "more than 64 sources"),
+        ({"apps": (AppReport("a.1", AppState.RUNNING, lacks=("a b",)),)}, "use a name"),
         ({"device": "a b"}, "use a name"),
     ):
         with pytest.raises(WireError, match=said):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import pytest
 from geartrain.errors import ConfigError
 from geartrain.operators.process import Process
 from geartrain.operators.source import SourceOperator
-from geartrain.revision import revision_of
+from geartrain.revision import code_of, revision_of
+from geartrain.runtime.opened import open_sources
 from geartrain_edge.agent.config import AgentConfig, load, read_config
 from geartrain_edge.settings import AgentSettings, UplinkSettings
 
@@ -189,6 +191,49 @@ def test_a_device_may_lack_a_source(tmp_path: Path) -> None:
     assert revision_of("", plan).hash == revision_of("", whole).hash  # of the flow, not of the device
     said = mistake(tmp_path, traffic + '[sources.loops]\nenabled = "no"\n')
     assert said == "agent.toml: [sources] loops.enabled = 'no': write true or false"
+
+
+def test_a_label_says_which_sources_a_device_has_and_an_option_stands_above_it(tmp_path: Path) -> None:
+    (tmp_path / "selected.py").write_text(
+        "from geartrain import Flow, Table\n"
+        "from geartrain.testing import TestingSource\n"
+        "flow = Flow('selected')\n"
+        "for name in ('gps', 'heat'):\n"
+        "    devices = 'kind=truck' if name == 'gps' else 'all'\n"
+        "    source = TestingSource(items=[(1, 1)])\n"
+        "    flow.source(name, source, out=int, devices=devices).sink(name + '_out', Table(name))\n"
+    )
+    sys.path.insert(0, str(tmp_path))
+    try:
+        text = 'device = "device-1"\nstate = "state"\nflow = "selected:flow"\n'
+        for more, has in (
+            ("", ["heat"]),
+            ('[labels]\nkind = "truck"\n', ["gps", "heat"]),
+            ('[labels]\nkind = "tank"\n', ["heat"]),
+            ("[sources.gps]\nenabled = true\n", ["gps", "heat"]),
+            ('[labels]\nkind = "truck"\n[sources.gps]\nenabled = false\n', ["heat"]),
+        ):
+            graph = config(tmp_path, text + more).plan().graph
+            assert [one.step for one in open_sources(graph, "device-1")] == has
+    finally:
+        sys.path.remove(str(tmp_path))
+    assert mistake(tmp_path, GOOD + '[labels]\n"a b" = "c"\n').startswith(
+        "agent.toml: labels: label 'a b': use"
+    )
+
+
+def test_other_code_than_was_submitted_is_refused_unless_a_person_names_it(tmp_path: Path) -> None:
+    ours = code_of("geartrain_examples.stocks.flow:flow").hash
+    for more in (f'code = "{ours}"\n', f'code = "{"0" * 64}"\nmended = "{ours[:12]}"\n'):
+        found = config(tmp_path, GOOD + more)
+        assert found.revision(found.plan()).code.hash == ours
+    other = config(tmp_path, GOOD + f'code = "{"0" * 64}"\n')
+    with pytest.raises(ConfigError) as caught:
+        other.revision(other.plan())
+    assert (
+        f"flow: package geartrain_examples of geartrain_examples.stocks.flow:flow is installed here with the "
+        f"hash {ours[:12]}, and was submitted with 000000000000: install what was submitted"
+    ) in str(caught.value)
 
 
 def test_two_instances_of_one_flow_stand_side_by_side_on_a_device(tmp_path: Path) -> None:

@@ -73,6 +73,10 @@ class Platform:
         assert self.report is not None
         return next(app.why for app in self.report.apps if app.instance == instance)
 
+    def lacks(self, instance: str) -> tuple[str, ...]:
+        apps = () if self.report is None else self.report.apps
+        return next((app.lacks for app in apps if app.instance == instance), ())
+
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(LIMIT_S):
             while not condition():  # noqa: ASYNC110 - what is waited for is in other processes
@@ -200,6 +204,20 @@ def test_a_mistake_is_reported_with_its_sentence_and_not_tried_again(device: Fix
         assert (device.state / "gone.1" / "agent.log").read_text() == log
         platform.want(App("gone.1", FLOW, options="{"), app("stocks.1"))
         await platform.until(lambda: "options cannot be read" in platform.why("gone.1"))
+
+    device.run(story)
+
+
+def test_sources_that_its_own_file_leaves_out_and_other_code_are_reported(device: Fixture) -> None:
+    async def story(platform: Platform) -> None:
+        own = device.file.read_text().replace('path = "prices.csv"', 'path = "prices.csv"\nenabled = false')
+        device.file.write_text(own)
+        platform.want(app("stocks.1"), app("stocks.2", code="0" * 64))
+        device.start()
+        await platform.until(lambda: platform.state("stocks.1") in (AppState.RUNNING, AppState.STARTING))
+        await platform.until(lambda: platform.lacks("stocks.1") == ("quotes",))
+        await platform.until(lambda: platform.state("stocks.2") is AppState.FAILED)
+        assert "was submitted with 000000000000: install what was submitted" in platform.why("stocks.2")
 
     device.run(story)
 

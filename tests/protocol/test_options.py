@@ -10,15 +10,16 @@ from typing import Any, ClassVar
 
 import pytest
 
-from geartrain import Context, Flow, Record, Table, Task
+from geartrain import Context, Flow, Graph, Record, Table, Task
 from geartrain.declarations.options import Options, Port, Text
 from geartrain.errors import ConfigError, FlowError
 from geartrain.operators.sink import sink_operator
-from geartrain.operators.source import SourceOperator
+from geartrain.operators.source import SourceOperator, on_device
 from geartrain.operators.stateless import Stateless
+from geartrain.processor import Input, Output
 from geartrain.runtime.opened import open_sources
 from geartrain.sinks import Actuator, ConsoleSink, MqttSink, ParquetTable
-from geartrain.testing import TestingSink, TestingSource
+from geartrain.testing import TestingSink, TestingSource, run_flow
 from geartrain_client.terminal.settings import parse_set
 from geartrain_devices.csv_replay import CsvReplay
 from geartrain_devices.directory import CsvDirectory, JsonLinesDirectory
@@ -212,6 +213,24 @@ def test_a_source_that_is_not_enabled_opens_no_split() -> None:
     assert [one.step for one in open_sources(back, "d")] == ["a", "b"]
 
 
+def test_a_source_is_for_the_devices_that_its_selector_matches_and_a_run_without_a_fleet_reads_all() -> None:
+    flow, sink = Flow("some"), TestingSink("out")
+    flow.source("a", TestingSource(items=[(1, 1)]), out=int, devices=" kind = truck ").sink("out", sink)
+    graph = flow.graph()
+    assert run_flow(graph).tables["out"] == [(1, 1)]
+    for labels, splits in (({"kind": "truck"}, ["a"]), ({"kind": "tank"}, []), ({}, [])):
+        assert [one.step for one in open_sources(on_device(graph, "d", labels), "d")] == splits
+    with pytest.raises(FlowError, match=r"flow some, source 'b': devices='a,b': .*no device has two names"):
+        flow.source("b", TestingSource(items=[(1, 1)]), out=int, devices="a,b")
+    for devices in ("kind=truck", "all"):
+        given = Graph(
+            "low", Input("a", TestingSource(items=[(1, 1)]), out=int, devices=devices) >> Output("o", sink)
+        )
+        (step,) = given.sources()
+        assert isinstance(step.operator, SourceOperator)
+        assert step.operator.devices == ("" if devices == "all" else devices)
+
+
 def test_a_source_with_an_option_of_that_name_keeps_it() -> None:
     class Switch(TestingSource[int]):
         enabled: str = "no"
@@ -222,3 +241,5 @@ def test_a_source_with_an_option_of_that_name_keeps_it() -> None:
     step = flow.graph().with_options({"a": {"enabled": "yes"}})["a"].operator
     assert isinstance(step, SourceOperator)
     assert (step.enabled, step.source.enabled) == (True, "yes")  # type: ignore[attr-defined]
+    with pytest.raises(FlowError, match="give that option of Switch another name"):
+        flow.source("b", switch, out=int, devices="kind=truck")

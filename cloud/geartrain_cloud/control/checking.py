@@ -123,11 +123,11 @@ def outline_of(plan: Plan, revision: Revision) -> Outline:
 
 
 def _joins(plan: Plan, source: Step) -> bool:
-    """Whether a device may begin to read a source amid its work: it goes on by itself, so its records are of
-    now, and no step on the device keeps what it would change.
+    """Whether a device may begin to read a source amid its work: the source gives what happens now and nothing
+    of before, and no step on the device keeps what it would change.
     """
     operator, below = source.operator, {source.id}
-    if not isinstance(operator, SourceOperator) or operator.source.bounded:
+    if not isinstance(operator, SourceOperator) or operator.source.bounded or operator.source.replayable:
         return False
     for step in plan.graph.steps:  # in topological order
         if step.id in plan.cut.edge and any(one.step in below for one in step.inputs):

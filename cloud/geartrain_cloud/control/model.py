@@ -67,7 +67,7 @@ class SourceOutline(msgspec.Struct, frozen=True):
     """A source of the flow, and whether it comes to an end.
 
     devices: a selector of the app's devices that have it, "" for all; joins: whether a device that runs the
-    app may get it, since it goes on by itself and no step below it keeps anything there.
+    app may get it, since it gives what happens now, and no step below it keeps anything there.
     """
 
     id: str

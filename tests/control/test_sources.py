@@ -1,0 +1,161 @@
+"""Sources that only some devices have: by a selector, by what was submitted, by a device's own file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from geartrain import Flow, Table
+from geartrain.control.states import App
+from geartrain.planning import make_plan
+from geartrain.revision import differences, revision_of
+from geartrain.testing import TestingSource
+from geartrain_cloud.control.checking import outline_of
+from geartrain_cloud.control.lane_store import desired_of
+from geartrain_cloud.control.model import Outline, Report, SourceOutline, Submission
+from geartrain_cloud.control.observing import Observer
+from geartrain_cloud.control.reconciler import Reconciler
+from geartrain_cloud.control.store import ControlStore
+from geartrain_cloud.log.roster import RosterReader, changed
+from geartrain_cloud.platform.config import PlatformConfig
+from tests.edge.flows import Reading, Running
+
+GPS = SourceOutline("gps", False, "kind=truck", joins=True)
+DOORS = SourceOutline("doors", False, "kind=truck")
+HEAT = SourceOutline("heat", False)
+FLEET = {"t1": {"kind": "truck"}, "x1": {"kind": "tank"}}
+
+
+class World:
+    """A control store, with what it has ingest and devices told."""
+
+    def __init__(self, folder: Path) -> None:
+        self.config = PlatformConfig(folder)
+        self.store = ControlStore(self.config.places.control, lambda: 10**15)
+        self.reconciler = Reconciler(self.store, self.config, lambda: 10**15)
+        self.observer = Observer(self.store, self.config, self.reconciler, lambda: "", lambda: 0.0)
+        for name, labels in FLEET.items():
+            self.store.add_device(name, labels)
+
+    def submit(self, *sources: SourceOutline, **more: Any) -> None:
+        outline = Outline("heat", [], list(sources), "ab" * 32, code="cd" * 32)
+        self.store.submit(Submission("heat", "heat:flow", "auto", "all", **more), outline)
+
+    def members(self) -> dict[str, tuple[str, ...]]:
+        """The sources of each device, as ingest reads them."""
+        self.reconciler.round()
+        return changed(RosterReader(self.config.places.log).after())["heat.1"].devices
+
+    def told(self, device: str) -> dict[str, Any]:
+        """The options of sources that a device is told."""
+        return dict(json.loads(self.app(device).options)["sources"])
+
+    def app(self, device: str) -> App:
+        (app,) = desired_of(self.store.device(device), self.store.wanted_on(device), []).apps
+        return app
+
+    def says(self, device: str, state: str, *lacks: str) -> None:
+        serial = self.store.device(device).serial
+        self.store.report(device, serial, [Report(device, "heat.1", state, lacks=lacks)])
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    one = World(tmp_path)
+    yield one
+    one.store.close()
+
+
+def test_a_selector_says_who_has_a_source_to_ingest_and_devices_and_people(world: World) -> None:
+    world.submit(GPS, HEAT)
+    assert world.members() == {"t1": ("gps", "heat"), "x1": ("heat",)}
+    assert world.told("t1") == {"gps": {"enabled": True}}
+    assert world.told("x1") == {"gps": {"enabled": False}}
+    info = world.observer.info(world.store.app("heat"))
+    assert [one["devices"] for one in info["sources"]] == ["kind=truck", "all"]
+    assert {one["device"]: one["lacks"] for one in info["applied"]} == {"t1": [], "x1": ["gps"]}
+    assert world.app("t1").code == "cd" * 32
+
+
+def test_what_was_submitted_stands_above_a_selector(world: World) -> None:
+    world.submit(
+        GPS, HEAT, device_options={"x1": {"gps": {"enabled": True}}, "t1": {"heat": {"enabled": False}}}
+    )
+    assert world.members() == {"t1": ("gps",), "x1": ("gps", "heat")}
+    assert world.told("x1") == {"gps": {"enabled": True}}
+
+
+def test_what_was_submitted_for_all_stands_above_a_selector(world: World) -> None:
+    world.submit(GPS, HEAT, options={"gps": {"enabled": True}})
+    assert world.members() == {"t1": ("gps", "heat"), "x1": ("gps", "heat")}
+
+
+def test_a_label_gives_a_running_device_what_may_join_and_the_rest_is_named(world: World) -> None:
+    world.submit(GPS, DOORS, HEAT)
+    before = world.store.device("x1").serial
+    device = world.store.label_device("x1", {"kind": "truck"})
+    assert device.serial == before + 1
+    assert world.members()["x1"] == ("gps", "heat")
+    assert world.told("x1") == {"gps": {"enabled": True}, "doors": {"enabled": False}}
+    said = world.observer.labelled(device)["sources"]
+    assert said == [{"name": "heat", "source": "doors", "has": False}]
+    same = world.store.label_device("x1", {"color": "red"})
+    assert same.serial == device.serial
+    lost = world.store.label_device("t1", {"kind": "tank"})
+    assert world.members()["t1"] == ("gps", "doors", "heat")
+    said = world.observer.labelled(lost)["sources"]
+    assert [(one["source"], one["has"]) for one in said] == [("doors", True), ("gps", True)]
+    world.store.add_device("t2", {"kind": "truck"})
+    assert world.members()["t2"] == ("gps", "doors", "heat")
+
+
+def test_a_device_s_own_file_is_heard_of(world: World) -> None:
+    bounded = [SourceOutline(one.id, True, one.devices) for one in (DOORS, HEAT)]
+    world.submit(*bounded)
+    world.says("t1", "starting")
+    assert not any("source doors" in one for one in world.observer.info(world.store.app("heat"))["waits_for"])
+    world.says("t1", "running", "doors")
+    info = world.observer.info(world.store.app("heat"))
+    assert {one["device"]: one["lacks"] for one in info["applied"]} == {"t1": ["doors"], "x1": ["doors"]}
+    assert any(
+        "no device of the app has source doors, so it never ends: add a device that matches kind=truck" in one
+        for one in info["waits_for"]
+    )
+    (app,) = world.observer.device_info(world.store.device("t1"))["apps"]
+    assert app["lacks"] == ["doors"]
+    assert world.members()["t1"] == ("doors", "heat")  # until the device says so behind its last record
+    world.says("x1", "running")  # its file says that it has it all the same
+    assert world.members()["x1"] == ("doors", "heat")
+
+
+class Live(TestingSource[Any]):
+    """A sensor: it gives what happens now."""
+
+    bounded: ClassVar[bool] = False
+    replayable: ClassVar[bool] = False
+
+
+def flow_of(devices: str = "all") -> Flow:
+    flow = Flow("heat")
+    flow.source("gps", Live(), out=Reading, devices=devices).sink("out", Table("out"))
+    doors = flow.source("doors", Live(), out=Reading, partitioned_by="sensor", devices=devices)
+    doors.key_by("sensor").process("totals", Running()).sink("sums", Table("sums"))
+    flow.source("file", TestingSource[Any](), out=Reading, devices=devices).sink("other", Table("other"))
+    return flow
+
+
+def test_a_source_may_join_where_it_is_live_and_nothing_on_the_device_rests_on_it() -> None:
+    graph = flow_of("kind = truck").graph()
+    for cut, joins in (("edge", ["gps"]), ("cloud", ["gps", "doors"])):
+        plan = make_plan(graph, cut)
+        outline = outline_of(plan, revision_of("m:f", plan))
+        assert {one.devices for one in outline.sources} == {"kind=truck"}
+        assert [one.id for one in outline.sources if one.joins] == joins
+    former = revision_of("m:f", make_plan(flow_of().graph(), "cloud"))
+    assert differences(former, revision_of("m:f", plan)) == [
+        f"source {name}: its devices were all, are now kind=truck" for name in ("gps", "doors", "file")
+    ]
