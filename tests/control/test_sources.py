@@ -156,6 +156,6 @@ def test_a_source_may_join_where_it_is_live_and_nothing_on_the_device_rests_on_i
         assert {one.devices for one in outline.sources} == {"kind=truck"}
         assert [one.id for one in outline.sources if one.joins] == joins
     former = revision_of("m:f", make_plan(flow_of().graph(), "cloud"))
-    assert differences(former, revision_of("m:f", plan)) == [
+    assert differences(former, revision_of("m:f", make_plan(graph, "cloud"))) == [
         f"source {name}: its devices were all, are now kind=truck" for name in ("gps", "doors", "file")
     ]

@@ -10,13 +10,13 @@ from typing import Any, ClassVar
 
 import pytest
 
-from geartrain import Context, Flow, Graph, Record, Table, Task
+from geartrain import Context, Flow, Record, Table, Task
 from geartrain.declarations.options import Options, Port, Text
 from geartrain.errors import ConfigError, FlowError
 from geartrain.operators.sink import sink_operator
 from geartrain.operators.source import SourceOperator, on_device
 from geartrain.operators.stateless import Stateless
-from geartrain.processor import Input, Output
+from geartrain.processor import Input, Output, dataflow
 from geartrain.runtime.opened import open_sources
 from geartrain.sinks import Actuator, ConsoleSink, MqttSink, ParquetTable
 from geartrain.testing import TestingSink, TestingSource, run_flow
@@ -223,9 +223,8 @@ def test_a_source_is_for_the_devices_that_its_selector_matches_and_a_run_without
     with pytest.raises(FlowError, match=r"flow some, source 'b': devices='a,b': .*no device has two names"):
         flow.source("b", TestingSource(items=[(1, 1)]), out=int, devices="a,b")
     for devices in ("kind=truck", "all"):
-        given = Graph(
-            "low", Input("a", TestingSource(items=[(1, 1)]), out=int, devices=devices) >> Output("o", sink)
-        )
+        source = Input("a", TestingSource(items=[(1, 1)]), out=int, devices=devices)
+        given = dataflow("low", source >> Output("o", sink))
         (step,) = given.sources()
         assert isinstance(step.operator, SourceOperator)
         assert step.operator.devices == ("" if devices == "all" else devices)

@@ -11,6 +11,7 @@ from geartrain_simulation.mutants.planting import Mutant, first_kill
 
 SEEDS = 40
 RULES = {
+    "sources that a device lacks not said": "reported",
     "desired state applied before it is kept": "applied => kept",
     "lower serial applied": "once, in order",
     "desired state applied twice": "once, in order",

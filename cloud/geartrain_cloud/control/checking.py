@@ -123,8 +123,8 @@ def outline_of(plan: Plan, revision: Revision) -> Outline:
 
 
 def _joins(plan: Plan, source: Step) -> bool:
-    """Whether a device may begin to read a source amid its work: the source gives what happens now and nothing
-    of before, and no step on the device keeps what it would change.
+    """Whether a device may begin to read a source amid its work: the source gives what happens now
+    and nothing of before, and no step on the device keeps what it would change.
     """
     operator, below = source.operator, {source.id}
     if not isinstance(operator, SourceOperator) or operator.source.bounded or operator.source.replayable:

@@ -311,8 +311,8 @@ class Observer:
         }
 
     def labelled(self, device: Device) -> dict[str, Any]:
-        """A device with the apps that it keeps though their selectors match it no longer, and the sources of
-        apps of which it goes on as before though their selectors now say otherwise.
+        """A device with the apps that it keeps though their selectors match it no longer. `sources` are those
+        with which, or without which, it goes on although their selectors say otherwise now.
         """
         kept: list[dict[str, Any]] = [
             {"name": instance.name, "selector": instance.selector}

@@ -174,7 +174,7 @@ class Reconciler:
         self._roster.write(
             [
                 Told(one, given[one.instance])
-                if one.state.is_over
+                if one.state.has_whole_log
                 else Told(one, given[one.instance], store.lacking(one.instance), store.reports(one.instance))
                 for one in every
             ]

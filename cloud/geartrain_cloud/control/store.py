@@ -57,7 +57,8 @@ CREATE TABLE assignments (instance TEXT NOT NULL, device TEXT NOT NULL, state TE
     lacks TEXT NOT NULL, PRIMARY KEY (instance, device)) WITHOUT ROWID;
 CREATE INDEX assignments_of ON assignments (device, instance);
 CREATE TABLE reports (device TEXT NOT NULL, instance TEXT NOT NULL, state TEXT NOT NULL, why TEXT NOT NULL,
-    version TEXT NOT NULL, serial INTEGER NOT NULL, lacks TEXT NOT NULL, PRIMARY KEY (instance, device)) WITHOUT ROWID;
+    version TEXT NOT NULL, serial INTEGER NOT NULL, lacks TEXT NOT NULL,
+    PRIMARY KEY (instance, device)) WITHOUT ROWID;
 CREATE TABLE lanes (device TEXT PRIMARY KEY, report BLOB NOT NULL, refused TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE answers (number INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE,
     request TEXT NOT NULL, status INTEGER NOT NULL, body TEXT NOT NULL);
@@ -670,7 +671,10 @@ class ControlStore:
             "SELECT device, instance, state, why, version, serial, lacks FROM reports WHERE instance = ?",
             (instance,),
         )
-        return {row[0]: Report(*row[:-1], tuple(msgspec.json.decode(row[-1]))) for row in rows}
+        return {
+            device: Report(device, name, state, why, version, serial, tuple(msgspec.json.decode(lacks)))
+            for device, name, state, why, version, serial, lacks in rows
+        }
 
     def _rows(self, question: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         with translated(StoreError, self._subject):

@@ -84,8 +84,8 @@ def declared_source(
 ) -> SourceOperator:
     """The source that a flow declares; where: how a sentence begins.
 
-    Raises `FlowError` for a selector that cannot be, and for one on a source whose own option `enabled` hides
-    the one by which a device is told that it lacks the source.
+    Raises `FlowError` for a selector that cannot be. A source with an option `enabled` of its own may have
+    none: by that name a device is told that it lacks a source.
     """
     try:
         selector = parse_selector(devices)
