@@ -24,6 +24,8 @@ INBOX_MAX = 1_000
 
 def matches(topic_filter: str, topic: str) -> bool:
     """Whether an MQTT topic filter (with `+` and `#`) takes a topic."""
+    if "+" not in topic_filter and "#" not in topic_filter:
+        return topic_filter == topic  # as most do, where each of a thousand devices has one of its own
     wanted, given = topic_filter.split("/"), topic.split("/")
     for index, level in enumerate(wanted):
         if level == "#":
@@ -55,6 +57,10 @@ class Session:
         """Raise `NetError` when the connection is broken."""
         if self.broken:
             raise NetError(f"the connection to the broker is gone: {self.broken}")
+
+    def takes(self, topic: str) -> bool:
+        """Whether the client has subscribed to a topic."""
+        return any(matches(one, topic) for one in self.filters)
 
     def arrive(self, incoming: Incoming) -> None:
         """Put a publish into the inbox."""
@@ -180,9 +186,7 @@ class SimBroker:
             self._count("forgotten", topic)
             return
         for session in list(self._sessions.values()):
-            if any(matches(one, topic) for one in session.filters) and not self._lost(
-                session, "drop down", topic, payload
-            ):
+            if session.takes(topic) and not self._lost(session, "drop down", topic, payload):
                 for _ in range(self._copies(topic)):
                     self.world.later(
                         self._arrival_in_s(session, topic), self._deliver, session, topic, payload
