@@ -79,9 +79,10 @@ class Wanted:
 class Hosting:
     """A host that runs here."""
 
-    def __init__(self, spark: SparkSession, wanted: Wanted, hang_s: float = 60.0) -> None:
+    def __init__(self, spark: SparkSession, wanted: Wanted, hang_s: float = 60.0, store: str = "") -> None:
         self.wanted = wanted
-        self.host = Host(spark, wanted.state, wanted.log, GroupSettings(hang_s=hang_s, retry_s=0.1))
+        settings = GroupSettings(hang_s=hang_s, retry_s=0.1)
+        self.host = Host(spark, wanted.state, wanted.log, settings, store)
         self.host.open()
 
     def until(self, done: Callable[[], bool], wait_s: float = WAIT_S, *, show: bool = True) -> None:

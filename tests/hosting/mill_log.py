@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from geartrain.records.letters import Letter
 from geartrain_cloud.sinks.tables import rows
@@ -17,6 +18,7 @@ SLOW = 500.5
 FACTORS = (0.5, 0.25, 0.75, 0.125, -0.5, 1.0)
 T0_US = 1_700_000_000_000_000
 SENSORS = 40
+TABLES = ("each_sum", "last_sum", "kept", "dead_letters")
 
 Row = tuple[Reading, int, str, int]
 
@@ -59,11 +61,14 @@ class MillLog:
 
     def assert_tables(self, path: Path, letters: int = 0) -> None:
         """The tables hold what plain Python makes of the records: each row once, none too many."""
+        found = {name: rows(path, name, canonical=True) for name in TABLES}
+        self.assert_rows({name: [tuple(row.values()) for row in found[name]] for name in TABLES}, letters)
+
+    def assert_rows(self, tables: Mapping[str, Sequence[tuple[Any, ...]]], letters: int = 0) -> None:
+        """As `assert_tables`, of rows in canonical order."""
         wanted = self.expected()
-        each = [tuple(row.values()) for row in rows(path, "each_sum", canonical=True)]
-        assert each == wanted
-        last = sorted(tuple(row.values()) for row in rows(path, "last_sum"))
-        assert last == sorted({row[0]: row for row in wanted}.values())
-        kept = [(row["sensor"], row["value"]) for row in rows(path, "kept", canonical=True)]
-        assert kept == [(r.sensor, r.value) for r, *_ in self.records if r.value > self.number % 3]
-        assert len(rows(path, "dead_letters")) == letters
+        assert list(tables["each_sum"]) == wanted
+        assert sorted(tables["last_sum"]) == sorted({row[0]: row for row in wanted}.values())
+        kept = [(r.sensor, r.value) for r, *_ in self.records if r.value > self.number % 3]
+        assert list(tables["kept"]) == kept
+        assert len(tables["dead_letters"]) == letters

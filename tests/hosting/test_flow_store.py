@@ -16,6 +16,7 @@ from geartrain.schema import ColumnBatch, derive
 from geartrain_cloud.hosting.flow_store import FlowStore, Portion
 from geartrain_cloud.log.pack import pack
 from geartrain_cloud.sinks.opening import SinkPlace, open_places
+from geartrain_cloud.sinks.sqlite import SqliteTables
 from geartrain_cloud.sinks.tables import rows
 from geartrain_cloud.spark.compile import HOSTED
 from tests.spark.flows import Reading
@@ -40,7 +41,7 @@ class Kept:
 
     def open(self, attach: bool = True) -> FlowStore:
         place = SinkPlace("readings", Table("readings"), derive(Reading))
-        tables = open_places("f.1", [place], self.folder / "t.sqlite", busy_s=0.05)
+        tables = open_places("f.1", [place], SqliteTables(self.folder / "t.sqlite", 0.05), self.folder)
         tables.attach(HOSTED, "identity", has_run=False) if attach else None
         return FlowStore(
             "f.1~1",

@@ -20,6 +20,7 @@ from geartrain_cloud.hosting.steering import SteeringFile
 from geartrain_cloud.hosting.versions import Hosted, Version, Versions, new_labels, sink_labels
 from geartrain_cloud.log.queries import registered
 from geartrain_cloud.platform.runs import tables_of_run
+from geartrain_cloud.sinks.app_tables import AppTables
 from geartrain_cloud.spark.errors import RefusedError
 from tests.hosting.mill_log import MillLog
 from tests.spark.flows import Reading
@@ -101,7 +102,7 @@ def test_a_replay_that_would_write_twice_is_refused(
     places: HostPlaces, sinks: tuple[SinkSaid, ...], down: tuple[DownSaid, ...], why: str
 ) -> None:
     prepared = Prepared("p", {}, 1, ("readings",), ("readings",), sinks, down)
-    member = Member(places.folder / "tables.sqlite")
+    member = Member(AppTables(places.folder / "tables.sqlite"))
     group = group_of(places)
     refused = group.publish([Admission("stone.1", "r", prepared, member, 2)])
     assert why in str(refused["stone.1", 2])
@@ -113,10 +114,10 @@ def test_a_replay_of_a_flow_that_has_sent_all_opens_no_outbox(places: HostPlaces
     prepared = Prepared("p", {}, 1, ("readings",), ("readings",), (), (DOWN,))
     group = group_of(places)
     put_prepared(places.group("all").plans, prepared)
-    member = Member(places.folder / "tables.sqlite", sends=False)
+    member = Member(AppTables(places.folder / "tables.sqlite"), sends=False)
     assert group.publish([Admission("stone.1", "r", prepared, member, 2)]) == {}
-    assert tables_of_run(member.tables, 2).exists()
-    assert not member.tables.with_name("outbox.sqlite").exists()
+    assert tables_of_run(member.tables.first, 2).exists()
+    assert not member.tables.first.with_name("outbox.sqlite").exists()
     group.close()
 
 

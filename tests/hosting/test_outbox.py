@@ -18,6 +18,7 @@ from geartrain_cloud.hosting.outbox import SilentOutbox
 from geartrain_cloud.hosting.prepared import SinkSaid
 from geartrain_cloud.log.pack import pack, unpack
 from geartrain_cloud.sinks.opening import OutgoingSink, SinkPlace, open_places, sink_places
+from geartrain_cloud.sinks.sqlite import SqliteTables
 from geartrain_cloud.sinks.tables import rows
 from geartrain_cloud.spark.compile import HOSTED, hosted_query
 from tests.down.world import columns, plan_of
@@ -41,7 +42,11 @@ def filled(folder: Path, plan: Plan, channel: DownChannel | NamedChannel, batch:
     (down,) = plan.down
     place = SinkPlace(down.id, OutgoingSink(down.id), down.schema)
     opened = open_places(
-        "loop", [place], folder / "t.sqlite", lambda: outbox(folder / "o.sqlite", channel, down.id)
+        "loop",
+        [place],
+        SqliteTables(folder / "t.sqlite"),
+        folder,
+        lambda: outbox(folder / "o.sqlite", channel, down.id),
     )
     opened.attach(HOSTED, "identity", has_run=False)
     for count in range(2):
@@ -96,7 +101,8 @@ def test_a_run_whose_rows_were_sent_refuses_the_same_and_sends_nothing(tmp_path:
     channel = NamedChannel(down.schema, HOSTED, is_timed=False)
     sent = filled(tmp_path / "sent", plan, channel, batch)
     place = SinkPlace(down.id, OutgoingSink(down.id), down.schema)
-    silent = open_places("loop", [place], tmp_path / "t.sqlite", lambda: SilentOutbox({down.id: channel}))
+    own = SqliteTables(tmp_path / "t.sqlite")
+    silent = open_places("loop", [place], own, tmp_path, lambda: SilentOutbox({down.id: channel}))
     silent.attach(HOSTED, "another", has_run=False)
     assert silent.write(HOSTED, 0, {"0": 1}, {down.id: [batch]})
     silent.close()

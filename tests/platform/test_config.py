@@ -54,6 +54,10 @@ def test_the_state_of_a_file_is_taken_from_its_folder_and_an_option_is_over_it(t
         ("[log]\npartitions = 65", "log.partitions"),
         ('broker = "nowhere"', "broker: 'nowhere' is not HOST:PORT"),
         ("[control]\nport = 70000", "control.port"),
+        ('[tables]\nstore = "db.example"', "tables.store is no address such as postgresql://"),
+        ('[tables]\nstore = "postgresql://[::1"', "tables.store is no address such as postgresql://"),
+        ('[tables]\nstore = "postgresql://me:secret@db/x"', "use PGPASSWORD or ~/.pgpass"),
+        ('[tables]\nstore = "postgresql://me@db/x?password=secret"', "use PGPASSWORD or ~/.pgpass"),
         ("x = [", "is not a TOML file"),
     ],
 )
@@ -63,7 +67,14 @@ def test_a_mistake_is_one_sentence_with_file_and_key(tmp_path: Path, text: str, 
     with pytest.raises(ConfigError) as caught:
         read_platform(file)
     assert str(file) in str(caught.value)
+    assert "secret" not in str(caught.value)
     assert said in str(caught.value)
+
+
+def test_a_postgresql_for_tables_is_read(tmp_path: Path) -> None:
+    assert read_platform(state=tmp_path).tables.store == ""
+    (tmp_path / "platform.toml").write_text('[tables]\nstore = "postgresql://me@db.example/fleet"\n')
+    assert read_platform(state=tmp_path).tables.store == "postgresql://me@db.example/fleet"
 
 
 def test_without_a_broker_that_runs_the_sentence_says_what_to_start(tmp_path: Path) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from geartrain_cloud.platform.runs import (
-    remove_tables,
     runs_with_tables,
     serve_run,
     served_run,
     tables_of_run,
 )
+from geartrain_cloud.sinks.app_tables import AppTables
 
 
 def test_the_first_run_is_served_until_another_is(tmp_path: Path) -> None:
@@ -25,11 +25,17 @@ def test_the_first_run_is_served_until_another_is(tmp_path: Path) -> None:
 
 def test_only_the_tables_of_one_run_go(tmp_path: Path) -> None:
     tables = tmp_path / "tables.sqlite"
-    names = ["tables.sqlite", "tables.run-2.sqlite", "tables.run-2.sqlite-wal", "tables.run-12.sqlite"]
+    names = [
+        "tables.sqlite",
+        "tables.run-7.postgresql",
+        "tables.run-2.sqlite",
+        "tables.run-2.sqlite-wal",
+        "tables.run-12.sqlite",
+    ]
     for name in [*names, "outbox.sqlite", "tables.run-x.sqlite"]:
         (tmp_path / name).touch()
-    assert runs_with_tables(tables) == {1, 2, 12}
-    remove_tables(tables, 2)
-    assert runs_with_tables(tables) == {1, 12}
+    assert runs_with_tables(tables) == {1, 2, 7, 12}
+    AppTables(tables).remove(2)
+    assert runs_with_tables(tables) == {1, 7, 12}
     assert not (tmp_path / "tables.run-2.sqlite-wal").exists()
     assert (tmp_path / "outbox.sqlite").exists()

@@ -111,9 +111,9 @@ def test_queries_stopped_in_mid_run_go_on_exactly(place: Place) -> None:
     assert [path for path in checkpoints if path.stat().st_mode & 0o077] == []
     values = [reading for reading, *_ in records]
     expected = expected_sums(values)
-    each = [(r["sensor"], r["count"], r["total"]) for r in rows(place.tables.own.path, "each_sum")]
+    each = [(r["sensor"], r["count"], r["total"]) for r in rows(place.tables.own.place, "each_sum")]
     assert each == sorted((s.sensor, s.count, s.total) for s in expected)
-    kept = [(r["sensor"], r["value"]) for r in rows(place.tables.own.path, "kept")]
+    kept = [(r["sensor"], r["value"]) for r in rows(place.tables.own.place, "kept")]
     assert kept == sorted((r.sensor, r.value) for r in values if r.value > 0)
     assert dropped
     assert set(dropped) == {0}

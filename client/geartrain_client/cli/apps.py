@@ -60,6 +60,7 @@ def show_app(platform: Platform, name: str, *, as_json: bool) -> None:
         **{f"rate, {hop}": _number(rate) for hop, rate in app.rates.items()},
         "lag": _number(app.lag),
         "dead letters": _number(app.dead_letters),
+        "tables": app.tables,
     }
     for fact, text in facts.items():
         if text:

@@ -61,6 +61,7 @@ class AppInfo(App, frozen=True):
     rates: dict[str, Any] = {}
     lag: Any = None
     dead_letters: Any = None
+    tables: str = ""
     waits_for: list[str] = []
 
 

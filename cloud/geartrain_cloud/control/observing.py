@@ -25,8 +25,9 @@ from geartrain_cloud.control.sources import lacking, not_for
 from geartrain_cloud.control.store import ControlStore
 from geartrain_cloud.platform.config import PlatformConfig
 from geartrain_cloud.platform.places import read_report
-from geartrain_cloud.platform.runs import served_run, tables_of_run
-from geartrain_cloud.sinks import tables
+from geartrain_cloud.sinks.app_tables import AppTables
+from geartrain_cloud.sinks.layout import TableError
+from geartrain_cloud.sinks.own import TablesReader
 
 NAMES_MAX = 100
 """Devices that an answer about an app names; it counts all."""
@@ -123,6 +124,7 @@ class Observer:
             "cut": instance.cut,
             "selector": instance.selector,
             "run": instance.run,
+            "tables": self._place(instance),
             "submitted_us": instance.submitted_us,
             "options": instance.options,
             "sources": [
@@ -259,34 +261,44 @@ class Observer:
 
     # Tables
 
-    def _tables(self, instance: Instance) -> Path:
-        """Those of the run that is served."""
-        first = self._places.tables(instance.instance)
-        return tables_of_run(first, served_run(first))
+    def _tables(self, instance: Instance) -> AppTables:
+        return AppTables(self._places.tables(instance.instance), self._config.tables.store)
+
+    def _place(self, instance: Instance) -> str:
+        try:
+            tables = self._tables(instance)
+            return tables.place(tables.served)
+        except TableError as error:
+            return str(error)
+
+    def _reader(self, instance: Instance) -> TablesReader | None:
+        """That of the run that is served."""
+        tables = self._tables(instance)
+        return tables.reader(tables.served)
 
     def tables(self, instance: Instance) -> list[dict[str, Any]]:
         """The tables of an app; none before its first micro-batch. Raises `TableError`."""
-        path = self._tables(instance)
-        if not path.is_file():
+        reader = self._reader(instance)
+        if reader is None:
             return []
         return [
-            {"name": name, "columns": tables.columns(path, name), "rows": tables.row_count(path, name)}
-            for name in tables.table_names(path)
+            {"name": name, "columns": reader.columns(name), "rows": reader.row_count(name)}
+            for name in reader.names()
         ]
 
     def rows(
         self, instance: Instance, table: str, after: int, limit: int, *, as_written: bool
     ) -> dict[str, Any]:
         """A page of a table; raises `TableError` and `NotFoundError`."""
-        path = self._tables(instance)
-        if not path.is_file():
+        reader = self._reader(instance)
+        if reader is None:
             raise NotFoundError(f"app {instance.name} has no tables yet: see gear info {instance.name}")
-        names = tables.columns(path, table)
+        names = reader.columns(table)
         if as_written:
-            found, place = tables.rows_after(path, table, after, limit)
+            found, place = reader.rows_after(table, after, limit)
             following = str(place)
         else:
-            found = tables.page(path, table, after, limit)
+            found = reader.page(table, after, limit)
             following = str(after + len(found))
         more = len(found) == limit or as_written
         return {

@@ -20,11 +20,16 @@ from geartrain_cloud.control.roster import RosterKeeper, Told
 from geartrain_cloud.control.store import ControlStore
 from geartrain_cloud.platform.config import PlatformConfig
 from geartrain_cloud.platform.places import read_report
+from geartrain_cloud.platform.runs import runs_with_tables
+from geartrain_cloud.sinks.app_tables import AppTables
+from geartrain_cloud.sinks.layout import TableError
 
 _LOG = logging.getLogger("geartrain.control")
 
 ONLINE_US = 150_000_000
 """A device that has said nothing for so long is taken to be offline: one in contact reports every minute."""
+PURGE_EVERY_US = 10_000_000
+"""Between two attempts to remove tables whose database is away."""
 OVER = ("ended", "failed")
 """What a device says of an instance that gives nothing more there."""
 GONE = ("finished", "failed", "out", "")
@@ -38,6 +43,7 @@ class Reconciler:
     def __init__(self, store: ControlStore, config: PlatformConfig, now_us: Callable[[], int]) -> None:
         """`now_us`: the wall clock, microseconds."""
         self._store, self._config, self._places, self._now_us = store, config, config.places, now_us
+        self._purge_us: dict[str, int] = {}
         self._roster = RosterKeeper(config.places, config.fleet)
 
     def round(self) -> None:
@@ -106,8 +112,8 @@ class Reconciler:
         if host is not None and host.state not in GONE:
             return
         if instance.purge:
-            self._purge(instance)
-            self._store.forget(name)
+            if self._purge(instance):
+                self._store.forget(name)
         else:
             self._store.enter(name, State.ENDED)
 
@@ -159,11 +165,26 @@ class Reconciler:
         """Whether something was heard of a device lately."""
         return self._now_us() - device.seen_us <= ONLINE_US
 
-    def _purge(self, instance: Instance) -> None:
-        """Remove the tables of an instance, and what its devices of this machine keep."""
+    def _purge(self, instance: Instance) -> bool:
+        """Remove the tables of an instance, and what its devices of this machine keep.
+
+        False where the tables cannot be removed now; that is tried again after a while.
+        """
+        now, first = self._now_us(), self._places.tables(instance.instance)
+        if now < self._purge_us.get(instance.instance, 0):
+            return False
+        try:
+            for run in runs_with_tables(first):
+                AppTables(first, self._config.tables.store).remove(run)
+        except (TableError, OSError) as error:
+            _LOG.error("the tables of %s cannot be removed: %s", instance.instance, error)
+            self._purge_us[instance.instance] = now + PURGE_EVERY_US
+            return False
+        self._purge_us.pop(instance.instance, None)
         shutil.rmtree(self._places.app(instance.instance), ignore_errors=True)
         for device in self._store.assigned(instance.instance):
             shutil.rmtree(self._places.agent(device, instance.instance), ignore_errors=True)
+        return True
 
     def _write(self) -> None:
         """Write what is wanted: for ingest, for devices of this machine, for the host; in this order, since

@@ -15,6 +15,7 @@ import secrets
 import threading
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from pyspark.sql import SparkSession
 from geartrain.adapters.files import make_private_folder, write_private
 from geartrain.adapters.sqlite import Fault
 from geartrain.declarations.sink import Table
-from geartrain.errors import GeartrainError
+from geartrain.errors import GeartrainError, LedgerError
 from geartrain.printable import printable
 from geartrain_cloud.hosting.errors import HostError
 from geartrain_cloud.hosting.flow_store import BUSY_S, RETRY_S, FlowStore
@@ -40,7 +41,8 @@ from geartrain_cloud.hosting.watch import STRIKES, Watch
 from geartrain_cloud.hosting.writer import HostWriter
 from geartrain_cloud.log.queries import Registration
 from geartrain_cloud.log.reader import LogReader
-from geartrain_cloud.platform.runs import tables_of_run
+from geartrain_cloud.sinks.app_tables import AppTables
+from geartrain_cloud.sinks.layout import AwayError
 from geartrain_cloud.sinks.opening import open_places
 from geartrain_cloud.spark.compile import HOSTED
 from geartrain_cloud.spark.whole import numbers
@@ -77,7 +79,7 @@ class Member:
     what goes to devices is sent, which a former run may have done.
     """
 
-    tables: Path
+    tables: AppTables
     letters_percent: float = 1.0
     slots: int = 2
     buckets: int = 8
@@ -104,8 +106,8 @@ class Admission:
 
 
 def is_locked(error: GeartrainError) -> bool:
-    """Whether tables could not be opened because another program was writing them."""
-    return Fault.IN_USE.value in str(error)
+    """Whether tables could not be opened since another program writes them, or their server is away."""
+    return isinstance(error, AwayError) or Fault.IN_USE.value in str(error)
 
 
 class Group:
@@ -232,19 +234,19 @@ class Group:
 
     def _open_store(self, hosted: Hosted, member: Member, offsets: Mapping[str, int]) -> None:
         self._registrations[hosted.name] = self._registration(hosted)
-        if not member.tables.is_absolute():
+        if not member.tables.first.is_absolute():
             raise HostError(
-                f"flow {hosted.flow}: its tables are to be in {member.tables}: name an SQLite file by its "
-                "whole path, and have the flow end in a PostgresTable for rows that belong into PostgreSQL"
+                f"flow {hosted.flow}: its tables are to be in {member.tables.first}: name an SQLite file by "
+                "its whole path, and the platform's PostgreSQL in [tables] store of platform.toml"
             )
         prepared = read_prepared(self._places.plans, hosted.plan, hosted.code)
         places = [sink.place() for sink in prepared.sinks] + down_places(prepared)
         outbox = outbox_of(
-            *(self._log, hosted, prepared, member.tables.with_name("outbox.sqlite"), BUSY_S),
+            *(self._log, hosted, prepared, member.tables.first.with_name("outbox.sqlite"), BUSY_S),
             sends=member.sends,
         )
-        path = tables_of_run(member.tables, hosted.run)
-        tables = open_places(hosted.flow, places, path, outbox, BUSY_S)
+        own = member.tables.open(hosted.flow, hosted.run, BUSY_S)
+        tables = open_places(hosted.flow, places, own, member.tables.first.parent, outbox)
         try:
             has_run = offsets.get(count_name(hosted.name), hosted.begin_count) >= 0
             tables.attach(HOSTED, hosted.identity, has_run=has_run)
@@ -273,13 +275,16 @@ class Group:
         for name in remove:
             flows.pop(name, None)
         for admission in add:
-            earlier = self.version.of_flow(admission.flow, admission.run)
+            earlier, hosted = self.version.of_flow(admission.flow, admission.run), None
             try:
                 hosted = self._admitted(admission, earlier, slots)
                 self._open_store(hosted, admission.member, {})
                 hosted = self._up_to_its_tables(hosted)
             except GeartrainError as error:
                 refused[admission.key] = error
+                if hosted is not None and earlier is None and hosted.run > 1:
+                    with suppress(LedgerError):  # it goes with what flows have left behind
+                        self._registrations.pop(hosted.name).unregister()
                 continue
             if earlier is None:
                 slots += len(hosted.labels)

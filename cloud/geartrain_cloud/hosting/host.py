@@ -27,13 +27,17 @@ from geartrain_cloud.hosting.preparing import Preparing
 from geartrain_cloud.hosting.status import FlowStatus, StatusFile, describe
 from geartrain_cloud.hosting.wanted import Wanted, WantedFile, WantedFlow
 from geartrain_cloud.log.reader import LogReader
-from geartrain_cloud.platform.runs import remove_tables, runs_with_tables, serve_run, served_run
+from geartrain_cloud.platform.runs import runs_with_tables, serve_run, served_run
+from geartrain_cloud.sinks.app_tables import AppTables
 
 GROUP = "all"
 """The name of the group that has all flows."""
 STATUS_EVERY_S = 0.5
 CLEAN_EVERY_S = 60.0
 """How often it is looked for what flows have left behind; also each time when one has left."""
+
+REMOVE_EVERY_S = 10.0
+"""Between two attempts to remove tables that could not be removed."""
 
 _log = logging.getLogger("host")
 
@@ -50,9 +54,18 @@ class Host:
     """The host; `open` it, then call `step` again and again."""
 
     def __init__(
-        self, session: SparkSession, folder: Path, log: Path, settings: GroupSettings | None = None
+        self,
+        session: SparkSession,
+        folder: Path,
+        log: Path,
+        settings: GroupSettings | None = None,
+        store: str = "",
     ) -> None:
-        """folder: its own; log: ingest's, which is there. Raises `HostError` and `QueryError`."""
+        """folder: its own; log: ingest's, which is there; store: the PostgreSQL for tables, "" for files.
+
+        Raises `HostError` and `QueryError`.
+        """
+        self._store = store
         self._places = HostPlaces(folder.absolute())
         self._log = LogReader(log)
         self._wanted_file = WantedFile(self._places.wanted)
@@ -63,6 +76,7 @@ class Host:
         self._failed: dict[Key, _Failed] = {}
         self._served: dict[str, int] = {}
         self._locked: dict[Key, str] = {}  # flows whose tables another program writes just now
+        self._removing: dict[tuple[Path, int], tuple[float, str]] = {}
         self._status = StatusFile(self._places.status)
         self._complaint = ""
         self.group = Group(
@@ -80,7 +94,7 @@ class Host:
         if not self._known and self.group.version.flows:
             why = self._complaint or f"{self._places.wanted} is missing"
             raise HostError(f"{why}: start gear-control, which writes it, and this program again")
-        members = {flow: _member(wanted) for flow, wanted in self._wanted.flows.items()}
+        members = {flow: self._member(wanted) for flow, wanted in self._wanted.flows.items()}
         self.group.open(members)
         self.group.start()
 
@@ -149,8 +163,23 @@ class Host:
                 if self.group.holds(flow, run):
                     leaving.add(flow)
                 else:
-                    remove_tables(path, run)
+                    self._remove(self._tables(wanted), run)
         return leaving
+
+    def _remove(self, tables: AppTables, run: int) -> str:
+        """Remove the tables of a run; why that is not done yet, "" where it is."""
+        due_s, why = self._removing.get((tables.first, run), (0.0, ""))
+        now = time.monotonic()
+        if now < due_s:
+            return why
+        try:
+            tables.remove(run)
+        except (GeartrainError, OSError) as error:
+            _log.warning("the tables of run %d of %s stay: %s", run, tables.first.parent.name, error)
+            self._removing[tables.first, run] = now + REMOVE_EVERY_S, str(error)
+            return str(error)
+        self._removing.pop((tables.first, run), None)
+        return ""
 
     def _prepare(self) -> None:
         """Begin with what is wanted and not there, or not as it is wanted."""
@@ -182,24 +211,28 @@ class Host:
                 self._failed[key] = _Failed(wanted.request, str(error))
             else:
                 coming[key] = wanted, future
-                ready.append(Admission(key[0], wanted.request, prepared, _member(wanted), key[1]))
-        self._put_out_for(ready)
+                ready.append(Admission(key[0], wanted.request, prepared, self._member(wanted), key[1]))
+        self._locked = self._put_out_for(ready)
+        ready = [admission for admission in ready if admission.key not in self._locked]
         hosted = self.group.version.flows
         gone = {name for name, one in hosted.items() if (one.flow, one.run) not in runs}
         if ready or gone:
             refused = self.group.publish(ready, gone)
-            self._locked = {key: str(refusal) for key, refusal in refused.items() if is_locked(refusal)}
             for key, refusal in refused.items():
-                if key in self._locked:
-                    self._coming[key] = coming[key]  # tried again in the next step
+                if is_locked(refusal):
+                    self._locked[key] = str(refusal)
                 else:
                     self._failed[key] = _Failed(coming[key][0].request, str(refusal))
+        for key in self._locked:
+            self._coming[key] = coming[key]  # tried again in the next step
 
-    def _put_out_for(self, ready: list[Admission]) -> None:
+    def _put_out_for(self, ready: list[Admission]) -> dict[Key, str]:
         """A flow that runs comes back only after it is out, at the last committed micro-batch.
 
-        A run that begins finds no tables of its own, unless a host ended while it let that run in.
+        A run that begins finds no tables of its own, unless a host ended while it let that run in. Returns
+        the runs that have to wait, since such tables cannot be removed, with the reason.
         """
+        waiting: dict[Key, str] = {}
         running = [self.group.version.of_flow(*admission.key) for admission in ready]
         names = [one.name for one in running if one is not None and one.name not in self.group.out]
         if names:
@@ -207,7 +240,9 @@ class Host:
         for admission in ready:
             is_new = not self.group.holds(*admission.key)
             if is_new and admission.run > self._served[admission.flow]:
-                remove_tables(admission.member.tables, admission.run)
+                why = self._remove(admission.member.tables, admission.run)
+                waiting |= {admission.key: why} if why else {}
+        return waiting
 
     def show(self) -> None:
         """Write status.json."""
@@ -276,18 +311,16 @@ class Host:
             found.why = "; ".join(filter(None, [found.why, failed.why]))
         return found
 
+    def _tables(self, wanted: WantedFlow) -> AppTables:
+        return AppTables(Path(wanted.tables), self._store)
+
+    def _member(self, wanted: WantedFlow) -> Member:
+        return Member(
+            *(self._tables(wanted), wanted.letters_percent, wanted.slots, wanted.buckets, wanted.rows_max),
+            sends=wanted.end != "ended",
+        )
+
     def close(self) -> None:
         """Stop the query and let go of all tables."""
         self._preparing.close()
         self.group.close()
-
-
-def _member(wanted: WantedFlow) -> Member:
-    return Member(
-        Path(wanted.tables),
-        wanted.letters_percent,
-        wanted.slots,
-        wanted.buckets,
-        wanted.rows_max,
-        sends=wanted.end != "ended",
-    )

@@ -75,7 +75,9 @@ class Program:
             session = open_session(spark.master, places.spark, spark.settings, [lock.descriptor])
             _log.info("Spark started in %.1f s", time.monotonic() - began)
             try:
-                self._follow(Host(session, places.spark, places.log, GroupSettings(rows_max=spark.rows_max)))
+                settings = GroupSettings(rows_max=spark.rows_max)
+                store = self._config.tables.store
+                self._follow(Host(session, places.spark, places.log, settings, store))
             finally:
                 self._starting = False
                 session.stop()

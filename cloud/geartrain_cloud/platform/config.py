@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
@@ -80,6 +81,12 @@ class LocalSection(_Section, frozen=True):
         return {name: table for name, table in msgspec.structs.asdict(self).items() if table}
 
 
+class TablesSection(_Section, frozen=True):
+    """`[tables]`: store: a PostgreSQL in which each run of an app gets a schema; empty for SQLite files."""
+
+    store: str = ""
+
+
 class _File(_Section, frozen=True):
     state: str = "."
     broker: str | BrokerTable = "auto"
@@ -90,6 +97,7 @@ class _File(_Section, frozen=True):
     control: ControlSection = msgspec.field(default_factory=ControlSection)
     fleet: FleetSection = msgspec.field(default_factory=FleetSection)
     local: LocalSection = msgspec.field(default_factory=LocalSection)
+    tables: TablesSection = msgspec.field(default_factory=TablesSection)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +119,7 @@ class PlatformConfig:
     control: ControlSection = field(default_factory=ControlSection)
     fleet: FleetSection = field(default_factory=FleetSection)
     local: LocalSection = field(default_factory=LocalSection)
+    tables: TablesSection = field(default_factory=TablesSection)
 
     @property
     def places(self) -> PlatformPlaces:
@@ -157,6 +166,8 @@ def read_platform(path: Path | None = None, state: Path | None = None) -> Platfo
     found, beside = read_as(path, _File), path.absolute().parent
     if isinstance(found.broker, str) and found.broker not in BROKERS:
         _checked(path, lambda: host_and_port(str(found.broker)))
+    if found.tables.store:
+        _check_store(path, found.tables.store)
     return PlatformConfig(
         folder or beside / found.state,
         path.absolute(),
@@ -168,7 +179,24 @@ def read_platform(path: Path | None = None, state: Path | None = None) -> Platfo
         found.control,
         found.fleet,
         found.local,
+        found.tables,
     )
+
+
+def _check_store(path: Path, store: str) -> None:
+    """Raise `ConfigError` for an address that is none of PostgreSQL's, or that holds a password."""
+    try:
+        parts = urlsplit(store)
+    except ValueError:
+        parts = urlsplit("")
+    if parts.scheme not in ("postgresql", "postgres"):
+        raise ConfigError(f"{path}: tables.store is no address such as postgresql://user@host/database")
+    asked = parse_qs(parts.query, keep_blank_values=True)
+    if parts.password is not None or {"password", "sslpassword"} & asked.keys():
+        raise ConfigError(
+            f"{path}: tables.store holds a password, which does not belong into a configuration: use "
+            "PGPASSWORD or ~/.pgpass"
+        )
 
 
 def _checked(path: Path, check: Callable[[], Any]) -> None:

@@ -25,6 +25,11 @@ def tables_of_run(tables: Path, run: int) -> Path:
     return tables if run == 1 else tables.with_name(f"{tables.stem}.run-{run}{tables.suffix}")
 
 
+def note_of_run(tables: Path, run: int) -> Path:
+    """Where it is noted in which schema of PostgreSQL the tables of a run are; tables: those of the first."""
+    return tables_of_run(tables, run).with_suffix(".postgresql")
+
+
 def served_run(tables: Path) -> int:
     """The run that is served; tables: those of the first run."""
     run = read_report(tables.with_name(SERVED)).get("run", 1)
@@ -37,17 +42,13 @@ def serve_run(tables: Path, run: int) -> None:
 
 
 def runs_with_tables(tables: Path) -> set[int]:
-    """The runs of which there is a file; tables: those of the first run."""
-    found = {1} if tables.exists() else set()
-    for path in tables.parent.glob(f"{tables.stem}.run-*{tables.suffix}"):
+    """The runs of which there is a file or a note; tables: those of the first run."""
+    found = {1} if tables.exists() or note_of_run(tables, 1).exists() else set()
+    for path in tables.parent.glob(f"{tables.stem}.run-*"):
         said = _LATER.fullmatch(path.stem)
-        if said is not None:
+        if said is not None and path in (
+            tables_of_run(tables, int(said[2])),
+            note_of_run(tables, int(said[2])),
+        ):
             found.add(int(said[2]))
     return found
-
-
-def remove_tables(tables: Path, run: int) -> None:
-    """Remove the tables of a run that nobody writes any more; raises `OSError`."""
-    path = tables_of_run(tables, run)
-    for ending in ("-wal", "-shm", ""):
-        path.with_name(path.name + ending).unlink(missing_ok=True)

@@ -51,6 +51,10 @@ class TableError(GeartrainError):
     """A table cannot be declared, written or read; names the file or table and what to do."""
 
 
+class AwayError(TableError):
+    """Tables cannot be reached or are locked: to try again helps."""
+
+
 @dataclass(frozen=True)
 class Layout:
     """One sink's table: `sink` is the id of its step, `schema` that of its records."""

@@ -13,7 +13,8 @@ from geartrain.declarations.cloud_sink import ConsoleSink, MqttSink, ParquetTabl
 from geartrain.declarations.sink import DeviceSink, Sink
 from geartrain.graph.graph import Graph
 from geartrain.schema import Schema, derive
-from geartrain_cloud.sinks.sqlite import BUSY_S
+from geartrain_cloud.sinks.own import OwnTables
+from geartrain_cloud.sinks.sqlite import SqliteTables
 from geartrain_cloud.sinks.store import Store, Tables
 
 
@@ -47,17 +48,19 @@ def open_tables(graph: Graph, path: Path, outbox: Callable[[], Store] | None = N
 
     outbox: opens that of a flow in which streams go down to devices.
     """
-    return open_places(graph.name, sink_places(graph), path, outbox)
+    return open_places(graph.name, sink_places(graph), SqliteTables(path), path.parent, outbox)
 
 
 def open_places(
     flow: str,
     places: Iterable[SinkPlace],
-    path: Path,
+    own: OwnTables,
+    folder: Path,
     outbox: Callable[[], Store] | None = None,
-    busy_s: float = BUSY_S,
 ) -> Tables:
-    """As `open_tables`, of sinks as data; busy_s: how long a write waits for whoever else writes the file."""
+    """As `open_tables`, of sinks as data; own: the flow's own tables, which are closed where this raises;
+    folder: for files of other sinks.
+    """
 
     def postgres() -> Store:
         from geartrain_cloud.sinks.postgres import PostgresTables
@@ -67,7 +70,7 @@ def open_places(
     def parquet() -> Store:
         from geartrain_cloud.sinks.parquet import ParquetTables
 
-        return ParquetTables(path.parent)
+        return ParquetTables(folder)
 
     def console() -> Store:
         from geartrain_cloud.sinks.console import Console
@@ -87,7 +90,11 @@ def open_places(
     }
     if outbox is not None:
         stores[OutgoingSink] = outbox
-    tables = Tables(path, stores, busy_s)
-    for place in places:
-        tables.declare(place.id, place.sink, place.schema)
+    tables = Tables(own, stores)
+    try:
+        for place in places:
+            tables.declare(place.id, place.sink, place.schema)
+    except BaseException:
+        tables.close()
+        raise
     return tables

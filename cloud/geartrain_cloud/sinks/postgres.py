@@ -20,10 +20,17 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from geartrain.declarations.cloud_sink import PostgresTable
 from geartrain.declarations.sink import Sink
-from geartrain.schema import ColumnBatch, FieldType, Schema
+from geartrain.schema import ColumnBatch, Schema
 from geartrain_cloud.sinks.binding import NOTHING, Binding, Mark
 from geartrain_cloud.sinks.layout import ORDER_COLUMNS, Layout, TableError
-from geartrain_cloud.sinks.postgres_columns import ORDER_TYPES, column_type, converter, insert_of, names_of
+from geartrain_cloud.sinks.postgres_columns import (
+    ORDER_TYPES,
+    column_type,
+    converter,
+    insert_of,
+    names_of,
+    not_kept,
+)
 from geartrain_cloud.sinks.store import Rows, is_reached
 
 _LOG = logging.getLogger("geartrain.sinks")
@@ -148,13 +155,7 @@ class PostgresTables:
 
     def refused(self, sink_id: str, rows: ColumnBatch) -> Mapping[int, str]:
         """Rows with a text that PostgreSQL cannot hold."""
-        found: dict[int, str] = {}
-        for field, column in zip(self._layouts[sink_id][1].schema.fields, rows.fields, strict=True):
-            if field.type is FieldType.STR:
-                for row, value in enumerate(column):
-                    if value is not None and "\0" in value:
-                        found[row] = f"PostgreSQL cannot hold the NUL character in field {field.name}"
-        return found
+        return not_kept(self._layouts[sink_id][1].schema, rows)
 
     def write(self, query: str, batch_id: int, positions: Mapping[str, int], rows: Rows) -> None:
         """Write a micro-batch, in one transaction a database; raises `TableError`."""

@@ -6,7 +6,7 @@ records of one key, the canonically later one stays.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -16,7 +16,7 @@ from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from geartrain.records.event_time import to_datetime
-from geartrain.schema import Field, FieldType
+from geartrain.schema import ColumnBatch, Field, FieldType, Schema
 from geartrain_cloud.sinks.layout import ORDER_COLUMNS, Layout
 from geartrain_cloud.sinks.tables import value_reader
 
@@ -53,6 +53,26 @@ def converter(field: Field) -> Callable[[Any], Any]:
 
 def _moment(time_us: int | None) -> datetime | None:
     return None if time_us is None else to_datetime(time_us)
+
+
+def not_kept(schema: Schema, rows: ColumnBatch) -> Mapping[int, str]:
+    """The rows with a text that PostgreSQL cannot hold, and why."""
+    found: dict[int, str] = {}
+    for field, column in zip(schema.fields, rows.fields, strict=True):
+        why = f"PostgreSQL cannot hold the NUL character in field {field.name}"
+        if field.logical.startswith("nested("):
+            read = value_reader(field)
+            found |= {row: why for row, v in enumerate(column) if v is not None and _has_nul(read(v))}
+        elif field.type is FieldType.STR:
+            found |= {row: why for row, v in enumerate(column) if v is not None and "\0" in v}
+    why = "PostgreSQL cannot hold the NUL character in the name of its split"
+    return found | {row: why for row, name in enumerate(rows.names) if "\0" in name}
+
+
+def _has_nul(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(_has_nul(name) or _has_nul(part) for name, part in value.items())
+    return any(map(_has_nul, value)) if isinstance(value, list) else isinstance(value, str) and "\0" in value
 
 
 def names_of(names: tuple[str, ...]) -> sql.Composable:

@@ -85,6 +85,11 @@ class SqliteTables:
                 self._db.execute(statement)
             self._db.execute(f"PRAGMA user_version = {LAYOUT_VERSION}")
 
+    @property
+    def place(self) -> str:
+        """The file, as a sentence names it."""
+        return str(self.path)
+
     def declare(self, sink_id: str, table: Table, schema: Schema) -> None:
         """Say where the records of `sink_id` come to rest, and make the table if there is none yet.
 
@@ -127,6 +132,10 @@ class SqliteTables:
 
     def _binding(self, query: str) -> Binding:
         return Binding(f"query {query!r}", str(self.path), "file")
+
+    def refused(self, sink_id: str, rows: ColumnBatch) -> Mapping[int, str]:
+        """No rows: SQLite holds every value of a record."""
+        return {}
 
     def write(
         self,

@@ -1,7 +1,7 @@
 """What every store of a flow's records must do, and the set of all that one flow has.
 
-It stands last on a record's path. The flow's own SQLite file is always one of the stores: it holds dead
-letters, late records and how far each query is.
+It stands last on a record's path. The flow's own tables, a file or a schema, are always one of the stores:
+they hold dead letters, late records and how far each query is.
 
 Guarantees: a micro-batch reaches the other stores before that file says that it is done, and a store skips
 one that it holds. So each record is in each store once, where the store can promise that. A record that a
@@ -11,7 +11,6 @@ store cannot take is a dead letter, not the end of the query.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from geartrain.declarations.sink import Sink, Table
@@ -19,8 +18,9 @@ from geartrain.graph.graph import DEAD_LETTERS
 from geartrain.records.letters import RAW_BYTES_MAX
 from geartrain.schema import ColumnBatch, Schema
 from geartrain_cloud.sinks.layout import TableError
+from geartrain_cloud.sinks.own import OwnTables
 from geartrain_cloud.sinks.rows import json_row, take_rows
-from geartrain_cloud.sinks.sqlite import BUSY_S, QueryProgress, SqliteTables
+from geartrain_cloud.sinks.sqlite import QueryProgress
 
 Rows = Mapping[str, Sequence[ColumnBatch]]
 
@@ -90,15 +90,9 @@ class Returning(Protocol):
 class Tables:
     """All stores of one flow, with the face of its own file. Used from one thread at a time."""
 
-    def __init__(
-        self, path: Path, stores: Mapping[type[Sink], Callable[[], Store]], busy_s: float = BUSY_S
-    ) -> None:
-        """path: of the flow's own file; stores: how the store of each kind of sink is opened, on first use;
-        busy_s: how long a write waits for whoever else writes that file.
-
-        Raises `TableError`.
-        """
-        self.own = SqliteTables(path, busy_s)
+    def __init__(self, own: OwnTables, stores: Mapping[type[Sink], Callable[[], Store]]) -> None:
+        """own: the flow's own tables; stores: how the store of each kind of sink is opened, on first use."""
+        self.own = own
         self._open = stores
         self._opened: dict[type[Sink], Store] = {}
         self._store_of: dict[str, Store] = {}
@@ -108,6 +102,7 @@ class Tables:
         """Say where the records of `sink_id` come to rest; raises `TableError`."""
         if isinstance(sink, Table):
             self.own.declare(sink_id, sink, schema)
+            self._schemas[sink_id] = schema
             return
         kind = type(sink)
         if kind not in self._open:
@@ -178,18 +173,17 @@ class Tables:
         self, rows: Rows
     ) -> tuple[dict[str, list[ColumnBatch]], dict[Store, dict[str, list[ColumnBatch]]]]:
         """Rows by sink for the flow's own file, and for each other store; what one refuses is a letter."""
-        own = {sink: list(batches) for sink, batches in rows.items() if sink not in self._store_of}
+        own: dict[str, list[ColumnBatch]] = {}
         others: dict[Store, dict[str, list[ColumnBatch]]] = {store: {} for store in self._opened.values()}
         for sink, batches in rows.items():
             store = self._store_of.get(sink)
-            if store is None:
-                continue
+            goal = (own if store is None else others[store]).setdefault(sink, [])
             for batch in batches:
-                refused = store.refused(sink, batch)
+                refused = (store or self.own).refused(sink, batch)
                 if refused:
                     own.setdefault(DEAD_LETTERS, []).append(self._letters(sink, batch, refused))
                 kept = [row for row in range(len(batch)) if row not in refused]
-                others[store].setdefault(sink, []).append(take_rows(batch, kept) if refused else batch)
+                goal.append(take_rows(batch, kept) if refused else batch)
         return own, others
 
     def _letters(self, sink: str, batch: ColumnBatch, refused: Mapping[int, str]) -> ColumnBatch:

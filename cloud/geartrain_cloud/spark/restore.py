@@ -36,7 +36,7 @@ def sound_checkpoint(query: Query, folder: Path, tables: Tables, shards: int) ->
     held = tables.progress(query.name)
     if not folder.exists() and held is not None and held.positions:
         raise RefusedError(
-            f"query {query.name!r}: its checkpoint {folder} is missing, but {tables.own.path} holds what it "
+            f"query {query.name!r}: its checkpoint {folder} is missing, but {tables.own.place} holds what it "
             f"wrote up to micro-batch {held.batch_id}: bring the folder back from a copy, make it again from "
             "the log with --restore, or empty the tables with --reset"
         )
