@@ -149,6 +149,11 @@ class FaultProxy:
         for session in list(self._sessions):
             session.abort()
 
+    async def ended(self) -> None:
+        """Wait until every connection has ended: what a client sent before it died has passed by then."""
+        while self._sessions:  # noqa: ASYNC110 - they end by themselves
+            await asyncio.sleep(0.005)
+
     def refuse(self, *, on: bool = True) -> None:
         """Reset every connection, and every new one as soon as it is made, until it is told otherwise."""
         self._refuses = on

@@ -112,8 +112,8 @@ async def settled(world: World) -> Account:
     delivered once and in order.
     """
     world.open_gate(0)
-    await still(lambda: world.status("d1").get("records_read", 0))
-    await world.until("all is acked", lambda: _is_idle(world))
+    await still(lambda: world.alive("d1").get("records_read"))
+    await world.until("all is acked", lambda: world.is_idle("d1"))
     await asyncio.to_thread(world.agents["d1"].terminate)
     await world.end_ingest()
     said = world.status("d1")
@@ -126,16 +126,11 @@ async def settled(world: World) -> Account:
     return found
 
 
-async def still(reading: Callable[[], int]) -> None:
-    """Return when a figure of a status file has stopped to change."""
-    before = -1
-    while before != (before := reading()):  # noqa: ASYNC110 - it changes in another process
+async def still(reading: Callable[[], int | None]) -> None:
+    """Return when a figure of a status file is there and has stopped to change."""
+    before = None
+    while before != (before := reading()) or before is None:  # noqa: ASYNC110 - it changes in another process
         await asyncio.sleep(1.5)  # longer than the program takes to say how it is
-
-
-def _is_idle(world: World) -> bool:
-    said = world.status("d1")
-    return bool(said) and said["spooled_seq"] == said["acked_seq"]
 
 
 async def _warmed_up(world: World, **source: Any) -> None:
@@ -150,7 +145,7 @@ async def _repair(world: World, eye: Eye, rule: Rule, number: int, upto: int | N
     """One run: `upto` opens the gate for what is lost, None where a stream goes on anyway."""
     if number % _DROPS_A_CONNECTION == 0 and number:
         world.near.cut()
-        await world.until("it is connected again", lambda: _is_idle(world) or upto is None)
+        await world.until("it is connected again", lambda: world.is_idle("d1") or upto is None)
         await asyncio.sleep(2)
     await asyncio.sleep(world.random.uniform(0.2, 0.4))
     eye.arm()
@@ -194,7 +189,7 @@ async def _one_more(world: World, upto: int) -> None:
     await asyncio.sleep(world.random.uniform(0.05, 0.15))
     world.open_gate(upto)
     await world.until_logged(upto)
-    await world.until("all is acked", lambda: _is_idle(world))
+    await world.until("all is acked", lambda: world.is_idle("d1"))
 
 
 @recovery("publish lost in a stream", BAR_S)

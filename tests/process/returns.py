@@ -139,6 +139,7 @@ async def agent_back(world: World, runs: Runs) -> Account:
     for _ in range(runs.wanted):
         await asyncio.sleep(world.random.uniform(0.2, 1))
         agent.kill()
+        await world.near.ended()  # else a packet of its former life would end the run
         watch, began_s = Watch(world.near, Direction.UP, "up", topics), asyncio.get_running_loop().time()
         agent.start()
         runs.seconds.append((await watch.times())[0] - began_s)
@@ -164,6 +165,7 @@ async def ingest_back(world: World, runs: Runs) -> Account:
     for _ in range(runs.wanted):
         await asyncio.sleep(world.random.uniform(0.5, 1.5))
         world.ingest.kill()
+        await world.far.ended()
         watch, began_s = Watch(world.far, Direction.UP, "ack", topics), asyncio.get_running_loop().time()
         world.ingest.start()
         runs.seconds.append((await watch.times())[0] - began_s)

@@ -150,17 +150,12 @@ async def soak(world: World, minutes: float) -> tuple[Account, Counter[str]]:
         await fault(world)
         world.heal()
         await world.until_numbers(upto)
-    await world.until("all is acked", lambda: all(_is_idle(world, name) for name in DEVICES))
+    await world.until("all is acked", lambda: all(map(world.is_idle, DEVICES)))
     for agent in world.agents.values():
         await asyncio.to_thread(agent.terminate)
     await world.end_ingest()
     world.records = upto
     return world.exact(), drawn
-
-
-def _is_idle(world: World, name: str) -> bool:
-    found = world.status(name)
-    return bool(found) and found["spooled_seq"] == found["acked_seq"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -138,10 +138,8 @@ def _command(pid: int) -> bytes:
 async def _settled(world: World, driver: Program) -> Account:
     """Let no more in, wait until tables and log hold all of it, and count."""
     world.open_gate(0)
-    await still(lambda: world.status("d1").get("records_read", 0))
-    await world.until(
-        "all is acked", lambda: world.status("d1")["spooled_seq"] == world.status("d1")["acked_seq"]
-    )
+    await still(lambda: world.alive("d1").get("records_read"))
+    await world.until("all is acked", lambda: world.is_idle("d1"))
     await _until(world, "the tables have all", lambda: _written(world) >= _logged(world))
     await asyncio.to_thread(driver.terminate)
     del world.agents["driver"]

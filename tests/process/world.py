@@ -227,6 +227,18 @@ class World:
         """What an agent says of itself."""
         return status_of(self.state_of(name) / "status.json")
 
+    def alive(self, name: str) -> Mapping[str, Any]:
+        """What an agent's present life says of itself, nothing before its spool is open: until then all of
+        its figures are 0, and before that they are those of its former life.
+        """
+        said = self.status(name)
+        return said if said.get("epoch") and said["pid"] == self.agents[name].pid else {}
+
+    def is_idle(self, name: str) -> bool:
+        """Whether all that an agent has spooled is acked."""
+        said = self.alive(name)
+        return bool(said) and said["spooled_seq"] == said["acked_seq"]
+
     def spooled(self, name: str) -> int:
         """Rows of numbers that an agent's spool has taken."""
         return int(self.status(name).get("counters", {}).get("rows.numbers", 0))
