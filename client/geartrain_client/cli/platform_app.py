@@ -77,7 +77,10 @@ device_app = typer.Typer(help="The devices of a platform.", no_args_is_help=True
 @platform_app.command("submit", short_help="Run a flow on a platform, under a name.")
 def submit(
     flow: Annotated[
-        str, typer.Argument(metavar="MODULE:FLOW", help="The flow, such as my_flows.stocks:flow.")
+        str,
+        typer.Argument(
+            metavar="MODULE:FLOW|FOLDER", help="The flow, such as my_flows.stocks:flow, or its project."
+        ),
     ],
     name: Annotated[
         str | None, typer.Option("--name", metavar="APP", help="The app's name. Default the flow's.")
@@ -113,11 +116,13 @@ def submit(
     """Run a flow on a platform, under a name: on the devices that a selector means, and in the data centre.
 
     It is loaded and planned here first; nothing is sent of a flow that cannot run. Devices that are out of
-    contact start it when they come. Paths among the settings are those of the devices.
+    contact start it when they come. Paths among the settings are those of the devices. A folder has a
+    pyproject.toml that names its flow under [tool.geartrain], or just one flow in its package.
 
     \b
     Examples:
       gear submit my_flow:flow
+      gear submit ./my-project
       gear submit my_flow:flow --name heat --devices kind=truck,site!=north --set readings.path=/var/heat.csv
       gear submit my_flow:flow --device-set truck-1:readings.path=/var/one.csv --no-wait
     """

@@ -18,6 +18,7 @@ from geartrain.planning import make_plan
 from geartrain.printable import printable
 from geartrain.revision import code_of, revision_of
 from geartrain_client.cli.waiting import until_runs, wait_until
+from geartrain_client.flow_folder import flow_of
 from geartrain_client.rest.answers import ENDED, AppInfo, Submitted, answer_as
 from geartrain_client.rest.platform import SUBMIT_TIMEOUT_S, Platform, segment
 from geartrain_client.terminal.screen import notices, print_json, results
@@ -47,7 +48,7 @@ class SubmitWishes:
 
 def submit_flow(platform: Platform, flow: str, wishes: SubmitWishes) -> None:
     """Submit the flow and say what the platform did; raises `GeartrainError`."""
-    body = body_of(flow, wishes)
+    body = body_of(flow_of(flow, loads=not wishes.unchecked), wishes)
     answer = platform.change("POST", "/apps", body, SUBMIT_TIMEOUT_S)
     made = answer_as(Submitted, answer)
     notice = notices()

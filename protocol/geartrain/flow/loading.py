@@ -25,7 +25,7 @@ def load_flow(spec: str) -> Flow:
     parts = module_name.split(".")
     if not all(part.isidentifier() for part in parts) or not attribute.isidentifier():
         raise ConfigError(f"flow {spec!r}: write module:name, such as my_flows.stocks:flow")
-    found = getattr(_import(module_name, spec), attribute, None)
+    found = getattr(import_module_of(module_name, spec), attribute, None)
     if isinstance(found, Flow):
         return found
     if found is None:
@@ -35,7 +35,8 @@ def load_flow(spec: str) -> Flow:
     raise ConfigError(f"flow {spec!r}: {attribute} is a {type(found).__name__}, not a Flow")
 
 
-def _import(module_name: str, spec: str) -> ModuleType:
+def import_module_of(module_name: str, spec: str) -> ModuleType:
+    """A module of a user's flow, which `spec` names; raises `ConfigError` where it is missing or raises."""
     if "" not in sys.path:
         sys.path.append("")  # the working directory, which a console script does not search
     importlib.invalidate_caches()
