@@ -63,7 +63,7 @@ class Fleet:
         clock = SystemClock()
         store = ControlStore(self.folder / "control.sqlite", clock.now_us)
         lane = ControlLane(StoreOfLane(store), self.net(), clock, SystemRandomness(), QUICK)
-        async with running(lane.run()):
+        async with running(lane.run_alone()):
             yield store, lane
         store.close()
 

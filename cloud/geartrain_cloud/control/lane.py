@@ -8,15 +8,14 @@ were told.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Mapping
 from typing import Protocol
 
 import msgspec
 
-from geartrain.concurrency.connecting import Backoff, Connector
-from geartrain.concurrency.shield import shield
+from geartrain.concurrency.connecting import Backoff
+from geartrain.concurrency.many_senders import SenderGroup, SharedConnection
 from geartrain.control.sender import DesiredSender, SenderPolicy, Standing, Store
 from geartrain.control.states import Reported
 from geartrain.errors import NetError, WireError
@@ -25,6 +24,9 @@ from geartrain.printable import printable
 from geartrain.wire.topics import desired_topic, parse_reported, reported_filter
 
 _LOG = logging.getLogger("geartrain.control")
+
+_ALL = "control"
+"""The one group of its connection."""
 
 
 class DesiredStore(Protocol):
@@ -55,8 +57,8 @@ class LaneSettings(msgspec.Struct, frozen=True):
     backoff: Backoff = Backoff(0.25, 10.0, 1.0)
 
 
-class ControlLane:
-    """The lanes of all devices; `run` ends when it is cancelled."""
+class ControlLane(SenderGroup[DesiredSender, bytes]):
+    """The lanes of all devices; `run_alone` ends when it is cancelled, and raises what the store raises."""
 
     def __init__(
         self,
@@ -66,31 +68,19 @@ class ControlLane:
         randomness: Randomness,
         settings: LaneSettings | None = None,
     ) -> None:
-        self._store, self._net, self._clock, self._randomness = store, net, clock, randomness
         self._settings = settings or LaneSettings()
-        self._senders: dict[str, DesiredSender] = {}
-        self._restless: dict[str, None] = {}
-        self._ready: dict[str, None] = {}
-        self._work, self._lock = asyncio.Event(), asyncio.Lock()
-        self._connector = Connector(clock, randomness, self._settings.backoff)
-        self._heard = 0
-        self.counters: dict[str, int] = {}
-
-    @property
-    def connected(self) -> bool:
-        """Whether the broker is there."""
-        return self._connector.is_connected
+        shared = SharedConnection(
+            net, clock, randomness, self._settings.backoff, "gear-control", lambda topic: _ALL, self._lost
+        )
+        super().__init__(
+            _ALL, reported_filter(), shared, clock, self._settings.tick_s, self._settings.silence_s
+        )
+        self._store, self._randomness = store, randomness
 
     def is_online(self, device: str) -> bool:
         """Whether a device was heard of late."""
         sender = self._senders.get(device)
         return sender is not None and sender.is_online(self._clock.monotonic_s())
-
-    async def run(self) -> None:
-        """Serve all devices; raises what the store raises."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._poll())
-            group.create_task(self._connector.stay(self._session, self._lost))
 
     # From the store
 
@@ -135,87 +125,31 @@ class ControlLane:
         sender.counters.clear()
         self._wake(device)
 
-    def _wake(self, device: str) -> None:
-        self._ready[device] = self._restless[device] = None
-        self._work.set()
-
     # The connection
 
     def _lost(self, error: NetError) -> None:
-        self._count("connections_lost")
         _LOG.warning("control lane: %s", printable(str(error)))
 
-    async def _session(self) -> None:
-        try:
-            async with self._net.connect(f"gear-control-{self._randomness.token(4).hex()}") as connection:
-                await connection.subscribe(reported_filter())
-                self._connector.is_connected = True
-                for device, sender in self._senders.items():
-                    sender.connected(self._clock.monotonic_s())
-                    self._wake(device)
-                async with asyncio.TaskGroup() as group:
-                    group.create_task(self._send(connection))
-                    group.create_task(self._receive(connection))
-                    group.create_task(self._keep_time())
-                    group.create_task(self._listen_again(connection))
-        finally:
-            for sender in self._senders.values():
-                sender.disconnected()
+    async def _serve(self, connection: Connection, device: str) -> None:
+        sender, topic = self._senders[device], desired_topic(device)
+        while (payload := sender.next_to_send(self._clock.monotonic_s())) is not None:
+            await connection.publish(topic, payload)
 
-    async def _send(self, connection: Connection) -> None:
-        while True:
-            await self._work.wait()
-            self._work.clear()
-            while self._ready:
-                device = next(iter(self._ready))
-                del self._ready[device]
-                sender, topic = self._senders[device], desired_topic(device)
-                while (payload := sender.next_to_send(self._clock.monotonic_s())) is not None:
-                    await connection.publish(topic, payload)
+    def _due_s(self, device: str, now_s: float) -> float | None:
+        return self._senders[device].timer(now_s)
 
-    async def _keep_time(self) -> None:
-        """Have each device's timer fire within a tick."""
-        while True:
-            await self._clock.sleep(self._settings.tick_s)
-            now_s = self._clock.monotonic_s()
-            for device in list(self._restless):
-                due_s = self._senders[device].timer(now_s)
-                if due_s is None:
-                    del self._restless[device]
-                elif due_s <= now_s:
-                    self._wake(device)
-
-    async def _listen_again(self, connection: Connection) -> None:
-        """Subscribe again after a long silence: a broker may forget what it was asked for."""
-        while True:
-            heard = self._heard
-            await self._clock.sleep(self._settings.silence_s)
-            if self._heard == heard:
-                await connection.subscribe(reported_filter())
-
-    async def _receive(self, connection: Connection) -> None:
-        async for incoming in connection.incoming():
-            self._heard += 1
-            device = self._sender_of(incoming)
-            if device:
-                self._connector.succeeded()
-                async with self._lock:
-                    self._senders[device].receive(incoming.payload, self._clock.monotonic_s())
-                    await shield(self._do(device))
-        raise NetError("the connection has ended")
-
-    def _sender_of(self, incoming: Incoming) -> str:
-        """The device that reports; empty for what is counted and left."""
+    def _decoded(self, incoming: Incoming) -> tuple[str, bytes] | None:
         try:
             device = parse_reported(incoming.topic)
         except WireError as error:
             self._count("reports_not_decoded")
             _LOG.warning("control lane: %s", printable(str(error)))
-            return ""
+            return None
         if device not in self._senders:
             self._count("reports_of_others")
-            return ""
-        return device
+            return None
+        return device, incoming.payload
 
-    def _count(self, what: str, count: int = 1) -> None:
-        self.counters[what] = self.counters.get(what, 0) + count
+    async def _take(self, device: str, answer: bytes) -> None:
+        self._senders[device].receive(answer, self._clock.monotonic_s())
+        await self._do(device)

@@ -103,7 +103,7 @@ async def _follow_lane(store: ControlStore, config: PlatformConfig, clock: Syste
         if broker is None:
             await clock.sleep(ROUND_S)
     net = AiomqttNet(broker.host, broker.port, tls_context=broker.tls_context)
-    await ControlLane(StoreOfLane(store), net, clock, SystemRandomness()).run()
+    await ControlLane(StoreOfLane(store), net, clock, SystemRandomness()).run_alone()
 
 
 async def _reconcile(

@@ -52,19 +52,12 @@ class Connector:
         """Run the session, forever; `lost` hears why each one ended. Raises what is no `NetError`."""
         while True:
             self._is_good, began_s = False, self._clock.monotonic_s()
-            # In its own task: its task groups leave `cancelling()` raised, and ours must tell of our end.
-            running = asyncio.create_task(session())
             was_refused = True
             try:
-                await running
-            except* NetError as group:
-                error = first_of(group)
-                lost(error if isinstance(error, NetError) else NetError(str(error)))
+                if (error := await broken(session())) is not None:
+                    lost(error)
             finally:
                 was_refused, self.is_connected = not self.is_connected, False
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():  # the session may have put a NetError in its place
-                raise asyncio.CancelledError
             took_s = self._clock.monotonic_s() - began_s
             self._is_good = self._is_good or (not was_refused and took_s >= STEADY_S)
             await self._clock.sleep(self._pause_s(is_quick_refusal=was_refused and took_s < STEADY_S))
@@ -75,3 +68,22 @@ class Connector:
         if is_quick_refusal:
             bound_s = min(bound_s, self._backoff.refused_s)
         return self._randomness.uniform(0, min(self._backoff.first_s * 2**self._failures, bound_s))
+
+
+async def broken(session: Coroutine[Any, Any, None]) -> NetError | None:
+    """Run a session until it ends; why its connection broke, None where it ended by itself.
+
+    Raises what is no `NetError`, and `CancelledError` even where the session put a `NetError` in its place.
+    """
+    # In its own task: its task groups leave `cancelling()` raised, and ours must tell of our end.
+    running = asyncio.create_task(session)
+    error: NetError | None = None
+    try:
+        await running
+    except* NetError as group:
+        found = first_of(group)
+        error = found if isinstance(found, NetError) else NetError(str(found))
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+    return error

@@ -196,7 +196,7 @@ class LaneFleet:
 
     async def _control(self, process: Process) -> None:
         store, net = SimDesiredStore(process, self.book), SimNet(process, self.broker)
-        await ControlLane(store, net, SimClock(process), SimRandomness(process)).run()
+        await ControlLane(store, net, SimClock(process), SimRandomness(process)).run_alone()
 
     # The rules
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from geartrain.concurrency.many_senders import SenderGroup
 from geartrain.control.codec import decode_desired
 from geartrain.control.receiver import Apply, DesiredReceiver
 from geartrain.control.sender import DesiredSender, Store
@@ -163,7 +164,7 @@ def _not_listened_again(patches: Patches) -> None:
 
         return never
 
-    patches.replace(ControlLane, "_listen_again", make)
+    patches.replace(SenderGroup, "_listen_again", make)
 
 
 def _process_not_awaited(patches: Patches) -> None:
