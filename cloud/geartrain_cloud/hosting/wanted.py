@@ -13,9 +13,9 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from geartrain.adapters.configuration import convert_as
 from geartrain.errors import ConfigError
 from geartrain_cloud.hosting.errors import HostError
+from geartrain_cloud.platform.followed import FollowedFile
 
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -70,22 +70,16 @@ class WantedFile:
     """The file, as the host follows it."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._seen: tuple[int, int, int] | None = None
+        self._path, self._file = path, FollowedFile(path, Wanted)
 
     def changed(self) -> Wanted | None:
         """What is wanted, if the file has changed since it was last asked; raises `HostError`."""
         try:
-            found = self._path.stat()
-            seen = (found.st_mtime_ns, found.st_ino, found.st_size)
-            if seen == self._seen:
-                return None
-            self._seen = seen
-            wanted = convert_as(msgspec.json.decode(self._path.read_bytes()), Wanted)
-        except FileNotFoundError:
+            wanted = self._file.changed()
+        except ConfigError as error:
+            raise HostError(str(error)) from None
+        if wanted is None:
             return None
-        except (OSError, msgspec.DecodeError, ConfigError) as error:
-            raise HostError(f"{self._path}: {error}") from None
         for name in wanted.flows:
             if not _NAME.fullmatch(name):
                 raise HostError(
