@@ -17,13 +17,14 @@ from msgspec import structs
 
 from geartrain import Table
 from geartrain.schema import ColumnBatch, derive
-from geartrain_cloud.control import fleet, hosting, roster
+from geartrain_cloud.control import fleet
 from geartrain_cloud.control.errors import NotFoundError
 from geartrain_cloud.control.model import Channel, Mode, Outline, Report, SourceOutline, State, Submission
 from geartrain_cloud.control.observing import Observer
 from geartrain_cloud.control.reconciler import ONLINE_US, Reconciler
 from geartrain_cloud.control.store import ControlStore
 from geartrain_cloud.log.roster import RosterReader, changed
+from geartrain_cloud.platform import followed
 from geartrain_cloud.platform.config import PlatformConfig
 from geartrain_cloud.platform.places import read_report, write_report
 from geartrain_cloud.platform.runs import serve_run, tables_of_run
@@ -154,7 +155,7 @@ def dying(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             return world.step(lambda: write_report(path, content))
 
         patch.setattr(ControlStore, "_change", change)
-        for module in (fleet, hosting, roster):
+        for module in (fleet, followed):
             patch.setattr(module, "write_report", write)
         yield
 
@@ -333,6 +334,34 @@ def test_a_flow_has_not_ended_before_its_devices_have_taken_what_was_sent_to_the
         world.reconciler.round()
     assert world.store.app("heat").state is State.ENDED
     assert world.store.wanted_on("here") == []
+
+
+def test_a_kill_waits_until_the_downlink_has_let_go_of_the_outbox(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.store.add_device("here", {})
+    world.store.submit(ASKED, structs.replace(OUTLINE, down=True))
+    world.reconciler.round()
+    told = read_report(world.places.downlink_wanted)
+    assert told["flows"] == {"heat.1": {"outbox": str(world.places.outbox("heat.1"))}}
+    said = {"serial": told["serial"], "flows": {"heat.1": {"state": "sending"}}}
+    write_report(world.places.downlink_status, said)
+    world.store.kill("heat", Mode.NOW, purge=True)
+    outbox = world.places.outbox("heat.1")
+    outbox.parent.mkdir(parents=True)
+    outbox.touch()
+    for serial, flows in ((0, {}), (1, said["flows"]), (1, {})):
+        for _ in range(3):
+            world.reconciler.round()
+            world.host()
+        assert read_report(world.places.downlink_wanted) == {"serial": told["serial"] + 1, "flows": {}}
+        assert outbox.exists()
+        instance = world.store.app("heat")
+        waits = world.reconciler.waits_for(instance, world.store.assigned("heat.1"), None)
+        assert waits == ["the downlink lets go of its outbox"]
+        write_report(world.places.downlink_status, {"serial": told["serial"] + serial, "flows": flows})
+    world.reconciler.round()
+    assert not outbox.exists()
+    assert world.store.every_instance() == []
 
 
 def test_a_flow_that_the_host_puts_out_has_failed_with_its_reason_and_comes_back(tmp_path: Path) -> None:

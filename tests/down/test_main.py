@@ -1,4 +1,4 @@
-"""`gear-down` as a program: its mistakes are one sentence, and one sender is enough."""
+"""`gear-downlink` as a program: its mistakes are one sentence, and one sender is enough."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_mistake_in_the_file_is_one_sentence(
 ) -> None:
     assert main(config(tmp_path, line)) == 2
     (sentence,) = capsys.readouterr().err.splitlines()
-    assert sentence.startswith(f"gear-down: {tmp_path}/down.toml")
+    assert sentence.startswith(f"gear-downlink: {tmp_path}/down.toml")
     assert said in sentence
 
 

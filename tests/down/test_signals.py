@@ -1,4 +1,4 @@
-"""`gear-down` as a process without a broker: it says so, goes on trying, and ends with Ctrl-C and SIGTERM."""
+"""`gear-downlink` as a process without a broker: it says so, goes on trying, and ends with a signal."""
 
 from __future__ import annotations
 

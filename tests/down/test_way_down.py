@@ -35,7 +35,7 @@ async def to_the_end(world: World, broker: MemoryBroker, agent: Agent) -> None:
     store, sender = world.sender(broker)
     await store.open()
     async with asyncio.TaskGroup() as group:
-        sending = group.create_task(sender.run())
+        sending = group.create_task(sender.run_alone())
         try:
             assert await agent.run()
         finally:

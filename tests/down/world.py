@@ -19,7 +19,7 @@ from geartrain.schema import ColumnBatch, RowCodec
 from geartrain.sinks import Actuator, Delivery, JsonLinesFile
 from geartrain.testing import SeededRandomness, TestingSource
 from geartrain_cloud.downlink.outbox import SqliteOutbox
-from geartrain_cloud.downlink.sender import OutboxSender, SenderSettings
+from geartrain_cloud.downlink.sender import OutboxSender, SenderSettings, down_connection
 from geartrain_cloud.downlink.store import OutboxStore
 from geartrain_cloud.downlink.writer import DownChannel, OutboxWriter
 from geartrain_edge.agent.agent import Agent
@@ -102,6 +102,7 @@ class World:
     folder: Path
     plan: Plan
     devices: tuple[str, ...] = ("d1",)
+    flow: str = "loop"
     written: int = 0
     clock_us: int = 0
     randomness: SeededRandomness = field(default_factory=lambda: SeededRandomness(7))
@@ -123,7 +124,7 @@ class World:
         channels = {channel.id: DownChannel(deal, RowCodec(channel.kind), "keyed", timed)}
         found = OutboxWriter(
             self.outbox,
-            "loop",
+            self.flow,
             channels,
             lambda: self.devices,
             lambda query, positions: self.clock_us,
@@ -150,12 +151,14 @@ class World:
         self, net: Net, store: OutboxStore | None = None, seed: int = 1
     ) -> tuple[OutboxStore, OutboxSender]:
         """A sender over the outbox."""
-        opened = store or SqliteOutbox(self.outbox, "loop")
-        return opened, OutboxSender("loop", opened, net, SystemClock(), SeededRandomness(seed), SETTINGS)
+        opened = store or SqliteOutbox(self.outbox, self.flow)
+        clock, chance = SystemClock(), SeededRandomness(seed)
+        shared = down_connection(net, clock, chance, SETTINGS)
+        return opened, OutboxSender(self.flow, opened, shared, clock, chance, SETTINGS)
 
     def agent(self, store: SpoolStore, net: Net, files: LineFiles | None = None) -> Agent:
-        """The agent of device d1."""
-        settings = AgentSettings("d1", records_max=10, read_max=4, uplink=QUICK)
+        """The agent of the first device."""
+        settings = AgentSettings(self.devices[0], records_max=10, read_max=4, uplink=QUICK)
         clock, chance = SystemClock(), SeededRandomness(3)
         return Agent(settings, self.plan, store, net, clock, chance, files=files or FolderFiles(self.state))
 

@@ -1,5 +1,6 @@
-"""`gear-ingest` and `gear-down` behind a broker whose pubacks are lost, though all else comes: neither stands
-still.
+"""`gear-ingest` and `gear-downlink` behind a broker whose pubacks are lost, though all else comes.
+
+Neither stands still.
 """
 
 from __future__ import annotations

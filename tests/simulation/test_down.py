@@ -11,6 +11,7 @@ from geartrain_simulation.mutants.planting import Mutant, first_kill
 
 SEEDS = 40
 RULES = {
+    "down outbox of another app": "of its app",
     "down taken out of order": "each once, in order",
     "down trimmed without digest check": "each once, in order",
     "down trimmed on puback": "trimmed <= acked",

@@ -64,7 +64,7 @@ def is_alive(pid: int) -> bool:
 def test_a_platform_comes_up_lives_through_kills_and_ends_whole(tmp_path: Path) -> None:
     with platform(tmp_path) as process:
         client_of(tmp_path)
-        first = until(lambda: len(found := pids(tmp_path)) == 4 and found, "four processes")
+        first = until(lambda: len(found := pids(tmp_path)) == 5 and found, "five processes")
         address = read_report(PlatformPlaces(tmp_path).broker)["address"]
         host, _, port = address.rpartition(":")
         for name in ("control", "broker"):
@@ -73,7 +73,7 @@ def test_a_platform_comes_up_lives_through_kills_and_ends_whole(tmp_path: Path) 
         until(lambda: is_ready(host, int(port)), "the broker at its old port")
         client = client_of(tmp_path)
         restarts = {one["name"]: one["restarts"] for one in client.get("/status")["processes"]}
-        assert restarts == {"broker": 1, "control": 1, "ingest": 0, "spark": 0}
+        assert restarts == {"broker": 1, "control": 1, "downlink": 0, "ingest": 0, "spark": 0}
         second = subprocess.run(
             [sys.executable, "-m", "geartrain_client.cli", "up", "--state", str(tmp_path)],
             capture_output=True,
@@ -96,7 +96,7 @@ def test_after_a_kill_of_gear_up_the_next_one_goes_on_at_the_same_address(tmp_pa
         client = client_of(tmp_path)
         client.ask("POST", "/devices", {"name": "d1", "labels": {"kind": "truck"}}, expect=201)
         address = read_report(PlatformPlaces(tmp_path).broker)["address"]
-        running = until(lambda: len(found := pids(tmp_path)) == 4 and found, "four processes")
+        running = until(lambda: len(found := pids(tmp_path)) == 5 and found, "five processes")
         process.kill()
         process.wait()
         until(lambda: not any(is_alive(pid) for pid in running.values()), "the end of all children")

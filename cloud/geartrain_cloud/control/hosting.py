@@ -1,7 +1,7 @@
-"""The Spark host as control sees it: what it is to run is written, what it says is read.
+"""The Spark host and the downlink as control sees them: told by a file what to run, heard by another.
 
-Between the reconciler and `gear-spark`, by two files that are replaced in one step. Guarantees: what is
-written is a function of the store alone, so that it may be written again at any time.
+Between the reconciler and `gear-spark` or `gear-downlink`. Each file is replaced in one step. Guarantees:
+what is written is a function of the store alone, so that it may be written again at any time.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 
 from geartrain_cloud.control.model import Instance, Options, State, Wanted
-from geartrain_cloud.platform.places import PlatformPlaces, read_report, write_report
+from geartrain_cloud.platform.followed import put_wanted
+from geartrain_cloud.platform.places import PlatformPlaces, read_report
 
 
 class HostReport(msgspec.Struct, frozen=True):
@@ -40,13 +41,17 @@ def is_hosted(instance: Instance, assigned: Mapping[str, str]) -> bool:
 def write_hosted(places: PlatformPlaces, hosted: list[tuple[Instance, bool]]) -> None:
     """Tell the host what to run, and whether only to the end that the log has then; raises `OSError`."""
     flows = {instance.instance: _flow(places, instance, drain=drain) for instance, drain in hosted}
-    former = read_report(places.spark_wanted)
-    if former.get("flows") == flows:
-        return
-    serial = former.get("serial", 0)
-    write_report(
-        places.spark_wanted, {"serial": (serial if isinstance(serial, int) else 0) + 1, "flows": flows}
-    )
+    put_wanted(places.spark_wanted, flows)
+
+
+def write_outboxes(places: PlatformPlaces, hosted: list[Instance]) -> None:
+    """Tell the downlink whose outboxes to send: of those that the host has all that send to devices, but none
+    that had ended and is only replayed.
+
+    Raises `OSError`.
+    """
+    sent = [one.instance for one in hosted if one.outline.down and one.state is not State.REPLAYING]
+    put_wanted(places.downlink_wanted, {name: {"outbox": str(places.outbox(name))} for name in sent})
 
 
 def _flow(places: PlatformPlaces, instance: Instance, *, drain: bool) -> dict[str, Any]:

@@ -14,11 +14,12 @@ from collections.abc import Callable, Mapping
 
 from geartrain.errors import ConfigError, LedgerError
 from geartrain_cloud.control.fleet import write_local
-from geartrain_cloud.control.hosting import HostReport, is_hosted, read_hosted, write_hosted
+from geartrain_cloud.control.hosting import HostReport, is_hosted, read_hosted, write_hosted, write_outboxes
 from geartrain_cloud.control.model import Device, Instance, Mode, State, Wanted
 from geartrain_cloud.control.roster import RosterKeeper, Told
 from geartrain_cloud.control.store import ControlStore
 from geartrain_cloud.platform.config import PlatformConfig
+from geartrain_cloud.platform.followed import has_let_go
 from geartrain_cloud.platform.places import read_report
 from geartrain_cloud.platform.runs import runs_with_tables
 from geartrain_cloud.sinks.app_tables import AppTables
@@ -111,6 +112,8 @@ class Reconciler:
             return  # the host is told in this round, or has not come to it
         if host is not None and host.state not in GONE:
             return
+        if not self._is_unsent(instance):
+            return
         if instance.purge:
             if self._purge(instance):
                 self._store.forget(name)
@@ -143,9 +146,20 @@ class Reconciler:
                 continue
             if report is None or report.state not in OVER:
                 waiting.append(f"device {device} sends what it has spooled")
-        if not waiting and (host is None or host.state not in GONE):
+        has_left = all(state == "left" for state in assigned.values())
+        has_host = not has_left if host is None else host.state not in GONE
+        if not waiting and has_host:
             waiting.append("the Spark host brings the log's last rows to the tables")
+        elif not waiting and has_left and not self._is_unsent(instance):
+            waiting.append("the downlink lets go of its outbox")
         return waiting
+
+    def _is_unsent(self, instance: Instance) -> bool:
+        """Whether nothing of the instance is sent to devices any more."""
+        places = self._places
+        return not instance.outline.down or has_let_go(
+            places.downlink_wanted, places.downlink_status, instance.instance
+        )
 
     def still_take(self, instance: Instance, assigned: Mapping[str, str]) -> list[str]:
         """The devices that have not come to their end, where something is sent to devices.
@@ -204,6 +218,7 @@ class Reconciler:
         write_local(self._places, local)
         hosted = [one for one in every if is_hosted(one, given[one.instance])]
         write_hosted(self._places, [(one, self._is_drained(one)) for one in hosted])
+        write_outboxes(self._places, hosted)
 
     def _is_drained(self, instance: Instance) -> bool:
         """Whether the devices of an instance that is killed have given all, so that the log has its end."""

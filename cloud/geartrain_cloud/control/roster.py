@@ -22,7 +22,7 @@ from geartrain_cloud.log.roster import (
     changed,
 )
 from geartrain_cloud.platform.config import FleetSection
-from geartrain_cloud.platform.places import PlatformPlaces, write_report
+from geartrain_cloud.platform.places import PlatformPlaces
 
 Assigned = Mapping[str, str]
 """The devices that an instance was ever given, each with `wanted`, `draining` or `left`."""
@@ -68,10 +68,6 @@ class RosterKeeper:
                 writer.end(name)
                 del self._told[name]
             self._mine.discard(name)
-        write_report(
-            self._places.roster,
-            {"flows": {one.instance.instance: {"down": one.instance.outline.down} for one in roster}},
-        )
 
     def _document(self, told: Told) -> RosterDocument:
         instance = told.instance

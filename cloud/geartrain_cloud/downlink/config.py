@@ -21,6 +21,8 @@ from geartrain_cloud.downlink.sender import SenderSettings
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**40)]
 Path_ = Annotated[str, msgspec.Meta(min_length=1)]
 _DEFAULT = SenderSettings()
+PUBACK_MS = 10_000
+"""How long the broker may take for the puback of a batch, where nobody says otherwise."""
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -34,7 +36,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     resend_ms_max: Positive = _DEFAULT.resend_ms_max
     poll_ms: Positive = _DEFAULT.poll_ms
     backoff_ms_max: Positive = _DEFAULT.backoff_ms_max
-    puback_ms: Positive = 10_000
+    puback_ms: Positive = PUBACK_MS
 
 
 @dataclass(frozen=True, slots=True)

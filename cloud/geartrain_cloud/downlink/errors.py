@@ -7,3 +7,7 @@ from geartrain_cloud.sinks.layout import TableError
 
 class OutboxError(TableError):
     """The outbox cannot be opened, read or written."""
+
+
+class MissingOutboxError(OutboxError):
+    """There is no outbox yet."""

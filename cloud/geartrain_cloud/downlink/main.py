@@ -1,58 +1,87 @@
-"""`gear-down --config FILE.toml`: the sender of one flow's outbox as a process.
+"""`gear-downlink`: the outboxes of all apps of a platform, or one of a hand-made set-up, as a process.
 
-Runs the sender on the production ports and turns its end into an exit code. Guarantees: each outbox has at
-most one sender. A mistake in the configuration gives one sentence on stderr and code 2. An outbox that
-cannot be used gives one sentence and code 1. SIGTERM and Ctrl-C end the process with code 0 and 130, and
-what is not acked stays.
+`--state DIR` and `--config platform.toml` name a platform: its wanted.json is followed, so that apps come and
+go. `--config FILE.toml` with an `outbox` in it is for that one alone. Guarantees: each outbox has at most one
+sender. A mistake in the configuration gives one sentence on stderr and code 2. Of a platform, an outbox that
+cannot be used is said in the status; a single one gives one sentence and code 1. SIGTERM and Ctrl-C end the
+process with code 0 and 130, and what is not acked stays.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import fcntl
 import json
 import logging
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+import msgspec
+
+from geartrain.adapters.configuration import read_toml
 from geartrain.adapters.files import write_private
 from geartrain.adapters.mqtt import AiomqttNet
 from geartrain.adapters.plain_log import log_to_stderr
 from geartrain.adapters.signals import EXIT_INTERRUPTED, EndSignals
 from geartrain.adapters.system import SystemClock, SystemRandomness
+from geartrain.adapters.tls import Broker
 from geartrain.concurrency.groups import first_of
 from geartrain.errors import ConfigError, GeartrainError
 from geartrain.printable import printable
-from geartrain_cloud.downlink.config import DownConfig, read_config
-from geartrain_cloud.downlink.errors import OutboxError
+from geartrain_cloud.downlink.config import PUBACK_MS, DownConfig, read_config
+from geartrain_cloud.downlink.downlink import Downlink
 from geartrain_cloud.downlink.outbox import SqliteOutbox
-from geartrain_cloud.downlink.sender import OutboxSender, opened
+from geartrain_cloud.downlink.sender import OutboxSender, down_connection, opened
+from geartrain_cloud.platform.config import PlatformConfig, read_platform
+from geartrain_cloud.platform.followed import FollowedFile
 
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_CONFIG = 2
 STATUS_INTERVAL_S = 0.5
+_LOOK_S = 0.2
 
 _LOG = logging.getLogger("geartrain.down")
 
 
+class WantedOutbox(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is wanted of one app. outbox: the file, by its whole path."""
+
+    outbox: str
+
+
+class WantedOutboxes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """downlink/wanted.json. flows: by instance."""
+
+    serial: int = 0
+    flows: dict[str, WantedOutbox] = {}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Send until a signal ends it; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="gear-down", description="Send a flow's outbox to its devices.")
-    parser.add_argument(
-        "--config", required=True, metavar="FILE.toml", type=Path, help="flow, outbox, broker"
+    parser = argparse.ArgumentParser(
+        prog="gear-downlink", description="Send what apps have for devices: of a platform, or of one flow."
     )
+    parser.add_argument(
+        "--config",
+        metavar="FILE.toml",
+        type=Path,
+        help="platform.toml, or flow, outbox and broker of one flow",
+    )
+    parser.add_argument("--state", metavar="DIR", type=Path, help="the platform's state folder")
     options = parser.parse_args(arguments)
     log_to_stderr()
     os.umask(0o077)
     try:
-        config = read_config(options.config)
-        with _alone(config.outbox):
-            was_interrupted = asyncio.run(_run(config))
+        if options.config is not None and options.state is None and "outbox" in read_toml(options.config):
+            work = _send_one(read_config(options.config))
+        else:
+            work = _follow(read_platform(options.config, options.state))
+        was_interrupted = asyncio.run(work)
     except ConfigError as error:
         return _said(error, EXIT_CONFIG)
     except GeartrainError as error:
@@ -61,62 +90,110 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _said(error: BaseException, code: int) -> int:
-    sys.stderr.write(f"gear-down: {printable(str(error))}\n")
+    sys.stderr.write(f"gear-downlink: {printable(str(error))}\n")
     return code
 
 
-@contextmanager
-def _alone(outbox: Path) -> Iterator[None]:
-    """Hold the lock of an outbox; raises `OutboxError` where another sender has it."""
-    outbox.parent.mkdir(parents=True, exist_ok=True)
-    lock = os.open(outbox.with_name(f"{outbox.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise OutboxError(
-                f"another sender sends the outbox {outbox}: one is enough, end that one"
-            ) from None
-        yield
-    finally:
-        os.close(lock)
+def _net(broker: Broker, puback_ms: int) -> AiomqttNet:
+    return AiomqttNet(
+        broker.host, broker.port, tls_context=broker.tls_context, puback_timeout_s=puback_ms / 1_000
+    )
 
 
-async def _run(config: DownConfig) -> bool:
-    """Send until a signal; returns whether it was Ctrl-C."""
-    store = SqliteOutbox(config.outbox, config.flow)
-    async with opened(store):
-        broker, clock = config.broker, SystemClock()
-        puback_s = config.puback_ms / 1_000
-        net = AiomqttNet(broker.host, broker.port, tls_context=broker.tls_context, puback_timeout_s=puback_s)
+async def _send_one(config: DownConfig) -> bool:
+    """Send one outbox until a signal; returns whether it was Ctrl-C."""
+    clock, randomness, settings = SystemClock(), SystemRandomness(), config.settings
+    async with opened(SqliteOutbox(config.outbox, config.flow)) as store:
+        net = _net(config.broker, config.puback_ms)
+        shared = down_connection(net, clock, randomness, settings)
         totals = await store.totals()
-        sender = OutboxSender(config.flow, store, net, clock, SystemRandomness(), config.settings, totals)
+        sender = OutboxSender(config.flow, store, shared, clock, randomness, settings, totals)
         signals = EndSignals(sender.stop)
         _LOG.info("sending the outbox %s of flow %s", config.outbox, config.flow)
-        reports = asyncio.create_task(_report(config, sender, net))
-        try:
-            await sender.run()
-        except* GeartrainError as group:
-            raise first_of(group) from None
-        finally:
-            reports.cancel()
+
+        def status() -> dict[str, Any]:
+            return {
+                "flow": config.flow,
+                "connected": sender.connected,
+                "waiting": sender.waiting,
+                "counters": sender.counters | shared.counters | net.counters,
+            }
+
+        await _reporting(sender.run_alone(), config.state / "status.json", status)
     return signals.was_interrupted
 
 
-async def _report(config: DownConfig, sender: OutboxSender, net: AiomqttNet) -> None:
-    clock, path = SystemClock(), config.state / "status.json"
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    while True:
-        status = {
-            "flow": config.flow,
-            "pid": os.getpid(),
-            "connected": sender.connected,
-            "waiting": sender.waiting,
-            "counters": sender.counters | net.counters,
-            "written_at_us": clock.now_us(),
-        }
+async def _follow(config: PlatformConfig) -> bool:
+    """Send what the platform wants until a signal; returns whether it was Ctrl-C."""
+    places, clock, asked = config.places, SystemClock(), asyncio.Event()
+    signals, broker = EndSignals(asked.set), None
+    while broker is None and not asked.is_set():
+        with suppress(ConfigError):  # gear up has not started one yet
+            broker = config.broker_now("down")
+        if broker is None:
+            await clock.sleep(_LOOK_S)
+    if broker is None:
+        return signals.was_interrupted
+    net = _net(broker, PUBACK_MS)
+    downlink = Downlink(
+        net, clock, SystemRandomness(), lambda flow, path: SqliteOutbox(path, flow, create=False)
+    )
+    wanted, serial, complaint = FollowedFile(places.downlink_wanted, WantedOutboxes), 0, ""
+
+    def look() -> None:
+        nonlocal serial, complaint
         try:
-            write_private(path, json.dumps(status, indent=1) + "\n")
+            if (found := wanted.changed()) is not None:
+                downlink.follow({name: Path(one.outbox) for name, one in found.flows.items()})
+                serial, complaint = found.serial, ""
+        except ConfigError as error:
+            complaint = str(error)
+            _LOG.error("%s", printable(complaint))
+
+    async def follow() -> None:
+        while not asked.is_set():
+            look()
+            await clock.sleep(_LOOK_S)
+        downlink.stop()
+
+    def status() -> dict[str, Any]:
+        return {
+            "serial": serial,
+            "why": complaint,
+            "connected": downlink.connected,
+            "counters": downlink.counters | net.counters,
+            "flows": downlink.status(),
+        }
+
+    async def both() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(follow())
+            group.create_task(downlink.run())
+
+    await _reporting(both(), places.downlink_status, status)
+    return signals.was_interrupted
+
+
+async def _reporting(
+    work: Coroutine[Any, Any, None], path: Path, status: Callable[[], dict[str, Any]]
+) -> None:
+    """Do the work, with its status in a file; raises the first error of it."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    reports = asyncio.create_task(_report(path, status))
+    try:
+        await work
+    except* GeartrainError as group:
+        raise first_of(group) from None
+    finally:
+        reports.cancel()
+
+
+async def _report(path: Path, status: Callable[[], dict[str, Any]]) -> None:
+    clock = SystemClock()
+    while True:
+        said = {**status(), "pid": os.getpid(), "written_at_us": clock.now_us()}
+        try:
+            write_private(path, json.dumps(said, indent=1) + "\n")
         except OSError as error:  # a status is a courtesy: the batches go on without it
             _LOG.warning("the status file %s cannot be written: %s", path, error.strerror)
         await clock.sleep(STATUS_INTERVAL_S)

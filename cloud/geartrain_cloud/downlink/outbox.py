@@ -1,12 +1,14 @@
 """The outbox as its sender uses it: `OutboxStore` over the SQLite file that the driver writes to.
 
-Between the outbox and the broker. Guarantees: every change is one durable transaction, and the driver cannot
-write during it. Only one thread of the sender touches the file.
+Between the outbox and the broker. Guarantees: each outbox has at most one sender. Every change is one durable
+transaction, and the driver cannot write during it. Only one thread of the sender touches the file.
 """
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import os
 import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +17,7 @@ from typing import TypeVar
 
 from geartrain.adapters.sqlite import transaction
 from geartrain.wire.digest import FIRST_DIGEST
-from geartrain_cloud.downlink.errors import OutboxError
+from geartrain_cloud.downlink.errors import MissingOutboxError, OutboxError
 from geartrain_cloud.downlink.outbox_file import (
     INSERT_BATCH,
     LANE,
@@ -38,21 +40,28 @@ _SET_LANE = (
 
 
 class SqliteOutbox:
-    """The file at `path`, which may not be there yet: then the outbox is empty."""
+    """The file at `path`."""
 
-    def __init__(self, path: Path, flow: str) -> None:
-        self._path, self._flow = path, flow
+    def __init__(self, path: Path, flow: str, *, create: bool = True) -> None:
+        """`create`: take an outbox that is not there yet for an empty one, which is made."""
+        self._path, self._flow, self._create = path, flow, create
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="outbox")
         self._database: sqlite3.Connection | None = None
+        self._lock, self._file = -1, 0
         self._version = -1
 
     async def open(self) -> None:
-        """Open or create it; raises `OutboxError`."""
+        """Open it; raises `OutboxError`, of which `MissingOutboxError` where there is none."""
+        await self._run(self._open)
 
-        def work() -> None:
-            self._database = open_outbox(self._path, self._flow)
-
-        await self._run(work)
+    def _open(self) -> None:
+        if self._create:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+        elif not self._path.is_file():
+            raise MissingOutboxError(f"there is no outbox {self._path} yet: Spark makes it")
+        self._lock = _only_sender(self._path)
+        self._database = open_outbox(self._path, self._flow)
+        self._file = self._path.stat().st_ino
 
     async def changed(self) -> Sequence[Lane]:
         """The lanes with something to send, where the driver has written since the last call, else none."""
@@ -60,6 +69,8 @@ class SqliteOutbox:
 
     def _changed(self) -> list[Lane]:
         database = self._opened()
+        if self._path.stat().st_ino != self._file:
+            raise OutboxError(f"the outbox {self._path} was put in the place of the one that was sent")
         (version,) = database.execute("PRAGMA data_version").fetchone()
         if version == self._version:
             return []
@@ -155,6 +166,9 @@ class SqliteOutbox:
             if self._database is not None:
                 self._database.close()
                 self._database = None
+            if self._lock >= 0:
+                os.close(self._lock)
+                self._lock = -1
 
         try:
             await self._run(work)
@@ -184,3 +198,14 @@ def _set(
     database: sqlite3.Connection, device: str, head: tuple[bytes, int, int, bytes], acked: tuple[int, bytes]
 ) -> None:
     database.execute(_SET_LANE, (*head, *acked, device, device))
+
+
+def _only_sender(outbox: Path) -> int:
+    """The lock of an outbox, which its descriptor holds; raises `OutboxError` where another sender has it."""
+    lock = os.open(outbox.with_name(f"{outbox.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise OutboxError(f"another sender sends the outbox {outbox}: one is enough, end that one") from None
+    return lock

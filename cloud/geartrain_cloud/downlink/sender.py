@@ -10,13 +10,13 @@ everything that is under way.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from geartrain.concurrency.connecting import Backoff, Connector
+from geartrain.concurrency.connecting import Backoff
+from geartrain.concurrency.many_senders import SenderGroup, SharedConnection
 from geartrain.concurrency.shield import shield
 from geartrain.delivery.sender import Handshake, Sender, SenderPolicy, Standing
 from geartrain.delivery.sender_events import (
@@ -87,43 +87,47 @@ class SenderSettings:
         )
 
 
-class OutboxSender:
+def down_connection(
+    net: Net, clock: Clock, randomness: Randomness, settings: SenderSettings | None = None
+) -> SharedConnection:
+    """The connection that the outboxes of all flows are sent over."""
+
+    def lost(error: NetError) -> None:
+        _LOG.warning("the way down: %s", error)
+
+    longest_s = (settings or SenderSettings()).backoff_ms_max / 1_000
+    backoff = Backoff(_BACKOFF_S, longest_s)
+    return SharedConnection(net, clock, randomness, backoff, "gear-downlink", _flow_of, lost)
+
+
+def _flow_of(topic: str) -> str:
+    """The flow that an answer is for; empty for none."""
+    try:
+        return parse_downack(topic)[1]
+    except WireError:
+        return ""
+
+
+class OutboxSender(SenderGroup[Sender, Control]):
     """Sends the outbox of one flow; `run` is called once, `stop` ends it."""
 
     def __init__(
         self,
         flow: str,
         store: OutboxStore,
-        net: Net,
+        shared: SharedConnection,
         clock: Clock,
         randomness: Randomness,
         settings: SenderSettings | None = None,
         totals: Mapping[str, int] | None = None,
     ) -> None:
         """`totals`: the counters of former lives."""
-        self._flow, self._store, self._net, self._clock = flow, store, net, clock
-        self._randomness, self._settings = randomness, settings or SenderSettings()
-        self._senders: dict[str, Sender] = {}
-        self._lock = asyncio.Lock()  # around all that changes a sender, since each change awaits the store
-        self._ready: dict[str, None] = {}
-        self._work, self._stopping = asyncio.Event(), asyncio.Event()
-        self._connector = Connector(clock, randomness, self._backoff())
-        self._heard = 0
-        self.counters: dict[str, int] = dict(totals or {})
-        """What was counted, in former lives too."""
+        self._settings = settings or SenderSettings()
+        tick_s, silence_s = self._settings.resend_ms / 4_000, self._settings.silence_ms / 1_000
+        super().__init__(flow, downack_filter(flow), shared, clock, tick_s, silence_s)
+        self._flow, self._store, self._randomness = flow, store, randomness
+        self.counters = dict(totals or {})  # what was counted, in former lives too
         self._counted = dict(self.counters)
-
-    def _backoff(self) -> Backoff:
-        return Backoff(_BACKOFF_S, self._settings.backoff_ms_max / 1_000)
-
-    def stop(self) -> None:
-        """End; what is not acked stays in the outbox."""
-        self._stopping.set()
-
-    @property
-    def connected(self) -> bool:
-        """Whether the broker is there."""
-        return self._connector.is_connected
 
     @property
     def waiting(self) -> dict[str, int]:
@@ -131,14 +135,7 @@ class OutboxSender:
         waiting = {device: one.last_seq - one.acked_seq for device, one in self._senders.items()}
         return {device: batches for device, batches in waiting.items() if batches > 0}
 
-    async def run(self) -> None:
-        """Send until `stop`; raises `OutboxError`. The store is open."""
-        async with asyncio.TaskGroup() as group:
-            polls = group.create_task(self._poll())
-            session = group.create_task(self._connector.stay(self._session, self._lost))
-            await self._stopping.wait()
-            for task in (polls, session):
-                task.cancel()
+    async def _close(self) -> None:
         await self._keep_counters()
 
     # From the outbox
@@ -170,71 +167,23 @@ class OutboxSender:
         one = self._senders[device]
         return Lane(device, one.epoch, one.ordinal, one.last_seq, b"", one.acked_seq, one.acked_digest)
 
-    def _wake(self, device: str) -> None:
-        self._ready[device] = None
-        self._work.set()
-
-    # The connection
-
-    def _lost(self, error: NetError) -> None:
-        self._count("connections_lost")
-        _LOG.warning("the way down of flow %s: %s", self._flow, error)
-
-    async def _session(self) -> None:
-        client_id = f"gear-down-{self._flow}-{self._randomness.token(4).hex()}"
-        try:
-            async with self._net.connect(client_id) as connection:
-                await connection.subscribe(downack_filter(self._flow))
-                self._connector.is_connected = True
-                for device, sender in self._senders.items():
-                    sender.connected(self._clock.monotonic_s())
-                    self._wake(device)
-                async with asyncio.TaskGroup() as group:
-                    group.create_task(self._send(connection))
-                    group.create_task(self._receive(connection))
-                    group.create_task(self._keep_time())
-                    group.create_task(self._listen_again(connection))
-        finally:
-            for sender in self._senders.values():
-                sender.disconnected()
-
-    async def _listen_again(self, connection: Connection) -> None:
-        """Subscribe again after a long silence: a broker may forget what it was asked for."""
-        while True:
-            heard = self._heard
-            await self._clock.sleep(self._settings.silence_ms / 1_000)
-            if self._heard == heard:
-                await connection.subscribe(downack_filter(self._flow))
-                self._count("subscribed_again")
-
-    async def _keep_time(self) -> None:
-        """Have each sender's timer fire, within a quarter of the resend timer."""
-        while True:
-            await self._clock.sleep(self._settings.resend_ms / 4_000)
-            now_s = self._clock.monotonic_s()
-            for device, sender in self._senders.items():
-                due_s = sender.get_timer()
-                if due_s is not None and due_s <= now_s:
-                    sender.handle_timer(now_s)
-                    self._wake(device)
-                elif sender.is_waiting and buggify("resend down at once", 0.1):
-                    sender.resend(now_s)
-                    self._wake(device)
+    def _due_s(self, device: str, now_s: float) -> float | None:
+        sender = self._senders[device]
+        due_s = sender.get_timer()
+        if due_s is not None and due_s <= now_s:
+            sender.handle_timer(now_s)
+        elif sender.is_waiting and buggify("resend down at once", 0.1):
+            sender.resend(now_s)
+            return now_s
+        return due_s
 
     # What is sent
 
-    async def _send(self, connection: Connection) -> None:
-        while True:
-            await self._work.wait()
-            self._work.clear()
-            while self._ready:
-                device = next(iter(self._ready))
-                del self._ready[device]
-                async with self._lock:
-                    await self._serve(connection, device)
-
     async def _serve(self, connection: Connection, device: str) -> None:
-        """Send what there is to send to one device now."""
+        async with self._lock:  # what is read of the outbox belongs to what the machine says
+            await self._send_all(connection, device)
+
+    async def _send_all(self, connection: Connection, device: str) -> None:
         sender, topic = self._senders[device], flow_down_topic(device, self._flow)
         while (sending := sender.next_to_send(self._clock.monotonic_s())) is not None:
             if isinstance(sending, SendHello):
@@ -272,18 +221,7 @@ class OutboxSender:
 
     # What is heard
 
-    async def _receive(self, connection: Connection) -> None:
-        async for incoming in connection.incoming():
-            self._heard += 1
-            found = self._decoded(incoming)
-            if found is not None:
-                self._connector.succeeded()
-                async with self._lock:
-                    await shield(self._take(*found))
-        raise NetError("the connection has ended")
-
     def _decoded(self, incoming: Incoming) -> tuple[str, Control] | None:
-        """The device that answers and what it says; None for an answer that is counted and left."""
         try:
             device, flow = parse_downack(incoming.topic)
             if len(incoming.payload) > LIMITS.payload_bytes_max:
@@ -299,10 +237,9 @@ class OutboxSender:
             return None
         return device, control
 
-    async def _take(self, device: str, control: Control) -> None:
-        """Take one answer of a device, and do what follows; under the lock."""
+    async def _take(self, device: str, answer: Control) -> None:
         sender = self._senders[device]
-        sender.receive_control(control, self._clock.monotonic_s())
+        sender.receive_control(answer, self._clock.monotonic_s())
         while (event := sender.next_event()) is not None:
             await self._do(device, sender, event)
         self._take_counters(sender)
@@ -339,9 +276,6 @@ class OutboxSender:
         for name, count in sender.counters.items():
             self._count(_COUNTERS.get(name, name), count)
         sender.counters.clear()
-
-    def _count(self, name: str, amount: int = 1) -> None:
-        self.counters[name] = self.counters.get(name, 0) + amount
 
     async def _keep_counters(self) -> None:
         """Keep what was counted since the last call."""

@@ -77,6 +77,10 @@ class OutboxStore(Protocol):
         """Keep totals by name."""
         ...
 
+    async def totals(self) -> dict[str, int]:
+        """The totals that were kept."""
+        ...
+
     async def close(self) -> None:
         """Let go of it."""
         ...

@@ -76,6 +76,21 @@ class PlatformPlaces:
         return self.spark / "status.json"
 
     @property
+    def downlink(self) -> Path:
+        """The folder of the downlink."""
+        return self.folder / "downlink"
+
+    @property
+    def downlink_wanted(self) -> Path:
+        """Which outboxes the downlink is to send."""
+        return self.downlink / "wanted.json"
+
+    @property
+    def downlink_status(self) -> Path:
+        """What the downlink says of itself."""
+        return self.downlink / "status.json"
+
+    @property
     def ingest_status(self) -> Path:
         """What ingest says of itself."""
         return self.log / "status.json"
@@ -84,11 +99,6 @@ class PlatformPlaces:
     def agents(self) -> Path:
         """The devices of this machine."""
         return self.folder / "agents"
-
-    @property
-    def roster(self) -> Path:
-        """The flows, channels and devices that ingest is to know."""
-        return self.folder / "roster.json"
 
     @property
     def agents_wanted(self) -> Path:
@@ -102,6 +112,10 @@ class PlatformPlaces:
     def tables(self, instance: str) -> Path:
         """The tables of an instance."""
         return self.app(instance) / "tables.sqlite"
+
+    def outbox(self, instance: str) -> Path:
+        """What an instance has for devices, beside its tables."""
+        return self.app(instance) / "outbox.sqlite"
 
     def device(self, device: str) -> Path:
         """The folder of a device of this machine."""

@@ -20,7 +20,7 @@ from geartrain_cloud.platform.config import PlatformConfig
 from geartrain_cloud.platform.places import PlatformPlaces, read_report, write_report
 from geartrain_cloud.supervisor.child import ChildSpec, unwritable
 
-BROKER, CONTROL, INGEST, SPARK = "broker", "control", "ingest", "spark"
+BROKER, CONTROL, DOWNLINK, INGEST, SPARK = "broker", "control", "downlink", "ingest", "spark"
 
 
 class Processes:
@@ -45,7 +45,7 @@ class Processes:
             self._program(CONTROL, "geartrain_cloud.control.main"),
             self._ingest(),
             self._program(SPARK, "geartrain_cloud.hosting.main"),
-            *self._senders(),
+            self._program(DOWNLINK, "geartrain_cloud.downlink.main"),
             *self._devices(),
         ]
 
@@ -83,23 +83,6 @@ class Processes:
         content = {"broker": self._broker.of_cloud(INGEST), "log": log}
         path = self._places.folder / "ingest.toml"
         return process(self._places, INGEST, "geartrain_cloud.ingest.main", path, content)
-
-    def _senders(self) -> Iterator[ChildSpec]:
-        """A sender for each flow that sends to devices, once Spark has written to its outbox."""
-        for name, flow in _table(read_report(self._places.roster), "flows").items():
-            outbox = self._places.app(name) / "outbox.sqlite"
-            if not (isinstance(flow, dict) and flow.get("down") and outbox.is_file()):
-                continue
-            state = self._places.folder / "down" / name
-            content = {
-                "flow": name,
-                "outbox": str(outbox),
-                "state": str(state),
-                "broker": self._broker.of_cloud("down"),
-            }
-            yield process(
-                self._places, f"down {name}", "geartrain_cloud.downlink.main", state / "down.toml", content
-            )
 
 
 def process(

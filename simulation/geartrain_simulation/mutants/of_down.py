@@ -15,6 +15,7 @@ from geartrain.delivery.sender import Sender
 from geartrain.errors import WireError
 from geartrain.wire.codec import decode_envelope, decode_header
 from geartrain.wire.envelope import Ack, BatchKind
+from geartrain_cloud.downlink.downlink import Downlink
 from geartrain_cloud.downlink.sender import OutboxSender
 from geartrain_edge.downlink.receiver import DownReceiver
 from geartrain_edge.sinks.delivering import Deliveries
@@ -159,7 +160,21 @@ def _taken_out_of_order(patches: Patches) -> None:
     patches.replace(Receiver, "receive_batch", make)
 
 
+def _outbox_of_another_app(patches: Patches) -> None:
+    def make(right: Any) -> Any:
+        async def send(downlink: Downlink, app: Any) -> None:
+            others = [other for name, other in downlink._wanted.items() if name != app.name]
+            if others:
+                app.outbox = others[0]
+            await right(downlink, app)
+
+        return send
+
+    patches.replace(Downlink, "_send", make)
+
+
 MUTANTS = [
+    Mutant("down outbox of another app", _outbox_of_another_app, _run),
     Mutant("down taken out of order", _taken_out_of_order, _run),
     Mutant("down trimmed without digest check", _trim_without_digest_check, restored_outbox),
     Mutant("down trimmed on puback", _trim_on_puback, _run),

@@ -151,5 +151,9 @@ class SimOutboxStore:
     async def count(self, counters: dict[str, int]) -> None:
         """Counters are not looked at."""
 
+    async def totals(self) -> dict[str, int]:
+        """None were kept."""
+        return {}
+
     async def close(self) -> None:
         """Nothing is open."""
