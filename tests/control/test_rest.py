@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -204,7 +205,11 @@ def test_bytes_that_are_no_request_do_not_stop_it(client: Client, raw: bytes) ->
     with socket.create_connection((where.hostname or "", where.port or 0), timeout=20) as connection:
         connection.sendall(raw)
         connection.settimeout(20)
-        assert connection.recv(20)[8:10] == b" 4"
+        answer = HTTPResponse(connection)
+        answer.begin()
+        error = json.loads(answer.read())["error"]
+    assert 400 <= answer.status < 500
+    assert error.keys() == {"code", "sentence"}
     assert client.get("/status")["url"] == client.url
 
 

@@ -274,7 +274,7 @@ async def listen(app: web.Application, host: str, port: int, former: int = 0) ->
     """Serve `app`; what has to be cleaned up, and the address. port: 0 for `former`, or 8764, or any free one
     where those are taken. Raises `UnavailableError`.
     """
-    runner = PageRunner(app)
+    runner = PageRunner(app, _error)
     await runner.setup()
     ports = [port] if port else [*([former] if former else []), PORT_PREFERRED, 0]
     for number, one in enumerate(ports):
@@ -330,7 +330,15 @@ def _json(status: int, value: Any) -> web.Response:
 
 
 def _refusal(status: int, code: str, sentence: str) -> web.Response:
-    return _json(status, {"error": {"code": code, "sentence": sentence}})
+    return _json(status, _as_error(code, sentence))
+
+
+def _as_error(code: str, sentence: str) -> dict[str, Any]:
+    return {"error": {"code": code, "sentence": sentence}}
+
+
+def _error(status: HTTPStatus, sentence: str) -> dict[str, Any]:
+    return _as_error(status.name.lower(), sentence)
 
 
 async def _add_headers(_: web.Request, response: web.StreamResponse) -> None:
@@ -343,7 +351,7 @@ async def _sentences(request: web.Request, handler: Handler) -> web.StreamRespon
     try:
         return await handler(request)
     except web.HTTPException as error:
-        answer = _refusal(error.status, HTTPStatus(error.status).name.lower(), _said(request, error))
+        answer = _json(error.status, _error(HTTPStatus(error.status), _said(request, error)))
         if isinstance(error, web.HTTPUnauthorized):
             answer.headers["WWW-Authenticate"] = "Bearer"
         if request.can_read_body:

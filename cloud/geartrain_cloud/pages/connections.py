@@ -13,7 +13,7 @@ import ipaddress
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any, cast
 
@@ -54,15 +54,25 @@ HEADERS = {
 
 _UNREADABLE_CHARS_MAX = 120
 
+ErrorForm = Callable[[HTTPStatus, str], Mapping[str, Any]]
+"""The JSON of an error, from its status and its sentence."""
+
 _PROTOCOL_LOG = logging.getLogger("geartrain.pages.protocol")
+
+
+def page_error(_status: HTTPStatus, sentence: str) -> Mapping[str, Any]:
+    """An error as pages have it."""
+    return {"error": sentence}
 
 
 class PageRunner(web.AppRunner):
     """What serves an app, logs nothing of its clients, and answers what is no request with a sentence."""
 
-    __slots__ = ()
+    __slots__ = ("_form",)
 
-    def __init__(self, app: web.Application) -> None:
+    def __init__(self, app: web.Application, form: ErrorForm = page_error) -> None:
+        """`form`: what an error looks like that the app does not answer itself."""
+        self._form = form
         # aiohttp answers 400 to what is not HTTP, and logs a trace of each, which could fill a disk.
         # What our own handlers raise is logged by the server.
         _PROTOCOL_LOG.setLevel(logging.CRITICAL)
@@ -72,10 +82,10 @@ class PageRunner(web.AppRunner):
     def server(self) -> web.Server | None:
         """What makes the protocol of each connection; aiohttp only calls it."""
         found = super().server
-        return None if found is None else cast(web.Server, _protocols(found))
+        return None if found is None else cast(web.Server, _protocols(found, self._form))
 
 
-def _protocols(server: web.Server) -> Callable[[], _Protocol]:
+def _protocols(server: web.Server, form: ErrorForm) -> Callable[[], _Protocol]:
     open_of, refused_of = Counter[str](), Counter[str]()
 
     def made() -> _Protocol:
@@ -83,6 +93,7 @@ def _protocols(server: web.Server) -> Callable[[], _Protocol]:
             server,
             open_of,
             refused_of,
+            form,
             loop=asyncio.get_running_loop(),
             access_log=cast(Any, None),  # which it takes, whatever its types say
             logger=_PROTOCOL_LOG,
@@ -98,13 +109,19 @@ def _protocols(server: web.Server) -> Callable[[], _Protocol]:
 class _Protocol(web.RequestHandler):
     """One connection; where there are enough it is a `Refusal`'s to answer."""
 
-    __slots__ = ("_address", "_deadline", "_has_begun", "_open_of", "_refused_of")
+    __slots__ = ("_address", "_deadline", "_form", "_has_begun", "_open_of", "_refused_of")
 
     def __init__(
-        self, server: web.Server, open_of: Counter[str], refused_of: Counter[str], **settings: Any
+        self,
+        server: web.Server,
+        open_of: Counter[str],
+        refused_of: Counter[str],
+        form: ErrorForm,
+        **settings: Any,
     ) -> None:
-        """`open_of`, `refused_of`: connections by address, of all protocols of the page."""
+        """`open_of`, `refused_of`: connections by address, of all protocols of the page; form: of errors."""
         super().__init__(server, **settings)
+        self._form = form
         self._open_of, self._refused_of = open_of, refused_of
         self._address = ""
         self._has_begun = False
@@ -119,7 +136,7 @@ class _Protocol(web.RequestHandler):
         elif self._open_of.total() >= CONNECTIONS_MAX:
             status, sentence = HTTPStatus.SERVICE_UNAVAILABLE, ENOUGH
         if sentence:
-            refusal = Refusal(self._refused_of, address, _answer(status, sentence))
+            refusal = Refusal(self._refused_of, address, _answer(status, self._form(status, sentence)))
             transport.set_protocol(refusal)
             refusal.connection_made(transport)
             return
@@ -161,7 +178,8 @@ class _Protocol(web.RequestHandler):
         """Hang up on who has not ended his headers, with a sentence where he has begun them."""
         self._deadline = None
         if self._has_begun and self.transport is not None:
-            self.transport.write(_answer(HTTPStatus.REQUEST_TIMEOUT, TOO_SLOW))
+            status = HTTPStatus.REQUEST_TIMEOUT
+            self.transport.write(_answer(status, self._form(status, TOO_SLOW)))
         self.force_close()
 
     def handle_error(
@@ -175,7 +193,9 @@ class _Protocol(web.RequestHandler):
         super().handle_error(request, status, exc, message)  # raises where an answer is on its way already
         why = (message or "").partition("\n")[0].partition(":")[0].strip(" .")[:_UNREADABLE_CHARS_MAX]
         sentence = f"this is no request that can be read: {printable(why) or 'it failed'}"
-        answer: Any = web.json_response({"error": sentence}, status=status, headers=HEADERS)
+        answer: Any = web.json_response(
+            self._form(HTTPStatus(status), sentence), status=status, headers=HEADERS
+        )
         answer.force_close()
         return cast(web.StreamResponse, answer)
 
@@ -229,9 +249,9 @@ def address_of(transport: asyncio.BaseTransport) -> str:
     return str(ipaddress.ip_network((address, 64), strict=False))
 
 
-def _answer(status: HTTPStatus, sentence: str) -> bytes:
+def _answer(status: HTTPStatus, content: Mapping[str, Any]) -> bytes:
     """A whole answer that ends its connection."""
-    body = json.dumps({"error": sentence}).encode()
+    body = json.dumps(content).encode()
     ours = {"Content-Type": "application/json; charset=utf-8", "Content-Length": str(len(body))}
     lines = {**ours, "Retry-After": "1", "Connection": "close", **HEADERS}
     head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
