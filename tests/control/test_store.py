@@ -310,7 +310,7 @@ def test_lists_are_read_in_pages(store: ControlStore) -> None:
         assert ([one.name for one in apps], following) == (names, behind)
 
 
-@pytest.mark.parametrize("name", ["", "a.b", "1a", "a" * 49, "a/b", "ä", "a\n"])
+@pytest.mark.parametrize("name", ["", "a.b", "a-b", "1a", "a" * 49, "a/b", "ä", "a\n"])
 def test_a_name_that_no_app_can_have_is_refused(store: ControlStore, name: str) -> None:
     with pytest.raises(InvalidError):
         store.submit(heat(name), OUTLINE)

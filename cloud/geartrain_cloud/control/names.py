@@ -12,14 +12,14 @@ from geartrain.fleet.labels import shown
 from geartrain_cloud.control.errors import InvalidError
 
 APP_CHARS_MAX = 48
-_APP = re.compile(rf"[A-Za-z][A-Za-z0-9_-]{{0,{APP_CHARS_MAX - 1}}}")
+_APP = re.compile(rf"[A-Za-z][A-Za-z0-9_]{{0,{APP_CHARS_MAX - 1}}}")
 
 
 def check_app(name: str) -> str:
     """Return `name`; raises `InvalidError` unless it can name an app."""
     if not _APP.fullmatch(name):
         raise InvalidError(
-            f"app {shown(name)}: use a name of 1 to {APP_CHARS_MAX} letters, digits, '_' and '-' that begins "
+            f"app {shown(name)}: use a name of 1 to {APP_CHARS_MAX} letters, digits and '_' that begins "
             "with a letter"
         )
     return name
