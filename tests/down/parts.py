@@ -6,7 +6,7 @@ Guarantees: all are given one flow, cut and set of options, so that they agree o
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -93,7 +93,7 @@ class Parts:
     def _spec(self, name: str, module: str, path: Path, content: Mapping[str, Any]) -> ChildSpec:
         write_private(path, to_toml(content))
         log = self.folder / "logs" / f"{name.replace(' ', '.')}.log"
-        return ChildSpec(name, (sys.executable, "-m", module, "--config", str(path)), log, lasting=True)
+        return ChildSpec(name, (sys.executable, "-m", module, "--config", str(path)), log)
 
 
 class Finished:
@@ -106,8 +106,3 @@ class Finished:
         """Whether each has."""
         self._left -= {d for d in self._left if self._parts.status(d).get("finished") is True}
         return not self._left
-
-
-def spec_named(specs: Sequence[ChildSpec], name: str) -> ChildSpec:
-    """The one of this name."""
-    return next(spec for spec in specs if spec.name == name)

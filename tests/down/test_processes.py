@@ -81,12 +81,10 @@ def test_each_command_is_in_the_devices_file_once_though_all_are_killed(
     broker = choose_broker(broker_kind, tmp_path / "broker")
     with Supervisor(tmp_path) as supervisor:
         guarded = broker.kind == "mosquitto"
-        supervisor.start(
-            ChildSpec("broker", broker.command, tmp_path / "broker.log", guarded=guarded, lasting=True)
-        )
+        mqtt = ChildSpec("broker", broker.command, tmp_path / "broker.log", guarded=guarded)
+        supervisor.follow([mqtt])
         wait_until_ready(broker.host, broker.port, timeout_s=30, gone=lambda: None)
-        for spec in parts.specs(broker):
-            supervisor.start(spec)
+        supervisor.follow([mqtt, *parts.specs(broker)])
         driver = Playing(parts)
         for number in range(MINUTES):
             rows = [minute(device, number) for device in DEVICES]

@@ -76,7 +76,7 @@ def test_every_cut_between_gives_the_same_on_one_platform(
     for cut, period in BETWEEN.items():
         options = msgspec.convert({"input": prices, "period": period}, StockOptions)
         setup = DEMO.set_up(tmp_path, options, 3)
-        apps[cut] = DemoApp(f"by-{cut}", DEMO.flow(options), cut, setup.steps, setup.devices)
+        apps[cut] = DemoApp(f"by_{cut}", DEMO.flow(options), cut, setup.steps, setup.devices)
     accounts = run_to_the_end([*apps.values()], places.folder, {"broker": broker_kind})
     for cut, period in BETWEEN.items():
         mine = accounts[apps[cut].name]

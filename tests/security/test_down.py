@@ -80,9 +80,8 @@ def test_orders_arrive_once_from_the_sender_alone(tmp_path: Path) -> None:
             {"uplink": {"resend_ms": 500, "backoff_ms_max": 500}},
         )
         specs = configured(broker, parts)
-        for name, spec in specs.items():
-            if name != "down":
-                supervisor.start(spec)
+        others = [spec for name, spec in specs.items() if name != "down"]
+        supervisor.follow(others)
         driver = Playing(parts)
         for number in range(MINUTES):
             rows = [minute(device, number) for device in DEVICES]
@@ -91,7 +90,7 @@ def test_orders_arrive_once_from_the_sender_alone(tmp_path: Path) -> None:
 
         status = tmp_path / "down" / "status.json"
         with Supervisor(tmp_path / "wrong") as wrong:
-            wrong.start(specs["down"])
+            wrong.follow([specs["down"]])
             until(lambda: read_report(status).get("connected") is True, wrong)
             time.sleep(2)
             asyncio.run(forge(broker, b"not even an order"))
@@ -99,7 +98,7 @@ def test_orders_arrive_once_from_the_sender_alone(tmp_path: Path) -> None:
             assert [lines(parts, device) for device in DEVICES] == [[], []]
 
         show(parts.down, broker.table(CLOUD, "down"))
-        supervisor.start(specs["down"])
+        supervisor.follow([*others, specs["down"]])
         until(Finished(parts), supervisor)
         driver.outbox.close()
     for device in DEVICES:

@@ -37,15 +37,15 @@ def supervisor(tmp_path: Path) -> Iterator[Supervisor]:
         yield one
 
 
-def spec(
-    folder: Path,
-    code: str,
-    *arguments: str,
-    finished: Callable[[], bool] | None = None,
-    restarts_max: int = 10,
-) -> ChildSpec:
+def spec(folder: Path, code: str, *arguments: str) -> ChildSpec:
     command = (sys.executable, "-c", textwrap.dedent(code), *arguments)
-    return ChildSpec("dummy", command, folder / "logs" / "dummy.log", finished, restarts_max=restarts_max)
+    return ChildSpec("dummy", command, folder / "logs" / "dummy.log")
+
+
+def started(supervisor: Supervisor, wanted: ChildSpec) -> Child:
+    """Have this process and no other."""
+    supervisor.follow([wanted])
+    return supervisor.children[wanted.name]
 
 
 def until(
@@ -73,7 +73,7 @@ def pid_in(path: Path) -> int:
 
 
 def test_killed_process_is_started_again(supervisor: Supervisor, tmp_path: Path) -> None:
-    child = supervisor.start(spec(tmp_path, STAY))
+    child = started(supervisor, spec(tmp_path, STAY))
     first = child.pid
     assert first is not None
     os.kill(first, signal.SIGKILL)
@@ -82,70 +82,17 @@ def test_killed_process_is_started_again(supervisor: Supervisor, tmp_path: Path)
     published = json.loads((tmp_path / "processes.json").read_text(encoding="utf-8"))
     said = {"pid": child.pid, "state": "running", "restarts": 1, "why": "", "since_us": child.since_us}
     assert published == {"dummy": said}
-    assert not supervisor.is_done(["dummy"])
 
 
-def test_finished_process_is_left_alone(supervisor: Supervisor, tmp_path: Path) -> None:
-    child = supervisor.start(spec(tmp_path, "pass", finished=lambda: True))
-    until(supervisor.is_done, supervisor)
-    assert (child.state, child.restarts) == (ChildState.DONE, 0)
-    supervisor.stop()
-    assert child.state is ChildState.DONE
-
-
-def test_exit_with_0_before_the_work_is_done_is_a_death(supervisor: Supervisor, tmp_path: Path) -> None:
-    child = supervisor.start(spec(tmp_path, "pass", finished=lambda: child.restarts == 2))
-    until(supervisor.is_done, supervisor)
-    assert child.restarts == 2
+def test_exit_with_0_is_a_death(supervisor: Supervisor, tmp_path: Path) -> None:
+    child = started(supervisor, spec(tmp_path, "pass"))
+    until(lambda: child.restarts == 2, supervisor)
     assert supervisor.happenings[0] == "dummy ended with 0 and is started again (1)"
-
-
-def test_configuration_error_is_not_tried_again(supervisor: Supervisor, tmp_path: Path) -> None:
-    code = "import sys; print('agent.toml: broker is missing'); sys.exit(2)"
-    child = supervisor.start(spec(tmp_path, code))
-    with pytest.raises(
-        ConfigError, match=r"dummy refuses its configuration:\n  agent\.toml: broker is missing"
-    ):
-        until(lambda: False, supervisor)
-    assert child.restarts == 0
-
-
-def test_dying_too_often_ends_with_the_log(supervisor: Supervisor, tmp_path: Path) -> None:
-    child = supervisor.start(
-        spec(tmp_path, r"print('no \x1b[31mcolours'); raise SystemExit(4)", restarts_max=2)
-    )
-    with pytest.raises(
-        SupervisorError, match=r"dummy ended 3 times within 60 s and .*\n  no \\x1b\[31mcolours"
-    ):
-        until(lambda: False, supervisor)
-    assert child.restarts == 2
-
-
-def test_alarm_is_not_tried_again(supervisor: Supervisor, tmp_path: Path) -> None:
-    child = supervisor.start(spec(tmp_path, "print('the spool was cloned'); raise SystemExit(3)"))
-    with pytest.raises(SupervisorError, match=r"dummy must not be started again:\n  the spool was cloned"):
-        until(lambda: False, supervisor)
-    assert child.restarts == 0
-
-
-def test_missing_program_is_a_sentence(supervisor: Supervisor, tmp_path: Path) -> None:
-    with pytest.raises(SupervisorError, match="nothing cannot be started: "):
-        supervisor.start(ChildSpec("nothing", ("/nowhere/nothing",), tmp_path / "nothing.log"))
-
-
-def test_delays_between_restarts_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time, "monotonic", lambda: 100.0)
-    child = Child(spec(tmp_path, STAY, restarts_max=9))
-    delays = []
-    for _ in range(9):
-        child.plan_restart()
-        delays.append(round(child.start_at_s - 100.0, 3))
-    assert delays == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0]
 
 
 def test_what_ignores_sigterm_is_killed_with_its_group(supervisor: Supervisor, tmp_path: Path) -> None:
     code = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)" + textwrap.dedent(WITH_GRANDCHILD)
-    child = supervisor.start(spec(tmp_path, code, str(tmp_path / "pid")))
+    child = started(supervisor, spec(tmp_path, code, str(tmp_path / "pid")))
     leader, grandchild = child.pid, pid_in(tmp_path / "pid")
     supervisor.stop()
     assert child.state is ChildState.STOPPED
@@ -155,7 +102,7 @@ def test_what_ignores_sigterm_is_killed_with_its_group(supervisor: Supervisor, t
 
 def test_one_that_has_just_ended_is_stopped_like_any(supervisor: Supervisor, tmp_path: Path) -> None:
     """Nobody has asked for its exit code yet, and its group is still to be ended."""
-    child = supervisor.start(spec(tmp_path, WITH_GRANDCHILD, str(tmp_path / "inner")))
+    child = started(supervisor, spec(tmp_path, WITH_GRANDCHILD, str(tmp_path / "inner")))
     inner, pid = pid_in(tmp_path / "inner"), child.pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
@@ -167,7 +114,7 @@ def test_one_that_has_just_ended_is_stopped_like_any(supervisor: Supervisor, tmp
 
 
 def test_death_of_a_process_ends_its_group(supervisor: Supervisor, tmp_path: Path) -> None:
-    child = supervisor.start(spec(tmp_path, WITH_GRANDCHILD, str(tmp_path / "pid")))
+    child = started(supervisor, spec(tmp_path, WITH_GRANDCHILD, str(tmp_path / "pid")))
     grandchild = pid_in(tmp_path / "pid")
     assert is_alive(grandchild)
     assert child.pid is not None
@@ -189,7 +136,7 @@ def test_processes_die_with_the_supervisor(tmp_path: Path, guarded: bool, ignori
         )
         command = (sys.executable, "-c", work, str(folder / "pid"))
         with Supervisor(folder) as one:
-            one.start(ChildSpec("dummy", command, folder / "dummy.log", guarded={guarded}))
+            one.follow([ChildSpec("dummy", command, folder / "dummy.log", guarded={guarded})])
             time.sleep(600)
     """
     outer = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code), str(tmp_path)])
@@ -207,13 +154,13 @@ def test_processes_die_with_the_supervisor(tmp_path: Path, guarded: bool, ignori
     [("raise SystemExit(7)", "ended with 7"), ("import os; os.abort()", "was killed by SIGABRT")],
 )
 def test_guarded_process_ends_as_itself(supervisor: Supervisor, tmp_path: Path, code: str, how: str) -> None:
-    child = supervisor.start(replace(spec(tmp_path, code), guarded=True))
+    child = started(supervisor, replace(spec(tmp_path, code), guarded=True))
     until(lambda: child.restarts == 1, supervisor)
     assert supervisor.happenings == [f"dummy {how} and is started again (1)"]
 
 
 def test_kill_of_a_guard_is_that_of_its_process(supervisor: Supervisor, tmp_path: Path) -> None:
-    child = supervisor.start(replace(spec(tmp_path, WITH_GRANDCHILD, str(tmp_path / "pid")), guarded=True))
+    child = started(supervisor, replace(spec(tmp_path, WITH_GRANDCHILD, str(tmp_path / "pid")), guarded=True))
     inner = pid_in(tmp_path / "pid")
     assert child.pid is not None
     os.kill(child.pid, signal.SIGKILL)
@@ -228,8 +175,8 @@ def test_guarded_process_is_asked_to_end(supervisor: Supervisor, tmp_path: Path)
         pathlib.Path(sys.argv[1]).write_text("1")
         time.sleep(600)
     """
-    supervisor.start(
-        replace(spec(tmp_path, code, str(tmp_path / "up"), str(tmp_path / "asked")), guarded=True)
+    started(
+        supervisor, replace(spec(tmp_path, code, str(tmp_path / "up"), str(tmp_path / "asked")), guarded=True)
     )
     pid_in(tmp_path / "up")
     supervisor.stop()
@@ -237,23 +184,19 @@ def test_guarded_process_is_asked_to_end(supervisor: Supervisor, tmp_path: Path)
 
 
 def test_missing_guarded_program_is_a_sentence_of_its_log(supervisor: Supervisor, tmp_path: Path) -> None:
-    wanted = ChildSpec("nothing", ("/nowhere/nothing",), tmp_path / "x.log", restarts_max=0, guarded=True)
-    supervisor.start(wanted)
-    with pytest.raises(SupervisorError, match="/nowhere/nothing cannot be started: No such file"):
-        until(lambda: False, supervisor)
+    child = started(supervisor, ChildSpec("nothing", ("/nowhere/nothing",), tmp_path / "x.log", guarded=True))
+    until(lambda: child.restarts == 1, supervisor)
+    assert "/nowhere/nothing cannot be started: No such file" in child.why
 
 
 def test_log_is_private_and_set_aside_when_long(
     supervisor: Supervisor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(child_module, "LOG_BYTES_MAX", 10)
-    child = supervisor.start(
-        spec(tmp_path, "print('a first long line')", finished=lambda: child.restarts == 1)
-    )
-    until(supervisor.is_done, supervisor)
+    child = started(supervisor, spec(tmp_path, "print('a first long line')"))
     log = child.spec.log
+    until(lambda: log.with_name("dummy.log.1").exists(), supervisor)
     assert log.stat().st_mode & 0o777 == 0o600
-    assert log.read_text(encoding="utf-8") == "a first long line\n"
     assert log.with_name("dummy.log.1").read_text(encoding="utf-8") == "a first long line\n"
 
 
@@ -288,7 +231,7 @@ def test_a_folder_that_cannot_be_written_is_a_sentence_and_leaves_nothing_runnin
     (tmp_path / "processes.json").mkdir()  # so that no file can take its place
     reason = r"processes\.json cannot be written: .*; make room on its disk"
     with pytest.raises(SupervisorError, match=reason), Supervisor(tmp_path) as supervisor:
-        supervisor.start(spec(tmp_path, "import time; time.sleep(600)"))
+        started(supervisor, spec(tmp_path, "import time; time.sleep(600)"))
     assert supervisor.children["dummy"].pid is None
 
     (tmp_path / "file").write_text("")
@@ -303,13 +246,13 @@ def test_what_failed_first_is_what_is_said(tmp_path: Path) -> None:
         raise ConfigError("this first")
 
 
-def lasting(folder: Path, name: str, code: str, version: str = "") -> ChildSpec:
+def named(folder: Path, name: str, code: str, version: str = "") -> ChildSpec:
     command = (sys.executable, "-c", textwrap.dedent(code))
-    return ChildSpec(name, command, folder / "logs" / f"{name}.log", lasting=True, version=version)
+    return ChildSpec(name, command, folder / "logs" / f"{name}.log", version=version)
 
 
-def test_a_lasting_process_that_dies_at_once_stops_no_other(supervisor: Supervisor, tmp_path: Path) -> None:
-    specs = [lasting(tmp_path, "good", STAY), lasting(tmp_path, "bad", "import sys; sys.exit('no luck')")]
+def test_a_process_that_dies_at_once_stops_no_other(supervisor: Supervisor, tmp_path: Path) -> None:
+    specs = [named(tmp_path, "good", STAY), named(tmp_path, "bad", "import sys; sys.exit('no luck')")]
     supervisor.follow(specs)
     good, bad = supervisor.children["good"], supervisor.children["bad"]
     pid = good.pid
@@ -319,38 +262,36 @@ def test_a_lasting_process_that_dies_at_once_stops_no_other(supervisor: Supervis
     assert "no luck" in json.loads((tmp_path / "processes.json").read_text(encoding="utf-8"))["bad"]["why"]
 
 
-def test_a_lasting_process_is_never_given_up_and_is_tried_more_seldom(
-    supervisor: Supervisor, tmp_path: Path
-) -> None:
-    supervisor.follow([lasting(tmp_path, "bad", "import sys; sys.exit(1)")])
+def test_a_process_is_never_given_up_and_is_tried_more_seldom(supervisor: Supervisor, tmp_path: Path) -> None:
+    supervisor.follow([named(tmp_path, "bad", "import sys; sys.exit(1)")])
     child = supervisor.children["bad"]
     delays = []
     for _ in range(40):
         before = time.monotonic()
         child.plan_restart()
         delays.append(child.start_at_s - before)
-    assert delays[-1] == pytest.approx(child_module.LASTING_DELAY_S_MAX, abs=0.1)
+    assert delays[-1] == pytest.approx(child_module.DELAY_S_MAX, abs=0.1)
     assert all(now <= then + 0.1 for now, then in pairwise(delays))
 
 
 @pytest.mark.parametrize("code", [2, 3])
-def test_a_lasting_process_that_refuses_is_said_to_have_failed(
+def test_a_process_that_refuses_is_said_to_have_failed(
     supervisor: Supervisor, tmp_path: Path, code: int
 ) -> None:
     text = f"import sys; print('wrong key', file=sys.stderr); sys.exit({code})"
-    supervisor.follow([lasting(tmp_path, "bad", text), lasting(tmp_path, "good", STAY)])
+    supervisor.follow([named(tmp_path, "bad", text), named(tmp_path, "good", STAY)])
     child = supervisor.children["bad"]
     until(lambda: child.state is ChildState.FAILED, supervisor)
     assert child.why == "wrong key"
     assert supervisor.children["good"].state is ChildState.RUNNING
-    supervisor.follow([lasting(tmp_path, "bad", STAY, "2"), lasting(tmp_path, "good", STAY)])
+    supervisor.follow([named(tmp_path, "bad", STAY, "2"), named(tmp_path, "good", STAY)])
     until(lambda: "bad" not in supervisor.children, supervisor)
-    supervisor.follow([lasting(tmp_path, "bad", STAY, "2"), lasting(tmp_path, "good", STAY)])
+    supervisor.follow([named(tmp_path, "bad", STAY, "2"), named(tmp_path, "good", STAY)])
     assert supervisor.children["bad"].state is ChildState.RUNNING
 
 
 def test_a_program_that_is_not_there_is_tried_again(supervisor: Supervisor, tmp_path: Path) -> None:
-    missing = ChildSpec("none", (str(tmp_path / "none"),), tmp_path / "logs" / "none.log", lasting=True)
+    missing = ChildSpec("none", (str(tmp_path / "none"),), tmp_path / "logs" / "none.log")
     supervisor.follow([missing])
     assert "cannot be started" in supervisor.children["none"].why
     (tmp_path / "none").write_text("#!/bin/sh\nexec sleep 600\n", encoding="utf-8")
@@ -362,14 +303,14 @@ def test_what_is_wanted_no_longer_ends_and_what_reads_something_else_starts_anew
     supervisor: Supervisor, tmp_path: Path
 ) -> None:
     stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
-    kept, gone = lasting(tmp_path, "kept", STAY), lasting(tmp_path, "gone", stubborn)
-    supervisor.follow([kept, gone, lasting(tmp_path, "changed", STAY, "1")])
+    kept, gone = named(tmp_path, "kept", STAY), named(tmp_path, "gone", stubborn)
+    supervisor.follow([kept, gone, named(tmp_path, "changed", STAY, "1")])
     first = {name: child.pid for name, child in supervisor.children.items()}
     for _ in range(2):  # the same again changes nothing
-        supervisor.follow([kept, lasting(tmp_path, "changed", STAY, "2")])
+        supervisor.follow([kept, named(tmp_path, "changed", STAY, "2")])
     assert supervisor.children["gone"].state is ChildState.ENDING
     until(lambda: set(supervisor.children) == {"kept"}, supervisor)
-    supervisor.follow([kept, lasting(tmp_path, "changed", STAY, "2")])
+    supervisor.follow([kept, named(tmp_path, "changed", STAY, "2")])
     assert supervisor.children["kept"].pid == first["kept"]
     assert supervisor.children["changed"].pid not in (None, first["changed"])
     for name in ("gone", "changed"):

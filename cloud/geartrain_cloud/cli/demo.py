@@ -215,7 +215,7 @@ class _Run:
             results().print(f"page: http://{LOOPBACK}:{port}/ (it fills while the demo runs)")
         for name, arguments in self._beside().items():
             log = self.places.process_log(name)
-            beside.append(ChildSpec(name, (sys.executable, *arguments), log, lasting=True))
+            beside.append(ChildSpec(name, (sys.executable, *arguments), log))
         with ProgressView(self.notice) as view:
 
             def show(hops: Hops) -> None:

@@ -42,7 +42,7 @@ def free_port() -> int:
 def page_spec(places: PlatformPlaces, port: int) -> ChildSpec:
     """The page as a process beside a run."""
     command = (sys.executable, "-m", "geartrain_cloud.cli.demo_page", str(places.folder), str(port))
-    return ChildSpec("page", command, places.process_log("page"), lasting=True)
+    return ChildSpec("page", command, places.process_log("page"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,22 +24,23 @@ from geartrain_cloud.errors import SupervisorError
 LOG_BYTES_MAX = 16 << 20
 """A log longer than this is set aside (as `.1`) when its process is started again."""
 
-LASTING_DELAY_S_MAX = 30.0
-"""The longest pause before a lasting process is started again."""
+DELAY_S_MAX = 30.0
+"""The longest pause before a process is started again."""
+RESTARTS_WINDOW_S = 60.0
+"""Deaths within it make the pauses longer."""
+DEATHS_KEPT = 16
 
 _PR_SET_PDEATHSIG = 1
 
 
 class ChildState(Enum):
-    """WAITING to be started (again), RUNNING, DONE: its work is finished, or STOPPED by the supervisor.
+    """WAITING to be started (again), RUNNING, or STOPPED by the supervisor.
 
-    Of one that is lasting also FAILED: it has said that a new start does not help; ENDING: it is wanted no
-    longer, and was asked to end.
+    FAILED: it has said that a new start does not help; ENDING: it is wanted no longer, and was asked to end.
     """
 
     WAITING = "waiting"
     RUNNING = "running"
-    DONE = "done"
     STOPPED = "stopped"
     FAILED = "failed"
     ENDING = "ending"
@@ -47,24 +48,17 @@ class ChildState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ChildSpec:
-    """What to run and how to judge its end.
+    """What to run, and to run again whenever it ends.
 
-    finished: asked after an exit with 0, whether the work is done (else it is started again); None for a
-    process that has no end of its own. restarts_max within restarts_window_s: one more and the supervisor
-    gives up. guarded: the program changes its user, so that only a guard can end it with the supervisor.
-    lasting: it is never given up, and its end is never that of others. version: of what it reads when it
-    starts, such as a hash of its configuration: with another one it is started anew.
+    guarded: the program changes its user, so that only a guard can end it with the supervisor. version: of
+    what it reads when it starts, such as a hash of its configuration: with another one it is started anew.
     """
 
     name: str
     command: tuple[str, ...]
     log: Path
-    finished: Callable[[], bool] | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
-    restarts_max: int = 10
-    restarts_window_s: float = 60.0
     guarded: bool = False
-    lasting: bool = False
     version: str = ""
 
     def is_same(self, other: ChildSpec) -> bool:
@@ -80,7 +74,7 @@ class Child:
         self.spec = spec
         self.state = ChildState.WAITING
         self.restarts = 0
-        self.deaths: deque[float] = deque(maxlen=spec.restarts_max + 1)
+        self.deaths: deque[float] = deque(maxlen=DEATHS_KEPT)
         self.start_at_s = 0.0
         self.end_by_s = 0.0
         self.why = ""
@@ -162,18 +156,12 @@ class Child:
             _kill_group(self._process.pid)
 
     def plan_restart(self) -> None:
-        """Set when to start again, with doubling delays; raises `SupervisorError` when it dies too often."""
+        """Set when to start again, with doubling delays."""
         now = time.monotonic()
         self.deaths.append(now)
-        recent = [t for t in self.deaths if now - t <= self.spec.restarts_window_s]
-        if len(recent) > self.spec.restarts_max and not self.spec.lasting:
-            raise SupervisorError(
-                f"{self.spec.name} ended {len(recent)} times within {self.spec.restarts_window_s:g} s and is "
-                f"not started again; its log {self.spec.log} ends with:\n{last_lines(self.spec.log)}"
-            )
+        recent = sum(now - death_s <= RESTARTS_WINDOW_S for death_s in self.deaths)
         self.restarts += 1
-        longest = LASTING_DELAY_S_MAX if self.spec.lasting else 5.0
-        self.start_at_s = now + min(longest, 0.1 * 2 ** (len(recent) - 1))
+        self.start_at_s = now + min(DELAY_S_MAX, 0.1 * 2 ** (recent - 1))
         self.state = ChildState.WAITING
 
 

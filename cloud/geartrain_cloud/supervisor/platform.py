@@ -1,4 +1,4 @@
-"""The processes of a platform: what each is told, as lasting `ChildSpec`s made of what control has written.
+"""The processes of a platform: what each is told, as `ChildSpec`s made of what control has written.
 
 Between control's wanted state and the supervisor. Guarantees: a spec is a function of the configuration, the
 broker and the files in the state folder. So the next `gear up` goes on with the same ones. A process whose
@@ -36,7 +36,7 @@ class Processes:
         # mosquitto, started by root, becomes another user, and would outlive a supervisor that is killed.
         guarded = self._broker.kind == "mosquitto"
         log = self._places.process_log(BROKER)
-        return [ChildSpec(BROKER, self._broker.command, log, guarded=guarded, lasting=True)]
+        return [ChildSpec(BROKER, self._broker.command, log, guarded=guarded)]
 
     def all(self) -> list[ChildSpec]:
         """Every process that is wanted now; raises `SupervisorError` when a file cannot be written."""
@@ -62,7 +62,7 @@ class Processes:
     def _program(self, name: str, module: str) -> ChildSpec:
         """A process that reads the platform's own configuration."""
         command = (sys.executable, "-m", module, *self._config.arguments)
-        return ChildSpec(name, command, self._places.process_log(name), lasting=True)
+        return ChildSpec(name, command, self._places.process_log(name))
 
     def _devices(self) -> Iterator[ChildSpec]:
         """The parent of the agents of each device that this machine runs itself."""
@@ -93,7 +93,7 @@ def process(
     content: Mapping[str, Any],
     option: str = "--config",
 ) -> ChildSpec:
-    """A lasting process that reads `content` from the TOML file `path`, which is written where it differs.
+    """A process that reads `content` from the TOML file `path`, which is written where it differs.
 
     option: by which the file is named.
 
@@ -107,7 +107,7 @@ def process(
         raise unwritable(path, error) from None
     command = (sys.executable, "-m", module, option, str(path))
     version = hashlib.sha256(text.encode()).hexdigest()
-    return ChildSpec(name, command, places.process_log(name), lasting=True, version=version)
+    return ChildSpec(name, command, places.process_log(name), version=version)
 
 
 def _table(found: Mapping[str, Any], name: str) -> dict[str, Any]:

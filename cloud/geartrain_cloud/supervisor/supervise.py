@@ -1,8 +1,8 @@
 """The supervisor: starts processes, restarts what dies, and ends them all.
 
 It stands around the record's whole path, never in it. A process that dies is started again and goes on where
-it was, because the spool, the ledger and the checkpoints say where. One that is lasting is never given up,
-and stops no other. It has no threads: `check` is one round, called again and again.
+it was, because the spool, the ledger and the checkpoints say where. None is ever given up, and none stops
+another. It has no threads: `check` is one round, called again and again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 from geartrain.adapters.files import write_private
-from geartrain.errors import ConfigError
 from geartrain_cloud.errors import SupervisorError
 from geartrain_cloud.supervisor.child import (
     Child,
@@ -35,7 +34,7 @@ ALARM = 3
 KILL_S = 30.0
 """How long the system may take to end a process that was killed."""
 REFUSED_S = 15.0
-"""After how long a lasting process that has refused its configuration is tried again: it may be right now."""
+"""After how long a process that has refused its configuration is tried again: it may be right now."""
 
 
 class Supervisor:
@@ -59,20 +58,11 @@ class Supervisor:
             if kind is None:  # else what failed first is what the user is told
                 raise
 
-    def start(self, spec: ChildSpec) -> Child:
-        """Start a process; from now on `check` looks after it. Raises `SupervisorError`."""
-        if spec.name in self.children:
-            raise SupervisorError(f"there is a process {spec.name} already")
-        child = self.children[spec.name] = Child(spec)
-        child.start()
-        self._publish()
-        return child
-
     def follow(self, specs: Iterable[ChildSpec]) -> None:
         """Have these processes and no others: start those that are new, end those that are not among them,
         and start anew those that read something else now. Returns without waiting: `check` does the rest.
 
-        All of them are to be lasting. Raises `SupervisorError` only when processes.json cannot be written.
+        Raises `SupervisorError` only when processes.json cannot be written.
         """
         wanted, changed = {spec.name: spec for spec in specs}, False
         for name, child in self.children.items():
@@ -91,9 +81,7 @@ class Supervisor:
     def check(self) -> None:
         """One round: take note of who has ended, start again who has to run and whose delay is over.
 
-        Raises `ConfigError` when a process says that its configuration is wrong. Raises `SupervisorError`
-        when one has died too often or must not be started again. Both carry the last lines of its log. Of
-        those that are lasting none is raised.
+        Raises `SupervisorError` only when processes.json cannot be written.
         """
         changed = False
         for name, child in list(self.children.items()):
@@ -115,8 +103,6 @@ class Supervisor:
         try:
             child.start()
         except SupervisorError as error:
-            if not child.spec.lasting:
-                raise
             child.plan_restart()
             child.why = str(error)
 
@@ -129,46 +115,21 @@ class Supervisor:
         child.close()
         return True
 
-    def is_done(self, names: Iterable[str] | None = None) -> bool:
-        """Whether the processes of these names (default: all that can finish) have finished their work."""
-        chosen = (
-            [c for c in self.children.values() if c.spec.finished is not None]
-            if names is None
-            else [self.children[n] for n in names]
-        )
-        return all(child.state is ChildState.DONE for child in chosen)
-
-    def stop(self, names: Iterable[str] | None = None) -> None:
-        """End processes (default: all): asked first, killed with their groups when the grace is over."""
-        chosen = list(self.children.values()) if names is None else [self.children[n] for n in names]
-        for child in chosen:
+    def stop(self) -> None:
+        """End all processes: asked first, killed with their groups when the grace is over."""
+        children = list(self.children.values())
+        for child in children:
             child.terminate()
-        if not _all_end(chosen, self._grace_s):
-            for child in chosen:
+        if not _all_end(children, self._grace_s):
+            for child in children:
                 child.kill()
-            _all_end(chosen, KILL_S)
-        for child in chosen:
-            if child.state is not ChildState.DONE:
-                child.state = ChildState.STOPPED
+            _all_end(children, KILL_S)
+        for child in children:
+            child.state = ChildState.STOPPED
             child.close()
         self._publish()
 
     def _judge(self, child: Child, code: int) -> None:
-        spec, child.state = child.spec, ChildState.STOPPED
-        if code == 0 and spec.finished is not None and spec.finished():
-            child.state = ChildState.DONE
-            return
-        if spec.lasting:
-            self._judge_lasting(child, code)
-            return
-        if code == CONFIGURATION_ERROR:
-            raise ConfigError(f"{spec.name} refuses its configuration:\n{last_lines(spec.log, 3)}")
-        if code == ALARM:
-            raise SupervisorError(f"{spec.name} must not be started again:\n{last_lines(spec.log, 3)}")
-        child.plan_restart()
-        self.happenings.append(f"{spec.name} {how_it_ended(code)} and is started again ({child.restarts})")
-
-    def _judge_lasting(self, child: Child, code: int) -> None:
         said = " ".join(last_lines(child.spec.log, 1).split())
         if code in (CONFIGURATION_ERROR, ALARM):
             child.state, child.why = ChildState.FAILED, said

@@ -38,7 +38,7 @@ def bring_up(
 ) -> None:
     """Run the platform until `work` is done; `say` gets a sentence for whatever happens.
 
-    beside: what else runs so long, all of it lasting. Raises what `work` raises, and `StoppedError` when a
+    beside: what else runs so long. Raises what `work` raises, and `StoppedError` when a
     signal came before it was done. Raises `StateError` when another platform runs in the folder, and
     `ConfigError` or `BrokerError` when there is no broker.
     """
