@@ -119,15 +119,17 @@ class Book:
 
         return add
 
-    def told_on_spark(self, spark: SparkSession, folder: Path, rows_max: int) -> dict[str, Told]:
-        """Run all of them in one run, `rows_max` rows of each source in a micro-batch; what each gave."""
+    def told_on_spark(self, spark: SparkSession, folder: Path, batches: int) -> dict[str, Told]:
+        """Run all of them in one run of about so many micro-batches; what each gave."""
         graph, world = side_by_side((story.flow().graph(), story.world()) for story in self.stories)
         plan = make_plan(graph, "cloud")
-        run = SparkRun(spark, folder, plan, rows_max)
-        run.append(log_of(plan, world, random.Random(2)))
+        log = list(log_of(plan, world, random.Random(2)))
+        rows = sum(len(entry.rows) for entry in log if entry.rows is not None)
+        run = SparkRun(spark, folder, plan, rows // batches + 1)
+        run.append(log)
         run.run()
         run.log.close()
-        assert len(run.store.batches["keyed"]) >= 3
+        assert len(run.store.batches["keyed"]) >= batches
         found = dict(_told(graph, run, number) for number in range(len(self.stories)))
         return {story.name: found[number] for number, story in enumerate(self.stories)}
 

@@ -146,7 +146,7 @@ def test_native_windows_are_those_of_the_runtime_and_of_the_reference(
     names = [query.name for query in compile_queries(plan)]
     assert names == ["stateless", "keyed", "native_f0_summaries", "native_f0_groups", "native_f0_flags"]
     log = list(log_of(plan, worlds, random.Random(0)))
-    run = SparkRun(spark, tmp_path, plan, rows_max=130)
+    run = SparkRun(spark, tmp_path, plan, rows_max=200)
     half = len(log) // 2
     run.append(log[:half])
     run.run(batches=1)

@@ -14,6 +14,8 @@ from tests.spark.stories import Book, Story, Told
 from tests.spark.story_data import TWO, WORDS, Reading, reading, us
 
 BOOK = Book()
+BATCHES = 10
+"""As many as no story has rows: most rows of one come in a micro-batch of their own."""
 story = BOOK.story
 
 
@@ -226,7 +228,7 @@ def test_on_a_device(one: Story) -> None:
 
 @pytest.fixture(scope="module")
 def on_spark(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Told]:
-    return BOOK.told_on_spark(spark, tmp_path_factory.mktemp("stories"), rows_max=2)
+    return BOOK.told_on_spark(spark, tmp_path_factory.mktemp("stories"), batches=BATCHES)
 
 
 @pytest.mark.parametrize("one", BOOK.stories, ids=by_name)

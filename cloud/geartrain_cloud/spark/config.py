@@ -50,7 +50,7 @@ class DriverConfig:
 
     flow: `module:name`; instance: under which name it runs, "" for the flow's own; cut: as for `make_plan`;
     log: ingest's folder; state: the driver's own, for checkpoints and status.json; tables: the SQLite file;
-    master: Spark's; rows_max: rows of each channel in one micro-batch; log_wait_s: how long to wait for
+    master: Spark's; rows_max: rows of each partition in one micro-batch; log_wait_s: how long to wait for
     ingest to make its log; letters_percent: the share of records that Spark's steps may turn into dead
     letters before their query stops, 100 for any; spark: settings over ours; steps and sources: options by
     step id; mended: what the hash of the flow's files begins with, where these may differ from those that the
