@@ -7,7 +7,7 @@ import pytest
 from geartrain_simulation.fleet.fleet import Fleet
 from geartrain_simulation.machine.trace import Trace
 from geartrain_simulation.mutants import MUTANTS, Mutant, first_kill, planted
-from geartrain_simulation.mutants.of_ingest import channel_named_late
+from geartrain_simulation.mutants.of_ingest import channel_named_late, schema_told_late
 from geartrain_simulation.mutants.planting import FOUND, Patches
 
 RULES = {
@@ -37,6 +37,7 @@ RULES = {
     "advance entry missing": "clock",
     "merge deletes a file in use": "readable",
     "unknown channel acked": "held",
+    "submitted schema not compared": "held",
     "taken behind the last entry": "ended",
     "members forgotten at a begin": "moves",
     "clock not moved by who comes back": "clock",
@@ -70,6 +71,10 @@ def test_a_planted_fault_is_found_by_what_the_log_holds_in_the_end(name: str) ->
 
 def test_rows_of_a_channel_that_ingest_is_told_of_late_all_arrive() -> None:
     assert all(channel_named_late(seed) for seed in range(20)), "nothing was held"
+
+
+def test_what_has_another_schema_than_was_submitted_arrives_once_they_agree() -> None:
+    assert all(schema_told_late(seed) for seed in range(10)), "nothing was held"
 
 
 def test_there_are_enough_of_them() -> None:

@@ -19,6 +19,7 @@ from geartrain_cloud.ingest.counters import Counter
 from geartrain_cloud.ingest.group import Group, Partition
 from geartrain_cloud.ingest.ingest import Ingest
 from geartrain_cloud.ingest.sequence import Sequencer
+from geartrain_cloud.ports import StoredSchema
 from geartrain_simulation.checkers import ViolationError
 from geartrain_simulation.fleet.fleet import Fleet
 from geartrain_simulation.fleet.spark_model import SparkModel
@@ -294,6 +295,44 @@ def channel_named_late(seed: int) -> int:
     return fleet.ledger.counters.get(Counter.HELD_BATCHES, 0)
 
 
+def _submitted_schema_not_compared(patches: Patches) -> None:
+    def make(right: Any) -> Any:
+        def differs(taker: Content, flow: str, channel: str, schema_id: str, first: str = "") -> str:
+            why = right(taker, flow, channel, schema_id, first)
+            return "" if channel in taker._flows[flow].channels else why
+
+        return differs
+
+    patches.replace(Content, "_differs", make)
+
+
+def schema_told_late(seed: int) -> int:
+    """A run in which ingest has another schema of a channel than its devices for a while; how often it
+    held.
+    """
+    taken: list[StoredSchema] | None = None
+
+    def plot(fleet: Fleet) -> None:
+        whole = fleet._configs[INGEST]
+        flow = whole.flows[fleet.flow]
+        channel = next(channel for channel in flow.channels if channel not in SYSTEM_CHANNELS)
+        other = replace(flow, schemas={channel: "0" * 16})
+        fleet._configs[INGEST] = replace(whole, flows={fleet.flow: other})
+        fleet.world.later(20.0, tell, fleet, whole, channel)
+
+    def tell(fleet: Fleet, whole: IngestConfig, channel: str) -> None:
+        nonlocal taken
+        taken = [schema for schema in fleet.ledger.schemas.values() if schema.channel == channel]
+        fleet._configs[INGEST] = whole
+        fleet.world.nodes[INGEST].crash()
+
+    fleet = Fleet(seed, plot=plot)
+    fleet.run()
+    if taken is None or taken:
+        raise ViolationError("held", "a schema that nobody submitted was taken")
+    return fleet.ledger.counters.get(Counter.HELD_BATCHES, 0)
+
+
 OF_INGEST = (
     Mutant("ack before fsync", _ack_before_fsync),
     Mutant("ack before ledger", _ack_before_ledger),
@@ -304,6 +343,7 @@ OF_INGEST = (
     Mutant("gap accepted", _gap_accepted),
     Mutant("digest ignored in append", _digest_ignored_in_append, damage_on_the_way),
     Mutant("unknown channel acked", _unknown_channel_acked, channel_named_late),
+    Mutant("submitted schema not compared", _submitted_schema_not_compared, schema_told_late),
     Mutant("orphan segment kept", _orphan_segment_kept),
     Mutant("clock of the last to speak", _clock_of_the_last_to_speak),
     Mutant("clock moves back", _clock_moves_back),
