@@ -196,3 +196,15 @@ def test_a_flow_that_misses_no_source_or_is_not_to_end_does_not_wait(
     platform.store.add_device("d1", {})
     platform.submit(READINGS, doors, options=options)
     assert not any("source" in sentence for sentence in platform.info()["waits_for"])
+
+
+def test_an_outbox_that_cannot_be_sent_is_said(platform: Platform) -> None:
+    platform.store.add_device("d1", {})
+    platform.submit(READINGS)
+    why = "the outbox /o.sqlite is damaged"
+    for state, is_said in (("sending", False), ("missing", False), ("failed", True)):
+        flow = {"state": state, "why": why}
+        write_report(platform.places.downlink_status, {"serial": 1, "flows": {"heat.1": flow}})
+        assert (why in platform.info()["waits_for"]) is is_said
+    write_report(platform.places.downlink_status, {"serial": 1, "flows": [1]})
+    assert why not in platform.info()["waits_for"]

@@ -54,6 +54,13 @@ def write_outboxes(places: PlatformPlaces, hosted: list[Instance]) -> None:
     put_wanted(places.downlink_wanted, {name: {"outbox": str(places.outbox(name))} for name in sent})
 
 
+def unsent_because(places: PlatformPlaces, instance: str) -> str:
+    """Why the downlink cannot send the outbox of an instance; empty where it can, or says nothing."""
+    flows = read_report(places.downlink_status).get("flows", {})
+    said = flows.get(instance) if isinstance(flows, dict) else None
+    return str(said.get("why", "")) if isinstance(said, dict) and said.get("state") == "failed" else ""
+
+
 def _flow(places: PlatformPlaces, instance: Instance, *, drain: bool) -> dict[str, Any]:
     sources, steps = split_options(instance, instance.options)
     return {

@@ -16,7 +16,7 @@ from geartrain.fleet.selectors import ALL, parse_selector
 from geartrain.printable import TEXT_CHARS_MAX, printable
 from geartrain.records.event_time import END_OF_TIME
 from geartrain_cloud.control.errors import NotFoundError
-from geartrain_cloud.control.hosting import HostReport, read_hosted
+from geartrain_cloud.control.hosting import HostReport, read_hosted, unsent_because
 from geartrain_cloud.control.machine import ProcessMeter
 from geartrain_cloud.control.model import Device, Instance, Report, State
 from geartrain_cloud.control.rates import RateMeter
@@ -215,6 +215,8 @@ class Observer:
             waiting.append(f"{', '.join(offline[:3])}{more} {are} offline")
         if assigned and instance.instance not in hosted:
             waiting.append("the Spark host has not taken it up yet")
+        if why := unsent_because(self._places, instance.instance):
+            waiting.append(printable(why, TEXT_CHARS_MAX))
         if host is None:
             return waiting
         if host.state == "finished":
