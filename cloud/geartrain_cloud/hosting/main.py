@@ -133,6 +133,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _said(str(error), EXIT_REFUSED)
     except GeartrainError as error:
         return _said(f"{error} (more in {config.places.spark / LOG_FILE})", EXIT_FAILED)
+    except OSError as error:
+        place = error.filename or config.places.spark
+        return _said(f"{place} cannot be written: {error.strerror}: make room, or let it write", EXIT_FAILED)
     return EXIT_INTERRUPTED if signal.SIGINT in received else EXIT_OK
 
 
