@@ -66,6 +66,7 @@ AppName = Annotated[
 DeviceName = Annotated[
     str, typer.Argument(metavar="DEVICE", help="The device, as ls shows it.", autocompletion=_devices)
 ]
+Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it runs.")]
 Timeout = Annotated[
     str, typer.Option("--timeout", metavar="TIME", help="Wait at most so long, such as 30s or 5m.")
 ]
@@ -107,7 +108,7 @@ def submit(
     unchecked: Annotated[
         bool, typer.Option("--unchecked", help="Do not load the flow here: run what is installed there.")
     ] = False,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it runs.")] = True,
+    wait: Wait = True,
     timeout: Timeout = "2m",
     url: Url = None,
     state: State = None,
@@ -274,7 +275,7 @@ def replay(app: AppName, url: Url = None, state: State = None, json: Json = Fals
 @platform_app.command("resume", short_help="Have an app that has failed go on.")
 def resume(
     app: AppName,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it runs.")] = True,
+    wait: Wait = True,
     timeout: Timeout = "2m",
     url: Url = None,
     state: State = None,
