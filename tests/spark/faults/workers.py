@@ -81,7 +81,7 @@ def workers_killed(
     cloud.run([KEYED])
     for number in range(times):
         closed(log, f"gate-{number}")
-        log.append(80)  # so that no micro-batch has two of them
+        log.append(40)  # so that no micro-batch has two of them
     log.end()
     killed = Killed(gates, cloud.tables_file)
     with beside(killed.follow):
