@@ -65,7 +65,7 @@ class Watched:
 
     def __init__(self, hosting: Hosting) -> None:
         self.ran: list[tuple[float, Ran]] = []
-        group = hosting.host.group
+        group = hosting.host.groups.shared
         inner = group.writer._write
 
         def write(frame: Any, batch_id: int) -> None:
@@ -136,7 +136,7 @@ def test_hosted_flows(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.M
         for number, name in enumerate(idle):
             wanted.add(name, number % ACTIVE)
         wanted.write()
-        hosting.until(lambda: len(hosting.host.group.version.flows) == ACTIVE + IDLE, PATIENCE_S)
+        hosting.until(lambda: len(hosting.host.groups.shared.version.flows) == ACTIVE + IDLE, PATIENCE_S)
         beside = _phase(hosting, watched, names)
         for name in names:
             wanted.logs[name].assert_tables(wanted.tables(name))

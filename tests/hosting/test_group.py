@@ -68,7 +68,7 @@ def test_no_flow_is_forgotten_because_nobody_says_what_is_wanted(places: HostPla
     host = Host(SESSION, places.folder, places.folder.parent / "log")
     with pytest.raises(HostError, match=r"wanted\.json is missing: start gear-control"):
         host.open()
-    assert host.group.out == {}
+    assert host.groups.shared.out == {}
 
 
 def test_a_checkpoint_without_its_group_is_refused(places: HostPlaces) -> None:

@@ -30,8 +30,10 @@ def test_flows_come_and_go_while_the_query_runs(
         hosting.through("stone.1", "wheel.1", "sack.7")
         del wanted.flows["wheel.1"]
         wanted.write()
-        hosting.until(lambda: "wheel.1" not in {h.flow for h in hosting.host.group.version.flows.values()})
-        hosting.until(lambda: "wheel.1~1" not in hosting.host.group._stores)
+        hosting.until(
+            lambda: "wheel.1" not in {h.flow for h in hosting.host.groups.shared.version.flows.values()}
+        )
+        hosting.until(lambda: "wheel.1~1" not in hosting.host.groups.shared._stores)
         second_had = len(rows(wanted.tables("wheel.1"), "each_sum"))
         second.append(50)
         first.append(150)
@@ -40,8 +42,8 @@ def test_flows_come_and_go_while_the_query_runs(
         first.assert_tables(wanted.tables("stone.1"))
         third.assert_tables(wanted.tables("sack.7"), letters=1)
         assert len(rows(wanted.tables("wheel.1"), "each_sum")) == second_had == len(second.expected(200))
-        assert hosting.host.group.query.is_active
-        assert hosting.host.group.query.restarts == []
+        assert hosting.host.groups.shared.query.is_active
+        assert hosting.host.groups.shared.query.restarts == []
         assert "mill" not in sys.modules  # the driver imports no user code
         hosting.close()
         lose_the_last_commit(wanted.state)
@@ -49,7 +51,7 @@ def test_flows_come_and_go_while_the_query_runs(
         third.append(30)
         hosting = Hosting(spark, wanted)
         hosting.through("stone.1", "sack.7")
-        stores = [hosting.host.group.store(name) for name in ("stone.1~1", "sack.7~1")]
+        stores = [hosting.host.groups.shared.store(name) for name in ("stone.1~1", "sack.7~1")]
         assert sum(store.repeated for store in stores if store is not None) >= 1
         first.assert_tables(wanted.tables("stone.1"))
         third.assert_tables(wanted.tables("sack.7"), letters=1)

@@ -114,15 +114,15 @@ def test_a_flow_that_leaves_takes_its_files_and_its_state_along(
     try:
         hosting.through("stone.1", "wheel.1")
         assert len(list(places.plans.glob("*.plan"))) == 2
-        hosting.until(lambda: cells(hosting.host.group) > 0)
-        before = cells(hosting.host.group)
+        hosting.until(lambda: cells(hosting.host.groups.shared) > 0)
+        before = cells(hosting.host.groups.shared)
         del wanted.flows["wheel.1"]
         wanted.write()
         hosting.until(lambda: len(list(places.plans.iterdir())) == 2)
         stays.append(100)
         hosting.through("stone.1")
         stays.assert_tables(wanted.tables("stone.1"))
-        hosting.until(lambda: 0 < cells(hosting.host.group) < before)
+        hosting.until(lambda: 0 < cells(hosting.host.groups.shared) < before)
         assert [path.name for path in (places.group("all").folder / "flows").iterdir()] == ["stone.1~1"]
         assert [path.name for path in (places.group("all").folder / "parked").iterdir()] == ["stone.1"]
         assert {one.flow for one in registered(wanted.log)} == {"stone.1"}
@@ -130,7 +130,7 @@ def test_a_flow_that_leaves_takes_its_files_and_its_state_along(
         del wanted.flows["stone.1"]
         wanted.write()
         hosting.until(lambda: not list(places.code.iterdir()) and not list(places.plans.iterdir()))
-        hosting.until(lambda: cells(hosting.host.group) == 0)
+        hosting.until(lambda: cells(hosting.host.groups.shared) == 0)
     finally:
         hosting.close()
         wanted.close()
@@ -163,9 +163,11 @@ def test_a_kill_between_registering_a_run_and_publishing_it_holds_the_log_no_lon
         wanted.write()
         hosting = Hosting(spark, wanted)
         hosting.until(lambda: len({one.name for one in registered(wanted.log)}) == 1)
-        version = hosting.host.group.version.of_flow("stone.1")
+        version = hosting.host.groups.shared.version.of_flow("stone.1")
         assert version is not None
-        assert [one.name for one in registered(wanted.log)] == [hosting.host.group.registered_as(version)]
+        assert [one.name for one in registered(wanted.log)] == [
+            hosting.host.groups.shared.registered_as(version)
+        ]
         log.append(100)
         hosting.through("stone.1")
         log.assert_tables(wanted.tables("stone.1"))

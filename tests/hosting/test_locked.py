@@ -45,7 +45,7 @@ def test_a_flow_waits_for_tables_that_are_locked_when_it_comes(
             other.execute("ROLLBACK")
         hosting.through("stone.1")
         log.assert_tables(path)
-        hosted = hosting.host.group.version.of_flow("stone.1")
+        hosted = hosting.host.groups.shared.version.of_flow("stone.1")
         assert hosted is not None
         assert (hosted.generation, hosted.rows_max) == (2, 70)
     finally:

@@ -28,7 +28,7 @@ def end_here(*arguments: Any) -> None:
 
 
 def flows_of(hosting: Hosting) -> set[tuple[str, int]]:
-    return {(one.flow, one.run) for one in hosting.host.group.version.flows.values()}
+    return {(one.flow, one.run) for one in hosting.host.groups.shared.version.flows.values()}
 
 
 def test_a_replay_takes_the_place_of_the_former_run_once_it_has_caught_up(
@@ -127,7 +127,7 @@ def test_a_replay_of_a_flow_that_had_finished_is_made_without_the_former_run(
         hosting.until(lambda: wanted.status("stone.1").get("state") == "finished")
         asked = wanted.flows.pop("stone.1")
         wanted.write()
-        hosting.until(lambda: not hosting.host.group._stores)  # the host has let go of it
+        hosting.until(lambda: not hosting.host.groups.shared._stores)  # the host has let go of it
         with closing(sqlite3.connect(first)) as database, database:
             database.execute("DELETE FROM kept")
         wanted.flows["stone.1"] = asked | {"run": 2, "end": "ended"}
@@ -137,7 +137,7 @@ def test_a_replay_of_a_flow_that_had_finished_is_made_without_the_former_run(
         def is_caught_up() -> bool:
             said = wanted.status("stone.1")
             seen.add((str(said.get("run")), str(said.get("state"))))
-            return hosting.host.group.has_caught_up("stone.1", 2, 1)
+            return hosting.host.groups.has_caught_up("stone.1", 2, 1)
 
         with monkeypatch.context() as before_the_swap:
             before_the_swap.setattr(Host, "_swap", lambda host: None)

@@ -37,6 +37,7 @@ from geartrain_cloud.hosting.places import GroupPlaces
 from geartrain_cloud.hosting.prepared import Prepared, read_prepared
 from geartrain_cloud.hosting.steering import Out, Steering, SteeringFile
 from geartrain_cloud.hosting.versions import FIRST, Hosted, Version, Versions, new_labels
+from geartrain_cloud.hosting.wanted import SHARED_STAGES
 from geartrain_cloud.hosting.watch import STRIKES, Watch
 from geartrain_cloud.hosting.writer import HostWriter
 from geartrain_cloud.log.queries import Registration
@@ -64,7 +65,7 @@ class GroupSettings:
     what is parked; rows_max: of each key of a flow in one micro-batch, where nobody says more.
     """
 
-    stages: int = 2
+    stages: int = SHARED_STAGES
     hang_s: float = 4.0
     retry_s: float = RETRY_S
     rows_max: int = 5_000
@@ -76,7 +77,7 @@ class Member:
 
     tables: where they are; letters_percent: the share of dead letters that stops it; slots and buckets: of
     one that comes anew; rows_max: of each key in one micro-batch, None for that of all flows; sends: whether
-    what goes to devices is sent, which a former run may have done.
+    what goes to devices is sent, which a former run may have done; own: whether it has a query to itself.
     """
 
     tables: AppTables
@@ -85,6 +86,7 @@ class Member:
     buckets: int = 8
     rows_max: int | None = None
     sends: bool = True
+    own: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,8 +310,8 @@ class Group:
         prepared, member = admission.prepared, admission.member
         if prepared.stages > self.made.stages:
             raise HostError(
-                f"flow {admission.flow} has {prepared.stages} shuffles one after another, and this host runs "
-                f"{self.made.stages}: begin a new host folder with stages = {prepared.stages}"
+                f"flow {admission.flow} has {prepared.stages} shuffles one after another now, and its query "
+                f"was made for {self.made.stages}: gear replay begins it anew, in a query that has as many"
             )
         labels = new_labels(slots, member.slots, self.made.partitions)
         hosted = Hosted(
@@ -380,22 +382,18 @@ class Group:
             for name in (*self.version.flows, *self._stores)
         )
 
-    def has_caught_up(self, flow: str, run: int, former: int) -> bool:
-        """Whether the tables of `run` hold the log as far as those of `former`, all of it where that one is
-        not here; raises `GeartrainError`.
-        """
-        new, old = self.version.of_flow(flow, run), self.version.of_flow(flow, former)
-        if new is None or new.name in self.out or (store := self._stores.get(new.name)) is None:
-            return False
-        goal = self._log.positions(flow) if old is None else self._stand(old)
-        reached = store.positions()  # asked after the other, which goes on meanwhile
-        return all(reached.get(key, 0) >= position for key, position in goal.items())
+    def reached(self, flow: str, run: int) -> Mapping[str, int] | None:
+        """Where the tables of a run stand; None for one that is out or not here. Raises `TableError`."""
+        hosted = self.version.of_flow(flow, run)
+        if hosted is None or hosted.name in self.out or (store := self._stores.get(hosted.name)) is None:
+            return None
+        return store.positions()
 
-    def _stand(self, hosted: Hosted) -> Mapping[str, int]:
-        if (out := self.out.get(hosted.name)) is not None:
-            return out.stop or out.positions
-        store = self._stores.get(hosted.name)
-        return self._log.positions(hosted.flow) if store is None else store.positions()
+    def stand(self, flow: str, run: int) -> Mapping[str, int] | None:
+        """As `reached`; of one that is out, where it went."""
+        hosted = self.version.of_flow(flow, run)
+        out = None if hosted is None else self.out.get(hosted.name)
+        return self.reached(flow, run) if out is None else out.stop or out.positions
 
     def store(self, name: str) -> FlowStore | None:
         """The tables of a generation."""

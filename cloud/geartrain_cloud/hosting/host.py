@@ -19,7 +19,8 @@ from pyspark.sql import SparkSession
 
 from geartrain.errors import GeartrainError, LedgerError
 from geartrain_cloud.hosting.errors import HostError, PreparationError
-from geartrain_cloud.hosting.group import Admission, Group, GroupSettings, Key, Member, is_locked
+from geartrain_cloud.hosting.group import Admission, GroupSettings, Key, Member, is_locked
+from geartrain_cloud.hosting.groups import Groups
 from geartrain_cloud.hosting.leftovers import release_log, remove_unused_code, remove_unused_state
 from geartrain_cloud.hosting.places import HostPlaces
 from geartrain_cloud.hosting.prepared import Prepared
@@ -30,8 +31,6 @@ from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.platform.runs import runs_with_tables, serve_run, served_run
 from geartrain_cloud.sinks.app_tables import AppTables
 
-GROUP = "all"
-"""The name of the group that has all flows."""
 STATUS_EVERY_S = 0.5
 CLEAN_EVERY_S = 60.0
 """How often it is looked for what flows have left behind; also each time when one has left."""
@@ -79,24 +78,20 @@ class Host:
         self._removing: dict[tuple[Path, int], tuple[float, str]] = {}
         self._status = StatusFile(self._places.status)
         self._complaint = ""
-        self.group = Group(
-            session, GROUP, self._places.folder, self._places.group(GROUP), log.absolute(), settings
-        )
+        self.groups = Groups(session, self._places, log.absolute(), settings)
         self._shown_s = 0.0
         self._cleaned: tuple[float, frozenset[str]] = (0.0, frozenset())
 
     def open(self) -> None:
-        """Open the tables of the flows that it has, and start the query.
+        """Open the tables of the flows that it has, and start the queries.
 
         Raises `HostError` where it has flows and nobody says what is wanted: none of them may be forgotten.
         """
         self._follow()
-        if not self._known and self.group.version.flows:
+        if not self._known and self.groups.has_flows:
             why = self._complaint or f"{self._places.wanted} is missing"
             raise HostError(f"{why}: start gear-control, which writes it, and this program again")
-        members = {flow: self._member(wanted) for flow, wanted in self._wanted.flows.items()}
-        self.group.open(members)
-        self.group.start()
+        self.groups.open(self._members(), frozenset(self._runs()))
 
     def step(self) -> None:
         """Do what there is to do now; raises `QueryError` where the host cannot go on."""
@@ -104,9 +99,12 @@ class Host:
         self._swap()
         self._prepare()
         self._admit()
-        self.group.check()
+        self.groups.check(self._members)
         if time.monotonic() - self._shown_s >= STATUS_EVERY_S:
             self.show()
+
+    def _members(self) -> dict[str, Member]:
+        return {flow: self._member(wanted) for flow, wanted in self._wanted.flows.items()}
 
     def _follow(self) -> None:
         try:
@@ -143,7 +141,7 @@ class Host:
         for (flow, run), wanted in self._runs().items():
             served = self._run_served(flow, wanted)
             try:
-                if run > served and self.group.has_caught_up(flow, run, served):
+                if run > served and self.groups.has_caught_up(flow, run, served):
                     serve_run(Path(wanted.tables), run)
                     self._served[flow] = run
             except GeartrainError as error:
@@ -160,7 +158,7 @@ class Host:
             for run in runs_with_tables(path) if wanted.run > 1 else ():
                 if run == served or (flow, run) in runs:
                     continue
-                if self.group.holds(flow, run):
+                if self.groups.holds(flow, run):
                     leaving.add(flow)
                 else:
                     self._remove(self._tables(wanted), run)
@@ -185,8 +183,8 @@ class Host:
         """Begin with what is wanted and not there, or not as it is wanted."""
         runs = self._runs()
         for key, wanted in runs.items():
-            hosted, failed = self.group.version.of_flow(*key), self._failed.get(key)
-            is_due = hosted is None or hosted.request != wanted.request or hosted.name in self.group.locked
+            hosted, failed = self.groups.hosted(key), self._failed.get(key)
+            is_due = hosted is None or hosted.request != wanted.request or self.groups.is_locked(key)
             if not is_due:
                 self._failed.pop(key, None)
             elif key not in self._coming and (failed is None or failed.request != wanted.request):
@@ -214,10 +212,9 @@ class Host:
                 ready.append(Admission(key[0], wanted.request, prepared, self._member(wanted), key[1]))
         self._locked = self._put_out_for(ready)
         ready = [admission for admission in ready if admission.key not in self._locked]
-        hosted = self.group.version.flows
-        gone = {name for name, one in hosted.items() if (one.flow, one.run) not in runs}
+        gone = self.groups.runs() - runs.keys()
         if ready or gone:
-            refused = self.group.publish(ready, gone)
+            refused = self.groups.publish(ready, gone)
             for key, refusal in refused.items():
                 if is_locked(refusal):
                     self._locked[key] = str(refusal)
@@ -233,12 +230,11 @@ class Host:
         the runs that have to wait, since such tables cannot be removed, with the reason.
         """
         waiting: dict[Key, str] = {}
-        running = [self.group.version.of_flow(*admission.key) for admission in ready]
-        names = [one.name for one in running if one is not None and one.name not in self.group.out]
-        if names:
-            self.group.put_out(dict.fromkeys(names, "it is brought in anew"))
+        running = [admission.key for admission in ready if self.groups.is_running(admission.key)]
+        if running:
+            self.groups.put_out(dict.fromkeys(running, "it is brought in anew"))
         for admission in ready:
-            is_new = not self.group.holds(*admission.key)
+            is_new = not self.groups.holds(*admission.key)
             if is_new and admission.run > self._served[admission.flow]:
                 why = self._remove(admission.member.tables, admission.run)
                 waiting |= {admission.key: why} if why else {}
@@ -259,7 +255,7 @@ class Host:
 
     def _clean(self) -> None:
         """Remove what flows that have left have left behind."""
-        kept = None if self._coming else self.group.kept()
+        kept = None if self._coming else self.groups.kept()
         if kept is None:
             return
         now, names = time.monotonic(), frozenset(kept)
@@ -268,8 +264,9 @@ class Host:
         self._cleaned = now, names
         try:
             remove_unused_code(self._places, kept.values())
-            remove_unused_state(self._places.group(GROUP), kept.values())
-            release_log(self._log.folder, {self.group.registered_as(one) for one in kept.values()})
+            for group in self.groups:
+                remove_unused_state(self._places.group(group.name), kept.values())
+            release_log(self._log.folder, {self.groups.shared.registered_as(one) for one in kept.values()})
         except (OSError, LedgerError) as error:
             _log.warning("what flows have left behind stays until the next look: %s", error)
 
@@ -298,15 +295,18 @@ class Host:
         return found
 
     def _said_of_run(self, key: Key, newest: dict[str, int]) -> FlowStatus:
-        hosted, failed = self.group.version.of_flow(*key), self._failed.get(key)
-        if hosted is None:
+        group, failed = self.groups.of(key), self._failed.get(key)
+        hosted = None if group is None else group.version.of_flow(*key)
+        if group is None or hosted is None:
             waits = FlowStatus("starting", self._locked.get(key, ""))
             return waits if failed is None else FlowStatus("failed", failed.why)
-        found = describe(self.group, self._log, hosted, newest)
-        if found.state == "out" and (key in self._locked or hosted.name in self.group.locked):
+        found = describe(group, self._log, hosted, newest)
+        if found.state == "out" and (key in self._locked or hosted.name in group.locked):
             found.state, found.why = "held", self._locked.get(key, found.why)
         elif found.state == "out" and key in self._coming:
             found.state, found.why = "starting", ""
+        if stopped := self.groups.stopped(key):
+            found.state, found.why = "failed", stopped
         if failed is not None:
             found.why = "; ".join(filter(None, [found.why, failed.why]))
         return found
@@ -318,9 +318,10 @@ class Host:
         return Member(
             *(self._tables(wanted), wanted.letters_percent, wanted.slots, wanted.buckets, wanted.rows_max),
             sends=wanted.end != "ended",
+            own=wanted.isolation == "own",
         )
 
     def close(self) -> None:
-        """Stop the query and let go of all tables."""
+        """Stop the queries and let go of all tables."""
         self._preparing.close()
-        self.group.close()
+        self.groups.close()

@@ -24,6 +24,7 @@ from geartrain.adapters.signals import EXIT_INTERRUPTED
 from geartrain.errors import ConfigError, GeartrainError
 from geartrain.printable import printable
 from geartrain_cloud.hosting.group import GroupSettings
+from geartrain_cloud.hosting.groups import OWN_MAX
 from geartrain_cloud.hosting.host import Host
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.platform.config import PlatformConfig, read_platform
@@ -72,7 +73,9 @@ class Program:
             self._wait_for_log(LogReader(places.log))
             began = time.monotonic()
             spark = self._config.spark
-            session = open_session(spark.master, places.spark, spark.settings, [lock.descriptor])
+            session = open_session(
+                spark.master, places.spark, spark.settings, [lock.descriptor], queries=OWN_MAX + 1
+            )
             _log.info("Spark started in %.1f s", time.monotonic() - began)
             try:
                 settings = GroupSettings(rows_max=spark.rows_max)

@@ -32,9 +32,14 @@ class HostPlaces:
         """Users' packages by the hash of their files."""
         return self.folder / "code"
 
+    @property
+    def groups(self) -> Path:
+        """The folders of all groups."""
+        return self.folder / "groups"
+
     def group(self, name: str) -> GroupPlaces:
         """The folder of a group."""
-        return GroupPlaces(self.folder / "groups" / name, self.plans, self.code)
+        return GroupPlaces(self.groups / name, self.plans, self.code)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,9 @@ from geartrain_cloud.hosting.errors import HostError
 from geartrain_cloud.platform.followed import FollowedFile
 
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
+Isolation = Literal["shared", "own"]
+SHARED_STAGES = 2
+"""Shuffles one after another of the query that flows share: one more costs every flow half a second."""
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
@@ -31,8 +34,8 @@ class WantedFlow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     the host's own; letters_percent: the share of dead letters that stops it.
 
     slots: for how many tasks at once its keys are dealt, buckets: into how many parts each keeps its state;
-    both stay for an instance's life. run: the pass over its log that is asked for;
-    the former one is served until it has caught up.
+    both stay for an instance's life. isolation: `own` for a query to itself, one for each of its runs. run:
+    the pass over its log that is asked for; the former one is served until it has caught up.
     """
 
     flow: str
@@ -47,6 +50,7 @@ class WantedFlow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     letters_percent: Annotated[float, msgspec.Meta(ge=0, le=100)] = 1.0
     slots: Annotated[int, msgspec.Meta(ge=1, le=64)] = 2
     buckets: Annotated[int, msgspec.Meta(ge=1, le=4_096)] = 8
+    isolation: Isolation = "shared"
 
     def replays(self, served: int) -> bool:
         """Whether a run is to take the place of the one that is served."""

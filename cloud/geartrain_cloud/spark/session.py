@@ -85,12 +85,19 @@ def session_settings(cores: int) -> dict[str, str]:
 
 
 def open_session(
-    master: str, folder: Path, settings: Mapping[str, str] | None = None, pass_fds: Sequence[int] = ()
+    master: str,
+    folder: Path,
+    settings: Mapping[str, str] | None = None,
+    pass_fds: Sequence[int] = (),
+    queries: int = 1,
 ) -> SparkSession:
     """Start a JVM and a session, 9 to 17 s on two cores, with `LogColumns` registered.
 
     master: as for Spark; folder: for its log, `spark.log`, and scratch files; settings: over
-    `session_settings`; pass_fds: file descriptors that the JVM holds open as well, such as that of a lock.
+    `session_settings`; pass_fds: file descriptors that the JVM holds open as well, such as that of a lock;
+    queries: of a local master, that run beside each other, each with as many tasks at once as there are
+    cores: so a task that hangs takes no place from those of another query.
+
     Raises `JavaError` where there is no Java, and pyspark's errors where the session cannot start.
     """
     folder, is_local = folder.absolute(), master.startswith("local")
@@ -101,7 +108,7 @@ def open_session(
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     settings_file = folder / "log4j2.properties"
     write_private(settings_file, _LOGGING.format(file=_escaped(folder / LOG_FILE)))
-    conf = SparkConf().setMaster(_with_retries(master)).setAppName("geartrain")
+    conf = SparkConf().setMaster(_with_retries(master, queries)).setAppName("geartrain")
     ours = _ALONE if is_local else {"spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"]}
     for key, value in (session_settings(_cores(master)) | ours | dict(settings or {})).items():
         conf.set(key, value)
@@ -156,10 +163,12 @@ def _cores(master: str) -> int:
     return (os.cpu_count() or 1) if found[1] == "*" else int(found[1] or 1)
 
 
-def _with_retries(master: str) -> str:
+def _with_retries(master: str, queries: int = 1) -> str:
     """A local master runs a task again whose Python worker died, as often as a cluster's does."""
-    found = re.fullmatch(r"local(?:\[(\d+|\*)\])?", master)
-    return master if found is None else f"local[{found[1] or 1},{TASK_FAILURES_MAX}]"
+    if re.fullmatch(r"local(?:\[(\d+|\*)\])?", master) is None:
+        return master
+    places = _cores(master) * queries if queries > 1 else master.partition("[")[2].rstrip("]") or 1
+    return f"local[{places},{TASK_FAILURES_MAX}]"
 
 
 def _python_path() -> str:
