@@ -26,7 +26,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session with the settings of production, on two cores."""
     from geartrain_cloud.spark.session import open_session  # pyspark, which few tests need
 
-    session = open_session("local[2]", tmp_path_factory.mktemp("spark"))
+    session = open_session("local[2]", tmp_path_factory.mktemp("spark"), queries=2)
     yield session
     session.stop()
 

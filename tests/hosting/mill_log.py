@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import zlib
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,9 @@ FACTORS = (0.5, 0.25, 0.75, 0.125, -0.5, 1.0)
 T0_US = 1_700_000_000_000_000
 SENSORS = 40
 TABLES = ("each_sum", "last_sum", "kept", "dead_letters")
+DEEP = 6
+"""The number of the flow with three shuffles."""
+DEEP_TABLES = ("level", "spread")
 
 Row = tuple[Reading, int, str, int]
 
@@ -61,8 +65,9 @@ class MillLog:
 
     def assert_tables(self, path: Path, letters: int = 0) -> None:
         """The tables hold what plain Python makes of the records: each row once, none too many."""
-        found = {name: rows(path, name, canonical=True) for name in TABLES}
-        self.assert_rows({name: [tuple(row.values()) for row in found[name]] for name in TABLES}, letters)
+        names = (*TABLES, *(DEEP_TABLES if self.number == DEEP else ()))
+        found = {name: rows(path, name, canonical=True) for name in names}
+        self.assert_rows({name: [tuple(row.values()) for row in found[name]] for name in names}, letters)
 
     def assert_rows(self, tables: Mapping[str, Sequence[tuple[Any, ...]]], letters: int = 0) -> None:
         """As `assert_tables`, of rows in canonical order."""
@@ -72,3 +77,18 @@ class MillLog:
         kept = [(r.sensor, r.value) for r, *_ in self.records if r.value > self.number % 3]
         assert list(tables["kept"]) == kept
         assert len(tables["dead_letters"]) == letters
+        if self.number == DEEP:
+            ordered = self.expected(len(self.records) - 1)  # the last one waits until the clock is past it
+            levels = each_so_far(row[1] for row in ordered)
+            assert sorted(tables["level"]) == sorted(levels)
+            assert sorted(tables["spread"]) == sorted(each_so_far(n for _, n in levels))
+
+
+def each_so_far(keys: Iterable[int]) -> list[tuple[int, int]]:
+    """Each key with how often it has come so far: the same pairs in whatever order keys come."""
+    seen: Counter[int] = Counter()
+    found = []
+    for key in keys:
+        seen[key] += 1
+        found.append((key, seen[key]))
+    return found

@@ -60,9 +60,9 @@ def test_flows_come_and_go_while_the_query_runs(
         wanted.close()
 
 
-def lose_the_last_commit(state: Path) -> None:
+def lose_the_last_commit(state: Path, group: str = "all") -> None:
     """As after a kill between the commits of tables and Spark: the last micro-batch is run again."""
-    commits = state / "groups" / "all" / "spark" / "commits"
+    commits = state / "groups" / group / "spark" / "commits"
     newest = max((p for p in commits.iterdir() if p.name.isdecimal()), key=lambda p: int(p.name))
     newest.unlink()
     (commits / f".{newest.name}.crc").unlink(missing_ok=True)

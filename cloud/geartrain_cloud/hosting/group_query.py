@@ -29,6 +29,7 @@ _log = logging.getLogger("host")
 RESTARTS_MAX = 5
 """Restarts of a query that failed and named no flow, within `RESTARTS_WITHIN_S`."""
 RESTARTS_WITHIN_S = 600.0
+_NOTHING_NEW = "Waiting for data to arrive"  # as Spark has it
 
 
 class GroupQuery:
@@ -62,6 +63,13 @@ class GroupQuery:
     def is_active(self) -> bool:
         """Whether it runs."""
         return self._handle is not None and self._handle.isActive
+
+    @property
+    def is_beginning(self) -> bool:
+        """Whether it was started and has neither run a micro-batch nor seen that there is none to run."""
+        if self._handle is None or not self._handle.isActive or self._handle.lastProgress is not None:
+            return False
+        return str(self._handle.status["message"]) != _NOTHING_NEW
 
     def start(self, writer: HostWriter) -> None:
         """Start it; raises Spark's errors."""

@@ -39,6 +39,8 @@ SHARED = "all"
 """The name of the group that flows share."""
 OWN_MAX = 15
 """Runs that may have a query of their own at a time: each costs a process and threads of Spark's."""
+BEGIN_S = 30.0
+"""So long the start of a query is waited for at most, before the next one is started."""
 TRY_AGAIN_S = 60.0
 """Between two attempts to go on with a group that could not."""
 
@@ -79,6 +81,8 @@ class Groups:
         self.shared = self._group(SHARED, self._settings.stages)
         self._own: dict[Key, Group] = {}
         self._stopped: dict[str, _Stopped] = {}
+        self._due: list[Group] = []
+        self._begun: tuple[Group, float] = (self.shared, 0.0)
 
     def _group(self, name: str, stages: int) -> Group:
         settings = with_changes(self._settings, stages=max(self._settings.stages, stages))
@@ -118,7 +122,6 @@ class Groups:
         try:
             group = self._group(name, 0)
             group.open(members)
-            group.start()
         except (GeartrainError, OSError, PySparkException) as error:
             if group is not None:
                 group.close()
@@ -126,6 +129,7 @@ class Groups:
         else:
             self._own[_key_of(name)] = group
             self._stopped.pop(name, None)
+            self._due.append(group)
 
     def _stop(self, group: Group, error: Exception) -> None:
         """Let a group rest that cannot go on."""
@@ -259,7 +263,7 @@ class Groups:
             raise
         self._own[admission.key] = group
         if is_new:
-            self._start(group)
+            self._due.append(group)
 
     def _start(self, group: Group) -> None:
         try:
@@ -294,6 +298,7 @@ class Groups:
             return
         self._own.pop(_key_of(name), None)
         self._stopped.pop(name, None)
+        self._due = [one for one in self._due if one.name != name]
         places = self._places.group(name)
         try:
             newest = Versions(places.versions).newest()
@@ -313,6 +318,7 @@ class Groups:
         for name, stopped in list(self._stopped.items()):
             if time.monotonic() - stopped.at >= TRY_AGAIN_S:
                 self._try_again(name, members())
+        self._start_next()
         for group in list(self):
             if group.name not in self._stopped:
                 try:
@@ -329,6 +335,16 @@ class Groups:
             return
         group.query.restarts.clear()
         self._start(group)
+
+    def _start_next(self) -> None:
+        """Start a query that is due, one after another.
+
+        Spark gives each Python process 10 s to start, which many of them at once would not keep to.
+        """
+        group, began = self._begun
+        if self._due and not (group.query.is_beginning and time.monotonic() - began < BEGIN_S):
+            self._begun = self._due.pop(0), time.monotonic()
+            self._start(self._begun[0])
 
     def close(self) -> None:
         """Stop all queries and let go of all tables."""

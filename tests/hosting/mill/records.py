@@ -25,3 +25,17 @@ class Running(State):
 
     count: int = 0
     total: float = 0.0
+
+
+class Level(Record):
+    """So many sensors have given so many readings."""
+
+    readings: int
+    sensors: int
+
+
+class Spread(Record):
+    """So many levels were reached by so many sensors."""
+
+    sensors: int
+    levels: int
