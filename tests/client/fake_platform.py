@@ -122,7 +122,7 @@ class FakePlatform:
         return 405, {"error": {"code": "method_not_allowed", "sentence": "this cannot be done"}}
 
     def _submit(self, body: Any) -> Answer:
-        assert set(body) <= {"name", "flow", "cut", "devices", "set", "device_set", "revision"}
+        assert set(body) <= {"name", "flow", "cut", "devices", "set", "device_set", "revision", "isolation"}
         name = body["name"]
         if name in self.apps and self.apps[name]["state"] != "ended":
             raise RefusedError(409, "conflict", f"the app {name} runs already: kill it first")
@@ -135,6 +135,7 @@ class FakePlatform:
             "wanted": "running",
             "revision": "ab" * 32,
             "flow": body["flow"],
+            "isolation": body.get("isolation", "shared"),
             "devices": {"assigned": len(assigned), "applied": 0, "online": len(assigned)},
             "why": "",
         }
@@ -144,6 +145,7 @@ class FakePlatform:
             "instance": made["instance"],
             "revision": made["revision"],
             "devices": assigned,
+            "note": "it has 3 shuffles" if name == "deep" else "",
         }
 
     def _table(self, table: str, query: dict[str, str]) -> Answer:

@@ -73,6 +73,20 @@ def test_submit_carries_settings_names_and_what_is_not_checked(
     assert json.loads(out)["instance"] == "n.1"
 
 
+def test_submit_asks_for_a_query_and_says_what_the_platform_notes(
+    platform: FakePlatform, capsys: Capture
+) -> None:
+    given = ["submit", "not_here:flow", "--unchecked", "--no-wait", "--name"]
+    _, err = gear(capsys, *given, "one", "--isolation", "own")
+    assert platform.asked[-1][3]["isolation"] == "own"
+    assert err.count("\n") == 1
+    _, err = gear(capsys, *given, "deep")
+    assert "isolation" not in platform.asked[-1][3]
+    assert err.splitlines()[1] == "deep.2: it has 3 shuffles"
+    assert "query: its own" in gear(capsys, "info", "one")[0]
+    assert json.loads(gear(capsys, "list", "--json")[0])[0]["isolation"] in ("own", "shared")
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

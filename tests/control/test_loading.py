@@ -68,6 +68,14 @@ def test_a_flow_is_outlined_and_texts_become_values() -> None:
     assert again == outline
 
 
+def test_shuffles_one_after_another_are_those_of_the_data_centre() -> None:
+    deep = "tests.hosting.mill.flows:flow6"
+    outlines = [
+        load(Question(flow, "cloud", {})).outline for flow in (deep, "tests.hosting.mill.flows:flow0")
+    ]
+    assert [outline.shuffles for outline in outlines if outline is not None] == [3, 1]
+
+
 @pytest.mark.parametrize(
     ("question", "said"),
     [

@@ -41,12 +41,14 @@ def submit(client: Client, name: str, devices: str = "all", key: str = "", **mor
 
 def test_an_app_goes_from_submit_to_kill(client: Client, state: Path) -> None:
     client.ask("POST", "/devices", {"name": "s1", "labels": {"kind": "stock"}}, expect=201)
-    status, made = submit(client, "stocks", "kind=stock", device_set={"s1": {"quotes.select": ["IBM"]}})
+    own: dict[str, Any] = {"isolation": "own", "device_set": {"s1": {"quotes.select": ["IBM"]}}}
+    status, made = submit(client, "stocks", "kind=stock", **own)
     assert status == 202, made
     assert made["instance"] == "stocks.1"
-    assert made["devices"] == ["s1"]
+    assert (made["devices"], made["isolation"], made["note"]) == (["s1"], "own", "")
     places = PlatformPlaces(state)
     (item,) = [one for one in client.get("/apps")["items"] if one["name"] == "stocks"]
+    assert item["isolation"] == client.get("/apps/stocks")["isolation"] == "own"
     assert item["devices"] == {"assigned": 1, "applied": 0, "online": 0}
     info = client.get("/apps/stocks")
     assert info["state"] in ("submitted", "starting")
@@ -58,7 +60,7 @@ def test_an_app_goes_from_submit_to_kill(client: Client, state: Path) -> None:
     assert (roster.devices, roster.bounded) == ({"s1": ("quotes",)}, True)
     assert {one.sources for one in roster.channels.values()} == {("quotes",)}
     wanted = _eventually(lambda: read_report(places.spark_wanted).get("flows", {}).get("stocks.1"))
-    assert wanted["flow"] == STOCKS
+    assert (wanted["flow"], wanted["isolation"]) == (STOCKS, "own")
     assert wanted["sources"] == {"quotes": {"path": "p.csv"}}
     assert client.refusal("POST", "/apps", {"name": "stocks", "flow": STOCKS})[:2] == (409, "conflict")
     status, killed = client.ask("POST", "/apps/stocks/kill", {"mode": "now"})

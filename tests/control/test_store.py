@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from geartrain.control.limits import LANE_LIMITS
 from geartrain.errors import SelectorError
@@ -62,6 +63,24 @@ def test_an_instance_gets_the_devices_that_match_and_only_their_serials_move(sto
     assert store.wanted_on("x1") == []
     assert instance.options == {"readings": {"path": "heat.csv"}}
     assert instance.outline == OUTLINE
+
+
+def test_whose_query_an_instance_runs_in_stays_for_its_life(store: ControlStore, tmp_path: Path) -> None:
+    asked = {"heat": "shared", "own": "own", "deep": "shared"}
+    for name, isolation in asked.items():
+        shuffles = 3 if name == "deep" else 2
+        wish = replace(heat(name), isolation=isolation)
+        assert store.submit(wish, replace(OUTLINE, shuffles=shuffles)).isolation == (
+            "shared" if name == "heat" else "own"
+        )
+    assert store.replay("own").isolation == "own"
+    store.close()
+    again = ControlStore(tmp_path / "control.sqlite", lambda: 1)
+    assert {one.name: one.isolation for one in again.instances()} == {
+        **asked,
+        "deep": "own",  # the query that flows share has two shuffles
+    }
+    again.close()
 
 
 def test_a_number_is_never_used_again_not_even_after_a_purge(store: ControlStore) -> None:

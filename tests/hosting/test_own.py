@@ -54,6 +54,8 @@ def test_a_flow_runs_in_a_query_of_its_own_beside_the_others(
         wanted.flows["deep.1"]["attempt"] = 2
         wanted.write()
         hosting.through("deep.1")
+        deep.append(50)
+        hosting.through("deep.1")
         deep.assert_tables(wanted.tables("deep.1"), letters=1)
         assert queries(hosting)["all"] == before["all"]
         assert queries(hosting)["own-deep.1"] != before["own-deep.1"]

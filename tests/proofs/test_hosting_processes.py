@@ -60,12 +60,15 @@ def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Process
 
 def test_it_goes_on_exactly_after_kill_9(process: Process) -> None:
     wanted = process.wanted
-    logs = [wanted.add(f"mill{number}.1", number, rows_max=100) for number in range(3)]
+    logs = [
+        wanted.add(f"mill{number}.1", number, rows_max=100, isolation=isolation)
+        for number, isolation in enumerate(("shared", "own", "own"))
+    ]
     for log in logs:
         log.append(3_000)
     wanted.write()
     first = process.start()
-    process.until(lambda: any(wanted.status(log.instance).get("rows") for log in logs))
+    process.until(lambda: all(wanted.status(log.instance).get("rows") for log in logs[:2]))
     refused = subprocess.run(
         [sys.executable, "-m", "geartrain_cloud.hosting.main", "--state", str(wanted.folder)],
         capture_output=True,
@@ -88,3 +91,4 @@ def test_it_goes_on_exactly_after_kill_9(process: Process) -> None:
     assert second.wait(60) == 0
     for log in (*logs[:2], fourth):
         log.assert_tables(wanted.tables(log.instance))
+    assert {path.name for path in (wanted.state / "groups").iterdir()} == {"all", "own-mill1.1"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -71,6 +72,14 @@ Timeout = Annotated[
     str, typer.Option("--timeout", metavar="TIME", help="Wait at most so long, such as 30s or 5m.")
 ]
 
+
+class Isolation(StrEnum):
+    """Whether a flow shares a query of Spark with others."""
+
+    SHARED = "shared"
+    OWN = "own"
+
+
 platform_app = typer.Typer(rich_markup_mode=None)
 device_app = typer.Typer(help="The devices of a platform.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -105,6 +114,10 @@ def submit(
             "--device-set", metavar="DEVICE:STEP.OPTION=VALUE", help="The same, for one device; over --set."
         ),
     ] = None,
+    isolation: Annotated[
+        Isolation,
+        typer.Option(help="Of the data centre's part: share a query of Spark, or have one of its own."),
+    ] = Isolation.SHARED,
     unchecked: Annotated[
         bool, typer.Option("--unchecked", help="Do not load the flow here: run what is installed there.")
     ] = False,
@@ -131,7 +144,7 @@ def submit(
 
     seconds = parse_seconds("--timeout", timeout) if wait else None
     given = (parse_set(settings or []), _own_settings(own or []))
-    wishes = SubmitWishes(name, devices, cut, *given, unchecked, seconds, json)
+    wishes = SubmitWishes(name, devices, cut, *given, unchecked, seconds, json, isolation.value)
     submit_flow(platform_at(url, state), flow, wishes)
 
 

@@ -33,7 +33,7 @@ class SubmitWishes:
 
     name: None for that of the flow; settings: by step and option; own: those of single devices, by device;
     unchecked: take the code that is installed on the platform, unseen; seconds: how long to wait until it
-    runs, None for not at all.
+    runs, None for not at all; isolation: `own` for a query of Spark to itself.
     """
 
     name: str | None = None
@@ -44,6 +44,7 @@ class SubmitWishes:
     unchecked: bool = False
     seconds: float | None = None
     as_json: bool = False
+    isolation: str = "shared"
 
 
 def submit_flow(platform: Platform, flow: str, wishes: SubmitWishes) -> None:
@@ -56,6 +57,8 @@ def submit_flow(platform: Platform, flow: str, wishes: SubmitWishes) -> None:
     notice.print(
         printable(f"submitted {made.instance}{revision}, for {_listed(made.devices)}"), soft_wrap=True
     )
+    if made.note:
+        notice.print(printable(f"{made.instance}: {made.note}"), soft_wrap=True)
     if wishes.seconds is None:
         if wishes.as_json:
             print_json(answer)
@@ -90,6 +93,7 @@ def body_of(flow: str, wishes: SubmitWishes) -> dict[str, Any]:
         "set": _flat(wishes.settings),
         "revision": revision,
         **({"device_set": own} if own else {}),
+        **({"isolation": wishes.isolation} if wishes.isolation != "shared" else {}),
     }
 
 

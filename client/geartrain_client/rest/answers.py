@@ -30,6 +30,7 @@ class App(msgspec.Struct, frozen=True):
     wanted: str = ""
     revision: str = ""
     flow: str = ""
+    isolation: str = ""
     devices: Counts = Counts()
     why: str = ""
 
@@ -66,12 +67,13 @@ class AppInfo(App, frozen=True):
 
 
 class Submitted(msgspec.Struct, frozen=True):
-    """The answer to a submit."""
+    """The answer to a submit; note: what the one who submits should know."""
 
     name: str
     instance: str
     revision: str = ""
     devices: list[str] = []
+    note: str = ""
 
 
 class Table(msgspec.Struct, frozen=True):

@@ -21,6 +21,7 @@ from geartrain.graph.graph import Graph, Step
 from geartrain.operators.source import SourceOperator
 from geartrain.planning import Plan, make_plan
 from geartrain.planning.properties import derive_properties
+from geartrain.planning.shuffles import stage_numbers
 from geartrain.revision import Revision, code_of, differences, in_short, revision_of
 from geartrain_cloud.control.model import Channel, Options, Outline, SourceOutline
 
@@ -119,6 +120,7 @@ def outline_of(plan: Plan, revision: Revision) -> Outline:
         down=bool(plan.down),
         document=revision.to_json(),
         code=revision.code.hash if revision.code.files else "",
+        shuffles=max(stage_numbers(plan.graph, frozenset(plan.cloud)).values(), default=0),
     )
 
 

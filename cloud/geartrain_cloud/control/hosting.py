@@ -70,6 +70,7 @@ def _flow(places: PlatformPlaces, instance: Instance, *, drain: bool) -> dict[st
         "steps": steps,
         "tables": str(places.tables(instance.instance)),
         "run": instance.run,
+        "isolation": instance.isolation,
         "attempt": instance.attempt,
         **({"end": "ended"} if instance.state is State.REPLAYING else {"end": "drain"} if drain else {}),
     }

@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+from geartrain_cloud.hosting.wanted import Isolation
+
 Options = dict[str, dict[str, Any]]
 """Options by step id and name."""
 
@@ -81,7 +83,7 @@ class Outline(msgspec.Struct, frozen=True):
 
     flow: the flow's own name; down: whether something comes down to devices; revision: the hash of the
     document; document: the revision document as JSON text, "" where there is none; code: the hash of the
-    flow's files, "" where nobody has said.
+    flow's files, "" where nobody has said; shuffles: those one after another in the data centre.
     """
 
     flow: str
@@ -91,6 +93,7 @@ class Outline(msgspec.Struct, frozen=True):
     down: bool = False
     document: str = ""
     code: str = ""
+    shuffles: int = 0
 
     @property
     def bounded(self) -> bool:
@@ -103,7 +106,8 @@ class Instance(msgspec.Struct, frozen=True):
 
     flow: `module:name`; cut: as for a plan; selector: which devices; options: by step; device_options: by
     device, over these; why: a sentence for a state that needs one; attempt: goes up by one whenever it
-    is to go on after it has failed.
+    is to go on after it has failed; isolation: `own` where
+    its cloud part has a query to itself.
     """
 
     instance: str
@@ -123,6 +127,7 @@ class Instance(msgspec.Struct, frozen=True):
     attempt: int
     submitted_us: int
     changed_us: int
+    isolation: Isolation = "shared"
 
 
 class Device(msgspec.Struct, frozen=True):
@@ -162,6 +167,7 @@ class Submission(msgspec.Struct, frozen=True):
     selector: str
     options: Options = {}
     device_options: dict[str, Options] = {}
+    isolation: Isolation = "shared"
 
 
 def merged(options: Options, over: Options) -> Options:

@@ -106,6 +106,7 @@ class Observer:
             "wanted": instance.wanted.value,
             "revision": instance.outline.revision,
             "flow": instance.flow,
+            "isolation": instance.isolation,
             "devices": {"assigned": len(assigned), "applied": applied, "online": online},
             "why": printable(instance.why, TEXT_CHARS_MAX),
         }

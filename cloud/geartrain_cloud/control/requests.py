@@ -16,6 +16,7 @@ from aiohttp import web
 from geartrain.fleet.labels import check_device, shown
 from geartrain_cloud.control.errors import InvalidError
 from geartrain_cloud.control.model import Mode, Options
+from geartrain_cloud.hosting.wanted import Isolation
 from geartrain_cloud.pages.questions import Question
 
 BODY_BYTES_MAX = 4 << 20
@@ -41,6 +42,7 @@ class SubmitBody(_Body, frozen=True):
     set: dict[str, Any] = {}
     device_set: dict[str, dict[str, Any]] = {}
     revision: dict[str, Any] = {}
+    isolation: Isolation = "shared"
 
 
 class KillBody(_Body, frozen=True):

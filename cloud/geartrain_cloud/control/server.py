@@ -47,6 +47,7 @@ from geartrain_cloud.control.requests import (
 )
 from geartrain_cloud.control.store import Answer, ControlStore
 from geartrain_cloud.errors import PageError
+from geartrain_cloud.hosting.wanted import SHARED_STAGES
 from geartrain_cloud.pages.connections import HEADERS, PageRunner
 from geartrain_cloud.pages.questions import Question, bounded, unexpected
 from geartrain_cloud.pages.server import is_loopback, local_only
@@ -106,7 +107,13 @@ class Api:
         def work() -> Answer:
             made = self._store.submit(
                 Submission(
-                    body.name, body.flow, body.cut, body.devices, checked.options, checked.device_options
+                    body.name,
+                    body.flow,
+                    body.cut,
+                    body.devices,
+                    checked.options,
+                    checked.device_options,
+                    body.isolation,
                 ),
                 outline,
             )
@@ -116,6 +123,8 @@ class Api:
                 "instance": made.instance,
                 "revision": outline.revision,
                 "devices": devices,
+                "isolation": made.isolation,
+                "note": _note(outline.shuffles),
             }
 
         return self._once(key, asked, work)
@@ -240,6 +249,16 @@ class Api:
         answer = self._store.once(key, asked, work)
         self._changed()
         return answer
+
+
+def _note(shuffles: int) -> str:
+    """What a submit says of a flow that cannot share a query."""
+    if shuffles <= SHARED_STAGES:
+        return ""
+    return (
+        f"it has {shuffles} shuffles one after another, and the query that flows share has {SHARED_STAGES}: "
+        "it gets a query of its own"
+    )
 
 
 def make_app(api: Api, token: str, *, local: bool = True) -> web.Application:

@@ -33,6 +33,7 @@ from geartrain_cloud.control.model import (
 )
 from geartrain_cloud.control.names import check_app, instance_name
 from geartrain_cloud.control.sources import after_label, not_for, on_device
+from geartrain_cloud.hosting.wanted import SHARED_STAGES
 
 VERSION = 1
 BUSY_S = 10.0
@@ -50,7 +51,7 @@ CREATE TABLE instances (instance TEXT PRIMARY KEY, name TEXT NOT NULL, flow TEXT
     selector TEXT NOT NULL, options TEXT NOT NULL, device_options TEXT NOT NULL, outline TEXT NOT NULL,
     wanted TEXT NOT NULL, state TEXT NOT NULL, mode TEXT NOT NULL, purge INTEGER NOT NULL, why TEXT NOT NULL,
     run INTEGER NOT NULL, attempt INTEGER NOT NULL, submitted_us INTEGER NOT NULL,
-    changed_us INTEGER NOT NULL);
+    changed_us INTEGER NOT NULL, isolation TEXT NOT NULL);
 CREATE TABLE devices (device TEXT PRIMARY KEY, labels TEXT NOT NULL, local INTEGER NOT NULL,
     retired INTEGER NOT NULL, serial INTEGER NOT NULL, applied INTEGER NOT NULL, seen_us INTEGER NOT NULL);
 CREATE TABLE assignments (instance TEXT NOT NULL, device TEXT NOT NULL, state TEXT NOT NULL,
@@ -250,6 +251,7 @@ class ControlStore:
                 attempt=1,
                 submitted_us=now_us,
                 changed_us=now_us,
+                isolation="own" if outline.shuffles > SHARED_STAGES else asked.isolation,
             )
             values = msgspec.to_builtins(row)
             held = [_text(values[f]) if f in _JSON else values[f] for f in Instance.__struct_fields__]

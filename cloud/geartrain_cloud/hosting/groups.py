@@ -111,6 +111,7 @@ class Groups:
             shutil.rmtree(path, ignore_errors=True)  # the host ended while it removed it
         self.shared.open(members)
         self.shared.start()
+        self._begun = self.shared, time.monotonic()
         for name in self._own_names():
             if _key_of(name) in wanted:
                 self._try_to_open(name, members)
@@ -320,9 +321,12 @@ class Groups:
                 self._try_again(name, members())
         self._start_next()
         for group in list(self):
-            if group.name not in self._stopped:
+            if group.name not in self._stopped and not self._is_to_wait(group):
                 try:
+                    was_active = group.query.is_active
                     group.check()
+                    if not was_active and group.query.is_active:
+                        self._begun = group, time.monotonic()
                 except (GeartrainError, OSError, PySparkException) as error:
                     self._stop(group, error)
         if SHARED in self._stopped and len(self._stopped) > len(self._own_names()):
@@ -341,10 +345,15 @@ class Groups:
 
         Spark gives each Python process 10 s to start, which many of them at once would not keep to.
         """
-        group, began = self._begun
-        if self._due and not (group.query.is_beginning and time.monotonic() - began < BEGIN_S):
+        if self._due and not self._is_to_wait(self._due[0]):
             self._begun = self._due.pop(0), time.monotonic()
             self._start(self._begun[0])
+
+    def _is_to_wait(self, group: Group) -> bool:
+        """Whether a group whose query does not run waits until that of another one has begun."""
+        other, began = self._begun
+        is_begun = other is group or not other.query.is_beginning or time.monotonic() - began >= BEGIN_S
+        return not is_begun and not group.query.is_active
 
     def close(self) -> None:
         """Stop all queries and let go of all tables."""
