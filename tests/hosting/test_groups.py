@@ -13,6 +13,7 @@ from geartrain_cloud.hosting.places import HostPlaces
 from geartrain_cloud.hosting.prepared import Prepared
 from geartrain_cloud.hosting.versions import Versions
 from geartrain_cloud.log.queries import register, registered
+from geartrain_cloud.sinks.app_tables import AppTables
 from geartrain_cloud.spark.errors import QueryError
 from geartrain_cloud.spark.session import _with_retries
 from tests.hosting.test_group import SESSION, places, version
@@ -35,7 +36,7 @@ def groups_of(places: HostPlaces) -> Groups:
 
 
 def admission(places: HostPlaces, flow: str, stages: int = 1, *, own: bool = True) -> Admission:
-    member = Member(places.folder / "tables.sqlite", own=own)
+    member = Member(AppTables(places.folder / "tables.sqlite", ""), own=own)
     return Admission(flow, "r", Prepared("p", {}, stages, ("readings",), ("readings",), ()), member)
 
 
