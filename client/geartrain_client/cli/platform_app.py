@@ -80,6 +80,10 @@ class Isolation(StrEnum):
     OWN = "own"
 
 
+Isolated = Annotated[
+    Isolation, typer.Option(help="Of the data centre's part: share a query of Spark, or have one of its own.")
+]
+
 platform_app = typer.Typer(rich_markup_mode=None)
 device_app = typer.Typer(help="The devices of a platform.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -114,10 +118,7 @@ def submit(
             "--device-set", metavar="DEVICE:STEP.OPTION=VALUE", help="The same, for one device; over --set."
         ),
     ] = None,
-    isolation: Annotated[
-        Isolation,
-        typer.Option(help="Of the data centre's part: share a query of Spark, or have one of its own."),
-    ] = Isolation.SHARED,
+    isolation: Isolated = Isolation.SHARED,
     unchecked: Annotated[
         bool, typer.Option("--unchecked", help="Do not load the flow here: run what is installed there.")
     ] = False,

@@ -95,9 +95,9 @@ def open_session(
 
     master: as for Spark; folder: for its log, `spark.log`, and scratch files; settings: over
     `session_settings`; pass_fds: file descriptors that the JVM holds open as well, such as that of a lock;
-    queries: of a local master, that run beside each other, each with as many tasks at once as there are
-    cores: so a task that hangs takes no place from those of another query.
+    queries: so many may run beside each other on a local master.
 
+    Each of them has places for as many tasks as there are cores: one that hangs takes none from another.
     Raises `JavaError` where there is no Java, and pyspark's errors where the session cannot start.
     """
     folder, is_local = folder.absolute(), master.startswith("local")
