@@ -37,10 +37,10 @@ from tests.supervisor.test_up import is_alive, pids
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
 LIMIT_S = 240.0
-POLL_S = 0.005
+POLL_S = 0.02
 DEVICES = ("d1", "d2")
-ROWS, ROWS_SLOW, SLOW = 400, 4_000, 20.0
-"""Rows of a device; of an app that is killed before its end, and how many of these a second."""
+ROWS, ROWS_SLOW, SLOW = 400, 20_000, 10.0
+"""Rows of a device; of an app that is killed long before its end, and how many of these a second."""
 FLOW = """
 from geartrain import Context, Flow, Record, State, Table, Task
 from geartrain_devices.csv_replay import CsvReplay
@@ -220,7 +220,7 @@ class Platform:
                     raise
                 time.sleep(0.1)
 
-    def until(self, what: str, done: Callable[[], Any], poll_s: float = 0.1) -> Any:
+    def until(self, what: str, done: Callable[[], Any], poll_s: float = 0.25) -> Any:
         """Wait for something, and say how the platform is where it does not come."""
         deadline = time.monotonic() + LIMIT_S
         while not (found := done()):
