@@ -36,7 +36,7 @@ from tests.supervisor.test_up import is_alive, pids
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
-LIMIT_S = 240.0
+LIMIT_S = 480.0
 POLL_S = 0.02
 DEVICES = ("d1", "d2")
 ROWS, ROWS_SLOW, SLOW = 400, 20_000, 10.0
