@@ -20,8 +20,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -215,7 +217,7 @@ class Platform:
             try:
                 door, token = read_report(self.places.door), self.places.token.read_text().strip()
                 return Client(door["url"], token).ask(method, path, body, key)
-            except (OSError, KeyError, json.JSONDecodeError):
+            except (OSError, HTTPException, KeyError, json.JSONDecodeError):
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.1)
@@ -254,19 +256,20 @@ class Platform:
         self, verb: str, watch: Watch, deaths: Sequence[tuple[str, str]], path: str, body: Mapping[str, Any]
     ) -> None:
         """Ask for something, and kill as each step of it is seen."""
-        answers: list[tuple[int, Any]] = []
+        with ThreadPoolExecutor(1) as thread:
+            key = f"{verb} {watch.instance} {watch.run}"
+            answer = thread.submit(self.ask, "POST", path, body, key)
+            answer.add_done_callback(lambda _: watch.answered.set())
 
-        def ask() -> None:
-            answers.append(self.ask("POST", path, body, f"{verb} {watch.instance} {watch.run}"))
-            watch.answered.set()
+            def is_seen(step: str) -> bool:
+                if answer.done():
+                    assert answer.result()[0] in (201, 202), answer.result()
+                return VERBS[verb][step](watch)
 
-        asking = threading.Thread(target=ask)
-        asking.start()
-        for step, victim in deaths:
-            self.until(f"{verb}: {step}", partial(VERBS[verb][step], watch), POLL_S)
-            self.kill(victim, watch)
-        asking.join()
-        assert answers[0][0] in (201, 202), answers
+            for step, victim in deaths:
+                self.until(f"{verb}: {step}", partial(is_seen, step), POLL_S)
+                self.kill(victim, watch)
+            assert answer.result()[0] in (201, 202), answer.result()
 
     def app(self, name: str) -> dict[str, Any]:
         return dict(self.ask("GET", f"/apps/{name}")[1])
