@@ -473,7 +473,9 @@ class Group:
                 self._registrations[name].commit(positions)
         for name in self._leaving() if self.writer.last.offsets.get(PLAN, 0) >= self.version.number else ():
             self._let_go(name)
-        self._versions.forget_before(offsets[PLAN])
+        # Where the newest commit is lost, the next start begins behind the one before it.
+        former = self._checkpoint.positions(numbers(self._checkpoint.location / "commits")[-2:][0])
+        self._versions.forget_before(former[PLAN])
 
     def _leaving(self) -> list[str]:
         flows = self.version.flows
