@@ -73,9 +73,12 @@ def ledger_of(folder: Path) -> Iterator[sqlite3.Connection]:
     # One connection a call: it costs a millisecond, survives forks and threads, and never holds a
     # snapshot open, which would keep ingest's write-ahead log from shrinking.
     path = folder / LEDGER_FILE
+    missing = f"there is no ledger in {folder}: start gear-ingest with that log folder first"
     if not path.is_file():
-        raise LedgerError(f"there is no ledger in {folder}: start gear-ingest with that log folder first")
+        raise LedgerError(missing)
     with translated(LedgerError, f"the ledger {path}"), closing(open_to_read(path, busy_s=BUSY_S)) as ledger:
+        if not _has_tables(ledger):
+            raise LedgerError(missing)
         check_version(ledger, path)
         yield ledger
 
@@ -100,7 +103,11 @@ def writable_ledger(folder: Path) -> Iterator[sqlite3.Connection]:
 def has_tables(folder: Path) -> bool:
     """Whether the ledger's first transaction was made: before it there is a file without tables."""
     with closing(open_to_read(folder / LEDGER_FILE, busy_s=BUSY_S)) as ledger:
-        return bool(ledger.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
+        return _has_tables(ledger)
+
+
+def _has_tables(ledger: sqlite3.Connection) -> bool:
+    return bool(ledger.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
 
 
 # Who writes it as an ingest
@@ -114,7 +121,7 @@ def take_ledger(path: Path, partitions: int, owned: Sequence[int]) -> tuple[sqli
     connection = open_to_write(path, busy_s=BUSY_S)
     try:
         with transaction(connection):
-            is_new = not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+            is_new = not _has_tables(connection)
             if is_new:
                 _create(connection, partitions)
             check_version(connection, path)
