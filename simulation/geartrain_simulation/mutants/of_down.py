@@ -173,7 +173,7 @@ def _outbox_of_another_app(patches: Patches) -> None:
     patches.replace(Downlink, "_send", make)
 
 
-MUTANTS = [
+OF_DOWN = [
     Mutant("down outbox of another app", _outbox_of_another_app, _run),
     Mutant("down taken out of order", _taken_out_of_order, _run),
     Mutant("down trimmed without digest check", _trim_without_digest_check, restored_outbox),
