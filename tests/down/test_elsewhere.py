@@ -37,7 +37,7 @@ async def while_(world: World, broker: MemoryBroker, spool: Path, done: Any, see
     await store.open()
     agent = world.agent(SqliteSpool(spool), broker)
     async with asyncio.TaskGroup() as group:
-        sending, working = group.create_task(sender.run()), group.create_task(agent.run())
+        sending, working = group.create_task(sender.run_alone()), group.create_task(agent.run())
         try:
             await until(lambda: done() or working.done())
             await until(lambda: working.done() or not sender.waiting)
@@ -162,7 +162,7 @@ async def _with_a_death(world: World, spool: Path, mortal: MortalOutbox) -> bool
     store, sender = world.sender(broker, mortal)
     while not working.done():
         await store.open()
-        sending = asyncio.create_task(sender.run())
+        sending = asyncio.create_task(sender.run_alone())
         await asyncio.wait([sending, working], return_when=asyncio.FIRST_COMPLETED)
         if working.done():
             sender.stop()
