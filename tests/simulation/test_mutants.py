@@ -10,6 +10,8 @@ from geartrain_simulation.mutants import MUTANTS, Mutant, first_kill, planted
 from geartrain_simulation.mutants.of_ingest import channel_named_late, schema_told_late
 from geartrain_simulation.mutants.planting import FOUND, Patches
 
+pytestmark = pytest.mark.slow
+
 RULES = {
     "trim on puback": "trimmed <= acked",
     "send before commit": "sent <= committed",

@@ -13,6 +13,8 @@ from tests.hosting.hosted import Hosting, Wanted
 from tests.hosting.mill_log import DEEP, HANG, RAISE
 from tests.hosting.test_hosting import lose_the_last_commit
 
+pytestmark = pytest.mark.slow
+
 
 def queries(hosting: Hosting) -> dict[str, str]:
     """The groups, and the id of each one's query, which a start again would change."""
