@@ -473,9 +473,7 @@ class Group:
                 self._registrations[name].commit(positions)
         for name in self._leaving() if self.writer.last.offsets.get(PLAN, 0) >= self.version.number else ():
             self._let_go(name)
-        # Where the newest commit is lost, the next start begins behind the one before it.
-        former = self._checkpoint.positions(numbers(self._checkpoint.location / "commits")[-2:][0])
-        self._versions.forget_before(former[PLAN])
+        self._versions.forget_before(offsets[PLAN])
 
     def _leaving(self) -> list[str]:
         flows = self.version.flows
