@@ -130,9 +130,8 @@ class EmbeddedFragment:
                 positions = saved.positions(row.stream)
                 positions[row.sender] = max(positions.get(row.sender, 0), row.position)
         sources = sources_of(self._query.graph, streams.values())
-        self._on_work(
-            calls + saved.due_cells(max(clocks.values(), default=START_OF_TIME))
-        )  # the saving is part of it
+        # At the least clock: what is due there is read anyway. The saving is a part of this work.
+        self._on_work(calls + saved.due_cells(min(clocks.values(), default=START_OF_TIME)))
         for entry, stream in streams.items():
             fragment.advance(entry, least_clock(clocks, sources[stream]))
         yield
