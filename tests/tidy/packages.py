@@ -17,7 +17,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("ports", "records"),
         ("adapters", "concurrency", "schema"),
         ("aggregates", "declarations", "state", "wire"),
-        ("control", "delivery", "fleet", "graph"),
+        ("bundle", "control", "delivery", "fleet", "graph"),
         ("accumulating", "tasks"),
         ("windowing",),
         ("operators",),

@@ -11,8 +11,6 @@ imports of other distributions is not kept apart.
 from __future__ import annotations
 
 import importlib
-import os
-import shutil
 import sys
 import sysconfig
 from collections.abc import Iterator, Mapping
@@ -22,7 +20,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
 
-from geartrain.adapters.files import fsync_path, make_private_folder
+from geartrain.adapters.files import write_tree
 from geartrain_cloud.hosting.errors import HostError
 
 CODE_BYTES_MAX = 64 << 20
@@ -79,20 +77,7 @@ def _keep(folder: Path, name: str) -> str:
     place = folder / code
     if place.exists():
         return code
-    draft = folder / f".{code}.{os.urandom(6).hex()}"
-    for inside, path in files.items():
-        target = draft / inside
-        make_private_folder(target.parent)
-        shutil.copyfile(path, target)
-        target.chmod(0o600)
-        fsync_path(target)
-    try:
-        draft.rename(place)
-    except OSError:  # made at the same time by another
-        shutil.rmtree(draft, ignore_errors=True)
-        if not place.exists():
-            raise
-    fsync_path(folder)
+    write_tree(place, ((inside, [path.read_bytes()]) for inside, path in files.items()))
     return code
 
 

@@ -7,6 +7,8 @@ For configurations, manifests and results, which a crash may lose; what must be 
 from __future__ import annotations
 
 import os
+import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -45,6 +47,37 @@ def write_durable(path: Path, content: bytes) -> None:
         os.fsync(descriptor)
     draft.replace(path)
     fsync_path(path.parent)
+
+
+def write_tree(folder: Path, files: Iterable[tuple[str, Iterable[bytes]]]) -> None:
+    """Make a folder with these files (0600), durable when it returns; it is there whole or not at all.
+
+    files: the path below the folder and the content in pieces, of each; every path must lie below it. A
+    folder that is there already stays as it is. A kill leaves a draft beside it, `.NAME.` and 12 digits.
+    Raises `OSError`, and whatever `files` raises.
+    """
+    make_private_folder(folder.parent)
+    draft = folder.with_name(f".{folder.name}.{os.urandom(6).hex()}")
+    try:
+        make_private_folder(draft)
+        for name, content in files:
+            path = draft / name
+            make_private_folder(path.parent)
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                for part in content:
+                    file.write(part)
+                file.flush()
+                os.fsync(descriptor)
+        for inside in [path for path in draft.rglob("*") if path.is_dir()]:
+            fsync_path(inside)
+        fsync_path(draft)
+        draft.rename(folder)
+    except BaseException as error:
+        shutil.rmtree(draft, ignore_errors=True)
+        if not (isinstance(error, OSError) and folder.is_dir()):  # made at the same time by another
+            raise
+    fsync_path(folder.parent)
 
 
 def fsync_path(path: Path) -> None:

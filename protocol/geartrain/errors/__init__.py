@@ -44,6 +44,10 @@ class WireError(GeartrainError):
     """
 
 
+class BundleError(GeartrainError):
+    """Bytes that are no bundle of a flow's code, that exceed a cap, or that cannot run here."""
+
+
 class SpoolError(GeartrainError):
     """The agent's durable store cannot be used: full, damaged, locked, or of another device."""
 

@@ -2,17 +2,20 @@
 
 Beside the loading of a flow. Its files are the modules of the user's own package that the flow's module
 imports, directly or through others. The settings files in the folders of these packages count, too. A module
-without a package has the modules beside it in place of a package. Guarantees: the hashes are the same
-in every process and place: of a working folder or an installed wheel, whatever times, paths, line ends and
-bytecode are. What is only imported by name at run time (`importlib.import_module(variable)`) is not seen,
-nor is another distribution.
+without a package has the modules beside it in place of a package. What `[tool.geartrain]` in the project's
+pyproject.toml names counts as well: more files, and wheels. In the folder of an unpacked bundle the files are
+those of its manifest.
+
+Guarantees: the hashes are the same in every process and place, whatever times, paths, line ends and bytecode
+are. Where the project names no more files, they are those of an installed wheel, too. What is only imported
+by name at run time (`importlib.import_module(variable)`) is not seen, nor is another distribution.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
@@ -21,12 +24,12 @@ from typing import Annotated, Any
 
 import msgspec
 
-from geartrain.errors import ConfigError
+from geartrain.bundle import MANIFEST, Manifest, code_hash
+from geartrain.bundle.archive import FILE_BYTES_MAX, UNPACKED_BYTES_MAX
+from geartrain.bundle.manifest import FILES_MAX
+from geartrain.bundle.project import NATIVE, named_files
+from geartrain.errors import BundleError, ConfigError
 
-FILES_MAX = 5_000
-"""Files of one flow."""
-FILE_BYTES_MAX = 16 << 20
-"""Of one of its files."""
 SETTINGS = (".json", ".toml", ".yaml", ".yml", ".ini", ".cfg", ".sql")
 """How the names of settings files end, which count beside the modules of a package."""
 
@@ -50,8 +53,7 @@ class Code(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True):
     @cached_property
     def hash(self) -> str:
         """64 hexadecimal digits: sha256 of the files' names and hashes."""
-        listed = "".join(f"{name}\n{digest}\n" for name, digest in sorted(self.files.items()))
-        return hashlib.sha256(listed.encode()).hexdigest()
+        return code_hash(self.files)
 
 
 def code_of(flow: str) -> Code:
@@ -60,23 +62,81 @@ def code_of(flow: str) -> Code:
     Raises `ConfigError` for a module that is not there, a file that cannot be read, and too many files.
     """
     module = flow.partition(":")[0]
-    return _Search(module).code()
+    files: dict[str, str] = {}
+
+    def take(name: str, content: bytes) -> None:
+        files[name] = hashlib.sha256(content).hexdigest()
+
+    _Search(module, take).run()
+    return Code(module.partition(".")[0], dict(sorted(files.items())))
+
+
+def contents_of(flow: str) -> dict[str, bytes]:
+    """The same files with what is in them, for a bundle.
+
+    Raises `ConfigError`, also for one that cannot go there.
+    """
+    module = flow.partition(":")[0]
+    files: dict[str, bytes] = {}
+
+    def take(name: str, content: bytes) -> None:
+        if name.endswith(NATIVE):
+            raise ConfigError(
+                f"the code of flow {module}: {name} is made for one machine, and a bundle runs on every one: "
+                "install its package on the devices, or write it in Python"
+            )
+        files[name] = content
+        if sum(map(len, files.values())) > UNPACKED_BYTES_MAX:
+            raise ConfigError(
+                f"the code of flow {module} has more than {UNPACKED_BYTES_MAX >> 20} MiB: keep data elsewhere"
+            )
+
+    _Search(module, take).run()
+    return files
 
 
 class _Search:
-    """The search through the imports of a flow's module."""
+    """The search through the imports of a flow's module, which gives each file to `take`."""
 
-    def __init__(self, module: str) -> None:
-        self._module, self._package = module, module.partition(".")[0]
-        self._files: dict[str, str] = {}
+    def __init__(self, module: str, take: Callable[[str, bytes], None]) -> None:
+        self._module, self._package, self._take = module, module.partition(".")[0], take
+        self._taken: dict[str, str] = {}
         self._seen: dict[str, ModuleSpec | None] = {}
         spec = self._spec(module)
         if spec is None:
             raise ConfigError(f"the code of flow {module}: there is no module {module!r}")
         self._alone = Path(str(spec.origin)).parent if "." not in module and _is_plain(spec) else None
 
-    def code(self) -> Code:
-        """All its files."""
+    def run(self) -> None:
+        """Give all its files."""
+        root = self._root()
+        if root is not None and (root / MANIFEST).is_file():
+            self._take_bundle(root)
+            return
+        self._follow()
+        for name, content in named_files(root) if root is not None else ():
+            self._note(name, _same_everywhere(name, content))
+
+    def _root(self) -> Path | None:
+        """The folder that Python finds the package in."""
+        top = self._spec(self._package)
+        if top is None:
+            return None
+        folders = list(top.submodule_search_locations or ())
+        if folders:
+            return Path(folders[0]).parent
+        return Path(str(top.origin)).parent if top.has_location else None
+
+    def _take_bundle(self, root: Path) -> None:
+        """The files that the manifest of an unpacked bundle names, as they are now."""
+        try:
+            for name in Manifest.from_json((root / MANIFEST).read_bytes()).files:
+                self._note(name, (root / name).read_bytes())
+        except (BundleError, OSError) as error:
+            raise ConfigError(f"the code of flow {self._module}: bundle {root}: {error}") from None
+
+    def _follow(self) -> None:
+        """The user's modules that the flow imports, and the settings beside them."""
         waiting = [self._module]
         found: set[str] = set()
         while waiting:
@@ -87,7 +147,6 @@ class _Search:
             found.add(name)
             waiting.append(name.rpartition(".")[0])  # whose __init__ runs first
             waiting += self._imports(name, spec)
-        return Code(self._package, dict(sorted(self._files.items())))
 
     def _spec(self, name: str) -> ModuleSpec | None:
         """Where a module is, found without running any; None for a name that is no module."""
@@ -144,15 +203,15 @@ class _Search:
             raise ConfigError(
                 f"the code of flow {self._module}: {spec.origin} cannot be read: {error}"
             ) from None
-        return content.replace(b"\r\n", b"\n")
+        return _same_everywhere(spec.origin or "", content)
 
     def _note_settings(self, package: str, folder: Path) -> None:
         try:
             paths = sorted(path for path in folder.iterdir() if path.suffix in SETTINGS)
             for path in paths:
                 if not path.name.startswith(".") and path.stat().st_size <= FILE_BYTES_MAX and path.is_file():
-                    content = path.read_bytes().replace(b"\r\n", b"\n")
-                    self._note(f"{package.replace('.', '/')}/{path.name}", content)
+                    name = f"{package.replace('.', '/')}/{path.name}"
+                    self._note(name, _same_everywhere(name, path.read_bytes()))
         except (NotADirectoryError, FileNotFoundError):
             return  # of a zip, or gone
         except OSError as error:
@@ -161,9 +220,20 @@ class _Search:
             ) from None
 
     def _note(self, name: str, content: bytes) -> None:
-        self._files[name] = hashlib.sha256(content).hexdigest()
-        if len(self._files) > FILES_MAX:
+        digest = hashlib.sha256(content).hexdigest()
+        if self._taken.setdefault(name, digest) != digest:
+            raise ConfigError(
+                f"the code of flow {self._module}: there are two files {name}, such as one of a wheel: "
+                "a bundle holds one of them"
+            )
+        self._take(name, content)
+        if len(self._taken) > FILES_MAX:
             raise ConfigError(f"the code of flow {self._module} has more than {FILES_MAX:,} files")
+
+
+def _same_everywhere(name: str, content: bytes) -> bytes:
+    """A file's content with the line ends of every system, where it is text that is known here."""
+    return content.replace(b"\r\n", b"\n") if name.endswith((".py", *SETTINGS)) else content
 
 
 def _is_plain(spec: ModuleSpec) -> bool:

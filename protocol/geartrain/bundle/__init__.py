@@ -1,0 +1,23 @@
+"""A bundle: a flow's code as one archive, which a device runs without an installation of it.
+
+It stands before every record: packed where a flow is submitted, unpacked on devices and in the data centre.
+Guarantees: an archive is a pure function of the files. What is read is bounded before anything is decoded,
+and whatever bytes come, nothing but a `BundleError` is raised.
+"""
+
+from geartrain.bundle.archive import Archive, entries_of
+from geartrain.bundle.manifest import MANIFEST, Manifest, code_hash
+from geartrain.bundle.packing import pack
+from geartrain.bundle.project import PROJECT, Project, project_of
+
+__all__ = [
+    "MANIFEST",
+    "PROJECT",
+    "Archive",
+    "Manifest",
+    "Project",
+    "code_hash",
+    "entries_of",
+    "pack",
+    "project_of",
+]
