@@ -19,6 +19,7 @@ from pathlib import Path
 from geartrain.adapters.files import write_private
 from geartrain.adapters.mqtt import AiomqttNet
 from geartrain.adapters.plain_log import log_to_stderr
+from geartrain.adapters.service_notes import ServiceNotes, noted_service
 from geartrain.adapters.signals import EXIT_INTERRUPTED, EndSignals
 from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.errors import ConfigError, GeartrainError
@@ -66,11 +67,16 @@ def _said(error: GeartrainError, code: int) -> int:
 
 async def serve(config: PlatformConfig) -> bool:
     """Serve until a signal comes; whether it was Ctrl-C. Raises `GeartrainError`."""
+    async with noted_service() as notes:
+        return await _serve(config, notes)
+
+
+async def _serve(config: PlatformConfig, notes: ServiceNotes) -> bool:
     places, clock = config.places, SystemClock()
     token = open_token(places)
     store = ControlStore(places.control, clock.now_us)
     changed, stopped, url = asyncio.Event(), asyncio.Event(), list[str]()
-    signals = EndSignals(stopped.set)
+    signals = EndSignals(stopped.set, notes.stopping)
     try:
         reconciler = Reconciler(store, config, clock.now_us)
         observer = Observer(store, config, reconciler, lambda: url[0], clock.monotonic_s)

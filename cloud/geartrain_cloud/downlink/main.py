@@ -17,6 +17,7 @@ import os
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from geartrain.adapters.configuration import read_toml
 from geartrain.adapters.files import write_private
 from geartrain.adapters.mqtt import AiomqttNet
 from geartrain.adapters.plain_log import log_to_stderr
+from geartrain.adapters.service_notes import ServiceNotes, noted_service
 from geartrain.adapters.signals import EXIT_INTERRUPTED, EndSignals
 from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.adapters.tls import Broker
@@ -78,15 +80,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.umask(0o077)
     try:
         if options.config is not None and options.state is None and "outbox" in read_toml(options.config):
-            work = _send_one(read_config(options.config))
+            work = partial(_send_one, read_config(options.config))
         else:
-            work = _follow(read_platform(options.config, options.state))
-        was_interrupted = asyncio.run(work)
+            work = partial(_follow, read_platform(options.config, options.state))
+        was_interrupted = asyncio.run(_noted(work))
     except ConfigError as error:
         return _said(error, EXIT_CONFIG)
     except GeartrainError as error:
         return _said(error, EXIT_FAILED)
     return EXIT_INTERRUPTED if was_interrupted else EXIT_OK
+
+
+async def _noted(work: Callable[[ServiceNotes], Coroutine[Any, Any, bool]]) -> bool:
+    """Do `work` as a service."""
+    async with noted_service() as notes:
+        return await work(notes)
 
 
 def _said(error: BaseException, code: int) -> int:
@@ -100,7 +108,7 @@ def _net(broker: Broker, puback_ms: int) -> AiomqttNet:
     )
 
 
-async def _send_one(config: DownConfig) -> bool:
+async def _send_one(config: DownConfig, notes: ServiceNotes) -> bool:
     """Send one outbox until a signal; returns whether it was Ctrl-C."""
     clock, randomness, settings = SystemClock(), SystemRandomness(), config.settings
     async with opened(SqliteOutbox(config.outbox, config.flow)) as store:
@@ -108,7 +116,7 @@ async def _send_one(config: DownConfig) -> bool:
         shared = down_connection(net, clock, randomness, settings)
         totals = await store.totals()
         sender = OutboxSender(config.flow, store, shared, clock, randomness, settings, totals)
-        signals = EndSignals(sender.stop)
+        signals = EndSignals(sender.stop, notes.stopping)
         _LOG.info("sending the outbox %s of flow %s", config.outbox, config.flow)
 
         def status() -> dict[str, Any]:
@@ -123,10 +131,10 @@ async def _send_one(config: DownConfig) -> bool:
     return signals.was_interrupted
 
 
-async def _follow(config: PlatformConfig) -> bool:
+async def _follow(config: PlatformConfig, notes: ServiceNotes) -> bool:
     """Send what the platform wants until a signal; returns whether it was Ctrl-C."""
     places, clock, asked = config.places, SystemClock(), asyncio.Event()
-    signals, broker = EndSignals(asked.set), None
+    signals, broker = EndSignals(asked.set, notes.stopping), None
     while broker is None and not asked.is_set():
         with suppress(ConfigError):  # gear up has not started one yet
             broker = config.broker_now("down")

@@ -20,6 +20,7 @@ from pathlib import Path
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
+from geartrain.adapters.service_notes import ServiceNotes
 from geartrain.adapters.signals import EXIT_INTERRUPTED
 from geartrain.errors import ConfigError, GeartrainError
 from geartrain.printable import printable
@@ -55,13 +56,14 @@ class Program:
     """One life of the process. `run` is called once, on the main thread."""
 
     def __init__(self, config: PlatformConfig) -> None:
-        self._config = config
+        self._config, self._notes = config, ServiceNotes()
         self._stopping = threading.Event()
         self._starting = True
 
     def stop(self) -> None:
         """End the run; called from a signal handler on the main thread."""
         self._stopping.set()
+        self._notes.stopping()
         if self._starting:
             raise _Stopped
 
@@ -71,6 +73,7 @@ class Program:
         lock = StateLock(places.spark)
         try:
             self._wait_for_log(LogReader(places.log))
+            self._notes.alive("starts Spark")
             began = time.monotonic()
             spark = self._config.spark
             session = open_session(
@@ -93,14 +96,17 @@ class Program:
 
     def _wait_for_log(self, log: LogReader) -> None:
         while not log.ready():
+            self._notes.alive("waits for the log")
             time.sleep(_LOG_POLL_S)
 
     def _follow(self, host: Host) -> None:
         try:
             host.open()
             self._starting = False
+            self._notes.ready()
             while not self._stopping.is_set():
                 host.step()
+                self._notes.alive("runs")
                 self._stopping.wait(_POLL_S)
         finally:
             self._starting = False

@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from geartrain.adapters.mqtt import AiomqttNet
 from geartrain.adapters.plain_log import log_to_stderr
+from geartrain.adapters.service_notes import noted_service
 from geartrain.adapters.signals import EXIT_INTERRUPTED, EndSignals
 from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.errors import ConfigError, FencedError, GeartrainError
@@ -109,10 +110,11 @@ async def _run(config: IngestConfig) -> bool:
         net.counters,
         FollowedRoster(config.log) if config.follows_roster else None,
     )
-    signals = EndSignals(ingest.stop)
     try:
         with shared_log(config.log):
-            await ingest.run()
+            async with noted_service() as notes:
+                signals = EndSignals(ingest.stop, notes.stopping)
+                await ingest.run()
     finally:
         disk.close()
     return signals.was_interrupted

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from geartrain.adapters.service_notes import ServiceNotes
 from geartrain.adapters.tls import BrokerTable, parse_broker
 from geartrain.errors import ConfigError
 from geartrain_client.errors import StoppedError
@@ -42,14 +43,18 @@ def bring_up(
     signal came before it was done. Raises `StateError` when another platform runs in the folder, and
     `ConfigError` or `BrokerError` when there is no broker.
     """
+    notes = ServiceNotes()
     with FolderLock(config.state), Supervisor(config.state, grace_s=GRACE_S) as supervisor:
         broker = platform_broker(config)
         processes = Processes(config, broker)
         processes.write_broker()
         _start_broker(config, broker, processes, supervisor, stop, say)
+        notes.ready()
         while not work(_control_url(config.places, supervisor), supervisor.children):
+            notes.alive()
             stop.wait(TURN_S)
             if stop.received is not None:
+                notes.stopping()
                 raise StoppedError(stop.received)
             supervisor.check()
             supervisor.follow([*processes.all(), *beside])

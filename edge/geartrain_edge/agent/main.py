@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from geartrain.adapters.plain_log import log_to_stderr
+from geartrain.adapters.service_notes import noted_service
 from geartrain.adapters.signals import EXIT_INTERRUPTED, EndSignals
 from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.errors import ConfigError, FlowError, GeartrainError, PlacementError, SchemaError, SourceError
@@ -101,8 +102,9 @@ async def _run(loaded: Sequence[tuple[AgentConfig, Plan, Revision]]) -> set[int]
         for agent in agents:
             agent.stop()
 
-    signals = EndSignals(stop)
-    async with asyncio.TaskGroup() as group:  # a defect of one, unlike an error, ends them all
+    # A defect of one, unlike an error, ends them all.
+    async with noted_service(lambda: _line(agents)) as notes, asyncio.TaskGroup() as group:
+        signals = EndSignals(stop, notes.stopping)
         tasks = []
         for config, plan, revision in loaded:
             broker = config.broker
@@ -115,6 +117,12 @@ async def _run(loaded: Sequence[tuple[AgentConfig, Plan, Revision]]) -> set[int]
             tasks.append(group.create_task(_run_one(config, agent, net)))
     codes = {task.result() for task in tasks}
     return codes | {EXIT_INTERRUPTED} if signals.was_interrupted else codes
+
+
+def _line(agents: Sequence[Agent]) -> str:
+    """How the flows are, for people."""
+    found = [agent.status() for agent in agents]
+    return ", ".join(f"{one.flow} {one.state}" for one in found)
 
 
 def _files(config: AgentConfig, plan: Plan) -> LineFiles | None:

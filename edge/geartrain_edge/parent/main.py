@@ -12,6 +12,7 @@ import fcntl
 import logging
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ from pathlib import Path
 import geartrain
 from geartrain.adapters.files import make_private_folder
 from geartrain.adapters.plain_log import log_to_stderr
+from geartrain.adapters.service_notes import noted_service
 from geartrain.adapters.signals import EXIT_INTERRUPTED, EndSignals
 from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.concurrency.groups import first_of
@@ -73,14 +75,20 @@ async def _run(config: DeviceConfig) -> int:
     lane = DeviceLane(
         config.device, net, KeptFile(config.state), apps, clock, randomness, geartrain.__version__
     )
-    signals = EndSignals(ended.set)
     _LOG.info("device %s: broker %s", config.device, net)
-    async with asyncio.TaskGroup() as group:
+    async with noted_service(lambda: _status(apps)) as notes, asyncio.TaskGroup() as group:
+        signals = EndSignals(ended.set, notes.stopping)
         works = [group.create_task(apps.run()), group.create_task(lane.run())]
         await ended.wait()
         for work in works:
             work.cancel()
     return EXIT_INTERRUPTED if signals.was_interrupted else EXIT_OK
+
+
+def _status(apps: Apps) -> str:
+    """How many apps there are in each state, as a line for people."""
+    counts = Counter(report.state.value for report in apps.reports())
+    return ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "no apps"
 
 
 @contextmanager
