@@ -35,7 +35,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "geartrain_client": (
         (".", "planning"),
-        ("rest", "terminal"),
+        ("flash", "rest", "terminal"),
         ("cli",),
     ),
     "geartrain_cloud": (

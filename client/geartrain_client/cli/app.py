@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from geartrain_client.cli.flash_app import flash_app
 from geartrain_client.cli.found import AllCommands
 from geartrain_client.cli.platform_app import device_app, platform_app
 from geartrain_client.terminal.settings import parse_set
@@ -82,3 +83,4 @@ def plan(
 
 app.add_typer(platform_app)
 app.add_typer(device_app, name="device")
+app.add_typer(flash_app)
