@@ -12,7 +12,7 @@ STATES ?= 32000
 INPUTS ?= 1000000
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-traffic test lint proofs proofs-long faults recovery kills seeds states fuzz bench check clean distclean
+.PHONY: help demo demo-traffic test lint proofs proofs-long faults recovery kills seeds states fuzz interpreters bench check clean distclean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ states: $(STAMP) ## Lose power at every step of real files, and recover about so
 
 fuzz: $(STAMP) ## Throw 1,000,000 spoiled inputs at each reader, in about an hour (fewer: make fuzz INPUTS=10000)
 	@$(BIN)/python -m tests.security.fuzz $(INPUTS) $(ARGS)
+
+interpreters: $(STAMP) ## Run the core of the tests on each Python from 3.11 to 3.14 that is installed (one: ARGS=3.13)
+	@PYTHON=$(BIN)/python scripts/interpreters $(ARGS)
 
 bench: $(STAMP) ## Measure beside peers, and print the figures (one work: make bench WORK=A; a tenth: SIZE=0.1)
 	@GEARTRAIN_BENCH_WORK='$(WORK)' GEARTRAIN_BENCH_SIZE='$(or $(SIZE),1)' $(PYTEST) tests/bench -q -s $(ARGS)

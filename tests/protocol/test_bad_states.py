@@ -50,6 +50,10 @@ def raises() -> None:
     raise RuntimeError("no such thing")
 
 
+def make_lock() -> Any:
+    return threading.Lock()
+
+
 class Unmade:
     def __init__(self) -> None:
         raise OSError("it cannot be made")
@@ -58,10 +62,7 @@ class Unmade:
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        (
-            threading.Lock,
-            "what allocate_lock makes cannot be a state (Type '<built-in function allocate_lock>' is not ",
-        ),
+        (make_lock, "what make_lock makes cannot be a state ("),
         (object, "object cannot be a state (Encoding objects of type object is unsupported)"),
         (Unmade, "Unmade cannot be a state (it cannot be made)"),
         (Lacks, "Lacks cannot be a state (Missing required argument 'needed')"),

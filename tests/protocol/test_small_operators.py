@@ -14,6 +14,7 @@ from geartrain.planning import choose_cut, legal_cuts, make_plan
 from geartrain.records.batch import Origin
 from geartrain.runtime.local import LocalRun
 from geartrain.testing import ABORT, RunAbortedError, Saved, TestingSink, TestingSource, run_flow
+from tests.reference.errors import FLOAT_DIVIDED
 
 
 class Step(Record):
@@ -109,7 +110,7 @@ def test_split_gives_each_branch_its_records() -> None:
     results = run_flow(flow)
     assert results.tables == {"left": [(1, LEFT)], "right": [(3, Step("right", 1.0))]}
     assert [(x.step, x.reason) for x in results.dead_letters] == [
-        ("side_left", "ZeroDivisionError: float division by zero"),
+        ("side_left", FLOAT_DIVIDED),
         ("side_left", "ValueError: there is no branch 'far', only left, right"),
     ]
 

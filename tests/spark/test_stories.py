@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from geartrain import Context, Record, SourceStream, Stream, Task, agg
+from tests.reference.errors import INTEGER_DIVIDED
 from tests.spark import window_stories
 from tests.spark.stories import Book, Story, Told
 from tests.spark.story_data import TWO, WORDS, Reading, reading, us
@@ -40,7 +41,7 @@ def filter_lets_some_through(words: Stream[str]) -> Stream[str]:
 @story(
     numbers=[(1, 4), (2, 0), (3, 5)],
     gives=[(1, 25), (3, 20)],
-    dead=[("share", "ZeroDivisionError: integer division or modulo by zero")],
+    dead=[("share", INTEGER_DIVIDED)],
 )
 def what_a_function_refuses_is_a_dead_letter(numbers: Stream[int]) -> Stream[int]:
     return numbers.map(lambda number: 100 // number, name="share", out=int)

@@ -1,0 +1,19 @@
+"""The flow, its operators and the wire on another Python than this one, from wheels (`scripts/interpreters`)."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from tests.packaging.interpreters import VERSIONS, find, run
+
+
+def test_flows_and_the_wire_run_on_another_python(capfd: pytest.CaptureFixture[str]) -> None:
+    here = f"{sys.version_info.major}.{sys.version_info.minor}"
+    others = [path for version in VERSIONS if version != here and (path := find(version))]
+    with capfd.disabled():
+        for python in others[-1:]:
+            assert run(python, ["tests/wire", "tests/protocol"], processes=1) == 0
+        if not others:
+            print("\nno other Python than this one is installed: nothing was run on another")
