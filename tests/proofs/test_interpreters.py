@@ -1,4 +1,4 @@
-"""The flow, its operators and the wire on another Python than this one, from wheels (`scripts/interpreters`)."""
+"""Flows and the wire on another Python than this one, from wheels: a small form of `make interpreters`."""
 
 from __future__ import annotations
 
