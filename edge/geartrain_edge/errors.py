@@ -15,3 +15,7 @@ class ChangedFlowError(SpoolError):
 
 class DeliveryError(GeartrainError):
     """A sink on the device cannot be used."""
+
+
+class StartError(GeartrainError):
+    """The system gives no process for an app now."""

@@ -16,6 +16,10 @@ DRAIN_FILE = "drain"
 """Its presence in an agent's state folder asks for: read no more, send what is spooled, end."""
 PARENT_VARIABLE = "GEARTRAIN_PARENT_PID"
 """Where the parent of an agent names itself in its environment; without it an agent stands alone."""
+FORK_SERVER = "--fork-server"
+"""The only word of the command line of the process from which a parent's agents are forked."""
+FORK_REQUEST_BYTES_MAX = 16_384
+"""A request to it."""
 
 
 class Policy(Enum):

@@ -3,161 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
 
 import pytest
 
 from geartrain.adapters.mqtt import AiomqttNet
-from geartrain.control.codec import decode_reported, encode_state
-from geartrain.control.sender import DesiredSender, SenderPolicy, Standing, Store
-from geartrain.control.states import App, AppState, Reported, State, Wanted
-from geartrain.wire.topics import desired_topic, reported_topic
-from geartrain_cloud.broker import choose_broker, wait_until_ready
-
-ROOT = Path(__file__).resolve().parents[2]
-FLOW = "geartrain_examples.stocks.flow:flow"
-LIMIT_S = 60.0
+from geartrain.control.states import App, AppState, Wanted
+from tests.edge.device_parent import FLOW, LIMIT_S, Device, Platform, app, is_alive
 
 
-class Platform:
-    """The platform's end for one device, on the real machine and a real broker, with a store in memory."""
-
-    def __init__(self, address: tuple[str, int], device: str) -> None:
-        self._net, self._device = AiomqttNet(*address), device
-        self.machine = DesiredSender(device, Standing(), SenderPolicy(resend_s=0.3, ask_s=0.3))
-        self.report: Reported | None = None
-        self.serial = 0
-
-    def want(self, *apps: App, purged: Sequence[str] = ()) -> int:
-        self.serial += 1
-        state = encode_state(State(self.serial, apps, tuple(purged)))
-        self.machine.wanted(Standing(state, self.report), time.monotonic())
-        return self.serial
-
-    async def run(self) -> None:
-        async with self._net.connect("platform") as connection:
-            await connection.subscribe(reported_topic(self._device))
-            self.machine.connected(time.monotonic())
-
-            async def send() -> None:
-                while True:
-                    while (payload := self.machine.next_to_send(time.monotonic())) is not None:
-                        await connection.publish(desired_topic(self._device), payload)
-                    await asyncio.sleep(0.02)
-
-            sending = asyncio.create_task(send())
-            try:
-                async for incoming in connection.incoming():
-                    self.machine.receive(incoming.payload, time.monotonic())
-                    while (event := self.machine.next_event()) is not None:
-                        assert isinstance(event, Store)
-                        self.report = decode_reported(incoming.payload)
-                        self.machine.stored(event.report, time.monotonic())
-            finally:
-                sending.cancel()
-
-    def state(self, instance: str) -> AppState | None:
-        apps = () if self.report is None else self.report.apps
-        return next((app.state for app in apps if app.instance == instance), None)
-
-    def why(self, instance: str) -> str:
-        assert self.report is not None
-        return next(app.why for app in self.report.apps if app.instance == instance)
-
-    def lacks(self, instance: str) -> tuple[str, ...]:
-        apps = () if self.report is None else self.report.apps
-        return next((app.lacks for app in apps if app.instance == instance), ())
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(LIMIT_S):
-            while not condition():  # noqa: ASYNC110 - what is waited for is in other processes
-                await asyncio.sleep(0.02)
-
-
-class Fixture:
-    """A broker, a device's file and its parent process."""
-
-    def __init__(self, folder: Path, address: str) -> None:
-        self.folder, self.state = folder, folder / "state"
-        host, _, port = address.rpartition(":")
-        self.address = (host, int(port))
-        prices = folder / "prices.csv"
-        days = [f"A,2020-01-01T00:{n // 60 % 60:02d}:{n % 60:02d},{n + 1}\n" for n in range(500)]
-        prices.write_text("symbol,date,price\n" + "".join(days))
-        self.file = folder / "device.toml"
-        self.file.write_text(
-            f'device = "truck-1"\nstate = "state"\nbroker = "{address}"\n[labels]\nkind = "truck"\n'
-            '[apps.stocks.sources.quotes]\npath = "prices.csv"\n'
-        )
-        self.parents: list[subprocess.Popen[str]] = []
-
-    def start(self, environment: Mapping[str, str] = os.environ) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "geartrain_edge.agent.process", "--device", str(self.file)]
-        parent = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, env=environment)
-        self.parents.append(parent)
-        return parent
-
-    def status(self, instance: str) -> dict[str, Any]:
-        try:
-            found: dict[str, Any] = json.loads((self.state / instance / "status.json").read_text())
-        except FileNotFoundError:
-            return {}
-        return found
-
-    def run(self, story: Callable[[Platform], Any]) -> None:
-        async def whole() -> None:
-            platform = Platform(self.address, "truck-1")
-            running = asyncio.create_task(platform.run())
-            try:
-                await story(platform)
-            finally:
-                running.cancel()
-            assert (await asyncio.gather(running, return_exceptions=True))[
-                0
-            ].__class__ is asyncio.CancelledError
-
-        asyncio.run(whole())
-
-
-@pytest.fixture
-def device(tmp_path: Path, broker_kind: Literal["mosquitto", "amqtt"]) -> Iterator[Fixture]:
-    broker = choose_broker(broker_kind, tmp_path)
-    process = subprocess.Popen(broker.command)
-    fixture = None
-    try:
-        wait_until_ready(broker.host, broker.port, timeout_s=60)
-        fixture = Fixture(tmp_path, broker.address)
-        yield fixture
-    finally:
-        for parent in [] if fixture is None else fixture.parents:
-            parent.kill()
-            parent.communicate(timeout=60)
-        process.terminate()
-        process.wait(timeout=30)
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-
-
-def app(instance: str, **parts: Any) -> App:
-    return App(instance, FLOW, cut="cloud", **parts)
-
-
-def test_an_app_is_started_from_desired_state_and_ended_when_it_is_no_longer_wanted(device: Fixture) -> None:
+def test_an_app_is_started_from_desired_state_and_ended_when_it_is_no_longer_wanted(device: Device) -> None:
     async def story(platform: Platform) -> None:
         serial = platform.want(app("stocks.1"))
         parent = device.start()
@@ -188,7 +49,7 @@ def test_an_app_is_started_from_desired_state_and_ended_when_it_is_no_longer_wan
     device.run(story)
 
 
-def test_a_mistake_is_reported_with_its_sentence_and_not_tried_again(device: Fixture) -> None:
+def test_a_mistake_is_reported_with_its_sentence_and_not_tried_again(device: Device) -> None:
     async def story(platform: Platform) -> None:
         platform.want(
             App("gone.1", "no_such_module:flow"), app("stocks.1", options='{"sources":{"wrong":{}}}')
@@ -208,7 +69,7 @@ def test_a_mistake_is_reported_with_its_sentence_and_not_tried_again(device: Fix
     device.run(story)
 
 
-def test_sources_that_its_own_file_leaves_out_and_other_code_are_reported(device: Fixture) -> None:
+def test_sources_that_its_own_file_leaves_out_and_other_code_are_reported(device: Device) -> None:
     async def story(platform: Platform) -> None:
         own = device.file.read_text().replace('path = "prices.csv"', 'path = "prices.csv"\nenabled = false')
         device.file.write_text(own)
@@ -222,7 +83,7 @@ def test_sources_that_its_own_file_leaves_out_and_other_code_are_reported(device
     device.run(story)
 
 
-def test_an_agent_that_dies_is_started_again_and_the_others_are_left_alone(device: Fixture) -> None:
+def test_an_agent_that_dies_is_started_again_and_the_others_are_left_alone(device: Device) -> None:
     async def story(platform: Platform) -> None:
         platform.want(app("stocks.1"), app("stocks.2"))
         device.start()
@@ -240,7 +101,7 @@ def test_an_agent_that_dies_is_started_again_and_the_others_are_left_alone(devic
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_a_signal_ends_the_agents_and_the_next_parent_needs_no_platform(
-    device: Fixture, number: signal.Signals, code: int
+    device: Device, number: signal.Signals, code: int
 ) -> None:
     async def story(platform: Platform) -> None:
         platform.want(app("stocks.1"))
@@ -260,7 +121,7 @@ def test_a_signal_ends_the_agents_and_the_next_parent_needs_no_platform(
         time.sleep(0.05)
 
 
-def test_kill_9_of_the_parent_leaves_no_agent_behind_and_none_is_doubled(device: Fixture) -> None:
+def test_kill_9_of_the_parent_leaves_no_agent_behind_and_none_is_doubled(device: Device) -> None:
     async def story(platform: Platform) -> None:
         platform.want(app("stocks.1"))
         parent = device.start()
@@ -280,7 +141,7 @@ def test_kill_9_of_the_parent_leaves_no_agent_behind_and_none_is_doubled(device:
     device.run(story)
 
 
-def test_a_device_takes_only_the_newest_when_it_comes(device: Fixture) -> None:
+def test_a_device_takes_only_the_newest_when_it_comes(device: Device) -> None:
     async def story(platform: Platform) -> None:
         for n in range(1, 6):
             platform.want(app(f"stocks.{n}"))
@@ -292,7 +153,7 @@ def test_a_device_takes_only_the_newest_when_it_comes(device: Fixture) -> None:
     device.run(story)
 
 
-def test_an_app_that_drains_has_ended_once_all_is_acked(device: Fixture) -> None:
+def test_an_app_that_drains_has_ended_once_all_is_acked(device: Device) -> None:
     from geartrain.wire.codec import encode_control
     from geartrain.wire.topics import ack_topic, up_topic
     from geartrain_edge.agent.config import read_config
@@ -339,7 +200,7 @@ def rss_kb_of(pid: int) -> int:
     return int(next(line for line in lines if line.startswith("VmRSS")).split()[1])
 
 
-def test_the_parent_imports_nothing_of_flows_and_stays_small(device: Fixture, tmp_path: Path) -> None:
+def test_the_parent_imports_nothing_of_flows_and_stays_small(device: Device, tmp_path: Path) -> None:
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     environment["PYTHONPYCACHEPREFIX"] = str(tmp_path / "bytecode")  # as on a device: else compiling counts
     imported = subprocess.run(

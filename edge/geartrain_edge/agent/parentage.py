@@ -7,12 +7,9 @@ the next one. On Linux the system kills the agent at once; elsewhere the agent l
 from __future__ import annotations
 
 import os
-import signal
 import sys
 
 from geartrain_edge.settings import PARENT_VARIABLE
-
-_PR_SET_PDEATHSIG = 1
 
 
 def parent_pid() -> int:
@@ -32,8 +29,8 @@ def die_with_parent() -> None:
     if not parent_pid():
         return
     if sys.platform == "linux":
-        import ctypes  # which an agent that stands alone has no use for
+        from geartrain_edge import libc  # which an agent that stands alone has no use for
 
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        libc.die_with_parent()
     if is_orphan():
         os._exit(1)

@@ -7,11 +7,13 @@ sets what the process needs before those imports.
 from __future__ import annotations
 
 import gc
+import socket
 import sys
 from collections.abc import Sequence
 
 from geartrain_edge.agent.parentage import die_with_parent
 from geartrain_edge.lazy_import import load_later
+from geartrain_edge.settings import FORK_SERVER
 
 GARBAGE_THRESHOLD = 10_000
 """New objects between two searches for garbage. With Python's 700 it would search fifty times during the
@@ -21,16 +23,20 @@ imports and several times a batch of thousands of records; neither makes much ga
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run an agent, or the parent of a device's agents, until its end; returns the exit code."""
-    words = sys.argv[1:] if arguments is None else arguments
+    words = list(sys.argv[1:] if arguments is None else arguments)
     prepare()
     if words[:1] == ["--device"]:
         from geartrain_edge.parent.main import main as run_parent  # which imports no agent
 
         return run_parent(words)
     die_with_parent()
+    if words == [FORK_SERVER]:
+        from geartrain_edge.agent.forking import serve
+
+        words = serve(socket.socket(fileno=0))
     from geartrain_edge.agent.main import main as run  # after what is set for its imports
 
-    return run(arguments)
+    return run(words)
 
 
 def prepare() -> None:

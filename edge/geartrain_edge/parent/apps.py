@@ -20,6 +20,7 @@ from geartrain.control.limits import LANE_LIMITS
 from geartrain.control.states import App, AppReport, AppState, State, Wanted
 from geartrain.errors import ConfigError, DiskError
 from geartrain.ports import Clock, Randomness
+from geartrain_edge.errors import StartError
 
 _LOG = logging.getLogger("geartrain.parent")
 
@@ -73,7 +74,7 @@ class Process(Protocol):
 
 
 class Starter(Protocol):
-    """Starts processes; all raise `ConfigError` or `DiskError`."""
+    """Starts processes; all raise `ConfigError`, `DiskError` or `StartError`."""
 
     async def start(self, app: App) -> Process:
         """Write the app's configuration and start its process, which drains if that is wanted."""
@@ -181,7 +182,7 @@ class Apps:
         """One process of the app; whether the app is over as it is wanted now."""
         try:
             process = await self._starter.start(app)
-        except (ConfigError, DiskError) as error:
+        except (ConfigError, DiskError, StartError) as error:
             is_over = isinstance(error, ConfigError)
             self._say(app, AppState.FAILED if is_over else AppState.STARTING, str(error))
             return is_over

@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 from collections import deque
 from pathlib import Path
 
@@ -20,8 +18,9 @@ from geartrain.adapters.files import make_private_folder, write_private
 from geartrain.control.states import App, AppState, Wanted
 from geartrain.errors import ConfigError, DiskError
 from geartrain.printable import printable
+from geartrain_edge.parent.children import Child, children
 from geartrain_edge.parent.config import DeviceConfig
-from geartrain_edge.settings import DRAIN_FILE, PARENT_VARIABLE
+from geartrain_edge.settings import DRAIN_FILE
 
 LOG_BYTES_MAX = 1 << 20
 """A log that is longer is set aside as `agent.log.1`, which it replaces."""
@@ -54,15 +53,15 @@ _decode_status = msgspec.json.Decoder(_Status).decode
 class AgentProcess:
     """One agent; its output is read in the running event loop."""
 
-    def __init__(self, popen: subprocess.Popen[bytes], folder: Path, log: _Log) -> None:
-        self._popen, self._folder, self._log = popen, folder, log
+    def __init__(self, child: Child, folder: Path, log: _Log) -> None:
+        self._child, self._folder, self._log = child, folder, log
         self._code: int | None = None
 
     def ended(self) -> int | None:
         """Its exit code once it is over; what is left of its group is killed then."""
-        if self._code is None and _is_over(self._popen):
-            _signal_group(self._popen.pid, signal.SIGKILL)
-            self._code = self._popen.wait()
+        if self._code is None and self._child.is_over():
+            _signal_group(self._child.pid, signal.SIGKILL)
+            self._code = self._child.reap()
             self._log.close()
         return self._code
 
@@ -94,7 +93,7 @@ class AgentProcess:
             status = _decode_status((self._folder / "status.json").read_bytes())
         except (OSError, msgspec.DecodeError):
             return None
-        return status if status.pid == self._popen.pid else None
+        return status if status.pid == self._child.pid else None
 
     def sentence(self) -> str:
         """The last line of its log that is a sentence for people, else the last line."""
@@ -103,12 +102,13 @@ class AgentProcess:
 
     def terminate(self) -> None:
         """SIGTERM."""
-        if not _is_over(self._popen):
-            os.kill(self._popen.pid, signal.SIGTERM)
+        if self.ended() is None:
+            os.kill(self._child.pid, signal.SIGTERM)
 
     def kill(self) -> None:
         """SIGKILL to its group."""
-        _signal_group(self._popen.pid, signal.SIGKILL)
+        if self.ended() is None:
+            _signal_group(self._child.pid, signal.SIGKILL)
 
 
 class AgentProcesses:
@@ -116,7 +116,7 @@ class AgentProcesses:
 
     def __init__(self, config: DeviceConfig, reserved: frozenset[str]) -> None:
         """`reserved`: names in the device's folder that no instance may have."""
-        self._config, self._reserved = config, reserved
+        self._config, self._reserved, self._children = config, reserved, children()
 
     def folder(self, instance: str) -> Path:
         """Where an instance has its spool, status, configuration and log; raises `ConfigError`."""
@@ -125,15 +125,23 @@ class AgentProcesses:
         return self._config.state / instance
 
     async def start(self, app: App) -> AgentProcess:
-        """Write what the agent reads, and start it."""
+        """Write what the agent reads, and start it; raises `StartError`, too."""
         folder = self.folder(app.instance)
         try:
             file = folder / "agent.toml"
             write_private(file, self._config.agent_toml(app, folder))
             _mark(folder, is_draining=app.wanted is Wanted.DRAIN)
-            return _start(file, folder)
         except OSError as error:
             raise _unwritable(folder, error) from None
+        reading, writing = os.pipe()
+        try:
+            child = await self._children.start(["--config", str(file)], writing)
+        except BaseException:
+            os.close(reading)
+            raise
+        finally:
+            os.close(writing)
+        return AgentProcess(child, folder, _Log(reading, folder / "agent.log"))
 
     async def drain(self, instance: str) -> None:
         """Leave the mark that asks for it."""
@@ -211,25 +219,6 @@ class _Log:
             self._path.replace(self._path.with_name(f"{self._path.name}.1"))
 
 
-def _start(file: Path, folder: Path) -> AgentProcess:
-    reading, writing = os.pipe()
-    try:
-        popen = subprocess.Popen(
-            [sys.executable, "-m", "geartrain_edge.agent.process", "--config", str(file)],
-            stdin=subprocess.DEVNULL,
-            stdout=writing,
-            stderr=writing,
-            env=os.environ | {PARENT_VARIABLE: str(os.getpid())},
-            start_new_session=True,
-        )
-    except BaseException:
-        os.close(reading)
-        raise
-    finally:
-        os.close(writing)
-    return AgentProcess(popen, folder, _Log(reading, folder / "agent.log"))
-
-
 def _mark(folder: Path, *, is_draining: bool) -> None:
     mark = folder / DRAIN_FILE
     if is_draining:
@@ -237,15 +226,6 @@ def _mark(folder: Path, *, is_draining: bool) -> None:
         write_private(mark, b"")
     else:
         mark.unlink(missing_ok=True)
-
-
-def _is_over(popen: subprocess.Popen[bytes]) -> bool:
-    """Whether it is over, without reaping it where the system can tell: nobody else gets its number then."""
-    if popen.returncode is not None:
-        return True
-    if sys.platform == "darwin":
-        return popen.poll() is not None
-    return os.waitid(os.P_PID, popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def _signal_group(group: int, number: signal.Signals) -> None:

@@ -5,10 +5,11 @@ The standard library reads TOML and does not write it. Guarantees: `tomllib` rea
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -48,4 +49,4 @@ def _value(value: Any) -> str:
 
 def _text(text: str) -> str:
     # JSON's escapes are TOML's, but TOML also wants DEL escaped.
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007F")
+    return msgspec.json.encode(text).decode().replace("\x7f", "\\u007F")
