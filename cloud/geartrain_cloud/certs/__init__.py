@@ -5,7 +5,7 @@ Guarantees: a private key is never overwritten, and only its owner can read it. 
 revoked.
 """
 
-from geartrain_cloud.certs.fleet import DEVICE, KINDS, SERVER, Fleet, Issued
+from geartrain_cloud.certs.fleet import DEVICE, KINDS, SERVER, Fleet, Issued, Signed
 from geartrain_cloud.certs.names import CLOUD, CLOUD_ROLES
 
-__all__ = ["CLOUD", "CLOUD_ROLES", "DEVICE", "KINDS", "SERVER", "Fleet", "Issued"]
+__all__ = ["CLOUD", "CLOUD_ROLES", "DEVICE", "KINDS", "SERVER", "Fleet", "Issued", "Signed"]

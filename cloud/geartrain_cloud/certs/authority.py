@@ -7,12 +7,14 @@ a broker's, nor the reverse, and none of them can sign another.
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -21,6 +23,7 @@ from geartrain_cloud.certs.names import is_address
 from geartrain_cloud.errors import CertificateError
 
 Key = ec.EllipticCurvePrivateKey
+PublicKey = ec.EllipticCurvePublicKey
 
 BACKDATED = timedelta(hours=1)
 """How much earlier than now a certificate begins, for clocks that are behind."""
@@ -72,29 +75,59 @@ def pem_of(found: x509.Certificate | x509.CertificateRevocationList) -> bytes:
     return found.public_bytes(serialization.Encoding.PEM)
 
 
+def fingerprint(certificate: x509.Certificate) -> str:
+    """The sha256 of a certificate, in hexadecimal digits."""
+    return certificate.fingerprint(hashes.SHA256()).hex()
+
+
 def self_signed(key: Key, name: str, now: datetime, days: int) -> x509.Certificate:
     """The authority's own certificate."""
     usage = _usage(key_cert_sign=True, crl_sign=True)
     return (
-        _begun(key, name, _name(name), now, days)
+        _begun(key.public_key(), name, _name(name), now, timedelta(days=days))
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(usage, critical=True)
         .sign(key, hashes.SHA256())
     )
 
 
+def requested_key(pem: bytes) -> PublicKey:
+    """The key for which a signing request asks; whoever made it has the private one.
+
+    What it says of a name counts for nothing. Raises `CertificateError`.
+    """
+    try:
+        request = x509.load_pem_x509_csr(pem)
+        key, is_its = request.public_key(), request.is_signature_valid
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise CertificateError(f"the signing request cannot be read: {error}") from None
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise CertificateError(
+            "the signing request is not for a key on the curve P-256, as all of a fleet's are"
+        )
+    if not is_its:
+        raise CertificateError("the signing request is not signed by the key that it is for")
+    return key
+
+
+def key_digest(key: PublicKey) -> str:
+    """What stands for a public key: sha256 in hexadecimal digits."""
+    encoded = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return hashlib.sha256(encoded).hexdigest()
+
+
 def signed(
-    authority: Authority, key: Key, name: str, hosts: Sequence[str], now: datetime, days: int
+    authority: Authority, key: PublicKey, name: str, hosts: Sequence[str], now: datetime, life: timedelta
 ) -> x509.Certificate:
     """A certificate for `name`: a broker's where there are hosts, else a client's.
 
     It ends no later than the authority does.
     """
     issuer = authority.certificate
-    left = (issuer.not_valid_after_utc - now).days
+    left = issuer.not_valid_after_utc - now
     purpose = ExtendedKeyUsageOID.SERVER_AUTH if hosts else ExtendedKeyUsageOID.CLIENT_AUTH
     builder = (
-        _begun(key, name, issuer.subject, now, min(days, left))
+        _begun(key, name, issuer.subject, now, min(life, left))
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(digital_signature=True), critical=True)
         .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
@@ -129,16 +162,18 @@ def revoked_list(
     return builder.sign(authority.key, hashes.SHA256())
 
 
-def _begun(key: Key, name: str, issuer: x509.Name, now: datetime, days: int) -> x509.CertificateBuilder:
+def _begun(
+    key: PublicKey, name: str, issuer: x509.Name, now: datetime, life: timedelta
+) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
         .subject_name(_name(name))
         .issuer_name(issuer)
-        .public_key(key.public_key())
+        .public_key(key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - BACKDATED)
-        .not_valid_after(now + timedelta(days=days))
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .not_valid_after(now + life)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
     )
 
 

@@ -16,20 +16,23 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
+from cryptography.x509 import Certificate
 
-from geartrain.adapters.files import make_private_folder, write_private
+from geartrain.adapters.files import make_private_folder, write_durable, write_private
 from geartrain_cloud.certs import authority as pki
 from geartrain_cloud.certs.names import CLOUD, DEVICE, KINDS, SERVER, check, check_host, common_name
 from geartrain_cloud.errors import CertificateError
 
-__all__ = ["CLOUD", "DEVICE", "KINDS", "SERVER", "Fleet", "Issued"]
+__all__ = ["CLOUD", "DEVICE", "KINDS", "SERVER", "Fleet", "Issued", "Signed"]
 
 CA_DAYS = 3_650
 LEAF_DAYS = 730
+ENDED_KEPT = timedelta(days=30)
+"""How long the register still names what has ended, where devices renew their certificates by themselves."""
 
 
 class Issued(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -50,13 +53,22 @@ class Paths:
     key: Path
 
 
+@dataclass(frozen=True, slots=True)
+class Signed:
+    """A certificate (PEM) that was asked for, its entry, and the digest of the key that it is for."""
+
+    entry: Issued
+    certificate: bytes
+    key: str
+
+
 class Fleet:
     """The certificates in `folder`. Every method raises `CertificateError` with a sentence."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.ca, self.ca_key, self.crl = folder / "ca.pem", folder / "ca.key", folder / "crl.pem"
-        self._register = folder / "issued.json"
+        self.register = folder / "issued.json"
 
     def paths(self, kind: str, name: str) -> Paths:
         """Where the certificate and key of `name` are, or would be."""
@@ -74,9 +86,19 @@ class Fleet:
             # A key without a certificate is what a run that was interrupted left behind.
             key = self._key(self.ca_key)
             when = now or datetime.now(UTC)
-            write_private(self.ca, pki.pem_of(pki.self_signed(key, name, when, days)))
-            self._write_crl(when)
+            signer = pki.Authority(pki.self_signed(key, name, when, days), key)
+            self._write_crl(signer, when)
+            write_durable(self.ca, pki.pem_of(signer.certificate))
         return Paths(self.ca, self.ca_key)
+
+    def ensure(self, kind: str, name: str, hosts: Sequence[str] = ()) -> None:
+        """Issue a certificate that lasts as long as the authority, where there is none: for the programs of
+        the machine that has the authority's own key.
+        """
+        paths = self.paths(kind, name)
+        if not (paths.certificate.exists() and paths.key.exists()):
+            # A key without a certificate is what a run that was interrupted left behind.
+            self.issue(kind, name, hosts, days=CA_DAYS, renew=paths.key.exists())
 
     def issue(
         self,
@@ -108,25 +130,48 @@ class Fleet:
             if renew and not paths.key.exists():
                 raise CertificateError(f"there is no {paths.key} to renew: leave --renew out")
             key = self._key(paths.key)
-            made = pki.signed(signer, key, common_name(kind, name), known_as, when, days)
-            entry = Issued(f"{made.serial_number:x}", kind, name, made.not_valid_after_utc)
-            self._save([*self.issued(), entry])
+            known = common_name(kind, name)
+            made = pki.signed(signer, key.public_key(), known, known_as, when, timedelta(days=days))
+            entry = self._enter(kind, name, made, self.issued())
             write_private(paths.certificate, pki.pem_of(made))
+        return entry
+
+    def sign(self, name: str, request: bytes, life: timedelta, now: datetime | None = None) -> Signed:
+        """A certificate of device `name` for the key of a signing request (PEM), which stays where it is.
+
+        What has ended long ago leaves the register: certificates that renew themselves would fill it.
+        """
+        check(DEVICE, name)
+        key = pki.requested_key(request)
+        with self._alone():
+            when = now or datetime.now(UTC)
+            made = pki.signed(self._authority(), key, name, (), when, life)
+            kept = [one for one in self.issued() if when - one.not_after < ENDED_KEPT]
+            entry = self._enter(DEVICE, name, made, kept)
+        return Signed(entry, pki.pem_of(made), pki.key_digest(key))
+
+    def fingerprint(self) -> str:
+        """What tells the authority from others: `sha256:` and 64 hexadecimal digits."""
+        return f"sha256:{pki.fingerprint(pki.load_certificate(self._read(self.ca), str(self.ca)))}"
+
+    def _enter(self, kind: str, name: str, made: Certificate, known: list[Issued]) -> Issued:
+        """Note a certificate durably, before anybody has it."""
+        entry = Issued(f"{made.serial_number:x}", kind, name, made.not_valid_after_utc)
+        self._save([*known, entry])
         return entry
 
     def revoke(self, kind: str, name: str, now: datetime | None = None) -> list[Issued]:
         """Revoke all certificates of `name`, and set its files aside; returns those revoked by this call."""
         paths = self.paths(kind, name)
         with self._alone():
-            self._authority()
-            when, entries = now or datetime.now(UTC), self.issued()
+            signer, when, entries = self._authority(), now or datetime.now(UTC), self.issued()
             theirs = [one for one in entries if (one.kind, one.name) == (kind, name)]
             if not theirs:
                 raise CertificateError(f"{self.folder} has issued nothing to {kind} {name}")
             fresh = [one for one in theirs if one.revoked_at is None]
             ended = {one.serial: msgspec.structs.replace(one, revoked_at=when) for one in fresh}
             self._save([ended.get(one.serial, one) for one in entries])
-            self._write_crl(when)
+            self._write_crl(signer, when)
             for path in (paths.certificate, paths.key):
                 if path.exists():
                     path.rename(path.with_name(f"{path.name}.revoked-{theirs[-1].serial}"))
@@ -134,12 +179,12 @@ class Fleet:
 
     def issued(self) -> list[Issued]:
         """All that was ever issued, in order."""
-        if not self._register.exists():
+        if not self.register.exists():
             return []
         try:
-            return msgspec.json.decode(self._register.read_bytes(), type=list[Issued])
+            return msgspec.json.decode(self.register.read_bytes(), type=list[Issued])
         except (OSError, msgspec.MsgspecError) as error:
-            raise CertificateError(f"{self._register} cannot be read: {error}") from None
+            raise CertificateError(f"{self.register} cannot be read: {error}") from None
 
     def _authority(self) -> pki.Authority:
         if not self.ca.exists() or not self.ca_key.exists():
@@ -149,12 +194,12 @@ class Fleet:
             pki.load_key(self._read(self.ca_key), str(self.ca_key)),
         )
 
-    def _write_crl(self, now: datetime) -> None:
+    def _write_crl(self, signer: pki.Authority, now: datetime) -> None:
         revoked = [(int(one.serial, 16), one.revoked_at) for one in self.issued() if one.revoked_at]
-        write_private(self.crl, pki.pem_of(pki.revoked_list(self._authority(), revoked, now)))
+        write_durable(self.crl, pki.pem_of(pki.revoked_list(signer, revoked, now)))
 
     def _save(self, entries: list[Issued]) -> None:
-        write_private(self._register, msgspec.json.format(msgspec.json.encode(entries), indent=1) + b"\n")
+        write_durable(self.register, msgspec.json.format(msgspec.json.encode(entries), indent=1) + b"\n")
 
     def _key(self, path: Path) -> pki.Key:
         """The key at `path`, made there if it is missing."""
