@@ -102,3 +102,35 @@ def test_a_report_is_written_once_privately_and_read_back(tmp_path: Path) -> Non
     path.write_text("[1]")
     assert read_report(path) == {}
     assert read_report(tmp_path / "none") == {}
+
+
+def test_an_open_platform_says_how_devices_reach_it(tmp_path: Path) -> None:
+    assert not read_platform(state=tmp_path).is_open
+    file = tmp_path / "platform.toml"
+    file.write_text('[fleet]\naddress = "platform.example"\ndevice_port = 9443\n')
+    config = read_platform(state=tmp_path)
+    assert config.is_open
+    assert config.device_url == "https://platform.example:9443"
+    assert config.device_broker == "platform.example:8883"
+    assert config.certs == tmp_path / "fleet"
+    file.write_text('broker = "mq.example:8884"\nbroker_certs = "pki"\n[fleet]\naddress = "2001:db8::1"\n')
+    config = read_platform(state=tmp_path)
+    assert config.device_url == "https://[2001:db8::1]:8443"
+    assert config.device_broker == "mq.example:8884"
+    assert config.certs == tmp_path / "pki"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[fleet]\naddress = "host:8443"\n', "without a port"),
+        ('broker = "amqtt"\n[fleet]\naddress = "host.example"\n', "amqtt listens to this machine only"),
+        ('broker = "10.0.0.5:1883"\n[fleet]\naddress = "host.example"\n', "broker_certs"),
+        ('[fleet]\naddress = "host.example"\nmqtt_port = 0\n', "fleet.mqtt_port"),
+    ],
+)
+def test_an_address_that_cannot_be_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "platform.toml").write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        read_platform(state=tmp_path)
+    assert said in str(caught.value)

@@ -40,7 +40,8 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "geartrain_cloud": (
         (".", "ports"),
-        ("certs", "log", "platform"),
+        ("certs", "log"),
+        ("platform",),
         ("broker", "ingest", "sinks"),
         ("downlink", "pages"),
         ("spark", "supervisor"),

@@ -8,6 +8,7 @@ where a fleet's certificates are given.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -29,7 +30,8 @@ PACKET_OVERHEAD_BYTES = 1 << 16
 @dataclass(frozen=True, slots=True)
 class BrokerChoice:
     """A broker to use. `command` starts it; empty where it runs already and is not ours to start; certs: the
-    folder of the certificates with which it is reached, as `gear certs` makes it.
+    folder of the certificates with which it is reached, as `gear certs` makes it; version: of what it reads
+    when it starts, brought up to date by the question; with another one it is started anew.
     """
 
     kind: Literal["mosquitto", "amqtt", "external"]
@@ -37,6 +39,7 @@ class BrokerChoice:
     port: int
     command: tuple[str, ...] = ()
     certs: Path | None = None
+    version: Callable[[], str] = str
 
     @property
     def address(self) -> str:

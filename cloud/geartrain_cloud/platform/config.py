@@ -17,6 +17,7 @@ import msgspec
 from geartrain.adapters.configuration import convert_as, host_and_port, read_as
 from geartrain.adapters.tls import Broker, BrokerTable, broker_of
 from geartrain.errors import ConfigError
+from geartrain_cloud.errors import CertificateError
 from geartrain_cloud.platform.places import PlatformPlaces, default_state, read_report
 
 CONFIG_FILE = "platform.toml"
@@ -24,6 +25,7 @@ BROKERS = ("auto", "amqtt", "mosquitto")
 """The brokers that `gear up` starts itself."""
 
 Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
+OpenPort = Annotated[int, msgspec.Meta(ge=1, le=65_535)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**40)]
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
 Partitions = Annotated[int, msgspec.Meta(ge=1, le=64)]
@@ -57,10 +59,16 @@ class ControlSection(_Section, frozen=True):
 
 
 class FleetSection(_Section, frozen=True):
-    """`[fleet]`: seconds after which a device that never shows, or falls silent, no longer holds the clock
-    of flows with live sources.
+    """`[fleet]`: address: by which devices on other machines reach the platform, empty for none;
+    mqtt_port, device_port: where the broker and control listen for them; certificate_days: how long a
+    device's certificate lasts; join_timeout_s, idle_after_s: after which a device that never shows, or falls
+    silent, no longer holds the clock of flows with live sources.
     """
 
+    address: str = ""
+    mqtt_port: OpenPort = 8883
+    device_port: OpenPort = 8443
+    certificate_days: Annotated[float, msgspec.Meta(gt=0, le=3_650)] = 90.0
     join_timeout_s: Seconds = 60.0
     idle_after_s: Seconds = 30.0
 
@@ -127,6 +135,27 @@ class PlatformConfig:
         return PlatformPlaces(self.state)
 
     @property
+    def is_open(self) -> bool:
+        """Whether devices on other machines may join."""
+        return bool(self.fleet.address)
+
+    @property
+    def certs(self) -> Path:
+        """The fleet's authority: its own, or that of the broker that runs elsewhere."""
+        return self.broker_certs or self.places.fleet
+
+    @property
+    def device_broker(self) -> str:
+        """`host:port` of the broker as devices on other machines reach it."""
+        named = self.broker.address if isinstance(self.broker, BrokerTable) else self.broker
+        return _joined(self.fleet.address, self.fleet.mqtt_port) if named in BROKERS else named
+
+    @property
+    def device_url(self) -> str:
+        """Where control listens for devices."""
+        return f"https://{_joined(self.fleet.address, self.fleet.device_port)}"
+
+    @property
     def arguments(self) -> tuple[str, ...]:
         """How another process is told to read the same: `--config FILE` or `--state DIR`."""
         if self.path is not None:
@@ -166,6 +195,8 @@ def read_platform(path: Path | None = None, state: Path | None = None) -> Platfo
     found, beside = read_as(path, _File), path.absolute().parent
     if isinstance(found.broker, str) and found.broker not in BROKERS:
         _checked(path, lambda: host_and_port(str(found.broker)))
+    if found.fleet.address:
+        _check_address(path, found)
     if found.tables.store:
         _check_store(path, found.tables.store)
     return PlatformConfig(
@@ -181,6 +212,33 @@ def read_platform(path: Path | None = None, state: Path | None = None) -> Platfo
         found.local,
         found.tables,
     )
+
+
+def _joined(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _check_address(path: Path, found: _File) -> None:
+    """Raise `ConfigError` for an address that no certificate can be for, or where devices lack a broker."""
+    from geartrain_cloud.certs.names import check_host  # only who has a fleet waits for cryptography
+
+    address = found.fleet.address
+    try:
+        check_host(address)
+    except CertificateError as error:
+        raise ConfigError(
+            f"{path}: fleet.address: {error}: write a name or an address without a port"
+        ) from None
+    if found.broker == "amqtt":
+        raise ConfigError(
+            f"{path}: fleet.address: amqtt listens to this machine only: leave out broker, or write "
+            'broker = "mosquitto"'
+        )
+    if found.broker not in BROKERS and not found.broker_certs:
+        raise ConfigError(
+            f"{path}: fleet.address: name the folder of gear certs for this broker, which signs what devices "
+            "ask for: broker_certs"
+        )
 
 
 def _check_store(path: Path, store: str) -> None:

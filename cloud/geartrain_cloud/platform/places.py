@@ -41,6 +41,16 @@ class PlatformPlaces:
         return self.folder / "control.sqlite"
 
     @property
+    def fleet(self) -> Path:
+        """The fleet's authority, and the certificates of this machine's programs."""
+        return self.folder / "fleet"
+
+    @property
+    def joins(self) -> Path:
+        """The tokens by which devices join."""
+        return self.folder / "joins.sqlite"
+
+    @property
     def token(self) -> Path:
         """The bearer token of REST."""
         return self.folder / "control.token"

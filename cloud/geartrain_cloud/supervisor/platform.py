@@ -36,7 +36,7 @@ class Processes:
         # mosquitto, started by root, becomes another user, and would outlive a supervisor that is killed.
         guarded = self._broker.kind == "mosquitto"
         log = self._places.process_log(BROKER)
-        return [ChildSpec(BROKER, self._broker.command, log, guarded=guarded)]
+        return [ChildSpec(BROKER, self._broker.command, log, guarded=guarded, version=self._broker.version())]
 
     def all(self) -> list[ChildSpec]:
         """Every process that is wanted now; raises `SupervisorError` when a file cannot be written."""
@@ -67,6 +67,10 @@ class Processes:
     def _devices(self) -> Iterator[ChildSpec]:
         """The parent of the agents of each device that this machine runs itself."""
         for device in _table(read_report(self._places.agents_wanted), "devices"):
+            if self._broker.command and self._broker.certs is not None:
+                from geartrain_cloud.certs import DEVICE, Fleet
+
+                Fleet(self._broker.certs).ensure(DEVICE, device)
             broker = self._broker.of_device(device)
             content = {"device": device, "state": ".", "broker": broker, **self._config.local.tables}
             path = self._places.device(device) / "device.toml"

@@ -81,6 +81,10 @@ def platform_broker(config: PlatformConfig) -> BrokerChoice:
             f'broker = "{config.broker.address}" and broker_certs = the folder of gear certs'
         )
     folder = config.state / "broker"
+    if config.is_open and config.broker in BROKERS:
+        from geartrain_cloud.broker.open_broker import open_broker  # only who has a fleet needs cryptography
+
+        return open_broker(config, folder)
     if config.broker not in BROKERS:
         return choose_broker(config.broker, folder, config.broker_certs)
     return choose_broker(
