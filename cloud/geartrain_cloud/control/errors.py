@@ -34,6 +34,13 @@ class ConflictError(ControlError):
     code = "conflict"
 
 
+class RefusedError(ControlError):
+    """Who asks may not have this: its token or its certificate is not, or no longer, good for it."""
+
+    status = 403
+    code = "refused"
+
+
 class FlowRefusedError(ControlError):
     """The flow, its cut or a setting of it was refused when it was loaded."""
 

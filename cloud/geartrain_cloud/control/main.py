@@ -15,6 +15,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from geartrain.adapters.files import write_private
 from geartrain.adapters.mqtt import AiomqttNet
@@ -31,10 +32,14 @@ from geartrain_cloud.control.observing import Observer
 from geartrain_cloud.control.reconciler import Reconciler
 from geartrain_cloud.control.server import Api, is_local, listen, make_app
 from geartrain_cloud.control.store import ControlStore
-from geartrain_cloud.errors import PageError
+from geartrain_cloud.errors import CertificateError, PageError
 from geartrain_cloud.pages.token import read_token
 from geartrain_cloud.platform.config import PlatformConfig, read_platform
 from geartrain_cloud.platform.places import PlatformPlaces, read_report, write_report
+
+if TYPE_CHECKING:
+    from geartrain_cloud.control.enrolment import Enrolment
+    from geartrain_cloud.pages.connections import PageRunner
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -53,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.umask(0o077)
     try:
         was_interrupted = asyncio.run(serve(read_platform(options.config, options.state)))
-    except (ConfigError, PageError) as error:
+    except (CertificateError, ConfigError, PageError) as error:
         return _said(error, EXIT_CONFIG)
     except GeartrainError as error:
         return _said(error, EXIT_FAILED)
@@ -78,26 +83,55 @@ async def _serve(config: PlatformConfig, notes: ServiceNotes) -> bool:
     changed, stopped, url = asyncio.Event(), asyncio.Event(), list[str]()
     signals = EndSignals(stopped.set, notes.stopping)
     try:
+        enrolment = _enrolment(config, store, clock)
         reconciler = Reconciler(store, config, clock.now_us)
-        observer = Observer(store, config, reconciler, lambda: url[0], clock.monotonic_s)
-        api = Api(store, Loader(), observer, changed.set)
+        observer = Observer(store, config, reconciler, lambda: url[0], clock.monotonic_s, enrolment)
+        api = Api(store, Loader(), observer, changed.set, enrolment)
         app = make_app(api, token, local=is_local(config.control.host))
         runner, address = await listen(app, config.control.host, config.control.port, _former_port(places))
         url.append(address)
         try:
             reconciler.round()
+            devices = await _listen_for_devices(config, enrolment)
             write_report(places.door, {"url": address, "token_file": str(places.token), "pid": os.getpid()})
             lane = asyncio.ensure_future(_follow_lane(store, config, clock))
             try:
-                await _reconcile(reconciler, observer, changed, stopped, lane)
+                await _reconcile(reconciler, observer, changed, stopped, lane, enrolment)
             finally:
                 lane.cancel()
                 await asyncio.wait([lane])
+                if devices is not None:
+                    await devices.cleanup()
         finally:
             await runner.cleanup()
     finally:
         store.close()
     return signals.was_interrupted
+
+
+def _enrolment(config: PlatformConfig, store: ControlStore, clock: SystemClock) -> Enrolment | None:
+    """What an open platform needs besides; raises `CertificateError`."""
+    if not config.is_open:
+        return None
+    from geartrain_cloud.control.enrolment import Enrolment  # only who has a fleet needs cryptography
+
+    return Enrolment(config, store, clock.now_us)
+
+
+async def _listen_for_devices(config: PlatformConfig, enrolment: Enrolment | None) -> PageRunner | None:
+    """Serve devices on other machines, where there may be such; raises `UnavailableError`."""
+    if enrolment is None:
+        return None
+    from geartrain_cloud.control.device_listener import (
+        device_context,
+        join_routes,
+        listen_for_devices,
+        make_device_app,
+    )
+
+    address, port = config.fleet.address, config.fleet.device_port
+    app = make_device_app(join_routes(enrolment), enrolment.check)
+    return await listen_for_devices(app, device_context(enrolment.fleet, address), address, port)
 
 
 async def _follow_lane(store: ControlStore, config: PlatformConfig, clock: SystemClock) -> None:
@@ -118,6 +152,7 @@ async def _reconcile(
     changed: asyncio.Event,
     stopped: asyncio.Event,
     lane: asyncio.Future[None],
+    enrolment: Enrolment | None,
 ) -> None:
     ends = asyncio.ensure_future(stopped.wait())
     try:
@@ -130,6 +165,8 @@ async def _reconcile(
                 await lane  # raises: without it no device is told anything
             if not stopped.is_set():
                 reconciler.round()
+                if enrolment is not None:
+                    enrolment.round()
                 observer.look()
     finally:
         ends.cancel()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from geartrain import __version__
 from geartrain.fleet.selectors import ALL, parse_selector
@@ -29,6 +29,9 @@ from geartrain_cloud.sinks.app_tables import AppTables
 from geartrain_cloud.sinks.layout import TableError
 from geartrain_cloud.sinks.own import TablesReader
 
+if TYPE_CHECKING:
+    from geartrain_cloud.control.enrolment import Enrolment
+
 NAMES_MAX = 100
 """Devices that an answer about an app names; it counts all."""
 LOG_BYTES_MAX = 4 << 20
@@ -47,8 +50,12 @@ class Observer:
         reconciler: Reconciler,
         url: Callable[[], str],
         now_s: Callable[[], float],
+        enrolment: Enrolment | None = None,
     ) -> None:
-        """`url`: where REST answers; now_s: a clock that never goes back, seconds."""
+        """`url`: where REST answers; now_s: a clock that never goes back, seconds; enrolment: of a platform
+        that is open to other machines.
+        """
+        self._enrolment = enrolment
         self._store, self._config, self._places = store, config, config.places
         self._reconciler, self._url, self._meter = reconciler, url, ProcessMeter()
         self._rates = RateMeter(config.places, now_s)
@@ -323,6 +330,7 @@ class Observer:
             "applied": device.applied,
             "seen_us": device.seen_us or None,
             "online": self._reconciler.is_online(device),
+            **({} if self._enrolment is None else self._enrolment.standing(device.device)),
         }
 
     def labelled(self, device: Device) -> dict[str, Any]:
@@ -367,8 +375,11 @@ class Observer:
 
     def device_file(self, device: Device) -> dict[str, Any]:
         """What the file of a device holds, as `gear-agent --device FILE` reads it."""
-        broker = read_report(self._places.broker).get("address", "127.0.0.1:1883")
-        return {"device": device.device, "broker": broker, "state": device.device}
+        broker: Any = read_report(self._places.broker).get("address", "127.0.0.1:1883")
+        if self._config.is_open:  # the certificate and its key are those of gear certs issue device NAME
+            own = {name: f"{device.device}.{end}" for name, end in (("certificate", "pem"), ("key", "key"))}
+            broker = {"address": self._config.device_broker, "tls": True, "ca": "ca.pem", **own}
+        return {"device": device.device, "state": device.device, "broker": broker}
 
 
 def _meant(selector: str) -> str:

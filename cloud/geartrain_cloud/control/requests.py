@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -22,6 +22,7 @@ from geartrain_cloud.pages.questions import Question
 BODY_BYTES_MAX = 4 << 20
 LIMIT, LIMIT_MAX = 100, 1_000
 KEY_CHARS_MAX = 200
+TOKEN_S_MAX = 366 * 86_400.0
 _FIELD = r" - at `(?:key in )?\$\.?(.*)`$"
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -64,6 +65,12 @@ class DeviceBody(_Body, frozen=True):
     name: str
     labels: dict[str, str] = {}
     local: bool = False
+
+
+class TokenBody(_Body, frozen=True):
+    """`POST /devices/{d}/token`: for how many seconds the device may join with it."""
+
+    expires_s: Annotated[float, msgspec.Meta(gt=0, le=TOKEN_S_MAX)] = 86_400.0
 
 
 class LabelsBody(_Body, frozen=True):

@@ -11,20 +11,18 @@ import asyncio
 import errno
 import hmac
 import json
-import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
-from http import HTTPStatus
-from typing import Any
+from typing import TYPE_CHECKING
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from geartrain.errors import SelectorError
 from geartrain.fleet.selectors import parse_selector
+from geartrain_cloud.control.answering import Handler, Work, add_headers, error_form, handler_of, sentences
 from geartrain_cloud.control.checking import Answer as Checked
 from geartrain_cloud.control.checking import Question as Check
-from geartrain_cloud.control.errors import ControlError, InvalidError, NotFoundError, UnavailableError
+from geartrain_cloud.control.errors import ConflictError, InvalidError, UnavailableError
 from geartrain_cloud.control.lane_store import accept
 from geartrain_cloud.control.model import Submission
 from geartrain_cloud.control.names import check_app
@@ -39,6 +37,7 @@ from geartrain_cloud.control.requests import (
     LabelsBody,
     ReplayBody,
     SubmitBody,
+    TokenBody,
     body_of,
     device_options_of,
     key_of,
@@ -46,14 +45,13 @@ from geartrain_cloud.control.requests import (
     options_of,
 )
 from geartrain_cloud.control.store import Answer, ControlStore
-from geartrain_cloud.errors import PageError
 from geartrain_cloud.hosting.wanted import SHARED_STAGES
-from geartrain_cloud.pages.connections import HEADERS, PageRunner
+from geartrain_cloud.pages.connections import PageRunner
 from geartrain_cloud.pages.questions import Question, bounded, unexpected
 from geartrain_cloud.pages.server import is_loopback, local_only
-from geartrain_cloud.sinks.layout import TableError
 
-_LOG = logging.getLogger("geartrain.control")
+if TYPE_CHECKING:
+    from geartrain_cloud.control.enrolment import Enrolment
 
 ROOT = "/api/v1"
 PORT_PREFERRED = 8764
@@ -61,8 +59,6 @@ LINES, LINES_MAX = 100, 10_000
 ROWS, ROWS_MAX = 1_000, 10_000
 SKIP_MAX = 10**15
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-Work = Callable[[web.Request], Awaitable[Answer]]
 Load = Callable[[Check], Awaitable[Checked]]
 
 
@@ -70,10 +66,18 @@ class Api:
     """The handlers, over the store and what can be observed."""
 
     def __init__(
-        self, store: ControlStore, load: Load, observer: Observer, changed: Callable[[], None]
+        self,
+        store: ControlStore,
+        load: Load,
+        observer: Observer,
+        changed: Callable[[], None],
+        enrolment: Enrolment | None = None,
     ) -> None:
-        """`load`: checks a flow in a process of its own; `changed`: called after each change."""
+        """`load`: checks a flow in a process of its own; `changed`: called after each change; enrolment: of a
+        platform that is open to other machines.
+        """
         self._store, self._load, self._observer, self._changed = store, load, observer, changed
+        self._enrolment = enrolment
 
     async def status(self, request: web.Request) -> Answer:
         """`GET /status`."""
@@ -208,9 +212,34 @@ class Api:
 
         def work() -> Answer:
             added = self._store.add_device(body.name, body.labels, local=body.local)
-            return 201, {"device": self._observer.device(added), "file": self._observer.device_file(added)}
+            return 201, {
+                "device": self._observer.device(added),
+                "file": self._observer.device_file(added),
+                "joins": self._enrolment is not None and not added.local,
+            }
 
         return self._once(key_of(request), asked, work)
+
+    async def token(self, request: web.Request) -> Answer:
+        """`POST /devices/{d}/token`: what the device joins with; asked again, there is another. No answer
+        that holds a token is kept, so an Idempotency-Key changes nothing.
+        """
+        body, _ = await body_of(request, TokenBody)
+        return 201, self._open().invite(request.match_info["device"], body.expires_s)
+
+    async def revoke(self, request: web.Request) -> Answer:
+        """`POST /devices/{d}/revoke`: ends its certificates, and the connections that they made."""
+        await body_of(request, EmptyBody)
+        name = self._store.device(request.match_info["device"]).device
+        return 200, {"name": name, "revoked": self._open().revoke(name)}
+
+    def _open(self) -> Enrolment:
+        if self._enrolment is None:
+            raise ConflictError(
+                "this platform is not open to other machines: write its address into platform.toml, "
+                '[fleet] address = "HOST", and start gear up again'
+            )
+        return self._enrolment
 
     async def device(self, request: web.Request) -> Answer:
         """`GET /devices/{d}`."""
@@ -232,7 +261,10 @@ class Api:
         _, asked = await body_of(request, EmptyBody)
 
         def work() -> Answer:
-            return 202, self._observer.device(self._store.retire_device(request.match_info["device"]))
+            retired = self._store.retire_device(request.match_info["device"])
+            if self._enrolment is not None:
+                self._enrolment.retire(retired.device)
+            return 202, self._observer.device(retired)
 
         return self._once(key_of(request), asked, work)
 
@@ -263,9 +295,9 @@ def _note(shuffles: int) -> str:
 
 def make_app(api: Api, token: str, *, local: bool = True) -> web.Application:
     """The server's application; `local`: only a loopback name is answered."""
-    middlewares = [_sentences, bounded, *([local_only] if local else []), bearer(token)]
+    middlewares = [sentences(ROOT, BODY_BYTES_MAX), bounded, *([local_only] if local else []), bearer(token)]
     app = web.Application(middlewares=middlewares, client_max_size=BODY_BYTES_MAX)
-    app.on_response_prepare.append(_add_headers)
+    app.on_response_prepare.append(add_headers)
     routes: list[tuple[str, str, Work]] = [
         ("GET", "/status", api.status),
         ("GET", "/apps", api.apps),
@@ -283,9 +315,11 @@ def make_app(api: Api, token: str, *, local: bool = True) -> web.Application:
         ("PATCH", "/devices/{device}", api.label),
         ("POST", "/devices/{device}/retire", api.retire),
         ("POST", "/devices/{device}/accept", api.accept),
+        ("POST", "/devices/{device}/token", api.token),
+        ("POST", "/devices/{device}/revoke", api.revoke),
     ]
     for method, path, work in routes:
-        app.router.add_route(method, ROOT + path, _handler(work), expect_handler=unexpected)
+        app.router.add_route(method, ROOT + path, handler_of(work), expect_handler=unexpected)
     return app
 
 
@@ -293,7 +327,7 @@ async def listen(app: web.Application, host: str, port: int, former: int = 0) ->
     """Serve `app`; what has to be cleaned up, and the address. port: 0 for `former`, or 8764, or any free one
     where those are taken. Raises `UnavailableError`.
     """
-    runner = PageRunner(app, _error)
+    runner = PageRunner(app, error_form)
     await runner.setup()
     ports = [port] if port else [*([former] if former else []), PORT_PREFERRED, 0]
     for number, one in enumerate(ports):
@@ -332,68 +366,3 @@ def bearer(token: str) -> Middleware:
         )
 
     return ask
-
-
-def _handler(work: Work) -> Handler:
-    async def handle(request: web.Request) -> web.StreamResponse:
-        status, value = await work(request)
-        return _json(status, value)
-
-    return handle
-
-
-def _json(status: int, value: Any) -> web.Response:
-    return web.json_response(
-        value, status=status, dumps=partial(json.dumps, ensure_ascii=False, allow_nan=False)
-    )
-
-
-def _refusal(status: int, code: str, sentence: str) -> web.Response:
-    return _json(status, _as_error(code, sentence))
-
-
-def _as_error(code: str, sentence: str) -> dict[str, Any]:
-    return {"error": {"code": code, "sentence": sentence}}
-
-
-def _error(status: HTTPStatus, sentence: str) -> dict[str, Any]:
-    return _as_error(status.name.lower(), sentence)
-
-
-async def _add_headers(_: web.Request, response: web.StreamResponse) -> None:
-    response.headers.update(HEADERS)
-
-
-@web.middleware
-async def _sentences(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Every error as JSON with a code and a sentence; an unexpected one tells nothing of the machine."""
-    try:
-        return await handler(request)
-    except web.HTTPException as error:
-        answer = _json(error.status, _error(HTTPStatus(error.status), _said(request, error)))
-        if isinstance(error, web.HTTPUnauthorized):
-            answer.headers["WWW-Authenticate"] = "Bearer"
-        if request.can_read_body:
-            answer.force_close()  # what nobody reads is not waited for
-        return answer
-    except ControlError as error:
-        return _refusal(error.status, error.code, str(error))
-    except SelectorError as error:
-        return _refusal(InvalidError.status, InvalidError.code, str(error))
-    except TableError as error:
-        return _refusal(NotFoundError.status, NotFoundError.code, str(error))
-    except PageError as error:
-        return _refusal(503, "unavailable", str(error))
-    except Exception:  # noqa: BLE001 - the server outlives whatever a handler raises
-        _LOG.exception("control failed to answer")
-        return _refusal(500, "internal", "control failed to answer: its log says why")
-
-
-def _said(request: web.Request, error: web.HTTPException) -> str:
-    if isinstance(error, web.HTTPNotFound):
-        return f"{request.path}: there is nothing of this name under {ROOT}"
-    if isinstance(error, web.HTTPMethodNotAllowed):
-        return f"{request.path}: it takes {', '.join(sorted(error.allowed_methods))}, not {request.method}"
-    if isinstance(error, web.HTTPRequestEntityTooLarge):
-        return f"{request.path}: a body has at most {BODY_BYTES_MAX:,} bytes"
-    return f"{request.path}: {error.reason}"
