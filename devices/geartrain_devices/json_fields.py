@@ -59,11 +59,20 @@ class JsonFields:
     """How documents become records of the type `kind`."""
 
     def __init__(
-        self, where: str, kind: Any, time_path: str, time_unit: str, paths: Mapping[str, str]
+        self,
+        where: str,
+        kind: Any,
+        time_path: str,
+        time_unit: str,
+        paths: Mapping[str, str],
+        *,
+        from_text: bool = False,
     ) -> None:
         """time_path: where the event time stands, empty where a document has none; time_unit: of a time that
-        is a number; paths: by field. Raises `SourceError`, which begins with `where`.
+        is a number; paths: by field; from_text: values are text, and converted: "20.5" fits a float. Raises
+        `SourceError`, which begins with `where`.
         """
+        self._is_strict = not from_text
         if time_unit not in UNITS_US:
             raise SourceError(f"{where}: time_unit = {time_unit!r} must be one of {', '.join(UNITS_US)}")
         self._unit_us = UNITS_US[time_unit]
@@ -121,7 +130,7 @@ class JsonFields:
         time_us = self._time(document) if self._time_path else None
         found = ((name, _at(document, path), hint) for name, path, hint in self._fields)
         values = {
-            name: _convert(name, part, hint)
+            name: _convert(name, part, hint, self._is_strict)
             for name, part, hint in found
             if part is not None or name not in self._defaults
         }
@@ -165,9 +174,9 @@ def now_us() -> int:
     return time.time_ns() // 1_000
 
 
-def _convert(name: str, part: Any, hint: Any) -> Any:
+def _convert(name: str, part: Any, hint: Any, is_strict: bool) -> Any:
     try:
-        return msgspec.convert(part, hint)
+        return msgspec.convert(part, hint, strict=is_strict)
     except msgspec.ValidationError as error:
         raise ValueError(f"field {name}: {error}") from None
 

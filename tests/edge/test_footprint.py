@@ -59,6 +59,7 @@ LATER = {
     "geartrain.operators.broadcast",
     "geartrain.operators.join",
     "geartrain.operators.process",
+    "geartrain_devices",
     "geartrain.declarations.windows",
     "geartrain_edge.sinks.delivering",
     "google.protobuf.text_format",

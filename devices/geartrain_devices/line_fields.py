@@ -1,0 +1,97 @@
+"""Records out of lines of text: the whole line, the groups of a pattern, or a JSON document.
+
+Under every source that reads lines. Guarantees: a line that is no such record raises `ValueError` with one
+sentence that says what was meant. Text is converted by the type of its field: `20.5` fits a float.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from geartrain.errors import SourceError
+from geartrain.records.event_time import from_datetime
+from geartrain.schema.derive import is_record_type
+from geartrain_devices.json_fields import UNITS_US, JsonFields, now_us
+from geartrain_devices.text_files import not_utf8
+
+_NUMBER = re.compile(r"-?\d{1,30}(\.\d{1,30})?", re.ASCII)
+
+
+class LineFields:
+    """How lines become records of the type `kind`."""
+
+    def __init__(
+        self,
+        where: str,
+        kind: Any,
+        *,
+        pattern: str = "",
+        json: bool = False,
+        time: str = "",
+        time_unit: str = "s",
+        time_format: str = "",
+        fields: Mapping[str, str] | None = None,
+    ) -> None:
+        """pattern: a regular expression of a whole line, its named groups are the fields; without one the
+        line is the field `line`. json: each line is a JSON document. time: the group, or the path, of the
+        event time, empty where the time of reading is meant. time_format: of `datetime.strptime`, empty for
+        ISO 8601 and numbers of `time_unit`. fields: groups or paths by field. Raises `SourceError`, which
+        begins with `where`.
+        """
+        if json and (pattern or time_format):
+            given = "pattern" if pattern else "time_format"
+            raise SourceError(f"{where}: {given} is of lines of text: leave it out, or json = true")
+        if time_unit not in UNITS_US:
+            raise SourceError(f"{where}: time_unit = {time_unit!r} must be one of {', '.join(UNITS_US)}")
+        try:
+            self._pattern = re.compile(pattern) if pattern else None
+        except re.error as error:
+            raise SourceError(f"{where}: pattern = {pattern!r} is no regular expression: {error}") from None
+        self._groups = dict.fromkeys(self._pattern.groupindex if self._pattern is not None else ("line",))
+        paths = dict(fields or {})
+        if not json and not is_record_type(kind):
+            paths.setdefault("value", next(iter(self._groups), "line"))
+        for name in () if json else (time, *paths.values()):
+            if name and name not in self._groups:
+                found = ", ".join(self._groups) or "none"
+                raise SourceError(f"{where}: there is no group {name!r} in its pattern; its groups: {found}")
+        self._json, self._time, self._time_format = json, time, time_format
+        unit = "us" if time_format else time_unit
+        self._fields = JsonFields(where, kind, time, unit, paths, from_text=not json)
+
+    def read(self, raw: bytes) -> tuple[int, Any]:
+        """(event time in microseconds, the record) of a line without its ending."""
+        if self._json:
+            time_us, record = self._fields.read(raw)
+        elif (problem := not_utf8(raw)) is not None:
+            raise ValueError(problem)
+        else:
+            time_us, record = self._fields.pick(self._document(raw.decode()))
+        return now_us() if time_us is None else time_us, record
+
+    def _document(self, text: str) -> dict[str, Any]:
+        document: dict[str, Any] = {"line": text}
+        if self._pattern is not None:
+            found = self._pattern.fullmatch(text)
+            if found is None:
+                raise ValueError("it does not fit the pattern")
+            document = dict(found.groupdict())
+        if self._time and (said := document[self._time]) is not None:
+            document[self._time] = self._as_time(said)
+        return document
+
+    def _as_time(self, said: str) -> str | int | float:
+        """A time as `JsonFields` reads it."""
+        if self._time_format:
+            try:
+                time = datetime.strptime(said, self._time_format)  # noqa: DTZ007 - UTC is put in below
+            except ValueError:
+                raise ValueError(f"its time {said!r} is not written as {self._time_format!r}") from None
+            time = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+            return from_datetime(time)
+        if _NUMBER.fullmatch(said):
+            return float(said) if "." in said else int(said)
+        return said

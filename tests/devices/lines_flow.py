@@ -1,0 +1,14 @@
+"""A flow for each source that devices have: what comes is sent to the cloud as it is."""
+
+from __future__ import annotations
+
+from geartrain import Flow, Record, Table
+from geartrain_devices.tail_files import TailFiles
+
+
+class Line(Record):
+    line: str
+
+
+tail = Flow("tail")
+tail.source("lines", TailFiles(), out=Line).at("edge").sink("out", Table("lines"))
