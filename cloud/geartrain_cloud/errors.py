@@ -24,3 +24,11 @@ class PageError(GeartrainError):
 
 class CertificateError(MistakeError):
     """A certificate cannot be issued or revoked as it was asked for."""
+
+
+class TrustError(MistakeError):
+    """Signed metadata or a bundle that the platform does not take; says what is wrong with it."""
+
+
+class TrustConflictError(TrustError):
+    """Somebody else has signed the next version meanwhile: fetch it, and sign again."""

@@ -35,12 +35,12 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "geartrain_client": (
         (".", "planning"),
-        ("flash", "rest", "terminal"),
+        ("flash", "rest", "signing", "terminal"),
         ("cli",),
     ),
     "geartrain_cloud": (
         (".", "ports"),
-        ("certs", "log"),
+        ("bundles", "certs", "log"),
         ("platform",),
         ("broker", "ingest", "sinks"),
         ("downlink", "pages"),

@@ -6,7 +6,7 @@ and whatever bytes come, nothing but a `BundleError` is raised.
 """
 
 from geartrain.bundle.archive import Archive, entries_of
-from geartrain.bundle.manifest import MANIFEST, Manifest, code_hash
+from geartrain.bundle.manifest import MANIFEST, Manifest, code_hash, target_path
 from geartrain.bundle.packing import pack
 from geartrain.bundle.project import PROJECT, Project, project_of
 
@@ -20,4 +20,5 @@ __all__ = [
     "entries_of",
     "pack",
     "project_of",
+    "target_path",
 ]

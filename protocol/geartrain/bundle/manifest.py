@@ -37,6 +37,11 @@ def code_hash(files: Mapping[str, str]) -> str:
     return hashlib.sha256(listed.encode()).hexdigest()
 
 
+def target_path(code: str) -> str:
+    """What signed metadata call the bundle of this code."""
+    return f"{code}.zip"
+
+
 class Manifest(msgspec.Struct, frozen=True, dict=True):
     """What a bundle holds.
 
