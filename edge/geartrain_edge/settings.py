@@ -44,7 +44,8 @@ class UplinkSettings(msgspec.Struct, frozen=True):
     one batch's digest before the spool is looked into; flip_window_s: a second new epoch within so long stops
     the agent; refused_ms_max: as backoff_ms_max, where the last connection was refused at once, which costs
     nobody much; probe_ms_min: an ack is not overdue before so long, however fast acks have been; trim_ms:
-    what is acked is trimmed from the spool no sooner than so long after the last time.
+    what is acked is trimmed from the spool no sooner than so long after the last time; trim_rest_ms: and so
+    much later while nobody waits for the room.
     """
 
     window: int = 64
@@ -59,6 +60,7 @@ class UplinkSettings(msgspec.Struct, frozen=True):
     refused_ms_max: int = 1_000
     probe_ms_min: int = 50
     trim_ms: int = 50
+    trim_rest_ms: int = 0
 
 
 class AgentSettings(msgspec.Struct, frozen=True):
@@ -68,7 +70,9 @@ class AgentSettings(msgspec.Struct, frozen=True):
     downsample_above: every n-th row is kept while the spool holds more than that part of its cap;
     records_max, interval_ms: a commit is made after so many records (fewer where they are large), or so long
     after its first, or at once when the sources are idle; linger_ms: sources that give a few rows at a time
-    are given so long since the last commit; read_max: rows of one read of a split, between two of which all
+    are given so long since the last commit; durability_ms: between two commits of what was read lies at least
+    so long, unless there is a commit's fill before; free_floor_bytes: of its disk that the spool leaves free;
+    read_max: rows of one read of a split, between two of which all
     else has its turn; idle_ms_max: the longest pause while the sources have nothing; urgent: the other flows
     of the same agent give way to this one; mended: what the hash of the flow's files begins with, where these
     may differ from those that the spool was begun with.
@@ -79,6 +83,7 @@ class AgentSettings(msgspec.Struct, frozen=True):
     records_max: int = 10_000
     interval_ms: int = 200
     linger_ms: int = 5
+    durability_ms: int = 0
     read_max: int = 2_000
     idle_ms_max: int = 100
     stop_ms: int = 5_000
@@ -89,3 +94,4 @@ class AgentSettings(msgspec.Struct, frozen=True):
     downsample_above: float = 0.8
     urgent: bool = False
     mended: str = ""
+    free_floor_bytes: int = 50_000_000

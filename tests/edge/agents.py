@@ -13,6 +13,7 @@ from geartrain.ports import Net, Rewrite, SpoolCommit, SpooledBatch, SpoolImage,
 from geartrain.testing import SeededRandomness
 from geartrain_edge.agent.agent import Agent
 from geartrain_edge.settings import AgentSettings, UplinkSettings
+from geartrain_edge.spool.disk_floor import Room
 from geartrain_edge.spool.spool import SqliteSpool
 
 QUICK = UplinkSettings(window=8, resend_ms=40, resend_ms_max=160, backoff_ms=2, backoff_ms_max=20, trim_ms=1)
@@ -69,11 +70,16 @@ class MortalSpool:
 
 
 def agent_of(
-    plan: Plan, store: SpoolStore | Path, net: Net, settings: AgentSettings = SETTINGS, seed: int = 1
+    plan: Plan,
+    store: SpoolStore | Path,
+    net: Net,
+    settings: AgentSettings = SETTINGS,
+    seed: int = 1,
+    room: Room | None = None,
 ) -> Agent:
     """An agent over a store, or over the spool in a file."""
     opened = SqliteSpool(store) if isinstance(store, Path) else store
-    return Agent(settings, plan, opened, net, SystemClock(), SeededRandomness(seed))
+    return Agent(settings, plan, opened, net, SystemClock(), SeededRandomness(seed), room=room)
 
 
 def run(work: Coroutine[Any, Any, Any], limit_s: float = 20.0) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 
 from geartrain import Flow, Source, Table
 from geartrain.planning import Plan, make_plan
+from geartrain.ports import SpoolCommit
 from geartrain.records.event_time import SECOND_US
 from geartrain.source import Batch, Split
 from geartrain_edge.settings import AgentSettings
@@ -58,9 +60,18 @@ class FewAtATime(Source[Reading]):
 
 
 class _Counting(SqliteSpool):
-    """A spool that counts its trims."""
+    """A spool that counts its trims, and notes when rows were committed."""
 
     trims = 0
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.filled_s: list[float] = []
+
+    async def commit(self, change: SpoolCommit) -> None:
+        if any(batch.count for batch in change.batches):
+            self.filled_s.append(time.monotonic())
+        await super().commit(change)
 
     async def trim(self, through_seq: int) -> None:
         self.trims += 1
@@ -95,6 +106,28 @@ def test_a_source_that_gives_one_row_a_read_is_not_waited_for(tmp_path: Path) ->
     counts = _batches(tmp_path, _Few(by_the_clock=False), settings)
     assert len(counts) <= RECORDS // 100 + 2
     assert max(counts) == 100
+
+
+def test_commits_lie_as_far_apart_as_durability_says(tmp_path: Path) -> None:
+    settings = AgentSettings("d1", linger_ms=0, interval_ms=1, durability_ms=60, uplink=QUICK)
+    plan = _plan(_Few(by_the_clock=True))
+    ingest, store = NaiveIngest(plan), _Counting(tmp_path / "spool.sqlite")
+    assert run(agent_of(plan, store, MemoryNet(ingest), settings).run())
+    assert [row[2:4] for row in ingest.rows["readings"]] == [("d1/readings", n) for n in range(RECORDS)]
+    # The welcome of a fresh epoch waits for nothing, nor does the end, after which nothing can come.
+    gaps = [after - before for before, after in pairwise(store.filled_s)][1:-1]
+    assert len(gaps) >= 2
+    assert all(gap >= 0.06 for gap in gaps)
+    assert store.trims <= len(store.filled_s) + 3
+
+
+def test_a_full_commit_waits_for_no_durability(tmp_path: Path) -> None:
+    settings = AgentSettings("d1", durability_ms=60_000, records_max=50, uplink=QUICK)
+    began_s = time.monotonic()
+    counts = _batches(tmp_path, _Few(by_the_clock=False), settings)
+    assert max(counts) == 50
+    assert sum(counts) == RECORDS
+    assert time.monotonic() - began_s < 30
 
 
 def test_the_spool_is_trimmed_seldom_and_is_empty_at_the_end(tmp_path: Path) -> None:

@@ -68,10 +68,12 @@ broker = "[::1]:18830"
 cut = ["quotes_by_symbol"]
 [spool]
 bytes_max = 1000000
+free_floor = "20 MB"
 [commit]
 records_max = 10
 interval_ms = 20
 linger_ms = 0
+durability = "1s"
 idle_ms_max = 13
 [uplink]
 window = 3
@@ -99,7 +101,9 @@ others = true
         10,
         20,
         0,
+        1_000,
         idle_ms_max=13,
+        free_floor_bytes=20_000_000,
         uplink=UplinkSettings(3, 4, 5, 6, 7, 8, 9, refused_ms_max=10, probe_ms_min=11, trim_ms=12),
     )
     assert (found.broker.host, found.broker.port, found.cut) == ("::1", 18830, ("quotes_by_symbol",))
@@ -122,6 +126,15 @@ others = true
         (GOOD + "speed = 3", "agent.toml: speed is not a key of this file"),
         (GOOD + "[commit]\nrecords = 3", "agent.toml: commit.records is not a key of this file"),
         (GOOD + '[commit]\nrecords_max = "3"', "agent.toml: commit.records_max: expected `int`, got `str`"),
+        (
+            GOOD + '[commit]\ndurability = "fast"',
+            "agent.toml: commit.durability: 'fast' is not a time, such as 1s",
+        ),
+        (GOOD + '[commit]\ndurability = "2min"', "agent.toml: commit.durability: 2min is too long: 1min is"),
+        (
+            GOOD + '[spool]\nfree_floor = "50"',
+            "agent.toml: spool.free_floor: '50' is not a size, such as 50MB",
+        ),
         (GOOD + "[commit]\nrecords_max = 0", "agent.toml: commit.records_max: expected `int` >= 1"),
         (GOOD + "[commit]\nrecords_max = 99999", "agent.toml: commit.records_max: expected `int` <= 10000"),
         (GOOD + "[spool]\nbytes_max = -1", "agent.toml: spool.bytes_max: expected `int` >= 1"),

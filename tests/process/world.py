@@ -130,7 +130,7 @@ class World:
             "cut": "edge",
             "state": str(state or home / "state"),
             "broker": "BROKER",
-            "spool": dict(spool or {}),
+            "spool": {"free_floor": "0B"} | dict(spool or {}),
             "commit": COMMIT | dict(commit or {}),
             "uplink": UPLINK | dict(uplink or {}),
             "sources": {"numbers": options},

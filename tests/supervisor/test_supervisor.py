@@ -315,3 +315,19 @@ def test_what_is_wanted_no_longer_ends_and_what_reads_something_else_starts_anew
     assert supervisor.children["changed"].pid not in (None, first["changed"])
     for name in ("gone", "changed"):
         assert not is_alive(first[name] or 0)
+
+
+def test_the_log_of_a_process_that_runs_for_years_is_bounded(
+    tmp_path: Path, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(child_module, "LOG_BYTES_MAX", 10_000)
+    code = (
+        "import sys, time\nfor n in range(100_000): sys.stdout.write(f'line {n}\\n'), sys.stdout.flush()\n"
+        + STAY
+    )
+    child = started(supervisor, spec(tmp_path, code))
+    log, former = child.spec.log, child.spec.log.with_name("dummy.log.1")
+    until(former.exists, supervisor)
+    until(lambda: log.stat().st_size <= 10_000, supervisor)
+    assert former.stat().st_mode & 0o777 == 0o600
+    assert child.state is ChildState.RUNNING

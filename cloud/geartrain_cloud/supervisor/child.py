@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -121,6 +122,21 @@ class Child:
             return os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         except OSError as error:
             raise unwritable(log, error) from None
+
+    def bound_log(self) -> None:
+        """Keep the log of a process that runs for long within its bound; what it writes just now may be lost.
+
+        The process goes on writing at the end of the same file, which is short again.
+        """
+        log = self.spec.log
+        try:
+            if log.stat().st_size > LOG_BYTES_MAX:
+                shutil.copyfile(log, fresh := log.with_name(f".{log.name}.new"))
+                fresh.chmod(0o600)
+                fresh.replace(log.with_name(f"{log.name}.1"))
+                os.truncate(log, 0)
+        except OSError:  # a log is a courtesy
+            return
 
     def _command(self) -> tuple[str, ...]:
         if self._life is None:

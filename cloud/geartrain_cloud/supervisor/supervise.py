@@ -85,6 +85,7 @@ class Supervisor:
         """
         changed = False
         for name, child in list(self.children.items()):
+            child.bound_log()
             if child.state is ChildState.RUNNING and (code := child.reap()) is not None:
                 changed = True
                 self._judge(child, code)

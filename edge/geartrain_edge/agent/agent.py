@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from geartrain.concurrency.groups import first_of
+from geartrain.concurrency.waiting import first_done
 from geartrain.graph.conform import describe
 from geartrain.planning import Plan
 from geartrain.ports import Clock, Net, Randomness, SpoolCommit, SpooledBatch, SpoolStore
@@ -23,10 +24,11 @@ from geartrain.revision import Revision, revision_of
 from geartrain.wire.envelope import EPOCH_BYTES, Welcome
 from geartrain_edge.agent.epochs import greet, renew
 from geartrain_edge.agent.session import FRESH, HELLO, RENEWED, Opening, Session
-from geartrain_edge.agent.status import AgentStatus, status_of
+from geartrain_edge.agent.status import DISK_IS_LOW, AgentStatus, status_of
 from geartrain_edge.errors import AlarmError
 from geartrain_edge.settings import AgentSettings, Policy
 from geartrain_edge.sources.intake import Intake
+from geartrain_edge.spool.disk_floor import Room, Unlimited
 from geartrain_edge.spool.sealing import Positions
 from geartrain_edge.uplink.priority import Priority
 from geartrain_edge.uplink.uplink import Effects, Hooks
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("geartrain.agent")
 
 _IDLE_S_MIN = 0.001
+_DISK_LOOK_S = 1.0
 _FEW_ROWS = 32
 """A read that gives less may be of a source that waits for its next records itself."""
 
@@ -55,19 +58,21 @@ class Agent:
         priority: Priority | None = None,
         files: LineFiles | None = None,
         revision: Revision | None = None,
+        room: Room | None = None,
     ) -> None:
         """`priority`: what the agents of one process share, each of which runs another flow; `files`: for
-        sinks on the device that write some; `revision`: of the plan, with the code of its flow.
+        sinks on the device that write some; `revision`: of the plan, with the code of its flow; `room`: what
+        its disk leaves the spool.
         """
         self._settings, self._plan = settings, plan
-        self._revision = revision
+        self._revision, self._room = revision, room or Unlimited()
         shared = priority or Priority()
         self._turn = shared.turn(plan.graph.name, is_urgent=settings.urgent)
         self._effects, self._files = Effects(store, net, clock, randomness), files
         self._state, self._reason = "starting", ""
         self._stopping, self._stop_asked = False, asyncio.Event()
         self._draining = False
-        self._committed_s = -math.inf
+        self._committed_s = self._disk_look_s = -math.inf
         self._session: Session | None = None
 
     async def run(self) -> bool:
@@ -170,7 +175,7 @@ class Agent:
             if session.welcome is not None:
                 await self._open(session, session.welcome)
                 continue
-            await self._room(session)
+            await self._wait_for_room(session)
             await self._turn.give_way()
             rows = await self._gather(session)
             if await self._commit(session, records=rows) or rows:
@@ -185,8 +190,7 @@ class Agent:
             await self._commit(session)  # what sinks were given is noted, so that they are not given it again
         await self._flush(session)
         while not self._stopping and not await self._is_done(session):
-            await session.backlog.shrunk.wait()
-            session.backlog.shrunk.clear()
+            await session.backlog.wait_for_room()
 
     def _is_ending(self) -> bool:
         """Whether nothing more is to be read, because somebody asked for that."""
@@ -209,28 +213,52 @@ class Agent:
         await self._effects.clock.sleep(self._settings.stop_ms / 1_000)
         work.cancel()
 
-    async def _room(self, session: Session) -> None:
-        """Policy `block`: sources wait while the spool is full."""
-        full = session.backlog.bytes >= self._settings.spool_bytes_max
-        if full and self._settings.policy is Policy.BLOCK and not self._is_ending():
+    async def _wait_for_room(self, session: Session) -> None:
+        """Policy `block`: sources wait while the spool is full, or its disk nearly is."""
+        backlog = session.backlog
+        self._look_at_disk(session)
+        if backlog.is_full() and self._settings.policy is Policy.BLOCK and not self._is_ending():
             self._state = "blocked"
             session.counters.add("blocked")
             _LOG.warning("device %s: the spool is full, its sources wait for acks", self._settings.device)
-            while session.backlog.bytes >= self._settings.spool_bytes_max and not self._is_ending():
-                await session.backlog.shrunk.wait()
-                session.backlog.shrunk.clear()
+            while backlog.is_full() and not self._is_ending():
+                # Others may free the disk; nobody says when.
+                looks = [self._effects.clock.sleep(_DISK_LOOK_S)] if session.disk_is_low else []
+                await first_done(backlog.wait_for_room(), *looks)
+                self._look_at_disk(session)
         self._state = "greeting" if session.intake.holds else "running"
+
+    def _look_at_disk(self, session: Session) -> None:
+        """Have the spool hold no more than its disk leaves it, and say so when that changes; now and then."""
+        now_s = self._effects.clock.monotonic_s()
+        if now_s < self._disk_look_s:
+            return
+        self._disk_look_s, bytes_max = now_s + _DISK_LOOK_S, self._settings.spool_bytes_max
+        session.backlog.bytes_max = self._room.now(bytes_max)
+        is_low = session.backlog.bytes_max < bytes_max
+        if is_low and not session.disk_is_low:
+            session.counters.add("disk_low")
+            _LOG.error("ALARM: device %s: %s", self._settings.device, DISK_IS_LOW)
+        elif session.disk_is_low and not is_low:
+            _LOG.warning(
+                "device %s: its disk has room again, the spool grows as before", self._settings.device
+            )
+        session.disk_is_low = is_low
 
     async def _gather(self, session: Session) -> int:
         """Read until a commit is due: enough rows, enough time, or nothing there.
 
         A source that gives a few at a time, soon after a commit, is given `linger_ms` since then: if it has
-        more by then, it waits for the world, and all of it is committed at once instead of row by row.
+        more by then, it waits for the world, and all of it is committed at once instead of row by row. With
+        `durability_ms` nothing is due before so long since the last commit, unless the commit is full.
         """
         clock, settings, rows, few = self._effects.clock, self._settings, 0, 0
-        due_s = clock.monotonic_s() + settings.interval_ms / 1_000
+        durable_s = self._committed_s + settings.durability_ms / 1_000
+        due_s = max(clock.monotonic_s() + settings.interval_ms / 1_000, durable_s)
+        idle_s = _IDLE_S_MIN
         down = None if session.intake.holds else session.down
-        if down is not None and (down.feed(session.backlog.epoch) or not down.has_room):
+        came_down = down is not None and down.feed(session.backlog.epoch) > 0
+        if down is not None and (not down.has_room or (came_down and clock.monotonic_s() >= durable_s)):
             return 0  # committed at once; while the sinks have no room, nothing more is read
         while rows < session.batch_size.records and not self._is_ending():
             came = await session.intake.read(
@@ -238,6 +266,11 @@ class Agent:
             )
             rows += came
             now_s = clock.monotonic_s()
+            if now_s < durable_s and not session.has_news and not session.intake.ended:
+                idle_s = _IDLE_S_MIN if came else min(idle_s * 2, settings.idle_ms_max / 1_000)
+                await clock.sleep(min(idle_s, durable_s - now_s))
+                await self._turn.give_way()
+                continue
             if not came or now_s >= due_s or 0 < few < came or buggify("early flush", 0.3):
                 break
             linger_s = self._committed_s + settings.linger_ms / 1_000 - now_s
@@ -304,8 +337,7 @@ class Agent:
             is_said = session.intake.progress().has_time_of(session.progress)
             if is_said and not session.admission.dropped:
                 return
-            await session.backlog.shrunk.wait()
-            session.backlog.shrunk.clear()
+            await session.backlog.wait_for_room()
 
     def status(self) -> AgentStatus:
         """The agent at this moment."""

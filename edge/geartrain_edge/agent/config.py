@@ -6,6 +6,7 @@ An agent does this first. Guarantees: any mistake in the file, in the flow it na
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,6 +25,7 @@ from geartrain.planning import Plan, make_plan
 from geartrain.revision import Revision, code_of, revision_of
 from geartrain.revision.differences import MENDED_CHARS, is_named
 from geartrain.wire.topics import check_name
+from geartrain_edge.quantities import milliseconds, size_bytes
 from geartrain_edge.settings import DRAIN_FILE, AgentSettings, Policy, UplinkSettings
 from geartrain_edge.spool.admission import check_policy
 
@@ -31,6 +33,7 @@ Positive = Annotated[int, msgspec.Meta(ge=1, le=2**40)]
 Options = dict[str, dict[str, Any]]
 
 _DEFAULT = AgentSettings("")
+DURABILITY_MS_MAX = 60_000
 
 
 class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -42,6 +45,7 @@ class _Spool(_Section, frozen=True):
     policy: Policy = _DEFAULT.policy
     downsample_keep: Annotated[int, msgspec.Meta(ge=2, le=1_000_000)] = _DEFAULT.downsample_keep
     downsample_above: Annotated[float, msgspec.Meta(ge=0, le=1)] = _DEFAULT.downsample_above
+    free_floor: str = "50MB"
 
 
 class _Commit(_Section, frozen=True):
@@ -49,6 +53,7 @@ class _Commit(_Section, frozen=True):
     interval_ms: Positive = _DEFAULT.interval_ms
     linger_ms: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = _DEFAULT.linger_ms
     idle_ms_max: Annotated[int, msgspec.Meta(ge=1, le=60_000)] = _DEFAULT.idle_ms_max
+    durability: str = "0s"
 
 
 class _Uplink(_Section, frozen=True):
@@ -282,12 +287,19 @@ def _settings(path: str, found: _File, flow: _Flow, where: str) -> AgentSettings
         if getattr(uplink, low) > getattr(uplink, high):
             key = f"{where if flow.uplink else ''}uplink"
             raise ConfigError(f"{path}: {key}.{low} is larger than {key}.{high}: make it smaller")
+    durability_ms = _read(
+        milliseconds, f"{path}: {where if flow.commit else ''}commit.durability", commit.durability
+    )
+    free_floor = _read(size_bytes, f"{path}: {where if flow.spool else ''}spool.free_floor", spool.free_floor)
+    if durability_ms > DURABILITY_MS_MAX:
+        raise ConfigError(f"{path}: commit.durability: {commit.durability} is too long: 1min is the most")
     return AgentSettings(
         device=found.device,
         spool_bytes_max=spool.bytes_max,
         records_max=commit.records_max,
         interval_ms=commit.interval_ms,
         linger_ms=commit.linger_ms,
+        durability_ms=durability_ms,
         idle_ms_max=commit.idle_ms_max,
         uplink=uplink,
         policy=spool.policy,
@@ -295,4 +307,13 @@ def _settings(path: str, found: _File, flow: _Flow, where: str) -> AgentSettings
         downsample_above=spool.downsample_above,
         urgent=flow.urgent,
         mended=flow.mended,
+        free_floor_bytes=free_floor,
     )
+
+
+def _read(quantity: Callable[[str], int], key: str, text: str) -> int:
+    """A quantity of the file; raises `ConfigError` naming its key."""
+    try:
+        return quantity(text)
+    except ConfigError as error:
+        raise ConfigError(f"{key}: {error}") from None

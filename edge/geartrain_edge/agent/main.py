@@ -31,6 +31,7 @@ from geartrain_edge.agent.config import AgentConfig, load
 from geartrain_edge.agent.parentage import is_orphan
 from geartrain_edge.agent.status import write_status
 from geartrain_edge.errors import AlarmError, ChangedFlowError
+from geartrain_edge.spool.disk_floor import DiskFloor
 from geartrain_edge.spool.spool import SqliteSpool
 from geartrain_edge.uplink.priority import Priority
 
@@ -112,7 +113,8 @@ async def _run(loaded: Sequence[tuple[AgentConfig, Plan, Revision]]) -> set[int]
             spool, clock = SqliteSpool(config.spool_file), SystemClock()
             files = _files(config, plan)
             chance = SystemRandomness()
-            agent = Agent(config.settings, plan, spool, net, clock, chance, priority, files, revision)
+            room = DiskFloor(config.spool_file, config.settings.free_floor_bytes)
+            agent = Agent(config.settings, plan, spool, net, clock, chance, priority, files, revision, room)
             agents.append(agent)
             tasks.append(group.create_task(_run_one(config, agent, net)))
     codes = {task.result() for task in tasks}

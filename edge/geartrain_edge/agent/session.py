@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from geartrain.errors import USER_ERRORS, FlowError, GeartrainError
 from geartrain.graph.conform import describe
@@ -50,7 +51,7 @@ class Session:
 
     progress: that of the last commit; handshake: what the spool says of its epoch, one of `FRESH`, `RENEWED`
     and nothing; welcome: what ingest has answered and no commit holds yet; is_done: all is acked, and nothing
-    comes any more.
+    comes any more; disk_is_low: the spool may not grow to its cap, because its disk is nearly full.
     """
 
     def __init__(
@@ -70,15 +71,24 @@ class Session:
         self.handshake = FRESH if image.last_seq == 0 else image.state.get(HELLO, b"")
         self.welcome: Welcome | None = None
         self.is_done = False
+        self.disk_is_low = False
         intake.restore(image.positions, hold=self.handshake == FRESH)
         intake.epoch = image.epoch
         self.fragment = _fragment(plan, effects, image)
-        self.backlog = backlog = Backlog(image)
+        self.backlog = backlog = Backlog(image, settings.spool_bytes_max)
         # Apart, because those of the intake are true only with the commit that they belong to.
         self.counters, self.uplink_counters = Counters(image.counters), Counters(image.counters)
         who = Identity(settings.device, plan.graph.name, image.epoch)
+        # A trim is a sync like any other.
+        seldom = replace(settings.uplink, trim_rest_ms=settings.durability_ms)
         self.uplink = uplink = Uplink(
-            settings.uplink, who, effects, backlog, self.uplink_counters, turn, is_open=not self.handshake
+            seldom,
+            who,
+            effects,
+            backlog,
+            self.uplink_counters,
+            turn,
+            is_open=not self.handshake,
         )
         self.sealer = Sealer(plan, who, image.last_seq, image.digest, settings.limits, self.counters)
         shedder = Shedder(who, effects.store, backlog, self.counters, lambda: uplink.acked_seq)
@@ -88,6 +98,11 @@ class Session:
         self.progress: Progress = intake.progress()
         self.flip = Flip.of(image.state.get(FLIP))
         self.batch_size = BatchSize(settings.records_max)
+
+    @property
+    def has_news(self) -> bool:
+        """Whether something came that a commit must not be kept waiting for: the answer to a fresh epoch."""
+        return self.welcome is not None
 
 
 def _fragment(plan: Plan, effects: Effects, image: SpoolImage) -> Fragment:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from geartrain_edge.agent.session import Session
 
 
+DISK_IS_LOW = "its disk has less room than `spool.free_floor`, so its spool does not grow: make room on it"
+
+
 class AgentStatus(msgspec.Struct, frozen=True):
     """An agent at one moment.
 
@@ -68,7 +71,7 @@ def status_of(
         connected=session is not None and session.uplink.connected,
         ended=session is not None and session.intake.ended,
         reason=reason,
-        alarm="" if session is None else session.uplink.alarm or session.uplink.held_why,
+        alarm="" if session is None else _alarm(session),
         epoch="" if session is None else session.backlog.epoch.hex(),
         spooled_seq=0 if session is None else session.backlog.last_seq,
         acked_seq=0 if session is None else session.backlog.acked_seq,
@@ -83,6 +86,11 @@ def status_of(
         held=held,
         lacks=None if session is None else session.intake.lacks,
     )
+
+
+def _alarm(session: Session) -> str:
+    low = DISK_IS_LOW if session.disk_is_low else ""
+    return session.uplink.alarm or session.uplink.held_why or low
 
 
 def write_status(path: Path, status: AgentStatus) -> None:

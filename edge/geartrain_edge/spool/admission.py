@@ -58,7 +58,7 @@ class Admission:
     @property
     def is_closed(self) -> bool:
         """Whether not even a batch without rows has room: the small reserve above the cap is used up too."""
-        cap = self._settings.spool_bytes_max
+        cap = self._backlog.bytes_max
         if self._settings.policy is Policy.BLOCK:
             return False
         return self._backlog.bytes >= cap + max(cap // 16, _RESERVE_BYTES_MIN)
@@ -66,7 +66,7 @@ class Admission:
     def thin(self, output: Output) -> Output:
         """Policy `downsample`, above its mark: every n-th row of each channel."""
         settings = self._settings
-        mark = settings.downsample_above * settings.spool_bytes_max
+        mark = settings.downsample_above * self._backlog.bytes_max
         if settings.policy is not Policy.DOWNSAMPLE or self._backlog.bytes < mark:
             return output
         thinned = Output()
@@ -90,7 +90,7 @@ class Admission:
         """
         if self._settings.policy is Policy.BLOCK:
             return Admitted(list(parts), [], 0)
-        room = self._settings.spool_bytes_max - self._backlog.bytes
+        room = self._backlog.bytes_max - self._backlog.bytes
         need = sum(part.size + header_bytes for part in parts) - room
         gaps: list[SpooledBatch] = []
         freed_bytes = 0

@@ -26,15 +26,32 @@ class Identity(msgspec.Struct, frozen=True):
 class Backlog:
     """Committed batches that are not trimmed yet: their seqs, (acked_seq, last_seq], and their bytes."""
 
-    def __init__(self, image: SpoolImage) -> None:
+    def __init__(self, image: SpoolImage, bytes_max: int = 2**63) -> None:
+        """`bytes_max`: how many bytes of batches the spool may hold."""
+        self.bytes_max = bytes_max
         self.last_seq, self.acked_seq, self.bytes = image.last_seq, image.acked_seq, image.spooled_bytes
         self.epoch, self.acked_digest = image.epoch, image.acked_digest
         self.lock = asyncio.Lock()
         """Held over every change of the spool, so that none is decided on what another has just replaced."""
+        self.room_wanted = asyncio.Event()
+        """Set while the reading side waits for a trim."""
         self.grown = asyncio.Event()
         """Set when batches were committed; the uplink alone waits for it and clears it."""
         self.shrunk = asyncio.Event()
         """Set when batches were trimmed; the reading side alone waits for it and clears it."""
+
+    async def wait_for_room(self) -> None:
+        """Return when batches were trimmed, which is done soon now; for the reading side."""
+        self.room_wanted.set()
+        try:
+            await self.shrunk.wait()
+            self.shrunk.clear()
+        finally:
+            self.room_wanted.clear()
+
+    def is_full(self) -> bool:
+        """Whether it holds as much as it may."""
+        return self.bytes >= self.bytes_max
 
     def committed(self, batches: Sequence[SpooledBatch]) -> None:
         """Note batches that a durable commit has put into the spool."""

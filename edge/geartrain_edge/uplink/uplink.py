@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from geartrain.concurrency.connecting import Backoff, Connector
 from geartrain.concurrency.shield import shield
-from geartrain.concurrency.waiting import MovingTimer
+from geartrain.concurrency.waiting import MovingTimer, first_done
 from geartrain.delivery.sender import Sender, SenderPolicy, Standing
 from geartrain.delivery.sender_events import (
     Acked,
@@ -450,6 +450,8 @@ class Uplink:
                     await self._effects.store.trim(seq)
                     backlog.trimmed(seq, freed_bytes)
             await clock.sleep(self._settings.trim_ms / 1_000)
+            if self._settings.trim_rest_ms:
+                await first_done(clock.sleep(self._settings.trim_rest_ms / 1_000), backlog.room_wanted.wait())
 
 
 def policy_of(settings: UplinkSettings) -> SenderPolicy:

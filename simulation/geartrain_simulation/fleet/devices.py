@@ -82,6 +82,7 @@ def agent_settings(seed: int, device: Device) -> AgentSettings:
         records_max=random.choice((1, 5, 50)),
         interval_ms=random.choice((10, 200)),
         linger_ms=since.choice((0, 5, 50)),
+        durability_ms=Random(f"{seed}/{device.name}/durability").choice((0, 0, 0, 300, 1_000)),
         uplink=uplink,
         policy=device.policy,
         downsample_keep=random.choice((2, 5)),

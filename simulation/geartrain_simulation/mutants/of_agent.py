@@ -19,6 +19,7 @@ from geartrain_edge.agent.agent import Agent
 from geartrain_edge.sources.intake import Intake
 from geartrain_edge.spool.sealing import Sealer
 from geartrain_edge.uplink.uplink import Uplink
+from geartrain_simulation.machine.journal import Journal
 from geartrain_simulation.mutants.planting import Mutant, Patches
 from geartrain_simulation.stores.stores import SpoolBook
 
@@ -215,6 +216,37 @@ def _split_maximum_not_in_snapshot(patches: Patches) -> None:
     patches.replace(Intake, "moved", make)
 
 
+def _position_before_the_durable_commit(patches: Patches) -> None:
+    def make(right: Any) -> Any:
+        async def _gather(agent: Agent, session: Any) -> int:
+            rows: int = await right(agent, session)
+            intake = session.intake
+            moved = {split: intake._positions[split] for split in sorted(intake._moved)}
+            if rows and moved:
+                await agent._effects.store.commit(SpoolCommit(positions=moved))
+            return rows
+
+        return _gather
+
+    patches.replace(Agent, "_gather", make)
+
+
+def _synced_once_a_second(patches: Patches) -> None:
+    synced_s: dict[Any, float] = {}
+
+    def make(right: Any) -> Any:
+        def _sync(journal: Any, name: str) -> None:
+            now_s = journal._process.world.loop.time()
+            if journal._what == "spool" and now_s < synced_s.get(journal, -1.0) + 1.0:
+                return
+            synced_s[journal] = now_s
+            right(journal, name)
+
+        return _sync
+
+    patches.replace(Journal, "_sync", make)
+
+
 OF_AGENT = (
     Mutant("trim on puback", _trim_on_puback),
     Mutant("send before commit", _send_before_commit),
@@ -222,6 +254,8 @@ OF_AGENT = (
     Mutant("position without snapshot", _position_without_snapshot),
     Mutant("snapshot without position", _snapshot_without_position),
     Mutant("split maximum not in the snapshot", _split_maximum_not_in_snapshot),
+    Mutant("position before the durable commit", _position_before_the_durable_commit),
+    Mutant("synced once a second, sent at once", _synced_once_a_second),
     Mutant("seq from file length", _seq_from_file_length),
     Mutant("resend with a new seq", _resend_with_a_new_seq),
     Mutant("watermark ahead of data", _watermark_ahead_of_data),
