@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from geartrain_cloud.broker import find_mosquitto
-from geartrain_cloud.programs import find_program, is_hidden
+from geartrain_cloud.programs import SBIN, find_program, is_hidden
 
 IN_CI = os.environ.get("CI") == "true"
 
@@ -39,6 +41,21 @@ def find_initdb() -> str | None:
     return str(Path(found).resolve()) if found else None
 
 
+def find_mtools() -> str | None:
+    """mtools, with `mkfs.vfat` beside them, which makes the file systems that they work on."""
+    made = find_program("mkfs.vfat", SBIN)
+    return find_program("mcopy") if made else None
+
+
+def find_namespaces() -> str | None:
+    """`unshare`, where it may give a process mounts and a network of its own, which needs root."""
+    unshare = find_program("unshare")
+    if unshare is None or os.geteuid() != 0:
+        return None
+    tried = subprocess.run([unshare, "--mount", "--net", "true"], check=False, capture_output=True)
+    return unshare if tried.returncode == 0 else None
+
+
 @dataclass(frozen=True)
 class Needed:
     """A program that tests drive. `marker`: of these tests; `fixture`: a test that asks for it is marked."""
@@ -58,6 +75,10 @@ PROGRAMS = (
     MOSQUITTO,
     Needed("postgres", "postgresql", find_initdb, "postgres"),
     Needed("chromium", "chromium", find_chromium, "chromium_path"),
+    Needed("systemd", "systemd", lambda: find_program("systemd-analyze")),
+    Needed("mtools", "mtools dosfstools", find_mtools),
+    Needed("shellcheck", "shellcheck", lambda: find_program("shellcheck")),
+    Needed("namespaces", "util-linux", cache(find_namespaces)),
 )
 
 _markers: list[set[str] | None] = [None]

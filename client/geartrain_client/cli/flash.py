@@ -14,6 +14,9 @@ from pathlib import Path
 from geartrain.adapters.configuration import read_toml
 from geartrain.printable import printable
 from geartrain_client.errors import MistakeError
+from geartrain_client.flash.base_image import prepare_image
+from geartrain_client.flash.card import Disks, write_card
+from geartrain_client.flash.container import write_container
 from geartrain_client.flash.installer import Content, installer, write_output
 from geartrain_client.flash.settings import Address, DeviceSettings, Wifi
 from geartrain_client.flash.target import Target
@@ -77,26 +80,100 @@ class Order:
         return Content(target, wheels, join, settings)
 
 
-def flash_device(order: Order, installer_file: Path | None) -> None:
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """What to make: an installer, an image (from a base, into a file or onto a card) or a container."""
+
+    installer: Path | None = None
+    image: Path | None = None
+    output: Path | None = None
+    card: Path | None = None
+    container: Path | None = None
+    base: Path | None = None
+
+    def check(self) -> None:
+        """Raise `MistakeError` unless it is one thing, whole, and no file is replaced by it."""
+        if sum(one is not None for one in (self.installer, self.image, self.container)) != 1:
+            raise MistakeError(
+                "say what to make: --installer FILE.tar.gz, --image BASE.img with --output FILE.img or "
+                "--to /dev/sdX, or --container FILE.tar"
+            )
+        if self.image is not None and self.output is None and self.card is None:
+            raise MistakeError("--image: say where it goes, by --output FILE.img or --to /dev/sdX")
+        if self.image is None and (self.output is not None or self.card is not None):
+            raise MistakeError("--output and --to belong to --image")
+        if (self.container is None) != (self.base is None):
+            raise MistakeError(
+                "--container needs --base ROOT.tar, a root file system with Python, such as mmdebstrap "
+                "--variant=minbase --include=python3,ca-certificates bookworm root.tar makes"
+            )
+        for option, path in (
+            ("installer", self.installer),
+            ("output", self.output),
+            ("container", self.container),
+        ):
+            if path is not None and path.exists():
+                raise MistakeError(f"--{option} {path} is there already: name another file, or remove it")
+        if self.card is not None:
+            Disks().check(self.card, 0)
+
+
+def flash_device(order: Order, outputs: Outputs) -> None:
     """Make what was asked for; raises `GeartrainError`."""
-    if installer_file is None:
-        raise MistakeError("say what to make: --installer FILE.tar.gz")
-    if installer_file.exists():
-        raise MistakeError(f"--installer {installer_file} is there already: name another file, or remove it")
-    content = order.content()
-    made = installer(content)
-    write_output(installer_file, made)
-    name = printable(str(installer_file))
-    results().print(
-        f"{name}: {len(made) / 1e6:.1f} MB for {order.arch}, Python {order.python}", soft_wrap=True
-    )
-    if content.join is not None:
+    outputs.check()
+    if outputs.installer is not None:
+        _installer(order, outputs.installer)
+    elif outputs.container is not None and outputs.base is not None:
+        content = order.content()
+        write_container(content, outputs.base, outputs.container)
+        _made(outputs.container, order)
+    elif outputs.image is not None:
+        _image(order, outputs.image, outputs.output, outputs.card)
+    if order.join is not None:
         notices().print(
             "it holds a one-time token: keep it private until the device has joined", soft_wrap=True
         )
+
+
+def _installer(order: Order, path: Path) -> None:
+    write_output(path, installer(order.content()))
+    _made(path, order)
     notices().print(
-        f"on the device: tar xzf {printable(installer_file.name)} && sudo sh geartrain-installer/install.sh",
+        f"on the device: tar xzf {printable(path.name)} && sudo sh geartrain-installer/install.sh",
         soft_wrap=True,
+    )
+
+
+def _image(order: Order, base: Path, output: Path | None, card: Path | None) -> None:
+    with tempfile.TemporaryDirectory(prefix="gear-flash-") as work:
+        path = output or Path(work) / "device.img"
+        found = prepare_image(base, path, lambda: installer(order.content()))
+        notices().print(f"{printable(str(base))} is {found.system}", soft_wrap=True)
+        if output is not None:
+            _made(output, order)
+        if card is not None:
+            write_card(path, card, Progress())
+            results().print(f"{printable(str(card))}: written and compared", soft_wrap=True)
+
+
+class Progress:
+    """Says each tenth of what is done."""
+
+    def __init__(self) -> None:
+        self._said = ("", -1)
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        """Take a step of the work, in bytes."""
+        tenth = 10 * done // max(total, 1)
+        if (what, tenth) != self._said:
+            self._said = (what, tenth)
+            notices().print(f"{what}: {done >> 20} of {total >> 20} MiB")
+
+
+def _made(path: Path, order: Order) -> None:
+    size = path.stat().st_size / 1e6
+    results().print(
+        f"{printable(str(path))}: {size:.1f} MB for {order.arch}, Python {order.python}", soft_wrap=True
     )
 
 

@@ -9,61 +9,97 @@ import typer
 
 flash_app = typer.Typer(rich_markup_mode=None)
 
+Installer = Annotated[
+    Path | None,
+    typer.Option("--installer", metavar="FILE.tar.gz", help="Make an installer for any Linux with systemd."),
+]
+Image = Annotated[
+    Path | None,
+    typer.Option("--image", metavar="BASE.img", help="Put the installer into an image made by others."),
+]
+Output = Annotated[Path | None, typer.Option("--output", metavar="FILE.img", help="Where that image goes.")]
+To = Annotated[
+    Path | None, typer.Option("--to", metavar="/dev/sdX", help="Write that image to a card, and compare.")
+]
+Container = Annotated[
+    Path | None, typer.Option("--container", metavar="FILE.tar", help="Make a container image (OCI).")
+]
+Base = Annotated[
+    Path | None, typer.Option("--base", metavar="ROOT.tar", help="The root file system under the container.")
+]
+Join = Annotated[
+    Path | None,
+    typer.Option("--join", metavar="FILE.toml", help="The file by which it joins. Default: joined by hand."),
+]
+Arch = Annotated[str, typer.Option("--arch", metavar="arm64|amd64", help="The device's architecture.")]
+Python = Annotated[str, typer.Option("--python", metavar="3.11", help="The Python that the device has.")]
+With = Annotated[
+    str, typer.Option("--with", metavar="SOURCE,...", help="Sources with packages of their own.")
+]
+Lock = Annotated[
+    Path | None,
+    typer.Option("--lock", metavar="FILE", help="The wheels by their hashes. Written if it is not there."),
+]
+WheelFolder = Annotated[
+    Path | None, typer.Option("--wheels", metavar="DIR", help="Wheels to look for before the package index.")
+]
+Hostname = Annotated[str, typer.Option("--hostname", metavar="NAME", help="The device's hostname.")]
+Ntp = Annotated[
+    list[str] | None, typer.Option("--ntp", metavar="SERVER", help="A time server; may be repeated.")
+]
+WifiName = Annotated[
+    str | None,
+    typer.Option("--wifi", metavar="SSID", help="A wireless network, whose password is asked for."),
+]
+PasswordFile = Annotated[
+    Path | None, typer.Option("--wifi-password-file", metavar="FILE", help="Read its password there instead.")
+]
+Country = Annotated[str, typer.Option("--country", metavar="DE", help="By whose rules it may send.")]
+FixedAddress = Annotated[
+    str | None,
+    typer.Option("--address", metavar="ADDRESS/LENGTH", help="A fixed address, such as 10.0.0.5/24."),
+]
+Gateway = Annotated[str, typer.Option("--gateway", metavar="ADDRESS", help="The way out of its network.")]
+Dns = Annotated[
+    list[str] | None, typer.Option("--dns", metavar="ADDRESS", help="A name server; may be repeated.")
+]
 
-@flash_app.command("flash", short_help="Put the agent onto a device: make an installer for it.")
+
+@flash_app.command("flash", short_help="Put the agent onto a device: an installer, a card or a container.")
 def flash(
-    installer: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.tar.gz", help="Make an installer for any Linux with systemd."),
-    ] = None,
-    join: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.toml", help="The file by which the device joins. Default: joined by hand."
-        ),
-    ] = None,
-    arch: Annotated[str, typer.Option(metavar="arm64|amd64", help="The device's architecture.")] = "arm64",
-    python: Annotated[str, typer.Option(metavar="3.11", help="The Python that the device has.")] = "3.11",
-    extras: Annotated[
-        str, typer.Option("--with", metavar="SOURCE,...", help="Sources with packages of their own.")
-    ] = "",
-    lock: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="The wheels by their hashes. Written where it is not there yet."),
-    ] = None,
-    wheels: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Wheels to look for before the package index.")
-    ] = None,
-    hostname: Annotated[str, typer.Option(metavar="NAME", help="The device's hostname.")] = "",
-    ntp: Annotated[
-        list[str] | None, typer.Option(metavar="SERVER", help="A time server; may be repeated.")
-    ] = None,
-    wifi: Annotated[
-        str | None, typer.Option(metavar="SSID", help="A wireless network, whose password is asked for.")
-    ] = None,
-    wifi_password_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Read its password there instead.")
-    ] = None,
-    country: Annotated[str, typer.Option(metavar="DE", help="By whose rules it may send.")] = "",
-    address: Annotated[
-        str | None, typer.Option(metavar="ADDRESS/LENGTH", help="A fixed address, such as 10.0.0.5/24.")
-    ] = None,
-    gateway: Annotated[str, typer.Option(metavar="ADDRESS", help="The way out of its network.")] = "",
-    dns: Annotated[
-        list[str] | None, typer.Option(metavar="ADDRESS", help="A name server; may be repeated.")
-    ] = None,
+    installer: Installer = None,
+    image: Image = None,
+    output: Output = None,
+    to: To = None,
+    container: Container = None,
+    base: Base = None,
+    join: Join = None,
+    arch: Arch = "arm64",
+    python: Python = "3.11",
+    extras: With = "",
+    lock: Lock = None,
+    wheels: WheelFolder = None,
+    hostname: Hostname = "",
+    ntp: Ntp = None,
+    wifi: WifiName = None,
+    wifi_password_file: PasswordFile = None,
+    country: Country = "",
+    address: FixedAddress = None,
+    gateway: Gateway = "",
+    dns: Dns = None,
 ) -> None:
     """Put the agent onto a device, which needs no package index for it.
 
     \b
     Examples:
-      gear flash --installer agent.tar.gz --arch arm64 --join join.toml
-      gear flash --installer agent.tar.gz --arch amd64 --python 3.13 --lock flash.lock
+      gear flash --installer agent.tar.gz --arch amd64 --python 3.13
+      gear flash --image raspios.img.xz --to /dev/sdX --join join.toml
+      gear flash --container agent.tar --base root.tar
     """
-    from geartrain_client.cli.flash import Network, Order, flash_device
+    from geartrain_client.cli.flash import Network, Order, Outputs, flash_device
 
-    network = Network(
-        hostname, tuple(ntp or ()), wifi, wifi_password_file, country, address, gateway, tuple(dns or ())
-    )
-    names = tuple(sorted({one.strip() for one in extras.split(",")} - {""}))
-    flash_device(Order(arch, python, names, lock, wheels, join, network), installer)
+    names, servers = tuple(ntp or ()), tuple(dns or ())
+    network = Network(hostname, names, wifi, wifi_password_file, country, address, gateway, servers)
+    sources = tuple(sorted({one.strip() for one in extras.split(",")} - {""}))
+    order = Order(arch, python, sources, lock, wheels, join, network)
+    flash_device(order, Outputs(installer, image, output, to, container, base))
