@@ -31,6 +31,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("spool",),
         ("sinks", "sources", "uplink"),
         ("downlink", "parent"),
+        ("joining",),
         ("agent",),
     ),
     "geartrain_client": (

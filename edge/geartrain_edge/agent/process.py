@@ -1,4 +1,6 @@
-"""`gear-agent --config FILE.toml` or `--device FILE.toml`: the process, prepared before it imports the rest.
+"""`gear-agent`: `--config FILE.toml`, `--device FILE.toml`, `join` or `renew`.
+
+The process is prepared before it imports the rest.
 
 Guarantees: importing a module of the agent changes nothing in the process that imports it. This module
 sets what the process needs before those imports.
@@ -24,6 +26,10 @@ imports and several times a batch of thousands of records; neither makes much ga
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run an agent, or the parent of a device's agents, until its end; returns the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] in (["join"], ["renew"]):
+        from geartrain_edge.joining.main import main as run_joining  # which imports no agent
+
+        return run_joining(words)
     prepare()
     if words[:1] == ["--device"]:
         from geartrain_edge.parent.main import main as run_parent  # which imports no agent

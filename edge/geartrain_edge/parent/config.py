@@ -42,6 +42,7 @@ class _File(_Section, frozen=True):
     device: str
     state: str
     broker: str | BrokerTable = "127.0.0.1:1883"
+    platform: str = ""
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     spool: dict[str, Any] = msgspec.field(default_factory=dict)
     commit: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -60,7 +61,8 @@ class DeviceConfig(msgspec.Struct, frozen=True):
     """A checked file. state: the folder of the device; relative paths are taken from `folder`, the file's
     own.
 
-    broker_table: as the agents are given it, with absolute paths.
+    broker_table: as the agents are given it, with absolute paths; platform: where the platform that the
+    device has joined listens for devices, `https://HOST:PORT`, empty for none.
     """
 
     path: str
@@ -71,6 +73,7 @@ class DeviceConfig(msgspec.Struct, frozen=True):
     broker_table: str | dict[str, Any]
     tables: dict[str, dict[str, Any]]
     apps: dict[str, _AppTable]
+    platform: str = ""
 
     def agent_toml(self, app: App, state: Path) -> str:
         """The configuration of the agent of `app`, whose state folder is `state`; raises `ConfigError`."""
@@ -130,6 +133,7 @@ def read_device(path: str) -> DeviceConfig:
         _absolute(found.broker, folder),
         tables,
         found.apps,
+        found.platform,
     )
 
 

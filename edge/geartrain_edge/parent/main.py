@@ -26,15 +26,17 @@ from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.concurrency.groups import first_of
 from geartrain.errors import ConfigError, DiskError, GeartrainError
 from geartrain.printable import printable
+from geartrain_edge.identity import FOLDER as IDENTITY_FOLDER
 from geartrain_edge.parent.apps import Apps
 from geartrain_edge.parent.config import DeviceConfig, read_device
 from geartrain_edge.parent.kept_file import KEPT_FILE, KeptFile
 from geartrain_edge.parent.lane import DeviceLane
 from geartrain_edge.parent.processes import AgentProcesses
+from geartrain_edge.parent.renewing import Renewal
 
 EXIT_OK, EXIT_FAILED, EXIT_CONFIG = 0, 1, 2
 LOCK_FILE = "parent.lock"
-RESERVED = frozenset((KEPT_FILE, f".{KEPT_FILE}.new", LOCK_FILE))
+RESERVED = frozenset((KEPT_FILE, f".{KEPT_FILE}.new", LOCK_FILE, IDENTITY_FOLDER))
 
 _LOG = logging.getLogger("geartrain.parent")
 
@@ -79,6 +81,8 @@ async def _run(config: DeviceConfig) -> int:
     async with noted_service(lambda: _status(apps)) as notes, asyncio.TaskGroup() as group:
         signals = EndSignals(ended.set, notes.stopping)
         works = [group.create_task(apps.run()), group.create_task(lane.run())]
+        if config.platform:
+            works.append(group.create_task(Renewal(config, clock, randomness).run()))
         await ended.wait()
         for work in works:
             work.cancel()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,7 @@ def context_of(table: BrokerTable, folder: Path, where: str, key: str = "key") -
         return None
     if bool(table.certificate) != bool(table.key):
         raise ConfigError(f"{where}.certificate and {where}.{key} belong together: give both, or neither")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # which demands a certificate and checks its name
+    context = _Context(ssl.PROTOCOL_TLS_CLIENT)  # which demands a certificate and checks its name
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if table.ca:
         _load(f"{where}.ca", "", folder / table.ca, context.load_verify_locations)
@@ -84,14 +85,49 @@ def context_of(table: BrokerTable, folder: Path, where: str, key: str = "key") -
     if table.key:
         private, named = folder / table.key, f"{where}.{key}"
         check_private(named, private)
-        # Without a password's source OpenSSL would ask the terminal for one.
         _load(
             f"{where}.certificate",
             named,
             folder / table.certificate,
-            lambda path: context.load_cert_chain(path, private, lambda: ""),
+            lambda path: context.show(path, private),
         )
     return context
+
+
+class _Context(ssl.SSLContext):
+    """Shows the certificate that is in the file when a connection begins: one that was renewed, too."""
+
+    _shown: tuple[Path, Path] | None = None
+    _seen: tuple[object, ...] = ()
+
+    def show(self, certificate: Path, key: Path) -> None:
+        """Show this certificate; raises `OSError`."""
+        self._seen = _state_of(certificate, key)
+        # Without a password's source OpenSSL would ask the terminal for one.
+        self.load_cert_chain(certificate, key, lambda: "")
+        self._shown = certificate, key
+
+    def wrap_socket(self, *given: Any, **named: Any) -> ssl.SSLSocket:
+        """As its base does."""
+        self._look()
+        return super().wrap_socket(*given, **named)
+
+    def wrap_bio(self, *given: Any, **named: Any) -> ssl.SSLObject:
+        """As its base does."""
+        self._look()
+        return super().wrap_bio(*given, **named)
+
+    def _look(self) -> None:
+        if self._shown is None:
+            return
+        with suppress(OSError):  # what is not there, or half there, is looked at again the next time
+            if _state_of(*self._shown) != self._seen:
+                self.show(*self._shown)
+
+
+def _state_of(*paths: Path) -> tuple[object, ...]:
+    """Another one for files that were replaced."""
+    return tuple((found.st_mtime_ns, found.st_ino, found.st_size) for found in map(Path.stat, paths))
 
 
 def check_private(name: str, path: Path) -> None:
