@@ -416,3 +416,9 @@ def test_without_its_library_it_says_what_to_install(tmp_path: Path) -> None:
         found.stderr
         == "gear-agent: to join a platform install the extra: pip install 'geartrain-edge[fleet]'\n"
     )
+
+
+def test_the_parent_of_the_agents_loads_no_library_for_certificates() -> None:
+    look = "import sys, geartrain_edge.parent.main; print('cryptography' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
+    assert found.stdout == "False\n"
