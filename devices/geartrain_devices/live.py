@@ -58,14 +58,24 @@ class LiveBufferSplit:
         self._waiting: deque[_Waiting] = deque()
         self._bytes = 0
         self._lost = Counter[str]()
+        self._drained = asyncio.Event()
 
     def lost(self, count: int, why: str) -> None:
         """Note that `count` records were dropped before they were read; a dead letter says so, and why."""
         self._lost[why] += count
 
+    async def room(self, size: int) -> None:
+        """Wait until a raw record of so many bytes fits: for a driver that can make its sender wait."""
+        while not self._fits(size):
+            self._drained.clear()
+            await self._drained.wait()
+
+    def _fits(self, size: int) -> bool:
+        return len(self._waiting) < BUFFER_MAX and self._bytes + size <= BUFFER_BYTES_MAX
+
     def push(self, raw: bytes, read: Reader) -> None:
         """Take one raw record."""
-        if len(self._waiting) >= BUFFER_MAX or self._bytes + len(raw) > BUFFER_BYTES_MAX:
+        if not self._fits(len(raw)):
             self.lost(1, _FULL)
             return
         try:
@@ -97,6 +107,7 @@ class LiveBufferSplit:
                 times.append(one.time)
                 numbers.append(at)
             at += 1
+        self._drained.set()
         while self._lost and at - position < limit:
             why, count = self._lost.popitem()
             rejects.append(Reject(at, f"{self.name}: {count} records were dropped here, {why}", b""))

@@ -25,12 +25,16 @@ ROOT = Path(__file__).resolve().parents[2]
 class AgentProcess:
     """The agent of the flow `tests.devices.lines_flow:NAME`; its one source is the step `lines`."""
 
-    def __init__(self, folder: Path, flow: str, options: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, flow: str, options: Mapping[str, Any], *, policy: str = "block") -> None:
         self.broker = choose_broker("auto", folder / "broker")
         self._config, self._flow = folder / "agent.toml", flow
         config = {"device": "d1", "flow": f"tests.devices.lines_flow:{flow}", "state": str(folder / "state")}
         config |= {"broker": self.broker.address, "cut": "cloud"}
-        limits = {"commit": {"records_max": 20}, "uplink": {"resend_ms": 300, "backoff_ms_max": 500}}
+        limits: dict[str, Any] = {
+            "spool": {"policy": policy},
+            "commit": {"records_max": 20},
+            "uplink": {"resend_ms": 300, "backoff_ms_max": 500},
+        }
         self._config.write_text(to_toml(config | limits | {"sources": {"lines": dict(options)}}))
         self.ingest = NaiveIngest(read_config(str(self._config)).plan())
         self._agent: subprocess.Popen[bytes] | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from geartrain import Flow, Record, Table
+from geartrain_devices.syslog import Syslog
 from geartrain_devices.tail_files import TailFiles
 
 
@@ -12,3 +13,12 @@ class Line(Record):
 
 tail = Flow("tail")
 tail.source("lines", TailFiles(), out=Line).at("edge").sink("out", Table("lines"))
+
+
+class Said(Record):
+    message: str
+    sender: str
+
+
+syslog = Flow("syslog")
+syslog.source("lines", Syslog(), out=Said).at("edge").sink("out", Table("said"))

@@ -10,7 +10,14 @@ import pytest
 
 from tests.security.fuzz import READERS
 
-COUNTS = {"wire": 20_000, "sensors": 10_000, "spool": 1_500, "publishes": 5_000, "requests": 3_000}
+COUNTS = {
+    "wire": 20_000,
+    "sensors": 10_000,
+    "syslog": 20_000,
+    "spool": 1_500,
+    "publishes": 5_000,
+    "requests": 3_000,
+}
 
 
 @pytest.mark.slow

@@ -1,9 +1,9 @@
 """Good bytes spoiled and thrown at what reads bytes of others: `python -m tests.security.fuzz COUNT`.
 
-Five readers: the decoders of the wire, what a sensor publishes, a spool that is opened, publishes that ingest
-takes, and a page's requests. Guarantees: input `n` of a reader is the same in every run, but for what it
-says of the state that ingest was in; a reader passes if nothing but its own errors came out, and if memory
-did not grow by more than 64 MiB from when it was warm.
+Its readers: the decoders of the wire, what a sensor publishes, syslog, a spool that is opened, publishes
+that ingest takes, and a page's requests. Guarantees: input `n` of a reader is the same in every run, but for
+what it says of the state that ingest was in; a reader passes if nothing but its own errors came out, and if
+memory did not grow by more than 64 MiB from when it was warm.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from geartrain.records.record import Record
 from geartrain.wire.body import decode_rows
 from geartrain.wire.codec import decode_control, decode_envelope, decode_gap, decode_header, decode_schemas
 from geartrain_devices.json_fields import JsonFields
+from geartrain_devices.syslog_messages import Stream, parse
 from tests.security.fuzz_ingest import publishes
 from tests.security.fuzz_page import requests
 from tests.security.fuzz_spool import spool
@@ -89,9 +90,37 @@ def sensors(numbers: range) -> Outcome:
     return Outcome("sensors", len(numbers) - refused, refused, memory.growth_bytes())
 
 
+def syslog(numbers: range) -> Outcome:
+    """Streams of syslog messages, cut at any place; each message with structured data and older ones."""
+    good = (
+        b"<34>1 2003-10-11T22:14:15.003Z m.example su - ID47 - \xef\xbb\xbf'su root' failed\n",
+        b"109 <165>1 2003-08-24T05:14:15.000003-07:00 h a 1 m "
+        rb'[x@1 iut="3" b="\"\]\\"][y@1 class="high"][z@2] An entry' + b"." * 8,
+        b"<13>Feb  5 17:32:18 10.0.0.99 cron[42]: ran\r\n",
+        b"99999999 <13>too long",
+    )
+    memory, refused, taken = Memory(numbers), 0, 0
+    stream = Stream(480)
+    for number, data in inputs(good, numbers, spoiled):
+        memory.look(number)
+        if number % 50 == 0:
+            stream = Stream(480)
+        is_good = False
+        for framed in [*stream.feed(data[: number % 97]), *stream.feed(data[number % 97 :])]:
+            try:
+                parse(framed.raw)
+                is_good = not framed.problem
+            except ValueError:
+                pass
+        taken += is_good
+        refused += not is_good
+    return Outcome("syslog", taken, refused, memory.growth_bytes())
+
+
 READERS: dict[str, Callable[[range], Outcome]] = {
     "wire": wire,
     "sensors": sensors,
+    "syslog": syslog,
     "spool": spool,
     "publishes": publishes,
     "requests": requests,

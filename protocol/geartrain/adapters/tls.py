@@ -83,15 +83,31 @@ def context_of(table: BrokerTable, folder: Path, where: str, key: str = "key") -
     else:
         context.load_default_certs()
     if table.key:
-        private, named = folder / table.key, f"{where}.{key}"
-        check_private(named, private)
-        _load(
-            f"{where}.certificate",
-            named,
-            folder / table.certificate,
-            lambda path: context.show(path, private),
-        )
+        _show(context, folder / table.certificate, folder / table.key, where, key)
     return context
+
+
+def listening_context(certificate: str, key: str, ca: str, where: str) -> ssl.SSLContext:
+    """What protects a port that listens; with `ca`, who connects must show a certificate of it.
+
+    Raises `ConfigError` that begins with an option's name, `where` and a point before it.
+    """
+    if not certificate or not key:
+        raise ConfigError(f"{where}: a port with TLS needs certificate and key: give both")
+    context = _Context(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    _show(context, Path(certificate), Path(key), where, "key")
+    if ca:
+        _load(f"{where}.ca", "", Path(ca), context.load_verify_locations)
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def _show(context: _Context, certificate: Path, private: Path, where: str, key: str) -> None:
+    """Show this certificate to the other side."""
+    named = f"{where}.{key}"
+    check_private(named, private)
+    _load(f"{where}.certificate", named, certificate, lambda path: context.show(path, private))
 
 
 class _Context(ssl.SSLContext):

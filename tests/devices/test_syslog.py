@@ -1,0 +1,387 @@
+"""Syslog over real sockets: what senders say against what was put together here, and what is no message."""
+
+from __future__ import annotations
+
+import asyncio
+import logging.handlers
+import random
+import re
+import socket
+import ssl
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from geartrain import Record
+from geartrain.errors import SourceError
+from geartrain_cloud.broker.ready import free_port
+from geartrain_cloud.certs import DEVICE, SERVER, Fleet
+from geartrain_devices.live import BUFFER_MAX, LiveBufferSplit
+from geartrain_devices.syslog import Syslog
+from geartrain_devices.syslog_messages import Framed, Stream, parse
+from tests.devices.agent_process import AgentProcess
+from tests.devices.lines_flow import Said
+
+_HEAD = b"<165>1 2003-10-11T22:14:15.003Z mymachine.example.com evntslog - ID47 "
+_DATA = b'[exampleSDID@32473 iut="3" eventSource="Application" eventID="1011"]'
+EXAMPLES = (
+    b"<34>1 2003-10-11T22:14:15.003Z mymachine.example.com su - ID47 - \xef\xbb\xbf'su root' failed for me",
+    b"<165>1 2003-08-24T05:14:15.000003-07:00 192.0.2.1 myproc 8710 - - %% It's time to make the do-nuts.",
+    _HEAD + _DATA + b" \xef\xbb\xbfAn application event log entry...",
+    _HEAD + _DATA + b'[examplePriority@32473 class="high"]',
+)
+"""Those of RFC 5424, section 6.5."""
+
+
+class Event(Record):
+    severity: int
+    message: str
+    host: str | None = None
+    app: str | None = None
+    source: str | None = None
+    version: int = 1
+    transport: str = ""
+    sender: str = ""
+
+
+async def opened(source: Syslog[Any], kind: type[Any] = Event) -> LiveBufferSplit:
+    (split,) = source.open("d1", "events", kind)
+    assert isinstance(split, LiveBufferSplit)
+    await split.read(0, 1)
+    for port in {source.tcp, source.tls} - {0}:
+        await listening(port)
+    return split
+
+
+async def listening(port: int) -> None:
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+            except OSError:
+                await asyncio.sleep(0.02)
+            else:
+                writer.close()
+                return
+
+
+class Found:
+    """What a split has given."""
+
+    def __init__(self, split: LiveBufferSplit) -> None:
+        self.split, self.position = split, 0
+        self.values: list[Any] = []
+        self.times: list[int] = []
+        self.reasons: list[str] = []
+        self.raws: list[bytes] = []
+
+    async def read(self, limit: int = 1_000) -> None:
+        found = await self.split.read(self.position, limit)
+        self.position = found.position
+        self.values += found.values
+        self.times += found.times
+        self.reasons += [one.reason for one in found.rejects]
+        self.raws += [one.raw for one in found.rejects]
+
+    async def until(self, count: int) -> None:
+        async with asyncio.timeout(20):
+            while len(self.values) + len(self.reasons) < count:
+                await self.read()
+                await asyncio.sleep(0.005)
+
+
+def listen(story: Callable[[Found], Awaitable[None]], source: Syslog[Any], kind: type[Any] = Event) -> Found:
+    async def run() -> Found:
+        found = Found(await opened(source, kind))
+        try:
+            await story(found)
+        finally:
+            await found.split.close()
+        return found
+
+    return asyncio.run(run())
+
+
+def test_the_examples_of_the_standard() -> None:
+    first, second, third, fourth = (parse(raw) for raw in EXAMPLES)
+    assert (first.facility, first.severity, first.version, first.process) == (4, 2, 1, None)
+    assert (first.host, first.app, first.message_id) == ("mymachine.example.com", "su", "ID47")
+    assert (first.message, first.data) == ("'su root' failed for me", {})
+    assert first.time == 1_065_910_455_003_000  # date -d 2003-10-11T22:14:15.003Z +%s%6N
+    assert (second.time, second.process) == (1_061_727_255_000_003, "8710")
+    data = {"exampleSDID@32473": {"iut": "3", "eventSource": "Application", "eventID": "1011"}}
+    assert (third.data, third.message) == (data, "An application event log entry...")
+    assert (fourth.data, fourth.message) == (data | {"examplePriority@32473": {"class": "high"}}, "")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_put_together_is_read_again(seed: int) -> None:
+    choose = random.Random(seed)
+    for _ in range(50):
+        priority, names = choose.randrange(192), [choose.choice(("-", "a", "b.c", "x[1]")) for _ in range(4)]
+        data = {
+            f"id{n}@1": {
+                f"p{m}": "".join(choose.choices('ab"]\\Ω =[\n', k=choose.randrange(6))) for m in range(n)
+            }
+            for n in range(choose.randrange(4))
+        }
+        text = "".join(choose.choices('ab"]\\Ω\n<1>', k=choose.randrange(20)))
+
+        def escaped(value: str) -> str:
+            return value.replace("\\", "\\\\").replace('"', '\\"').replace("]", "\\]")
+
+        said = "".join(
+            f"[{element}" + "".join(f' {name}="{escaped(value)}"' for name, value in found.items()) + "]"
+            for element, found in data.items()
+        )
+        time_us = choose.randrange(2**50)
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(time_us // 1_000_000))
+        head = f"<{priority}>1 {stamp}.{time_us % 1_000_000:06d}Z {' '.join(names)} {said or '-'}"
+        found = parse((head + (f" {text}" if text else "")).encode())
+        assert (found.facility, found.severity, found.time) == (priority // 8, priority % 8, time_us)
+        plain = [None if name == "-" else name for name in names]
+        assert [found.host, found.app, found.process, found.message_id] == plain
+        assert (found.data, found.message) == (data, text)
+
+
+@pytest.mark.parametrize(
+    ("raw", "host", "app", "process", "message"),
+    [
+        (
+            b"<34>Oct 11 22:14:15 mymachine su: 'su root' failed",
+            *("mymachine", "su", None, "'su root' failed"),
+        ),
+        (b"<13>Feb  5 17:32:18 10.0.0.99 cron[42]: ran", "10.0.0.99", "cron", "42", "ran"),
+        (b"<13>only a text", None, None, None, "only a text"),
+        (b"<189>45: router: link up", None, "45", None, "router: link up"),
+    ],
+)
+def test_older_messages_are_marked_and_read_as_far_as_they_can_be(
+    raw: bytes, host: str | None, app: str | None, process: str | None, message: str
+) -> None:
+    found = parse(raw)
+    assert (found.version, found.time, found.message_id) == (0, None, None)
+    assert (found.host, found.app, found.process, found.message) == (host, app, process, message)
+
+
+@pytest.mark.parametrize(
+    ("raw", "said"),
+    [
+        (b"no priority", "it does not begin with <PRIORITY>"),
+        (b"<192>1 - - - - - - x", "its priority 192 is above 191"),
+        (b"<1>1 yesterday - - - - - x", "its time 'yesterday' is not one of RFC 5424"),
+        (b"<1>1 2003-13-01T00:00:00Z - - - - - x", "2003-13-01"),
+        (b'<1>1 - - - - - [a b="c] x', "its structured data has no end at byte"),
+        (b"<1>1 - - - - - x", "it has no structured data at byte"),
+        (b"<1>1 - - - - - -x", "its structured data has no end at byte"),
+        (b"<1>1 - - -", "its header is not one of RFC 5424"),
+        (b"<1>1 - - - - - - \xff", "its text: it is not UTF-8 text, at its byte 1 (0xff)"),
+        (b"<1>1 - - - - - [" + b"a" * 33 + b"]", "its structured data has no end"),
+        (b"<1>1 - - - - - [a" + b' b="c"' * 300 + b"]", "its structured data has more than 256 parameters"),
+    ],
+)
+def test_what_is_no_message_is_one_sentence(raw: bytes, said: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)):
+        parse(raw)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_streams_are_cut_into_their_messages_whatever_the_pieces(seed: int) -> None:
+    choose = random.Random(seed)
+    expected: list[Framed] = []
+    data = b""
+    for _ in range(30):
+        size = choose.choice((1, 5, 99, 100, 101, 500))
+        body = b"<" + bytes(choose.choices(b"abc<> 0", k=size - 1))
+        if choose.random() < 0.5:
+            data += b"%d " % size + body
+            data += b"\n" if choose.random() < 0.2 else b""
+        else:
+            data += body + choose.choice((b"\n", b"\r\n", b"\0\n"))
+        problem = "it is longer than 100 bytes" if size > 100 else ""
+        expected.append(Framed(body[:100], problem))
+    stream, found = Stream(100), list[Framed]()
+    while data:
+        size = choose.choice((1, 2, 50, 1_000))
+        found += stream.feed(data[:size])
+        data = data[size:]
+    assert found + stream.end() == expected
+
+
+def test_a_stream_that_ends_too_early_says_so() -> None:
+    stream = Stream(100)
+    assert stream.feed(b"10 <1>abc") == []
+    assert stream.end() == [Framed(b"10 <1>abc", "the connection ended after 6 of its 10 bytes")]
+    assert stream.feed(b"<1>no end") == []
+    assert stream.end() == [Framed(b"<1>no end")]
+
+
+def test_udp_and_tcp_of_a_library_that_others_use(tmp_path: Path) -> None:
+    """Python's own handler sends in the old form, ended by a NUL."""
+    source = Syslog[Event](udp=free_port(), tcp=free_port(), fields={"source": "data.origin.ip"})
+
+    async def story(found: Found) -> None:
+        for port, kind in ((source.udp, socket.SOCK_DGRAM), (source.tcp, socket.SOCK_STREAM)):
+            handler = logging.handlers.SysLogHandler(("127.0.0.1", port), socktype=kind)
+            handler.ident = "app: "
+            handler.emit(logging.LogRecord("x", logging.ERROR, "", 1, "it failed", None, None))
+            handler.close()
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            sender.sendto(b'<14>1 - h - - - [origin ip="192.0.2.7"] up', ("127.0.0.1", source.udp))
+            sender.sendto(b"junk", ("127.0.0.1", source.udp))
+        await found.until(4)
+
+    before = time.time_ns() // 1_000
+    found = listen(story, source)
+    assert sorted(found.values, key=lambda one: (one.transport, one.severity)) == [
+        Event(3, "it failed", None, "app", None, 0, "tcp", "127.0.0.1"),
+        Event(3, "it failed", None, "app", None, 0, "udp", "127.0.0.1"),
+        Event(6, "up", "h", None, "192.0.2.7", 1, "udp", "127.0.0.1"),
+    ]
+    assert all(before <= one <= time.time_ns() // 1_000 for one in found.times)
+    assert found.raws == [b"junk"]
+    assert "udp from 127.0.0.1, port " in found.reasons[0]
+
+
+def test_tls_demands_a_certificate_of_its_authority(tmp_path: Path) -> None:
+    ours, strangers = Fleet(tmp_path / "ours"), Fleet(tmp_path / "strangers")
+    for fleet in (ours, strangers):
+        fleet.init("logs")
+        fleet.issue(DEVICE, "pump-7")
+    ours.issue(SERVER, "localhost")
+    paths = ours.paths(SERVER, "localhost")
+    source = Syslog[Event](
+        tls=free_port(), certificate=str(paths.certificate), key=str(paths.key), ca=str(ours.ca)
+    )
+
+    def send(shown: Fleet | None) -> None:
+        context = ssl.create_default_context(cafile=str(ours.ca))
+        if shown is not None:
+            own = shown.paths(DEVICE, "pump-7")
+            context.load_cert_chain(own.certificate, own.key)
+        with (
+            socket.create_connection(("127.0.0.1", source.tls), timeout=10) as plain,
+            context.wrap_socket(plain, server_hostname="localhost") as sender,
+        ):
+            for message in EXAMPLES:
+                sender.sendall(b"%d " % len(message) + message)
+            sender.unwrap()
+
+    async def story(found: Found) -> None:
+        for stranger in (strangers, None):
+            with pytest.raises(OSError):  # noqa: PT011 - by the alert, or because the connection is gone
+                await asyncio.to_thread(send, stranger)
+        sending = asyncio.ensure_future(asyncio.to_thread(send, ours))
+        await found.until(4)
+        await sending
+
+    found = listen(story, source)
+    assert [one.message for one in found.values] == [parse(raw).message for raw in EXAMPLES]
+    assert {one.transport for one in found.values} == {"tls"}
+    assert found.times == [parse(raw).time for raw in EXAMPLES]
+    paths.key.chmod(0o644)
+    with pytest.raises(SourceError, match="can be read by others"):
+        source.open("d1", "events", Event)
+
+
+def test_over_tcp_a_sender_waits_and_nothing_is_lost() -> None:
+    source, count = Syslog[Event](tcp=free_port()), 4 * BUFFER_MAX
+
+    def send() -> None:
+        with socket.create_connection(("127.0.0.1", source.tcp), timeout=20) as sender:
+            for number in range(count):
+                sender.sendall(b"<14>1 - - - - - - %d %s\n" % (number, b"x" * 200))
+
+    async def story(found: Found) -> None:
+        sending = asyncio.ensure_future(asyncio.to_thread(send))
+        await asyncio.sleep(0.5)
+        assert not sending.done()  # nobody reads, so it has to wait
+        await found.until(count)
+        await sending
+
+    found = listen(story, source)
+    assert [int(one.message.split()[0]) for one in found.values] == list(range(count))
+    assert found.reasons == []
+
+
+def test_what_udp_loses_is_counted_to_the_unit() -> None:
+    source, count = Syslog[Event](udp=free_port()), 30_000
+
+    async def story(found: Found) -> None:
+        await asyncio.sleep(0.2)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            for number in range(count):  # the loop has no turn meanwhile, so that the kernel has to drop
+                sender.sendto(b"<14>1 - - - - - - %d %s" % (number, b"x" * 200), ("127.0.0.1", source.udp))
+        async with asyncio.timeout(20):
+            while not found.reasons:
+                await found.read()
+                await asyncio.sleep(0.01)
+        await found.read()
+
+    found = listen(story, source)
+    lost = sum(int(reason.split(": ")[1].split()[0]) for reason in found.reasons)
+    assert lost > 0
+    assert len(found.values) + lost == count
+    assert f"because the kernel's buffer of UDP port {source.udp} was full" in "".join(found.reasons)
+
+
+def test_connections_are_bounded_and_a_port_in_use_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    source = Syslog[Event](tcp=free_port(), connections_max=2)
+
+    async def story(found: Found) -> None:
+        await asyncio.sleep(0.1)  # the one that looked whether it listens has gone
+        pairs = [await asyncio.open_connection("127.0.0.1", source.tcp) for _ in range(2)]
+        await asyncio.sleep(0.1)
+        refused, writer = await asyncio.open_connection("127.0.0.1", source.tcp)
+        assert await refused.read(1) == b""
+        writer.close()
+        second = Found((source.open("d1", "more", Event))[0])  # type: ignore[arg-type]
+        await second.read()
+        await asyncio.sleep(0.2)
+        for _, one in pairs:
+            one.write(b"<14>1 - - - - - - here\n")
+        await found.until(2)
+        await found.split.close()
+        for _, one in pairs:
+            one.close()
+        await asyncio.sleep(1.2)
+        await listening(source.tcp)
+        await second.split.close()
+
+    found = listen(story, source)
+    assert [one.message for one in found.values] == ["here", "here"]
+    assert "connections_refused: source events: 2 connections are open" in caplog.text
+    assert "Address already in use; again in 1 s" in caplog.text
+
+
+def test_mistakes_are_one_sentence() -> None:
+    for source, said in (
+        (Syslog[Event](), "listens nowhere: set udp, tcp or tls"),
+        (Syslog[Event](tcp=5, tls=5), "are both port 5"),
+        (Syslog[Event](tls=6514), "a port with TLS needs certificate and key"),
+        (Syslog[Event](udp=514, fields={"nothing": "host"}), "there is no field 'nothing'"),
+    ):
+        with pytest.raises(SourceError, match=said):
+            source.open("d1", "events", Event)
+
+
+@pytest.mark.slow
+def test_an_agent_hears_what_is_sent(tmp_path: Path) -> None:
+    port = free_port()
+    agent = AgentProcess(tmp_path, "syslog", {"udp": port}, policy="drop_oldest")
+
+    async def story(agent: AgentProcess) -> None:
+        sent = 0
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            while not agent.records() or not agent.records("_dead_letters"):
+                await asyncio.sleep(0.1)
+                sender.sendto(b"<14>1 - - - - - - hello", ("127.0.0.1", port))
+                sender.sendto(b"hello?", ("127.0.0.1", port))
+                sent += 1
+                assert sent < 500
+
+    agent.run(story)
+    assert set(agent.records()) == {Said("hello", "127.0.0.1")}
