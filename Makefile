@@ -12,7 +12,7 @@ STATES ?= 32000
 INPUTS ?= 1000000
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-traffic test lint proofs proofs-long faults recovery kills seeds states fuzz interpreters bench check clean distclean
+.PHONY: help demo demo-traffic test lint proofs proofs-long faults recovery kills flash-proof seeds states fuzz interpreters bench check clean distclean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ recovery: $(STAMP) ## Measure how long 20 of each recovery take (fewer: make rec
 
 kills: $(STAMP) ## Kill each process of a platform at each step of submit, kill and replay, in hours (fewer: make kills ROUNDS=5)
 	@$(BIN)/python -m tests.proofs.test_platform_kills $(ROUNDS)
+
+flash-proof: $(STAMP) ## Start devices from images in qemu, and cut their power (one architecture: make flash-proof ARGS=amd64)
+	@$(BIN)/python -m tests.flash_image.proof $(ARGS)
 
 seeds: $(STAMP) ## Run 100,000 simulated worlds, which takes hours (fewer: make seeds SEEDS=1000 ARGS="--from 5000")
 	@$(BIN)/gear-sim --seeds $(SEEDS) $(ARGS)

@@ -1,9 +1,9 @@
-"""`gear flash --build`: a disk image of a small Debian, with the agent installed and a root that is never written.
+"""`gear flash --build`: a disk image of a small Debian with the agent, whose root is never written.
 
-Three partitions: `geartrain-boot` (FAT: systemd-boot, kernel, first program, and what is for this one device),
-`geartrain-root` (squashfs) and `geartrain-data` (ext4, all that a device keeps). Guarantees: nothing is mounted.
-mmdebstrap takes the least rights that it can do with; no other step needs any. The image appears whole or not at
-all. It is 0600, as it may hold a one-time token.
+Three partitions: `geartrain-boot` (FAT: systemd-boot, kernel, first program, and what is for one device),
+`geartrain-root` (squashfs) and `geartrain-data` (ext4, all that a device keeps). Guarantees: nothing is
+mounted. mmdebstrap takes the least rights that it can do with; no other step needs any. The image appears
+whole or not at all. It is 0600, as it may hold a one-time token.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ _PROGRAMS = {
     "mke2fs": "e2fsprogs",
     "mkfs.fat": "dosfstools",
     "mcopy": "mtools",
-    "mmd": "mtools",
 }
 _CONSOLES = {"amd64": "ttyS0,115200", "arm64": "ttyAMA0,115200"}
 _LOADERS = {"amd64": "BOOTX64.EFI", "arm64": "BOOTAA64.EFI"}
@@ -50,8 +49,8 @@ class ImageOptions:
     """What is built. content: what the device gets; its join file and settings go to the boot partition.
 
     kernel: a package of Debian's, "" for the smallest; mirror: an address, "" for that of this machine.
-    packages, root_files: more of Debian's packages, and more files of the root by path without the first slash
-    (mode and content). device_files: more files for this one device. data_bytes: of the data partition.
+    packages, root_files: more of Debian's packages, and more files of the root, by path without the first
+    slash: mode and content. device_files: more files for this one device. data_bytes: of the data partition.
     """
 
     content: Content
@@ -89,7 +88,7 @@ def build_image(options: ImageOptions, say: Callable[[str], None]) -> list[Place
 
 
 def device_files(options: ImageOptions) -> dict[str, bytes]:
-    """What the boot partition holds for this one device, by name: the first start moves it to /etc/geartrain."""
+    """What the boot partition holds for this one device; the first start moves it to /etc/geartrain."""
     content = options.content
     if content.settings.wifi is not None:
         raise MistakeError("--wifi: the image's kernel has no wireless network: use a cable, or --image")
@@ -100,18 +99,8 @@ def device_files(options: ImageOptions) -> dict[str, bytes]:
     return found | dict(options.device_files)
 
 
-def put_device_files(image: Path, place: Place, content: Mapping[str, bytes]) -> None:
-    """Put files for one device into the boot partition of an image, whose place is given; raises `FailedError`."""
-    where = f"{image}@@{place.offset}"
-    with tempfile.TemporaryDirectory(prefix="geartrain-") as folder:
-        for name, text in content.items():
-            path = Path(folder, name)
-            path.write_bytes(text)
-            _run(["mcopy", "-o", "-i", where, str(path), f"::geartrain/{name}"])
-
-
 def check_programs() -> None:
-    """Raises `MistakeError` that names each program which is missing here, and the packages that have them."""
+    """Raises `MistakeError` that names each program that is missing here, and its package."""
     missing = [name for name in _PROGRAMS if _find(name) is None]
     if missing:
         packages = " ".join(sorted({_PROGRAMS[name] for name in missing}))
@@ -137,7 +126,7 @@ def mmdebstrap_command(options: ImageOptions, archive: Path, output: Path) -> li
 
 
 def mirror_lines(mirror: str) -> list[str]:
-    """What mmdebstrap is told of the mirror: one that is named, or that of this machine, or the public one."""
+    """What mmdebstrap is told of the mirror: the one named, or that of this machine, or the public one."""
     if mirror:
         if not mirror.startswith(("http://", "https://", "file:/")) or any(one.isspace() for one in mirror):
             raise MistakeError(f"--mirror {mirror}: write an address, such as {PUBLIC_MIRROR}")
@@ -146,7 +135,7 @@ def mirror_lines(mirror: str) -> list[str]:
 
 
 def own_mirror(folder: Path) -> list[str]:
-    """Lines for sources.list of the Debian mirrors that apt's configuration in `folder` names for our suite."""
+    """Lines for sources.list of the Debian mirrors that apt's configuration in `folder` names."""
     found = list[str]()
     for path in sorted([*folder.glob("sources.list"), *folder.glob("sources.list.d/*")]):
         text = path.read_text(encoding="utf-8", errors="replace")

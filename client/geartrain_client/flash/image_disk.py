@@ -1,7 +1,6 @@
-"""A disk in a file: a GUID partition table and what lies in its partitions. No program and no right is needed.
+"""A disk in a file: a GUID partition table and what lies in its partitions.
 
-Guarantees: a partition begins at a full MiB. Blocks of zeros are not written, so the file is sparse. What is
-written is flushed before the function returns. A table that is read was checked by both of its sums.
+Guarantees: a partition begins at a full MiB. Blocks of zeros are not written, so the file is sparse.
 """
 
 from __future__ import annotations
@@ -13,8 +12,6 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-from geartrain_client.errors import MistakeError
 
 SECTOR, MIB = 512, 1 << 20
 BOOT_KIND = uuid.UUID("c12a7328-f81f-11d2-ba4b-00a0c93ec93b")
@@ -31,7 +28,7 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True)
 class Partition:
-    """One to be written. size: in bytes, at least that of the file `content`; kind: of the standard's GUIDs."""
+    """One to be written. size: in bytes, that of the file `content` or more; kind: a GUID of the standard."""
 
     name: str
     kind: uuid.UUID
@@ -72,31 +69,6 @@ def write_disk(path: Path, partitions: Sequence[Partition]) -> list[Place]:
         file.flush()
         os.fsync(file.fileno())
     return places
-
-
-def read_disk(path: Path) -> list[Place]:
-    """The partitions of the disk in a file; raises `MistakeError` where its table is none or is damaged."""
-    try:
-        with path.open("rb") as file:
-            file.seek(SECTOR)
-            header = file.read(SECTOR)
-            fields = _HEADER.unpack(header[: _HEADER.size])
-            summed = header[:16] + bytes(4) + header[20 : _HEADER.size]
-            count, length = fields[11], fields[12]
-            if fields[0] != _SIGNATURE or fields[3] != zlib.crc32(summed) or length != _ENTRY_BYTES:
-                raise MistakeError(f"{path} has no partition table of GPT, or a damaged one")
-            file.seek(fields[10] * SECTOR)
-            entries = file.read(min(count, _ENTRIES) * _ENTRY_BYTES)
-    except (OSError, struct.error) as error:
-        raise MistakeError(f"{path} cannot be read as a disk: {error}") from None
-    if zlib.crc32(entries) != fields[13]:
-        raise MistakeError(f"{path} has a damaged partition table")
-    found = []
-    for kind, _, first, last, _, name in _ENTRY.iter_unpack(entries):
-        if kind != bytes(16):
-            text = name.decode("utf-16-le", "replace").rstrip("\0")
-            found.append(Place(text, uuid.UUID(bytes_le=kind), first * SECTOR, (last - first + 1) * SECTOR))
-    return found
 
 
 def _aligned(size: int) -> int:

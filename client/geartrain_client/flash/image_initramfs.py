@@ -44,17 +44,14 @@ def ordered_modules(dependencies: str, wanted: tuple[str, ...] = DRIVERS) -> lis
         needs[path] = needed.split()
         paths[_name(path)] = path
     found = list[str]()
-    for name in wanted:
-        path = paths.get(_name(name))
-        # modules.dep names what is needed first last, and names all of it.
-        for one in [*reversed(needs[path]), path] if path else ():
-            if one not in found:
-                found.append(one)
+    for path in (paths[_name(name)] for name in wanted if _name(name) in paths):
+        # modules.dep names all that a module needs, what comes first last.
+        found += [one for one in (*reversed(needs[path]), path) if one not in found]
     return found
 
 
 def make_initramfs(boot: Boot) -> bytes:
-    """The archive that the kernel unpacks, in the format newc; raises `MistakeError` where a part is missing."""
+    """The archive that the kernel unpacks, in the format newc; raises `MistakeError` where a part lacks."""
     if not boot.busybox or not boot.dependencies:
         raise MistakeError("the image's packages hold no busybox or no kernel modules: name another --kernel")
     archive = _Archive()

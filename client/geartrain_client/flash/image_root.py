@@ -1,7 +1,7 @@
 """What the root of a device's image consists of: Debian's packages, and files of our own.
 
-Guarantees: nothing is mounted here and no right is needed but what mmdebstrap itself needs. No name of a mirror
-stands in an image's code: it is the operator's own, or the one that is asked for.
+Guarantees: the root is made of mmdebstrap's archive by reading and writing archives alone, so that no right
+is needed for it. Nobody can log in, and nothing in the root is ever written by what we install.
 """
 
 from __future__ import annotations
@@ -114,10 +114,11 @@ MASKED = (
 )
 """Nobody logs in, and nothing is written to the root."""
 _UNITS = "usr/lib/systemd/system"
+_ONLINE = "systemd-networkd-wait-online.service"
 _WANTED = {
     "multi-user.target.wants/systemd-networkd.service": "systemd-networkd.service",
     "sockets.target.wants/systemd-networkd.socket": "systemd-networkd.socket",
-    "network-online.target.wants/systemd-networkd-wait-online.service": "systemd-networkd-wait-online.service",
+    f"network-online.target.wants/{_ONLINE}": _ONLINE,
     "dbus-org.freedesktop.network1.service": "systemd-networkd.service",
     "multi-user.target.wants/systemd-resolved.service": "systemd-resolved.service",
     "dbus-org.freedesktop.resolve1.service": "systemd-resolved.service",
@@ -167,7 +168,7 @@ class Boot:
 
 
 def finish_root(base: Path, root: Path, extra: Mapping[str, tuple[int, bytes]]) -> Boot:
-    """Copy the archive `base` of mmdebstrap to `root`, with our files in it and what is no part of it left out.
+    """Copy the archive `base` of mmdebstrap to `root`, with our files, without what is no part of it.
 
     extra: more files, by path without the first slash: mode and content. The others keep their times, which
     Python's compiled files hold. Returns what the boot partition is made of. Raises `OSError`.
