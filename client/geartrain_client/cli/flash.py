@@ -17,6 +17,7 @@ from geartrain_client.errors import MistakeError
 from geartrain_client.flash.base_image import prepare_image
 from geartrain_client.flash.card import Disks, write_card
 from geartrain_client.flash.container import write_container
+from geartrain_client.flash.image_build import ImageOptions, build_image, check_programs
 from geartrain_client.flash.installer import Content, installer, write_output
 from geartrain_client.flash.settings import Address, DeviceSettings, Wifi
 from geartrain_client.flash.target import Target
@@ -81,8 +82,17 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnImage:
+    """What an image of our own is built with: Debian's kernel package and mirror, MiB for data."""
+
+    kernel: str = ""
+    mirror: str = ""
+    data_mib: int = 256
+
+
+@dataclass(frozen=True, slots=True)
 class Outputs:
-    """What to make: an installer, an image (from a base, into a file or onto a card) or a container."""
+    """What to make: an installer, an image (of a base or our own, in a file or on a card) or a container."""
 
     installer: Path | None = None
     image: Path | None = None
@@ -90,18 +100,20 @@ class Outputs:
     card: Path | None = None
     container: Path | None = None
     base: Path | None = None
+    own: OwnImage | None = None
 
     def check(self) -> None:
         """Raise `MistakeError` unless it is one thing, whole, and no file is replaced by it."""
-        if sum(one is not None for one in (self.installer, self.image, self.container)) != 1:
+        if sum(one is not None for one in (self.installer, self.image, self.container, self.own)) != 1:
             raise MistakeError(
-                "say what to make: --installer FILE.tar.gz, --image BASE.img with --output FILE.img or "
-                "--to /dev/sdX, or --container FILE.tar"
+                "say what to make: --installer FILE.tar.gz, --image BASE.img or --build with --output "
+                "FILE.img or --to /dev/sdX, or --container FILE.tar"
             )
-        if self.image is not None and self.output is None and self.card is None:
-            raise MistakeError("--image: say where it goes, by --output FILE.img or --to /dev/sdX")
-        if self.image is None and (self.output is not None or self.card is not None):
-            raise MistakeError("--output and --to belong to --image")
+        makes_image, goes = self.image is not None or self.own is not None, self.output is not None
+        if makes_image and not goes and self.card is None:
+            raise MistakeError("say where the image goes, by --output FILE.img or --to /dev/sdX")
+        if not makes_image and (goes or self.card is not None):
+            raise MistakeError("--output and --to belong to --image and --build")
         if (self.container is None) != (self.base is None):
             raise MistakeError(
                 "--container needs --base ROOT.tar, a root file system with Python, such as mmdebstrap "
@@ -127,8 +139,8 @@ def flash_device(order: Order, outputs: Outputs) -> None:
         content = order.content()
         write_container(content, outputs.base, outputs.container)
         _made(outputs.container, order)
-    elif outputs.image is not None:
-        _image(order, outputs.image, outputs.output, outputs.card)
+    else:
+        _image(order, outputs)
     if order.join is not None:
         notices().print(
             "it holds a one-time token: keep it private until the device has joined", soft_wrap=True
@@ -144,16 +156,24 @@ def _installer(order: Order, path: Path) -> None:
     )
 
 
-def _image(order: Order, base: Path, output: Path | None, card: Path | None) -> None:
+def _image(order: Order, outputs: Outputs) -> None:
     with tempfile.TemporaryDirectory(prefix="gear-flash-") as work:
-        path = output or Path(work) / "device.img"
-        found = prepare_image(base, path, lambda: installer(order.content()))
-        notices().print(f"{printable(str(base))} is {found.system}", soft_wrap=True)
-        if output is not None:
-            _made(output, order)
-        if card is not None:
-            write_card(path, card, Progress())
-            results().print(f"{printable(str(card))}: written and compared", soft_wrap=True)
+        path = outputs.output or Path(work) / "device.img"
+        if outputs.own is not None:
+            own = outputs.own
+            check_programs()
+            wanted = ImageOptions(
+                order.content(), path, own.mirror, own.kernel, data_bytes=own.data_mib << 20
+            )
+            build_image(wanted, lambda text: notices().print(text))
+        elif outputs.image is not None:
+            found = prepare_image(outputs.image, path, lambda: installer(order.content()))
+            notices().print(f"{printable(str(outputs.image))} is {found.system}", soft_wrap=True)
+        if outputs.output is not None:
+            _made(outputs.output, order)
+        if outputs.card is not None:
+            write_card(path, outputs.card, Progress())
+            results().print(f"{printable(str(outputs.card))}: written and compared", soft_wrap=True)
 
 
 class Progress:

@@ -17,6 +17,18 @@ Image = Annotated[
     Path | None,
     typer.Option("--image", metavar="BASE.img", help="Put the installer into an image made by others."),
 ]
+Build = Annotated[
+    bool, typer.Option("--build", help="Build an image of our own: a small Debian, its root read-only.")
+]
+Kernel = Annotated[
+    str, typer.Option("--kernel", metavar="PACKAGE", help="Of --build. Default: linux-image-cloud-ARCH.")
+]
+Mirror = Annotated[
+    str, typer.Option("--mirror", metavar="URL", help="Of --build. Default: that of this machine.")
+]
+DataSize = Annotated[
+    int, typer.Option("--data-size", metavar="MIB", min=16, help="Of the data partition of --build.")
+]
 Output = Annotated[Path | None, typer.Option("--output", metavar="FILE.img", help="Where that image goes.")]
 To = Annotated[
     Path | None, typer.Option("--to", metavar="/dev/sdX", help="Write that image to a card, and compare.")
@@ -69,10 +81,14 @@ Dns = Annotated[
 def flash(
     installer: Installer = None,
     image: Image = None,
+    build: Build = False,
     output: Output = None,
     to: To = None,
     container: Container = None,
     base: Base = None,
+    kernel: Kernel = "",
+    mirror: Mirror = "",
+    data_size: DataSize = 256,
     join: Join = None,
     arch: Arch = "arm64",
     python: Python = "3.11",
@@ -94,12 +110,13 @@ def flash(
     Examples:
       gear flash --installer agent.tar.gz --arch amd64 --python 3.13
       gear flash --image raspios.img.xz --to /dev/sdX --join join.toml
-      gear flash --container agent.tar --base root.tar
+      gear flash --build --output device.img
     """
-    from geartrain_client.cli.flash import Network, Order, Outputs, flash_device
+    from geartrain_client.cli.flash import Network, Order, Outputs, OwnImage, flash_device
 
     names, servers = tuple(ntp or ()), tuple(dns or ())
     network = Network(hostname, names, wifi, wifi_password_file, country, address, gateway, servers)
     sources = tuple(sorted({one.strip() for one in extras.split(",")} - {""}))
+    own = OwnImage(kernel, mirror, data_size) if build else None
     order = Order(arch, python, sources, lock, wheels, join, network)
-    flash_device(order, Outputs(installer, image, output, to, container, base))
+    flash_device(order, Outputs(installer, image, output, to, container, base, own))
