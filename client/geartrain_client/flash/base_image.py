@@ -76,7 +76,10 @@ class Fat:
 
     def write(self, name: str, content: bytes) -> None:
         """Make or replace a file of the root folder; raises `FailedError`."""
+        # A full file system is no failure to mcopy, which then has written what there was room for.
         self._run("mcopy", "-o", "-i", self._drive, "-", f"::/{name}", stdin=content)
+        if self._run("mcopy", "-i", self._drive, f"::/{name}", "-") != content:
+            raise FailedError("its boot partition has no room for the installer")
 
     def _run(self, *command: str, stdin: bytes = b"") -> bytes:
         own = {"MTOOLSRC": os.devnull, "MTOOLS_SKIP_CHECK": "1", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
@@ -89,8 +92,6 @@ class Fat:
             raise FailedError(f"{command[0]} did not end within {_MTOOLS_S_MAX} s") from None
         if done.returncode != 0:
             said = printable(" ".join(done.stderr.decode("utf-8", "replace").split()), 200)
-            if "full" in said.lower():
-                raise FailedError("its boot partition has no room for the installer")
             raise FailedError(f"its boot partition cannot be used: {said}")
         return done.stdout
 

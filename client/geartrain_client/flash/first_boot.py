@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from email.mime.base import MIMEBase
 from email.parser import BytesParser
-from email.policy import HTTP
+from email.policy import default
 
 from geartrain_client.errors import MistakeError
 
@@ -109,10 +109,11 @@ def _user_data(there: bytes) -> bytes:
         raise MistakeError("its user-data is compressed: begin from a fresh image")
     parts = [_part("plain", there)] if there.strip() else []
     if re.match(rb"(?i)(content-type:|mime-version:)", there):
-        message = BytesParser(policy=HTTP).parsebytes(there)
+        message = BytesParser(policy=default).parsebytes(there)
         if not message.is_multipart():
             raise MistakeError("its user-data has a form of its own: begin from a fresh image")
-        parts = [part.as_bytes() for part in message.iter_parts()]
+        there_before = [part.as_bytes() for part in message.iter_parts()]
+        parts = [part for part in there_before if INSTALLER.encode() not in part]
     parts.append(_part("x-shellscript-per-boot", _SCRIPT.encode()))
     head = f'Content-Type: multipart/mixed; boundary="{_BOUNDARY}"\nMIME-Version: 1.0\n\n'.encode()
     mark = f"--{_BOUNDARY}".encode()

@@ -247,8 +247,8 @@ install_all() {
     elif [ -f "$CONFIG/join.toml" ]; then
         say "Geartrain $VERSION is installed; it joins its platform as soon as there is a network."
     else
-        say "Geartrain $VERSION is installed. Join a platform with the line of gear device add, as the user $USER_NAME:"
-        say "  sudo -u $USER_NAME $PROGRAM/venv/bin/gear-agent join ... && sudo systemctl start $AGENT"
+        say "Geartrain $VERSION is installed. Join a platform with the line that gear device add prints:"
+        say "  sudo $PROGRAM/venv/bin/gear-agent join ... && sudo systemctl start $AGENT"
     fi
 }
 

@@ -30,6 +30,8 @@ from geartrain_client.flash.target import Target
 
 PARTS = ("geartrain", "geartrain-devices", "geartrain-edge")
 """The distributions of a device, which are built from a checkout where `gear` runs from one."""
+AGENT_EXTRA = "fleet"
+"""What an agent needs to join a platform and to take signed code from it."""
 _FOLDERS = ("protocol", "devices", "edge")
 PIP = "pip==25.3"
 """What installs the wheels on the device. Its own pip may be missing, and differs from one to the next."""
@@ -136,12 +138,18 @@ def _wanted(extras: Sequence[str], places: tuple[Path, ...]) -> list[str]:
             offered[_name(metadata)] = set(metadata.get_all("Provides-Extra") or ())
     wanted, known = [], set().union(*offered.values())
     for unknown in sorted(set(extras) - known) if offered else ():
-        may = ", ".join(sorted(known)) or "none in this version"
+        may = ", ".join(sorted(known - {AGENT_EXTRA})) or "none in this version"
         raise MistakeError(f"--with {unknown}: there is no such source; they are {may}")
     for part in PARTS:
-        has = sorted(set(extras) & offered[part]) if part in offered else sorted(extras) * (part == PARTS[1])
+        asked = {*extras, AGENT_EXTRA}
+        has = sorted(asked & offered[part]) if part in offered else _assumed(part, extras)
         wanted.append(f"{part}[{','.join(has)}]=={__version__}" if has else f"{part}=={__version__}")
     return wanted
+
+
+def _assumed(part: str, extras: Sequence[str]) -> list[str]:
+    """The extras of a part whose wheel is not here yet: the index has it."""
+    return {"geartrain-devices": sorted(extras), "geartrain-edge": [AGENT_EXTRA]}.get(part, [])
 
 
 def _resolve(target: Target, wanted: list[str], places: tuple[Path, ...], work: Path) -> list[Pin]:
