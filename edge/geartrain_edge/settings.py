@@ -16,6 +16,8 @@ DRAIN_FILE = "drain"
 """Its presence in an agent's state folder asks for: read no more, send what is spooled, end."""
 PARENT_VARIABLE = "GEARTRAIN_PARENT_PID"
 """Where the parent of an agent names itself in its environment; without it an agent stands alone."""
+CLAIMS_FILE = "urgent.lock"
+"""In a device's state folder: by locks on it, urgent flows have those of other processes wait."""
 FORK_SERVER = "--fork-server"
 """The only word of the command line of the process from which a parent's agents are forked."""
 FORK_REQUEST_BYTES_MAX = 16_384

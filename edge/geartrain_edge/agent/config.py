@@ -95,6 +95,8 @@ class _File(_Section, frozen=True):
     code: str = ""
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     folder: str = ""
+    claims: str = ""
+    urgent: bool = False
     broker: str | BrokerTable = "127.0.0.1:1883"
     cut: str | list[str] = "auto"
     spool: _Spool = msgspec.field(default_factory=_Spool)
@@ -109,7 +111,8 @@ class AgentConfig(msgspec.Struct, frozen=True):
     """What a checked file says of one flow. `state` is the folder of its spool; relative paths are taken from
     the file's folder; where: what stands before the keys of the flow in the file, "" or "flows[0].";
     instance: under which name it runs, "" for the flow's own; labels: the device's, for the sources of the
-    flow that are for some devices only; code: the hash of the flow's files that it is to have, "" for any.
+    flow that are for some devices only; code: the hash of the flow's files that it is to have, "" for any;
+    claims: the file by which processes of the device say that an urgent flow comes first, None for none.
     """
 
     path: str
@@ -124,6 +127,7 @@ class AgentConfig(msgspec.Struct, frozen=True):
     instance: str = ""
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     code: str = ""
+    claims: Path | None = None
 
     @property
     def spool_file(self) -> Path:
@@ -258,12 +262,13 @@ def read_configs(path: str) -> list[AgentConfig]:
             flow.instance,
             found.labels,
             flow.code,
+            folder / found.claims if found.claims else None,
         )
         for where, flow in _flows(path, found)
     ]
 
 
-_OF_ONE = ("flow", "instance", "cut", "mended", "code", "steps", "sources")
+_OF_ONE = ("flow", "instance", "cut", "mended", "code", "urgent", "steps", "sources")
 """What stands at the top of a file with one flow, and below each of `[[flows]]` otherwise."""
 
 

@@ -22,7 +22,15 @@ from geartrain.adapters.plain_log import log_to_stderr
 from geartrain.adapters.service_notes import noted_service
 from geartrain.adapters.signals import EXIT_INTERRUPTED, EndSignals
 from geartrain.adapters.system import SystemClock, SystemRandomness
-from geartrain.errors import ConfigError, FlowError, GeartrainError, PlacementError, SchemaError, SourceError
+from geartrain.errors import (
+    ConfigError,
+    DiskError,
+    FlowError,
+    GeartrainError,
+    PlacementError,
+    SchemaError,
+    SourceError,
+)
 from geartrain.planning import Plan
 from geartrain.printable import printable
 from geartrain.revision import Revision
@@ -33,6 +41,7 @@ from geartrain_edge.agent.status import write_status
 from geartrain_edge.errors import AlarmError, ChangedFlowError
 from geartrain_edge.spool.disk_floor import DiskFloor
 from geartrain_edge.spool.spool import SqliteSpool
+from geartrain_edge.uplink.device_claims import DeviceClaims
 from geartrain_edge.uplink.priority import Priority
 
 if TYPE_CHECKING:
@@ -96,7 +105,8 @@ async def _run(loaded: Sequence[tuple[AgentConfig, Plan, Revision]]) -> set[int]
     """Run all flows side by side to their ends; returns their exit codes."""
     from geartrain.adapters.mqtt import AiomqttNet  # once the file is read, whose mistakes are said sooner
 
-    priority = Priority()
+    clock = SystemClock()
+    priority = Priority(_claims(loaded[0][0]), clock)
     agents: list[Agent] = []
 
     def stop() -> None:
@@ -110,7 +120,7 @@ async def _run(loaded: Sequence[tuple[AgentConfig, Plan, Revision]]) -> set[int]
         for config, plan, revision in loaded:
             broker = config.broker
             net = AiomqttNet(broker.host, broker.port, tls_context=broker.tls_context)
-            spool, clock = SqliteSpool(config.spool_file), SystemClock()
+            spool = SqliteSpool(config.spool_file)
             files = _files(config, plan)
             chance = SystemRandomness()
             room = DiskFloor(config.spool_file, config.settings.free_floor_bytes)
@@ -125,6 +135,17 @@ def _line(agents: Sequence[Agent]) -> str:
     """How the flows are, for people."""
     found = [agent.status() for agent in agents]
     return ", ".join(f"{one.flow} {one.state}" for one in found)
+
+
+def _claims(config: AgentConfig) -> DeviceClaims | None:
+    """What this process says to others of the device, None where there are none."""
+    if config.claims is None:
+        return None
+    try:
+        return DeviceClaims(config.claims)
+    except DiskError as error:  # order among flows is a courtesy: the records go on without it
+        _LOG.warning("urgent flows of other apps are not waited for: %s", error)
+        return None
 
 
 def _files(config: AgentConfig, plan: Plan) -> LineFiles | None:

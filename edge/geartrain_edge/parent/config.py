@@ -18,9 +18,14 @@ from geartrain.adapters.toml_text import to_toml
 from geartrain.control.states import App
 from geartrain.errors import ConfigError, GeartrainError
 from geartrain.wire.topics import check_name
+from geartrain_edge.settings import CLAIMS_FILE
 
 Options = dict[str, dict[str, Any]]
 _TABLES = ("spool", "commit", "uplink")
+GIVES_WAY: dict[str, dict[str, Any]] = {"commit": {"records_max": 1_000}, "uplink": {"window": 1}}
+"""What holds for an app that is not urgent where another one is, unless the file says otherwise: what it has
+on its way stands before the urgent one's records at the broker and at ingest.
+"""
 _PATHS = ("ca", "certificate", "key")
 
 
@@ -36,6 +41,7 @@ class _AppTable(_Section, frozen=True):
     spool: dict[str, Any] = msgspec.field(default_factory=dict)
     commit: dict[str, Any] = msgspec.field(default_factory=dict)
     uplink: dict[str, Any] = msgspec.field(default_factory=dict)
+    urgent: bool = False
 
 
 class _File(_Section, frozen=True):
@@ -90,11 +96,15 @@ class DeviceConfig(msgspec.Struct, frozen=True):
             "cut": app.cut,
             "folder": str(self.folder),
             "broker": self.broker_table,
+            "claims": str(self.state / CLAIMS_FILE),
+            "urgent": here.urgent,
         }
         if app.code:
             content["code"] = app.code
+        gives_way = not here.urgent and any(other.urgent for other in self.apps.values())
         for name in _TABLES:
-            content[name] = self.tables[name] | getattr(here, name)
+            first = GIVES_WAY.get(name, {}) if gives_way else {}
+            content[name] = first | self.tables[name] | getattr(here, name)
         content["sources"] = _merged(wanted.sources, here.sources)
         content["steps"] = _merged(wanted.steps, here.steps)
         try:
