@@ -40,6 +40,8 @@ class FakePlatform:
 
     apps: dict[str, dict[str, Any]] = field(default_factory=dict)
     devices: dict[str, dict[str, Any]] = field(default_factory=dict)
+    is_open: bool = False
+    broker_note: str = ""
     tables: dict[str, dict[str, Any]] = field(default_factory=dict)
     processes: list[dict[str, Any]] = field(default_factory=list)
     lines: list[dict[str, str]] = field(default_factory=list)
@@ -114,6 +116,13 @@ class FakePlatform:
                 labels = self._device(name)["labels"] | body["labels"]
                 self.devices[name]["labels"] = {k: v for k, v in labels.items() if v is not None}
                 return 200, {**self.devices[name], "kept": self.kept}
+            case "POST", [name, "token"]:
+                self._device(name)
+                secret = f"secret-{len(self.asked)}"
+                asked = {"url": "https://host.example:8443", "token": secret, "ca_fingerprint": "sha256:ab"}
+                return 201, asked | {"expires_us": 1_700_000_000_000_000}
+            case "POST", [name, "revoke"]:
+                return 200, {"name": self._device(name)["name"], "revoked": 2, "broker": self.broker_note}
             case "POST", [name, "accept"]:
                 return 202, self._device(name)
             case "POST", [name, "retire"]:
@@ -169,7 +178,7 @@ class FakePlatform:
         labels = body.get("labels", {})
         self.devices[name] = {"name": name, "labels": labels, "serial": 1, "applied": 0, "online": False}
         file = {"device": name, "broker": "127.0.0.1:1883", "state": 'st"ate\x7f\n', "tls": {"ca": "ca.pem"}}
-        return 201, {"device": self.devices[name], "file": file}
+        return 201, {"device": self.devices[name], "file": file, "joins": self.is_open}
 
     def _device(self, name: str) -> dict[str, Any]:
         if name not in self.devices:

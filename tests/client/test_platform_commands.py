@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -323,6 +324,51 @@ def test_a_device_is_added_with_its_file(platform: FakePlatform, capsys: Capture
     assert "write KEY=VALUE" in gear(capsys, "device", "add", "d", "--label", "truck", code=2)[1]
 
 
+def test_a_device_is_added_with_the_line_by_which_it_joins(
+    platform: FakePlatform, capsys: Capture, tmp_path: Path
+) -> None:
+    platform.is_open = True
+    out, err = gear(capsys, "device", "add", "truck-1", "--label", "kind=truck", "--expires", "2h")
+    assert out == "gear-agent join https://host.example:8443 secret-2 --ca-fingerprint sha256:ab\n"
+    assert err == "added truck-1: run this there once, before 2023-11-14T22:13:20Z\n"
+    assert platform.asked[-1][1].endswith("/devices/truck-1/token")
+    assert platform.asked[-1][3] == {"expires_s": 7_200.0}
+    found = json.loads(gear(capsys, "device", "add", "truck-2", "--json")[0])
+    assert found["join"]["token"] == "secret-4"
+    out, _ = gear(capsys, "device", "token", "truck-1")
+    assert " secret-5 " in out
+    assert "there is no device 'x'" in gear(capsys, "device", "token", "x", code=2)[1]
+    assert "--expires 3" in gear(capsys, "device", "token", "truck-1", "--expires", "3", code=2)[1]
+    assert tomllib.loads(gear(capsys, "device", "add", "b", "--file")[0])["device"] == "b"
+    gear(capsys, "device", "add", "c", "--output", str(tmp_path / "c.toml"))
+    assert (tmp_path / "c.toml").exists()
+
+    out, _ = gear(capsys, "device", "revoke", "truck-1")
+    assert out == "revoked 2 of truck-1; gear device token truck-1 lets it join anew\n"
+    platform.broker_note = "start your broker anew"
+    assert gear(capsys, "device", "revoke", "truck-1")[0].endswith("anew; start your broker anew\n")
+
+
+def test_the_end_of_certificates_is_told(platform: FakePlatform, capsys: Capture) -> None:
+    now_us, day_us = time.time_ns() // 1_000, 86_400_000_000
+    platform.devices = {
+        "a": {"certificate_until_us": now_us + 60 * day_us + day_us // 2, "joins_until_us": None},
+        "b": {"certificate_until_us": None, "joins_until_us": now_us + day_us},
+        "c": {"certificate_until_us": None, "joins_until_us": None},
+        "d": {"certificate_until_us": None, "joins_until_us": None, "local": True},
+        "e": {"certificate_until_us": now_us + day_us, "joins_until_us": None, "clones": f"e {HOSTILE}"},
+    }
+    for name, device in platform.devices.items():
+        device.update(name=name, labels={})
+    lines = gear(capsys, "device", "ls")[0].splitlines()
+    shown = {line.split()[0]: line.rstrip() for line in lines if line.split()}
+    assert shown["a"].endswith("60 d left")
+    assert "joins within 23 h" in shown["b"]
+    assert shown["c"].endswith("none")
+    assert "none" not in shown["d"]
+    assert f"alarm: e {SHOWN}" in lines
+
+
 def test_devices_are_listed_shown_labelled_and_retired(platform: FakePlatform, capsys: Capture) -> None:
     assert "no device was added yet" in gear(capsys, "device", "ls")[0]
     for name in ("a", "b", "c"):
@@ -394,6 +440,8 @@ def test_status_names_each_process(platform: FakePlatform, capsys: Capture) -> N
         ["device", "label", "a", "b=c"],
         ["device", "retire", "a"],
         ["device", "accept", "a"],
+        ["device", "token", "a"],
+        ["device", "revoke", "a"],
         ["submit", "m:flow", "--unchecked", "--name", "a"],
     ],
 )
@@ -412,7 +460,7 @@ def test_without_a_platform_each_command_says_how_to_start_one(
     ("line", "offered"),
     [
         ("gear inf", ["info"]),
-        ("gear device re", ["retire"]),
+        ("gear device re", ["retire", "revoke"]),
         ("gear info h", ["heat"]),
         ("gear info x", []),
         ("gear table heat h", ["highs"]),

@@ -9,8 +9,11 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from geartrain.adapters.files import write_private
 from geartrain.adapters.toml_text import to_toml
@@ -18,6 +21,7 @@ from geartrain.errors import ConfigError
 from geartrain.printable import printable
 from geartrain.records.event_time import format_time
 from geartrain_client.errors import FailedError
+from geartrain_client.rest.answers import Join, answer_as
 from geartrain_client.rest.platform import Platform, segment
 from geartrain_client.terminal.screen import notices, print_json, results, table_of
 
@@ -43,21 +47,38 @@ def parse_labels(given: Iterable[str], *, may_go: bool = False) -> dict[str, str
     return found
 
 
-def add_device(
-    platform: Platform,
-    name: str,
-    labels: Mapping[str, str | None],
-    output: Path | None,
-    *,
-    local: bool,
-    as_json: bool,
-) -> None:
-    """Add a device and give out its file; raises `GeartrainError`."""
+@dataclass(frozen=True, slots=True)
+class NewDevice:
+    """What `gear device add` asks for. output, as_file: the device's file instead of a join line; local: the
+    platform's own machine runs it; expires_s: how long the join line is good, seconds.
+    """
+
+    name: str
+    labels: Mapping[str, str | None]
+    output: Path | None = None
+    as_file: bool = False
+    local: bool = False
+    expires_s: float = 86_400.0
+
+
+def add_device(platform: Platform, wanted: NewDevice, *, as_json: bool) -> None:
+    """Add a device, and give out the line by which it joins, or its file where it cannot join or that was
+    asked for; raises `GeartrainError`.
+    """
+    name, output = wanted.name, wanted.output
     if output is not None and output.exists():
         raise ConfigError(f"--output {output} is there already: name another file, or remove that one")
-    body = {"name": name, "labels": dict(labels), **({"local": True} if local else {})}
+    body = {"name": name, "labels": dict(wanted.labels), **({"local": True} if wanted.local else {})}
     answer = platform.change("POST", "/devices", body)
     content = answer.get("file") if isinstance(answer, dict) else None
+    joins = isinstance(answer, dict) and bool(answer.get("joins"))
+    if joins and not wanted.as_file and output is None:
+        join = ask_join(platform, name, wanted.expires_s)
+        if as_json:
+            print_json({**answer, "join": msgspec.structs.asdict(join)})
+        else:
+            _print_join(f"added {name}", join)
+        return
     text = _file_text(content)
     if output is not None:
         try:
@@ -67,7 +88,7 @@ def add_device(
     if as_json:
         print_json(answer)
         return
-    if local:
+    if wanted.local:
         results().print(printable(f"added {name}: gear up runs it on its own machine"), soft_wrap=True)
     elif output is not None:
         results().print(
@@ -80,6 +101,43 @@ def add_device(
             soft_wrap=True,
         )
         results().print(printable(text, keep="\n").rstrip("\n"), soft_wrap=True)
+
+
+def ask_join(platform: Platform, name: str, expires_s: float) -> Join:
+    """What a device joins with: a new token, in the place of any before; raises `GeartrainError`."""
+    answer = platform.change("POST", f"/devices/{segment(name)}/token", {"expires_s": expires_s})
+    return answer_as(Join, answer)
+
+
+def show_join_line(platform: Platform, name: str, expires_s: float, *, as_json: bool) -> None:
+    """Print a new line by which a device joins; raises `GeartrainError`."""
+    join = ask_join(platform, name, expires_s)
+    if as_json:
+        print_json(msgspec.structs.asdict(join))
+    else:
+        _print_join(f"{name} joins by this line, and by none before", join)
+
+
+def _print_join(said: str, join: Join) -> None:
+    until = format_time(join.expires_us)
+    notices().print(printable(f"{said}: run this there once, before {until}"), soft_wrap=True)
+    line = f"gear-agent join {join.url} {join.token} --ca-fingerprint {join.ca_fingerprint}"
+    results().print(printable(line), soft_wrap=True)
+
+
+def revoke_device(platform: Platform, name: str, *, as_json: bool) -> None:
+    """End the certificates of a device; raises `GeartrainError`."""
+    found = platform.change("POST", f"/devices/{segment(name)}/revoke", {})
+    if as_json:
+        print_json(found)
+        return
+    count = found.get("revoked") if isinstance(found, dict) else None
+    said = f"revoked {count} of {name}" if count else f"{name} has no certificate that is good"
+    broker = str(found.get("broker", "")) if isinstance(found, dict) else ""
+    results().print(
+        printable(f"{said}; gear device token {name} lets it join anew{'; ' if broker else ''}{broker}"),
+        soft_wrap=True,
+    )
 
 
 def list_devices(platform: Platform, selector: str | None, *, as_json: bool) -> None:
@@ -100,11 +158,28 @@ def list_devices(platform: Platform, selector: str | None, *, as_json: bool) -> 
             _state(one),
             f"{_text(one, 'applied')}/{_text(one, 'serial')}",
             ago(one.get("seen_us"), time.time()),
+            certificate_of(one, time.time()),
         ]
         for one in found
         if isinstance(one, dict)
     ]
-    results().print(table_of("", ["device", "labels", "state", "applied", "in contact"], lines, numbers=(3,)))
+    heads = ["device", "labels", "state", "applied", "in contact", "certificate"]
+    if not any(line[-1] for line in lines):
+        heads, lines = heads[:-1], [line[:-1] for line in lines]
+    results().print(table_of("", heads, lines, numbers=(3,)))
+    for one in found:
+        if isinstance(one, dict) and isinstance(clones := one.get("clones"), str) and clones:
+            results().print(printable(f"alarm: {clones}"), soft_wrap=True)
+
+
+def certificate_of(one: Mapping[str, Any], now_s: float) -> str:
+    """How long a device's certificate is good still, or that it may join; empty where it needs none."""
+    until_us, joins_us = one.get("certificate_until_us"), one.get("joins_until_us")
+    if isinstance(until_us, int):
+        return f"{_span(max(0.0, until_us / 1e6 - now_s))} left"
+    if isinstance(joins_us, int):
+        return f"joins within {_span(max(0.0, joins_us / 1e6 - now_s))}"
+    return "none" if "certificate_until_us" in one and not one.get("local") else ""
 
 
 def show_device(platform: Platform, name: str, *, as_json: bool) -> None:
@@ -181,11 +256,16 @@ def ago(seen_us: Any, now_s: float) -> str:
     """How long ago a time of contact was, in seconds, minutes, hours or days."""
     if not isinstance(seen_us, int) or seen_us <= 0:
         return "never"
-    seconds = max(0, int(now_s - seen_us / 1e6))
+    return f"{_span(max(0, now_s - seen_us / 1e6))} ago"
+
+
+def _span(length_s: float) -> str:
+    """A length of time in its largest unit of which it has two."""
+    seconds = int(length_s)
     for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * length:
-            return f"{seconds // length} {unit} ago"
-    return f"{seconds} s ago"
+            return f"{seconds // length} {unit}"
+    return f"{seconds} s"
 
 
 def _print_device(found: Mapping[str, Any]) -> None:

@@ -67,6 +67,9 @@ AppName = Annotated[
 DeviceName = Annotated[
     str, typer.Argument(metavar="DEVICE", help="The device, as ls shows it.", autocompletion=_devices)
 ]
+Expires = Annotated[
+    str, typer.Option("--expires", metavar="TIME", help="How long the line is good, such as 24h or 7d.")
+]
 Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it runs.")]
 Timeout = Annotated[
     str, typer.Option("--timeout", metavar="TIME", help="Wait at most so long, such as 30s or 5m.")
@@ -321,7 +324,7 @@ def status(url: Url = None, state: State = None, json: Json = False) -> None:
     show_status(platform_at(url, state), as_json=json)
 
 
-@device_app.command("add", short_help="Add a device to a platform, and print the file that it needs.")
+@device_app.command("add", short_help="Add a device to a platform, and print the line by which it joins.")
 def device_add(
     name: Annotated[str, typer.Argument(metavar="NAME", help="What the device is called.")],
     label: Annotated[
@@ -331,24 +334,49 @@ def device_add(
     local: Annotated[
         bool, typer.Option("--local", help="gear up runs it, on the platform's own machine.")
     ] = False,
+    as_file: Annotated[
+        bool, typer.Option("--file", help="Print the device's file instead of a line to join by.")
+    ] = False,
     output: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the device's file there, mode 0600.")
     ] = None,
+    expires: Expires = "24h",
     url: Url = None,
     state: State = None,
     json: Json = False,
 ) -> None:
-    """Add a device to a platform, and print the file that gear-agent needs on it.
+    """Add a device to a platform, and print the line by which it joins.
+
+    The line holds a token that is good once. A platform without [fleet] address is for this machine only: the
+    file that gear-agent needs is printed instead.
 
     \b
     Examples:
-      gear device add truck-1 --label kind=truck --output truck-1.toml
+      gear device add truck-1 --label kind=truck
+      gear device add truck-2 --expires 7d
       gear device add here --local
     """
-    from geartrain_client.cli.fleet import add_device, parse_labels
+    from geartrain_client.cli.fleet import NewDevice, add_device, parse_labels
 
-    labels = parse_labels(label or [])
-    add_device(platform_at(url, state), name, labels, output, local=local, as_json=json)
+    seconds, labels = parse_seconds("--expires", expires), parse_labels(label or [])
+    wanted = NewDevice(name, labels, output, as_file, local, seconds)
+    add_device(platform_at(url, state), wanted, as_json=json)
+
+
+@device_app.command("token", short_help="Print a new line by which a device joins.")
+def device_token(
+    device: DeviceName, expires: Expires = "24h", url: Url = None, state: State = None, json: Json = False
+) -> None:
+    """Print a new line by which a device joins; who joins by it takes the name from whoever had it before.
+
+    \b
+    Example:
+      gear device token truck-1 --expires 1h
+    """
+    from geartrain_client.cli.fleet import show_join_line
+
+    seconds = parse_seconds("--expires", expires)
+    show_join_line(platform_at(url, state), device, seconds, as_json=json)
 
 
 @device_app.command("ls")
@@ -418,6 +446,21 @@ def device_retire(device: DeviceName, url: Url = None, state: State = None, json
     from geartrain_client.cli.fleet import retire_device
 
     retire_device(platform_at(url, state), device, as_json=json)
+
+
+@device_app.command("revoke", short_help="End the certificates of a device, and its connections.")
+def device_revoke(device: DeviceName, url: Url = None, state: State = None, json: Json = False) -> None:
+    """End the certificates of a device, and the connections that it has made with them.
+
+    The device stays, with its apps: gear device token has it join anew.
+
+    \b
+    Example:
+      gear device revoke truck-1
+    """
+    from geartrain_client.cli.fleet import revoke_device
+
+    revoke_device(platform_at(url, state), device, as_json=json)
 
 
 @device_app.command("accept", short_help="Have a refused device take what is wanted now.")

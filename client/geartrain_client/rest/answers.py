@@ -76,6 +76,15 @@ class Submitted(msgspec.Struct, frozen=True):
     note: str = ""
 
 
+class Join(msgspec.Struct, frozen=True):
+    """What a device joins with; expires_us: when its token ends, on the platform's clock."""
+
+    url: str
+    token: str
+    ca_fingerprint: str
+    expires_us: int
+
+
 class Table(msgspec.Struct, frozen=True):
     """A table of an app."""
 

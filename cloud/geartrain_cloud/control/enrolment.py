@@ -66,6 +66,16 @@ class Enrolment:
             _LOG.warning("device %s: its certificates are revoked", device)
         return good
 
+    @property
+    def broker_note(self) -> str:
+        """What a person has to do at a broker that `gear up` does not run, empty for nothing."""
+        if self._config.broker_certs is None:
+            return ""
+        return (
+            f"run gear broker config with --certs {self._config.broker_certs}, and start your broker anew: "
+            "till then connections that are open go on"
+        )
+
     def retire(self, device: str) -> None:
         """Have a device that was retired lose its certificate, once it had the time to hear of it."""
         self._tokens.drop(device)

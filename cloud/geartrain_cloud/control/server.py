@@ -231,7 +231,8 @@ class Api:
         """`POST /devices/{d}/revoke`: ends its certificates, and the connections that they made."""
         await body_of(request, EmptyBody)
         name = self._store.device(request.match_info["device"]).device
-        return 200, {"name": name, "revoked": self._open().revoke(name)}
+        enrolment = self._open()
+        return 200, {"name": name, "revoked": enrolment.revoke(name), "broker": enrolment.broker_note}
 
     def _open(self) -> Enrolment:
         if self._enrolment is None:
