@@ -32,6 +32,13 @@ class _Waiting(msgspec.Struct, frozen=True):
     raw: bytes
 
 
+class Framed(msgspec.Struct, frozen=True):
+    """The bytes of one record out of a stream, or bytes that are none, and why."""
+
+    raw: bytes
+    problem: str = ""
+
+
 class Reader(Protocol):
     """How raw bytes become a record."""
 

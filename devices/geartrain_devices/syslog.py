@@ -26,8 +26,8 @@ from geartrain.declarations.options import Count, FilePath
 from geartrain.errors import ConfigError, SourceError
 from geartrain.source import Source, Split
 from geartrain_devices.json_fields import JsonFields, now_us
-from geartrain_devices.live import LiveBufferSplit
-from geartrain_devices.syslog_messages import Framed, Stream, parse
+from geartrain_devices.live import Framed, LiveBufferSplit
+from geartrain_devices.syslog_messages import Stream, parse
 
 T = TypeVar("T")
 _LOG = logging.getLogger("geartrain.devices")

@@ -12,6 +12,7 @@ import re
 import msgspec
 
 from geartrain.records.event_time import parse_time
+from geartrain_devices.live import Framed
 from geartrain_devices.text_files import not_utf8
 
 PARAMETERS_MAX = 256
@@ -124,13 +125,6 @@ def _text(raw: bytes, at: int) -> str:
     if (problem := not_utf8(text)) is not None:
         raise ValueError(f"its text: {problem}")
     return text.decode()
-
-
-class Framed(msgspec.Struct, frozen=True):
-    """A message of a stream, or bytes that are none, and why."""
-
-    raw: bytes
-    problem: str = ""
 
 
 class Stream:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from geartrain import Flow, Record, Table
+from geartrain_devices.serial_lines import SerialLines
 from geartrain_devices.syslog import Syslog
 from geartrain_devices.tail_files import TailFiles
 
@@ -22,3 +23,6 @@ class Said(Record):
 
 syslog = Flow("syslog")
 syslog.source("lines", Syslog(), out=Said).at("edge").sink("out", Table("said"))
+
+serial = Flow("serial")
+serial.source("lines", SerialLines(), out=Line).at("edge").sink("out", Table("lines"))

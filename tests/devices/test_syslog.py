@@ -19,9 +19,9 @@ from geartrain import Record
 from geartrain.errors import SourceError
 from geartrain_cloud.broker.ready import free_port
 from geartrain_cloud.certs import DEVICE, SERVER, Fleet
-from geartrain_devices.live import BUFFER_MAX, LiveBufferSplit
+from geartrain_devices.live import BUFFER_MAX, Framed, LiveBufferSplit
 from geartrain_devices.syslog import Syslog
-from geartrain_devices.syslog_messages import Framed, Stream, parse
+from geartrain_devices.syslog_messages import Stream, parse
 from tests.devices.agent_process import AgentProcess
 from tests.devices.lines_flow import Said
 

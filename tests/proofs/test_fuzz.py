@@ -14,6 +14,7 @@ COUNTS = {
     "wire": 20_000,
     "sensors": 10_000,
     "syslog": 20_000,
+    "serial": 20_000,
     "spool": 1_500,
     "publishes": 5_000,
     "requests": 3_000,

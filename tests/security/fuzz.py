@@ -1,14 +1,15 @@
 """Good bytes spoiled and thrown at what reads bytes of others: `python -m tests.security.fuzz COUNT`.
 
-Its readers: the decoders of the wire, what a sensor publishes, syslog, a spool that is opened, publishes
-that ingest takes, and a page's requests. Guarantees: input `n` of a reader is the same in every run, but for
-what it says of the state that ingest was in; a reader passes if nothing but its own errors came out, and if
-memory did not grow by more than 64 MiB from when it was warm.
+Its readers: the decoders of the wire, what a sensor publishes, syslog, serial lines, a spool that is opened,
+publishes that ingest takes, and a page's requests. Guarantees: input `n` of a reader is the same in every
+run, but for what it says of the state that ingest was in. A reader passes if nothing but its own errors came
+out, and if memory did not grow by more than 64 MiB from when it was warm.
 """
 
 from __future__ import annotations
 
 import argparse
+import struct
 import sys
 import time
 from collections.abc import Callable
@@ -18,6 +19,8 @@ from geartrain.records.record import Record
 from geartrain.wire.body import decode_rows
 from geartrain.wire.codec import decode_control, decode_envelope, decode_gap, decode_header, decode_schemas
 from geartrain_devices.json_fields import JsonFields
+from geartrain_devices.line_fields import LineFields
+from geartrain_devices.serial_frames import CHECKS, Frames, Framing, Lines
 from geartrain_devices.syslog_messages import Stream, parse
 from tests.security.fuzz_ingest import publishes
 from tests.security.fuzz_page import requests
@@ -117,10 +120,43 @@ def syslog(numbers: range) -> Outcome:
     return Outcome("syslog", taken, refused, memory.growth_bytes())
 
 
+def serial(numbers: range) -> Outcome:
+    """Lines and frames of a serial port, entered anywhere."""
+    layout = struct.Struct("<Hf")
+    good = tuple(
+        b"\xaa\x55" + layout.pack(n, n / 8) + CHECKS["crc16"](b"\xaa\x55" + layout.pack(n, n / 8))
+        for n in range(8)
+    )
+    text = (b"+ 12.50 kg\r\n", b"- 0.75 kg\r\n\r\n", b"\xff\x00" * 40)
+    fields = LineFields("serial", Reading, pattern=r"(?P<name>[+-]) (?P<value>[0-9.]+) kg")
+    ways = [(inputs(good, numbers, spoiled), True), (inputs(text, numbers, spoiled), False)]
+    framings: list[Framing] = [
+        Frames(b"\xaa\x55", layout.size, CHECKS["crc16"]),
+        Lines(b"\r\n", 64, is_whole=True),
+    ]
+    memory, taken = Memory(numbers), 0
+    for number in numbers:
+        memory.look(number)
+        found, is_frame = ways[number % 2]
+        is_good = False
+        for framed in framings[number % 2].feed(next(found)[1]):
+            try:
+                if not framed.problem and is_frame:
+                    layout.unpack(framed.raw)
+                elif not framed.problem:
+                    fields.read(framed.raw)
+                is_good |= not framed.problem
+            except ValueError:
+                pass
+        taken += is_good
+    return Outcome("serial", taken, len(numbers) - taken, memory.growth_bytes())
+
+
 READERS: dict[str, Callable[[range], Outcome]] = {
     "wire": wire,
     "sensors": sensors,
     "syslog": syslog,
+    "serial": serial,
     "spool": spool,
     "publishes": publishes,
     "requests": requests,

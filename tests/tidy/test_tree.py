@@ -18,6 +18,8 @@ IMPORT_NAMES = {
     "grpcio-tools": "grpc_tools",
     "types-protobuf": "google",
     "pytest-xdist": "xdist",
+    "pyserial": "serial",
+    "types-pyserial": "serial",
 }
 """Distributions whose package has another name; elsewhere a dash becomes an underscore."""
 

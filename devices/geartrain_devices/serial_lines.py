@@ -1,0 +1,266 @@
+"""Lines or frames from a serial port, as records.
+
+For sensors and meters on RS-232, RS-485 or USB that speak by themselves. A source without positions: what
+was said while nobody listened is gone. Guarantees: a port that is unplugged is opened again for ever, with
+growing pauses. Bytes that are no record leave as a dead letter with the reason. So does the first
+line after a port was opened, unless its device is trusted to begin with a whole one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import struct
+import termios
+from collections.abc import Callable, Sequence
+from dataclasses import field
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
+
+import msgspec
+
+from geartrain.declarations.options import Count
+from geartrain.errors import SourceError
+from geartrain.schema.derive import field_names, is_record_type
+from geartrain.source import Source, Split
+from geartrain_devices.json_fields import JsonFields, now_us
+from geartrain_devices.line_fields import LineFields
+from geartrain_devices.live import Framed, LiveBufferSplit
+from geartrain_devices.serial_frames import CHECKS, Frames, Framing, Lines
+
+if TYPE_CHECKING:
+    from serial import Serial
+
+T = TypeVar("T")
+_LOG = logging.getLogger("geartrain.devices")
+
+_PAUSE_S, _PAUSE_S_MAX = 0.25, 5.0
+_LOOK_S = 2.0
+_READ_BYTES = 4_096
+_FRAME_BYTES_MAX = 1_024
+_ESCAPES = {"\\r": "\r", "\\n": "\n", "\\t": "\t", "\\0": "\0"}
+
+
+class SerialLines(Source[T]):
+    """Records of type `T` from what a device says on a serial port.
+
+    Args:
+        port: the port, such as `/dev/ttyUSB0`, or `/dev/serial/by-id/...`, which stays the same when plugged
+            in again.
+        baud: bits a second.
+        data_bits: of a byte.
+        parity: `none`, `even` or `odd`.
+        stop_bits: after each byte.
+        flow_control: `none`, `software` (XON, XOFF) or `hardware` (RTS, CTS).
+        ending: what a line ends with; `\\r`, `\\n`, `\\t` and `\\0` may be written so.
+        whole_start: whether the device begins with a whole line when the port is opened.
+        line_bytes_max: bytes of a line; a longer one is a dead letter with so many of its bytes.
+        pattern: a regular expression of a whole line; its named groups are fields. Without one a line is the
+            field `line`.
+        json: each line is a JSON document.
+        time: the group, or the path, of the event time; empty where the time of reading is meant.
+        time_unit: of a time that is a number: `s`, `ms` or `us` since 1970 UTC.
+        time_format: of a time that is not ISO 8601, as `datetime.strptime` takes it; UTC without a zone.
+        fields: groups or paths by field, for those that are not found by their own name.
+        frame: frames in the place of lines: the values of one, in the order of the fields, as `struct` takes
+            them, such as `<Hhf`.
+        begin: the bytes that each frame begins with, in hexadecimal.
+        check: what each frame ends with, over all of its bytes: `sum8`, `xor8`, `crc16` (Modbus), or `none`.
+        out_of_orderness_ms: how far a record may lie behind the newest and not be late.
+    """
+
+    pausable: ClassVar[bool] = False
+    since_1970 = True
+
+    port: str = ""
+    baud: Annotated[int, msgspec.Meta(ge=50, le=4_000_000)] = 9_600
+    data_bits: Literal[5, 6, 7, 8] = 8
+    parity: Literal["none", "even", "odd"] = "none"
+    stop_bits: Literal[1, 2] = 1
+    flow_control: Literal["none", "software", "hardware"] = "none"
+    ending: str = "\n"
+    whole_start: bool = False
+    line_bytes_max: Annotated[int, msgspec.Meta(ge=1, le=1 << 16)] = 4_096
+    pattern: str = ""
+    json: bool = False
+    time: str = ""
+    time_unit: str = "s"
+    time_format: str = ""
+    fields: dict[str, str] = field(default_factory=dict)
+    frame: str = ""
+    begin: str = ""
+    check: Literal["none", "sum8", "xor8", "crc16"] = "none"
+    out_of_orderness_ms: Count = 0
+
+    def open(self, device: str, step: str, out: type[T]) -> Sequence[Split]:
+        """The one split of this device; raises `SourceError` naming the option."""
+        where = f"source {step}"
+        if not self.port:
+            raise SourceError(f'{where} has no port: set port = "/dev/ttyUSB0" under [sources.{step}]')
+        try:
+            import serial  # noqa: F401 - an extra: only who uses it has it
+        except ImportError:
+            raise SourceError(
+                f'{where}: serial ports need pyserial: pip install "geartrain-devices[serial]"'
+            ) from None
+        framing, read = self._frames(where, out) if self.frame else self._lines(where, out)
+        driver = _Port(where, self.port, self._opened, framing, read)
+        bound_us = self.out_of_orderness_ms * 1_000
+        return [LiveBufferSplit(f"{device}/{step}", driver.drive, out_of_orderness_us=bound_us)]
+
+    def _lines(self, where: str, out: type[T]) -> tuple[Callable[[], Framing], Reading]:
+        ending = self.ending
+        for written, meant in _ESCAPES.items():
+            ending = ending.replace(written, meant)
+        if not ending or self.begin or self.check != "none":
+            raise SourceError(
+                f"{where}: " + ("begin and check are of frames: set frame" if ending else "ending is empty")
+            )
+        fields = LineFields(
+            where,
+            out,
+            pattern=self.pattern,
+            json=self.json,
+            time=self.time,
+            time_unit=self.time_unit,
+            time_format=self.time_format,
+            fields=self.fields,
+        )
+        return lambda: Lines(ending.encode(), self.line_bytes_max, is_whole=self.whole_start), (
+            lambda raw: fields.read(raw.strip(b"\r\n\0"))
+        )
+
+    def _frames(self, where: str, out: type[T]) -> tuple[Callable[[], Framing], Reading]:
+        try:
+            begin = bytes.fromhex(self.begin)
+        except ValueError:
+            raise SourceError(f"{where}: begin = {self.begin!r} is not hexadecimal, such as aa55") from None
+        check = CHECKS.get(self.check)
+        if not begin and check is None:
+            raise SourceError(f"{where}: frames need begin or check: nothing else says where one begins")
+        try:
+            layout = struct.Struct(self.frame)
+        except struct.error as error:
+            raise SourceError(f"{where}: frame = {self.frame!r}: {error}") from None
+        if self.frame[0] not in "<>!" or not 0 < layout.size <= _FRAME_BYTES_MAX:
+            raise SourceError(
+                f"{where}: frame = {self.frame!r} must begin with < or > (which byte comes first) and have "
+                f"1 to {_FRAME_BYTES_MAX} bytes"
+            )
+        names = field_names(out) if is_record_type(out) else ("value",)
+        count = len(layout.unpack(bytes(layout.size)))
+        if count != len(names):
+            raise SourceError(
+                f"{where}: frame = {self.frame!r} has {count} values, and {out.__name__} {len(names)}"
+            )
+        fields = JsonFields(where, out, "", "s", {})
+
+        def read(raw: bytes) -> tuple[int, Any]:
+            values = dict(zip(names, layout.unpack(raw), strict=True))
+            return now_us(), fields.pick(values)[1]
+
+        return lambda: Frames(begin, layout.size, check), read
+
+    def _opened(self) -> Serial:
+        """The port, which nobody else may open meanwhile."""
+        import serial
+
+        parities = {"none": serial.PARITY_NONE, "even": serial.PARITY_EVEN, "odd": serial.PARITY_ODD}
+        return serial.Serial(
+            self.port,
+            baudrate=self.baud,
+            bytesize=self.data_bits,
+            parity=parities[self.parity],
+            stopbits=self.stop_bits,
+            xonxoff=self.flow_control == "software",
+            rtscts=self.flow_control == "hardware",
+            timeout=0,
+            exclusive=True,
+        )
+
+
+Reading = Callable[[bytes], tuple[int, Any]]
+
+
+class _Port:
+    """One port, opened again and again."""
+
+    def __init__(
+        self,
+        where: str,
+        name: str,
+        opened: Callable[[], Serial],
+        framing: Callable[[], Framing],
+        read: Reading,
+    ) -> None:
+        self._where, self._name, self._opened = where, name, opened
+        self._framing, self._read = framing, read
+
+    async def drive(self, split: LiveBufferSplit) -> None:
+        """Push every record until cancelled."""
+        pause_s, said = _PAUSE_S, ""
+        while True:
+            try:
+                port = self._opened()
+            except (OSError, termios.error) as error:  # pyserial's own error is an OSError
+                if str(error) != said:
+                    _LOG.warning("%s: port %s cannot be opened: %s", self._where, self._name, error)
+                said = str(error)
+            except ValueError as error:
+                raise SourceError(f"{self._where}: port {self._name}: {error}") from None
+            else:
+                pause_s, said = _PAUSE_S, ""
+                framing = self._framing()
+                try:
+                    await self._listen(port.fileno(), framing, split)
+                except OSError as error:
+                    _LOG.warning("%s: port %s is gone: %s", self._where, self._name, error)
+                finally:
+                    port.close()
+                self._push(framing.end(), split)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _PAUSE_S_MAX)
+
+    async def _listen(self, file: int, framing: Framing, split: LiveBufferSplit) -> None:
+        """Read until the port is gone, which raises `OSError`."""
+        while True:
+            if not await _readable(file):
+                found, here = os.stat(self._name), os.fstat(file)  # noqa: PTH116 - of a device
+                if (found.st_rdev, found.st_ino) != (here.st_rdev, here.st_ino):
+                    raise OSError("another device has its name now")
+                continue
+            try:
+                data = os.read(file, _READ_BYTES)
+            except BlockingIOError:
+                continue
+            if not data:
+                raise OSError("it was unplugged")
+            self._push(framing.feed(data), split)
+
+    def _push(self, found: Sequence[Framed], split: LiveBufferSplit) -> None:
+        for one in found:
+            split.push(one.raw, partial(self._record, one.problem))
+
+    def _record(self, problem: str, raw: bytes) -> tuple[int, Any]:
+        try:
+            if problem:
+                raise ValueError(problem)
+            return self._read(raw)
+        except ValueError as error:
+            raise ValueError(f"port {self._name}: {error}") from None
+
+
+async def _readable(file: int) -> bool:
+    """Whether something came within a while."""
+    loop = asyncio.get_running_loop()
+    is_there = asyncio.Event()
+    loop.add_reader(file, is_there.set)
+    try:
+        async with asyncio.timeout(_LOOK_S):
+            await is_there.wait()
+    except TimeoutError:
+        return False
+    finally:
+        loop.remove_reader(file)
+    return True
