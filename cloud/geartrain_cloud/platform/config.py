@@ -163,20 +163,25 @@ class PlatformConfig:
         return ("--state", str(self.state))
 
     def broker_now(self, role: str) -> Broker:
-        """The broker to connect to, for `role` `ingest` or `down`; raises `ConfigError` while there is none.
+        """The broker to connect to, for `role` `ingest`, `down` or `control`; raises `ConfigError` while there
+        is none, and `CertificateError` where the role has no certificate.
 
-        A process that `gear up` starts finds it there; one that runs alone waits or ends with this error.
+        A broker that `gear up` starts is found where it says so; a process that runs alone waits for it or
+        ends with this error.
         """
         if isinstance(self.broker, BrokerTable):
             return broker_of(self.broker, (self.path or self.state).parent)
-        if self.broker not in BROKERS and self.broker_certs is None:
-            return broker_of(self.broker, self.state)
-        found = read_report(self.places.broker).get("cloud", {}).get(role)
-        if not isinstance(found, str | dict):
-            raise ConfigError(
-                f"there is no broker in {self.state}: start gear up there, or name one with "
-                'broker = "HOST:PORT" in the configuration'
-            )
+        if self.broker in BROKERS:
+            found = read_report(self.places.broker).get("cloud", {}).get(role)
+            if not isinstance(found, str | dict):
+                raise ConfigError(
+                    f"there is no broker in {self.state}: start gear up there, or name one with "
+                    'broker = "HOST:PORT" in the configuration'
+                )
+        else:
+            from geartrain_cloud.broker import choose_broker  # which starts none that runs already
+
+            found = choose_broker(self.broker, self.state, self.broker_certs).of_cloud(role)
         return broker_of(found if isinstance(found, str) else convert_as(found, BrokerTable), self.state)
 
 
