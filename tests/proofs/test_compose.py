@@ -128,4 +128,5 @@ def test_a_device_joins_the_processes_of_the_compose_file(
         assert dict(page["rows"]) == highs
         assert client.get("/apps/heat")["tables"] == "PostgreSQL, schema heat_1_run_1"
         with psycopg.connect(f"host={postgres.folder} user=geartrain dbname=geartrain") as database:
-            assert dict(database.execute("SELECT sensor, celsius FROM heat_1_run_1.highs").fetchall()) == highs
+            rows = database.execute("SELECT sensor, celsius FROM heat_1_run_1.highs").fetchall()
+        assert dict(rows) == highs
