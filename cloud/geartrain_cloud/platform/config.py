@@ -163,8 +163,9 @@ class PlatformConfig:
         return ("--state", str(self.state))
 
     def broker_now(self, role: str) -> Broker:
-        """The broker to connect to, for `role` `ingest`, `down` or `control`; raises `ConfigError` while there
-        is none, and `CertificateError` where the role has no certificate.
+        """The broker to connect to, for `role` `ingest`, `down` or `control`.
+
+        Raises `ConfigError` while there is none, and `CertificateError` where the role has no certificate.
 
         A broker that `gear up` starts is found where it says so; a process that runs alone waits for it or
         ends with this error.
