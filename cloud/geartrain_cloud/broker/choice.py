@@ -18,7 +18,7 @@ from geartrain.adapters.files import write_private
 from geartrain.errors import ConfigError
 from geartrain.wire.limits import LIMITS
 from geartrain_cloud.broker.ready import LOOPBACK, free_port
-from geartrain_cloud.errors import BrokerError, CertificateError
+from geartrain_cloud.errors import BrokerError
 from geartrain_cloud.programs import SBIN, find_program
 
 BROKERS = ("auto", "amqtt", "mosquitto")
@@ -59,15 +59,7 @@ class BrokerChoice:
             return self.address
         from geartrain_cloud.certs import Fleet  # only who has certificates waits for cryptography
 
-        fleet = Fleet(self.certs.absolute())
-        paths = fleet.paths(kind, name)
-        for path in (fleet.ca, paths.certificate, paths.key):
-            if not path.is_file():
-                raise CertificateError(
-                    f"{path} is not there: run gear certs issue {kind} {name} --certs {self.certs}"
-                )
-        files = {"ca": str(fleet.ca), "certificate": str(paths.certificate), "key": str(paths.key)}
-        return {"address": self.address, "tls": True, **files}
+        return Fleet(self.certs.absolute()).broker_key(kind, name, self.address)
 
 
 def find_mosquitto() -> str | None:

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from cryptography.x509 import Certificate
@@ -75,6 +76,17 @@ class Fleet:
         check(kind, name)
         folder = self.folder / kind
         return Paths(folder / f"{name}.pem", folder / f"{name}.key")
+
+    def broker_key(self, kind: str, name: str, address: str) -> dict[str, Any]:
+        """The key `broker` in the configuration of `name`, whose broker is at `address`, `host:port`."""
+        paths = self.paths(kind, name)
+        for path in (self.ca, paths.certificate, paths.key):
+            if not path.is_file():
+                raise CertificateError(
+                    f"{path} is not there: run gear certs issue {kind} {name} --certs {self.folder}"
+                )
+        files = {"ca": str(self.ca), "certificate": str(paths.certificate), "key": str(paths.key)}
+        return {"address": address, "tls": True, **files}
 
     def init(self, name: str, days: int = CA_DAYS, now: datetime | None = None) -> Paths:
         """Make the authority of a fleet called `name`, valid for `days`."""

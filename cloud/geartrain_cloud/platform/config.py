@@ -179,10 +179,12 @@ class PlatformConfig:
                     f"there is no broker in {self.state}: start gear up there, or name one with "
                     'broker = "HOST:PORT" in the configuration'
                 )
+        elif self.broker_certs is None:
+            found = self.broker
         else:
-            from geartrain_cloud.broker import choose_broker  # which starts none that runs already
+            from geartrain_cloud.certs import CLOUD, Fleet  # only who has certificates waits for cryptography
 
-            found = choose_broker(self.broker, self.state, self.broker_certs).of_cloud(role)
+            found = Fleet(self.broker_certs).broker_key(CLOUD, role, self.broker)
         return broker_of(found if isinstance(found, str) else convert_as(found, BrokerTable), self.state)
 
 
