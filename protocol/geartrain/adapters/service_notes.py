@@ -98,7 +98,6 @@ async def noted_service(status: Callable[[], str] | None = None) -> AsyncIterato
         The notes; `stopping` belongs where a signal is heard. It is said at the end of the block, too.
     """
     notes = ServiceNotes()
-    notes.ready()
     beats = asyncio.create_task(_beat(notes, status))
     try:
         yield notes
@@ -108,6 +107,8 @@ async def noted_service(status: Callable[[], str] | None = None) -> AsyncIterato
 
 
 async def _beat(notes: ServiceNotes, status: Callable[[], str] | None) -> None:
+    # By its first turn the block has come to wait, and hears the signal that a manager may send at once.
+    notes.ready()
     while True:
         notes.alive("" if status is None else status())
         await asyncio.sleep(notes.interval_s)
