@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from geartrain_client.flash.target import PYTHONS
 from geartrain_cloud.broker import find_mosquitto
 from geartrain_cloud.programs import SBIN, find_program, is_hidden
 
@@ -47,10 +48,25 @@ def find_mtools() -> str | None:
     return find_program("mcopy") if made else None
 
 
+SYSTEM_PYTHON = "/usr/bin/python3"
+
+
+def system_python() -> str | None:
+    """The version of the system's Python, such as `3.11`; None where there is none."""
+    asked = [SYSTEM_PYTHON, "-c", "import sys, venv; print('%d.%d' % sys.version_info[:2])"]
+    try:
+        return subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
 def find_namespaces() -> str | None:
-    """`unshare`, where it may give a process mounts and a network of its own, which needs root."""
+    """`unshare`, where it may give a process mounts and a network of its own, which needs root.
+
+    What is tested there is an installation, which the system's Python is needed for.
+    """
     unshare = find_program("unshare")
-    if unshare is None or os.geteuid() != 0:
+    if unshare is None or os.geteuid() != 0 or system_python() not in PYTHONS:
         return None
     tried = subprocess.run([unshare, "--mount", "--net", "true"], check=False, capture_output=True)
     return unshare if tried.returncode == 0 else None
@@ -78,7 +94,7 @@ PROGRAMS = (
     Needed("systemd", "systemd", lambda: find_program("systemd-analyze")),
     Needed("mtools", "mtools dosfstools", find_mtools),
     Needed("shellcheck", "shellcheck", lambda: find_program("shellcheck")),
-    Needed("namespaces", "util-linux", cache(find_namespaces)),
+    Needed("namespaces", "util-linux python3", cache(find_namespaces)),
 )
 
 _markers: list[set[str] | None] = [None]
