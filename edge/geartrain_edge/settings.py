@@ -14,6 +14,8 @@ from geartrain.wire.limits import LIMITS, Limits
 
 DRAIN_FILE = "drain"
 """Its presence in an agent's state folder asks for: read no more, send what is spooled, end."""
+COMMITTED_FILE = "committed"
+"""In an agent's state folder: the hash of the code with which records were committed, or were about to be."""
 PARENT_VARIABLE = "GEARTRAIN_PARENT_PID"
 """Where the parent of an agent names itself in its environment; without it an agent stands alone."""
 CLAIMS_FILE = "urgent.lock"

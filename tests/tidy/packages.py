@@ -29,7 +29,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "geartrain_edge": (
         (".",),
         ("spool",),
-        ("sinks", "sources", "uplink"),
+        ("bundles", "sinks", "sources", "uplink"),
         ("downlink", "parent"),
         ("joining",),
         ("agent",),

@@ -14,6 +14,8 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from geartrain.concurrency.groups import first_of
 from geartrain.concurrency.waiting import first_done
 from geartrain.graph.conform import describe
@@ -73,6 +75,7 @@ class Agent:
         self._stopping, self._stop_asked = False, asyncio.Event()
         self._draining = False
         self._committed_s = self._disk_look_s = -math.inf
+        self._taken_s: float | None = None
         self._session: Session | None = None
 
     async def run(self) -> bool:
@@ -178,6 +181,7 @@ class Agent:
             await self._wait_for_room(session)
             await self._turn.give_way()
             rows = await self._gather(session)
+            self._taken_s = self._effects.clock.monotonic_s() if rows else None
             if await self._commit(session, records=rows) or rows:
                 idle_s = _IDLE_S_MIN
             else:
@@ -309,12 +313,13 @@ class Agent:
                 handshake = b"" if session.welcome is opening.welcome else RENEWED
                 state[HELLO] = handshake or None
             if not (batches or positions or state):
+                self._taken_s = None
                 return False
             session.counters.take(session.fragment.counters)
             counters = session.counters.changes() | session.uplink_counters.changes()
             change = SpoolCommit(batches, positions, state, counters, admitted.gaps)
             await self._effects.store.commit(change)
-            self._committed_s = self._effects.clock.monotonic_s()
+            self._committed_s, self._taken_s = self._effects.clock.monotonic_s(), None
             session.batch_size.committed(records, batches)
             if down is not None:
                 down.committed()
@@ -341,7 +346,13 @@ class Agent:
 
     def status(self) -> AgentStatus:
         """The agent at this moment."""
-        now_us = self._effects.clock.now_us()
-        return status_of(
-            self._session, self._settings.device, self._plan.graph.name, self._state, self._reason, now_us
+        clock, taken_s = self._effects.clock, self._taken_s
+        status = status_of(
+            self._session,
+            self._settings.device,
+            self._plan.graph.name,
+            self._state,
+            self._reason,
+            clock.now_us(),
         )
+        return replace(status, uncommitted_s=0.0 if taken_s is None else clock.monotonic_s() - taken_s)

@@ -25,8 +25,9 @@ from geartrain.planning import Plan, make_plan
 from geartrain.revision import Revision, code_of, revision_of
 from geartrain.revision.differences import MENDED_CHARS, is_named
 from geartrain.wire.topics import check_name
+from geartrain_edge.bundles.running import run_from
 from geartrain_edge.quantities import milliseconds, size_bytes
-from geartrain_edge.settings import DRAIN_FILE, AgentSettings, Policy, UplinkSettings
+from geartrain_edge.settings import COMMITTED_FILE, DRAIN_FILE, AgentSettings, Policy, UplinkSettings
 from geartrain_edge.spool.admission import check_policy
 
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**40)]
@@ -97,6 +98,7 @@ class _File(_Section, frozen=True):
     folder: str = ""
     claims: str = ""
     urgent: bool = False
+    bundle: str = ""
     broker: str | BrokerTable = "127.0.0.1:1883"
     cut: str | list[str] = "auto"
     spool: _Spool = msgspec.field(default_factory=_Spool)
@@ -112,7 +114,8 @@ class AgentConfig(msgspec.Struct, frozen=True):
     the file's folder; where: what stands before the keys of the flow in the file, "" or "flows[0].";
     instance: under which name it runs, "" for the flow's own; labels: the device's, for the sources of the
     flow that are for some devices only; code: the hash of the flow's files that it is to have, "" for any;
-    claims: the file by which processes of the device say that an urgent flow comes first, None for none.
+    claims: the file by which processes of the device say that an urgent flow comes first, None for none;
+    bundle: the folder in which the code is, None where it is installed.
     """
 
     path: str
@@ -128,6 +131,7 @@ class AgentConfig(msgspec.Struct, frozen=True):
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     code: str = ""
     claims: Path | None = None
+    bundle: Path | None = None
 
     @property
     def spool_file(self) -> Path:
@@ -140,12 +144,19 @@ class AgentConfig(msgspec.Struct, frozen=True):
         return self.state / "status.json"
 
     @property
+    def committed_file(self) -> Path:
+        """Where the code is named with which records were committed first."""
+        return self.state / COMMITTED_FILE
+
+    @property
     def drain_file(self) -> Path:
         """Where a file asks the agent to drain."""
         return self.state / DRAIN_FILE
 
     def plan(self) -> Plan:
         """Load the flow, set its options and cut it; raises `ConfigError` naming the file and the key."""
+        if self.bundle is not None:
+            run_from(self.bundle, self.flow)
         try:
             graph = load_flow(self.flow).graph()
         except GeartrainError as error:
@@ -263,6 +274,7 @@ def read_configs(path: str) -> list[AgentConfig]:
             found.labels,
             flow.code,
             folder / found.claims if found.claims else None,
+            folder / found.bundle if found.bundle else None,
         )
         for where, flow in _flows(path, found)
     ]

@@ -32,6 +32,7 @@ from geartrain.errors import (
     SourceError,
 )
 from geartrain.planning import Plan
+from geartrain.ports import SpoolStore
 from geartrain.printable import printable
 from geartrain.revision import Revision
 from geartrain_edge.agent.agent import Agent
@@ -120,7 +121,7 @@ async def _run(loaded: Sequence[tuple[AgentConfig, Plan, Revision]]) -> set[int]
         for config, plan, revision in loaded:
             broker = config.broker
             net = AiomqttNet(broker.host, broker.port, tls_context=broker.tls_context)
-            spool = SqliteSpool(config.spool_file)
+            spool = _spool(config)
             files = _files(config, plan)
             chance = SystemRandomness()
             room = DiskFloor(config.spool_file, config.settings.free_floor_bytes)
@@ -146,6 +147,16 @@ def _claims(config: AgentConfig) -> DeviceClaims | None:
     except DiskError as error:  # order among flows is a courtesy: the records go on without it
         _LOG.warning("urgent flows of other apps are not waited for: %s", error)
         return None
+
+
+def _spool(config: AgentConfig) -> SpoolStore:
+    """The spool; with code from a bundle it says when this commits its first records."""
+    spool = SqliteSpool(config.spool_file)
+    if config.bundle is None:
+        return spool
+    from geartrain_edge.spool.marking import MarkingSpool
+
+    return MarkingSpool(spool, config.committed_file, config.code)
 
 
 def _files(config: AgentConfig, plan: Plan) -> LineFiles | None:

@@ -28,7 +28,8 @@ class AgentStatus(msgspec.Struct, frozen=True):
     spooled_seq, acked_seq: last committed and last trimmed batch; watermarks: by channel, microseconds;
     held: channels that ingest does not know, with the rows of the batch that waits, and all behind it;
     lacks: sources of which this device has no split, null until they are open; counters: totals by name since
-    the spool began; written_at_us: wall clock, microseconds.
+    the spool began; written_at_us: wall clock, microseconds; uncommitted_s: for so long there are
+    records that were read and are not committed, seconds.
     """
 
     device: str
@@ -53,6 +54,7 @@ class AgentStatus(msgspec.Struct, frozen=True):
     pid: int = 0
     held: dict[str, int] = {}
     lacks: tuple[str, ...] | None = None
+    uncommitted_s: float = 0.0
 
 
 def status_of(

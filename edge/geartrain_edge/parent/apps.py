@@ -24,8 +24,8 @@ from geartrain_edge.errors import StartError
 
 _LOG = logging.getLogger("geartrain.parent")
 
-EXIT_CONFIG, EXIT_ALARM = 2, 3
-"""How an agent ends that a new start does not help, or must not have."""
+EXIT_FAILED, EXIT_CONFIG, EXIT_ALARM = 1, 2, 3
+"""How an agent ends: something broke that a new start may heal, one does not help, none must be."""
 
 
 class AppsPolicy(msgspec.Struct, frozen=True):
@@ -39,6 +39,25 @@ class AppsPolicy(msgspec.Struct, frozen=True):
     restart_s_max: float = 60.0
     steady_s: float = 60.0
     stop_s: float = 10.0
+
+
+class Health(msgspec.Struct, frozen=True):
+    """A process as it is seen. still_s: for so long it has made no step, seconds; memory_bytes: what it
+    takes, 0 where that is not known.
+    """
+
+    still_s: float = 0.0
+    memory_bytes: int = 0
+
+
+class End(msgspec.Struct, frozen=True):
+    """How a process came to nothing. why: a sentence, empty where nothing was wrong; is_final: a new start
+    does not help; is_guilty: its code did it, and not the disk or the network.
+    """
+
+    why: str = ""
+    is_final: bool = False
+    is_guilty: bool = False
 
 
 class Process(Protocol):
@@ -58,6 +77,10 @@ class Process(Protocol):
 
     def lacks(self) -> tuple[str, ...] | None:
         """The sources of the app that the device does not have; None until the process has said."""
+        ...
+
+    def health(self) -> Health:
+        """How it does; of one that is over, how it did."""
         ...
 
     def sentence(self) -> str:
@@ -80,6 +103,10 @@ class Starter(Protocol):
         """Write the app's configuration and start its process, which drains if that is wanted."""
         ...
 
+    def committed(self, instance: str) -> str:
+        """The code with which the app has last committed records, or was about to; empty for none."""
+        ...
+
     async def drain(self, instance: str) -> None:
         """Ask the app's process to drain."""
         ...
@@ -89,12 +116,58 @@ class Starter(Protocol):
         ...
 
 
+class Watch(Protocol):
+    """Looks after the processes of all apps."""
+
+    async def starting(self, app: App) -> None:
+        """A process of `app` is about to start; raises `DiskError`."""
+        ...
+
+    async def look(self, app: App, process: Process) -> str:
+        """Look at one that runs; a sentence where it is to be ended for that, else empty."""
+        ...
+
+    async def ended(self, app: App, end: End) -> str:
+        """One has ended by itself or for what `look` said; a sentence where the app is to be left alone for
+        that, else empty. Raises `DiskError`.
+        """
+        ...
+
+    def gone(self, app: App) -> None:
+        """The process is gone, for whatever reason."""
+        ...
+
+
+class Unwatched:
+    """`Watch` that looks at nothing: code that is installed is what it is."""
+
+    async def starting(self, app: App) -> None:
+        """As `Watch.starting`."""
+
+    async def look(self, app: App, process: Process) -> str:
+        """As `Watch.look`."""
+        return ""
+
+    async def ended(self, app: App, end: End) -> str:
+        """As `Watch.ended`."""
+        return ""
+
+    def gone(self, app: App) -> None:
+        """As `Watch.gone`."""
+
+
 class Apps:
     """The apps of one device; `run` is called once and ends when it is cancelled, with all processes."""
 
     def __init__(
-        self, starter: Starter, clock: Clock, randomness: Randomness, policy: AppsPolicy | None = None
+        self,
+        starter: Starter,
+        clock: Clock,
+        randomness: Randomness,
+        policy: AppsPolicy | None = None,
+        watch: Watch | None = None,
     ) -> None:
+        self._watch = watch or Unwatched()
         self._starter, self._clock, self._randomness = starter, clock, randomness
         self._policy = policy or AppsPolicy()
         self._wanted: dict[str, App] = {}
@@ -151,7 +224,7 @@ class Apps:
                 self._say(app, AppState.STARTING, self._why(instance) if failures else "")
                 is_over = await self._live(app)
                 if is_over:
-                    await self._until_other(instance)
+                    await self._until_other(app)
                     failures = 0
                     continue
                 if self._wanted.get(instance) != app:
@@ -180,9 +253,12 @@ class Apps:
 
     async def _live(self, app: App) -> bool:
         """One process of the app; whether the app is over as it is wanted now."""
+        fault = ""
         try:
+            await self._watch.starting(app)
             process = await self._starter.start(app)
         except (ConfigError, DiskError, StartError) as error:
+            self._watch.gone(app)
             is_over = isinstance(error, ConfigError)
             self._say(app, AppState.FAILED if is_over else AppState.STARTING, str(error))
             return is_over
@@ -201,27 +277,47 @@ class Apps:
                     self._lacks[app.instance] = lacks[: LANE_LIMITS.sources_max]
                 # It has ended once its process has: till then its spool is open.
                 self._say(app, AppState.DRAINING if state is AppState.ENDED else state, why)
+                if fault := await self._watch.look(app, process):
+                    self.counters["processes_broken"] += 1
+                    break
                 await self._look(app.instance, process)
-            return self._judge(app, process, code)
+            if fault:
+                process.kill()  # what hangs hears no signal, and a commit is whole or not at all
+                await self._stop(process)
+            return await self._judge(app, process, code, fault)
         except DiskError as error:
             self._say(app, AppState.STARTING, str(error))
             return False
         finally:
-            await self._stop(process)
+            try:
+                await self._stop(process)
+            finally:
+                self._watch.gone(app)
 
-    def _judge(self, app: App, process: Process, code: int) -> bool:
-        """Say how a process has ended; whether it is to be left at that."""
+    async def _judge(self, app: App, process: Process, code: int | None, fault: str) -> bool:
+        """Say how a process has ended; whether it is to be left at that. fault: for what it was ended."""
         state, _ = process.state()
-        if code == 0 and state is AppState.ENDED:
+        if not fault and code == 0 and state is AppState.ENDED:
             self._say(app, AppState.ENDED, "")
             return True
-        if code in (EXIT_CONFIG, EXIT_ALARM):
-            self._say(app, AppState.FAILED, process.sentence() or f"its agent ended with {code}")
-            return True
-        self.counters["processes_broken"] += 1
-        how = f"ended with {code}" if code >= 0 else f"was killed by signal {-code}"
+        how = f"ended with {code}" if code is None or code >= 0 else f"was killed by signal {-code}"
         sentence = process.sentence()
-        why = f"its agent {how} and is started again{': ' if sentence else ''}{sentence}"
+        is_final = not fault and code in (EXIT_CONFIG, EXIT_ALARM)
+        if is_final:
+            why = sentence or f"its agent {how}"
+        else:
+            why = fault or f"its agent {how}{': ' if sentence else ''}{sentence}"
+        is_guilty = bool(fault) or code not in (EXIT_CONFIG, EXIT_ALARM, EXIT_FAILED)
+        is_ours = code != EXIT_ALARM  # which is about the spool, whatever the code
+        end = End(why if is_ours else "", is_final or bool(fault), is_guilty)
+        if final := await self._watch.ended(app, end):
+            why, is_final = final, True
+        if is_final:
+            self._say(app, AppState.FAILED, why)
+            return True
+        if not fault:
+            self.counters["processes_broken"] += 1
+            why = f"its agent {how} and is started again{': ' if sentence else ''}{sentence}"
         self._say(app, AppState.STARTING, why)
         return False
 
@@ -266,13 +362,12 @@ class Apps:
             sleeps.cancel()
             wakes.cancel()
 
-    async def _until_other(self, instance: str) -> None:
-        """Wait until something else is wanted of the app."""
-        app = self._wanted.get(instance)
-        while self._wanted.get(instance) == app:
-            woken = self._woken[instance]
+    async def _until_other(self, app: App) -> None:
+        """Wait until something else is wanted than this."""
+        while self._wanted.get(app.instance) == app:
+            woken = self._woken[app.instance]
             woken.clear()
-            if self._wanted.get(instance) == app:
+            if self._wanted.get(app.instance) == app:
                 await woken.wait()
 
     def _why(self, instance: str) -> str:

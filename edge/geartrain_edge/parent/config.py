@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -18,6 +18,7 @@ from geartrain.adapters.toml_text import to_toml
 from geartrain.control.states import App
 from geartrain.errors import ConfigError, GeartrainError
 from geartrain.wire.topics import check_name
+from geartrain_edge.bundles.choice import TrialPolicy
 from geartrain_edge.settings import CLAIMS_FILE
 
 Options = dict[str, dict[str, Any]]
@@ -26,6 +27,8 @@ GIVES_WAY: dict[str, dict[str, Any]] = {"commit": {"records_max": 1_000}, "uplin
 """What holds for an app that is not urgent where another one is, unless the file says otherwise: what it has
 on its way stands before the urgent one's records at the broker and at ingest.
 """
+BUNDLES_FOLDER = "bundles"
+"""Of a device's state folder."""
 _PATHS = ("ca", "certificate", "key")
 
 
@@ -44,11 +47,20 @@ class _AppTable(_Section, frozen=True):
     urgent: bool = False
 
 
+class _Bundles(_Section, frozen=True):
+    """The table `[bundles]`: when code that came over the air is given up."""
+
+    deadline_s: Annotated[float, msgspec.Meta(ge=1, le=86_400)] = TrialPolicy().deadline_s
+    tries_max: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = TrialPolicy().tries_max
+    memory_mib_max: Annotated[int, msgspec.Meta(ge=0, le=1 << 20)] = TrialPolicy().memory_bytes_max >> 20
+
+
 class _File(_Section, frozen=True):
     device: str
     state: str
     broker: str | BrokerTable = "127.0.0.1:1883"
     platform: str = ""
+    bundles: _Bundles = msgspec.field(default_factory=_Bundles)
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     spool: dict[str, Any] = msgspec.field(default_factory=dict)
     commit: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -68,7 +80,8 @@ class DeviceConfig(msgspec.Struct, frozen=True):
     own.
 
     broker_table: as the agents are given it, with absolute paths; platform: where the platform that the
-    device has joined listens for devices, `https://HOST:PORT`, empty for none.
+    device has joined listens for devices, `https://HOST:PORT`, empty for none: its apps run from bundles;
+    trial: when code from there is given up.
     """
 
     path: str
@@ -80,6 +93,12 @@ class DeviceConfig(msgspec.Struct, frozen=True):
     tables: dict[str, dict[str, Any]]
     apps: dict[str, _AppTable]
     platform: str = ""
+    trial: TrialPolicy = TrialPolicy()
+
+    @property
+    def bundles(self) -> Path:
+        """Where unpacked bundles are."""
+        return self.state / BUNDLES_FOLDER
 
     def agent_toml(self, app: App, state: Path) -> str:
         """The configuration of the agent of `app`, whose state folder is `state`; raises `ConfigError`."""
@@ -101,6 +120,9 @@ class DeviceConfig(msgspec.Struct, frozen=True):
         }
         if app.code:
             content["code"] = app.code
+        if self.platform:
+            # Signed code takes the place of other code whose steps and types are equal.
+            content |= {"bundle": str(self.bundles / app.code), "mended": app.code}
         gives_way = not here.urgent and any(other.urgent for other in self.apps.values())
         for name in _TABLES:
             first = GIVES_WAY.get(name, {}) if gives_way else {}
@@ -144,6 +166,7 @@ def read_device(path: str) -> DeviceConfig:
         tables,
         found.apps,
         found.platform,
+        TrialPolicy(found.bundles.deadline_s, found.bundles.tries_max, found.bundles.memory_mib_max << 20),
     )
 
 

@@ -41,8 +41,10 @@ class KeptStore(Protocol):
 class Told(Protocol):
     """What is told a desired state, and says what became of it."""
 
-    changed: asyncio.Event
-    """Set when `reports` has become another."""
+    @property
+    def changed(self) -> asyncio.Event:
+        """Set when `reports` has become another."""
+        ...
 
     def apply(self, state: State) -> None:
         """Have this from now on; returns at once."""

@@ -25,10 +25,14 @@ from geartrain.adapters.signals import EXIT_INTERRUPTED, EndSignals
 from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.concurrency.groups import first_of
 from geartrain.errors import ConfigError, DiskError, GeartrainError
+from geartrain.ports import Clock, Randomness
 from geartrain.printable import printable
+from geartrain_edge.bundles.kept_choices import KeptChoices
 from geartrain_edge.identity import FOLDER as IDENTITY_FOLDER
 from geartrain_edge.parent.apps import Apps
-from geartrain_edge.parent.config import DeviceConfig, read_device
+from geartrain_edge.parent.bundled import BundledApps
+from geartrain_edge.parent.config import BUNDLES_FOLDER, DeviceConfig, read_device
+from geartrain_edge.parent.fetching import FetchProcesses
 from geartrain_edge.parent.kept_file import KEPT_FILE, KeptFile
 from geartrain_edge.parent.lane import DeviceLane
 from geartrain_edge.parent.processes import AgentProcesses
@@ -37,7 +41,9 @@ from geartrain_edge.settings import CLAIMS_FILE
 
 EXIT_OK, EXIT_FAILED, EXIT_CONFIG = 0, 1, 2
 LOCK_FILE = "parent.lock"
-RESERVED = frozenset((CLAIMS_FILE, KEPT_FILE, f".{KEPT_FILE}.new", LOCK_FILE, IDENTITY_FOLDER))
+RESERVED = frozenset(
+    (BUNDLES_FOLDER, CLAIMS_FILE, KEPT_FILE, f".{KEPT_FILE}.new", LOCK_FILE, IDENTITY_FOLDER)
+)
 
 _LOG = logging.getLogger("geartrain.parent")
 
@@ -74,7 +80,7 @@ async def _run(config: DeviceConfig) -> int:
 
     clock, randomness, ended = SystemClock(), SystemRandomness(), asyncio.Event()
     net = AiomqttNet(config.broker.host, config.broker.port, tls_context=config.broker.tls_context)
-    apps = Apps(AgentProcesses(config, RESERVED), clock, randomness)
+    apps = _apps(config, clock, randomness)
     lane = DeviceLane(
         config.device, net, KeptFile(config.state), apps, clock, randomness, geartrain.__version__
     )
@@ -90,7 +96,16 @@ async def _run(config: DeviceConfig) -> int:
     return EXIT_INTERRUPTED if signals.was_interrupted else EXIT_OK
 
 
-def _status(apps: Apps) -> str:
+def _apps(config: DeviceConfig, clock: Clock, randomness: Randomness) -> Apps | BundledApps:
+    """The apps: from bundles on a device that has joined a platform, installed ones otherwise."""
+    agents = AgentProcesses(config, RESERVED)
+    if not config.platform:
+        return Apps(agents, clock, randomness)
+    bundles, choices = FetchProcesses(config), KeptChoices(config.bundles)
+    return BundledApps(agents, bundles, choices, clock, randomness, config.trial)
+
+
+def _status(apps: Apps | BundledApps) -> str:
     """How many apps there are in each state, as a line for people."""
     counts = Counter(report.state.value for report in apps.reports())
     return ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "no apps"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections import deque
 from pathlib import Path
 
@@ -18,9 +19,10 @@ from geartrain.adapters.files import make_private_folder, write_private
 from geartrain.control.states import App, AppState, Wanted
 from geartrain.errors import ConfigError, DiskError
 from geartrain.printable import printable
+from geartrain_edge.parent.apps import Health
 from geartrain_edge.parent.children import Child, children
 from geartrain_edge.parent.config import DeviceConfig
-from geartrain_edge.settings import DRAIN_FILE
+from geartrain_edge.settings import COMMITTED_FILE, DRAIN_FILE
 
 LOG_BYTES_MAX = 1 << 20
 """A log that is longer is set aside as `agent.log.1`, which it replaces."""
@@ -45,6 +47,8 @@ class _Status(msgspec.Struct, frozen=True):
     alarm: str = ""
     pid: int = 0
     lacks: tuple[str, ...] | None = None
+    written_at_us: int = 0
+    uncommitted_s: float = 0.0
 
 
 _decode_status = msgspec.json.Decoder(_Status).decode
@@ -56,6 +60,7 @@ class AgentProcess:
     def __init__(self, child: Child, folder: Path, log: _Log) -> None:
         self._child, self._folder, self._log = child, folder, log
         self._code: int | None = None
+        self._seen, self._seen_s = 0, time.monotonic()
 
     def ended(self) -> int | None:
         """Its exit code once it is over; what is left of its group is killed then."""
@@ -87,6 +92,16 @@ class AgentProcess:
         status = self._said()
         return None if status is None else status.lacks
 
+    def health(self) -> Health:
+        """What its status file and the system say. It makes no step while its status stays the
+        same, or while records that it has read are not committed.
+        """
+        status, now_s = self._said(), time.monotonic()
+        if status is not None and status.written_at_us != self._seen:
+            self._seen, self._seen_s = status.written_at_us, now_s
+        still_s = max(now_s - self._seen_s, 0.0 if status is None else status.uncommitted_s)
+        return Health(still_s, memory_of(self._child.pid))
+
     def _said(self) -> _Status | None:
         """Its status file; None until it has written one."""
         try:
@@ -96,9 +111,9 @@ class AgentProcess:
         return status if status.pid == self._child.pid else None
 
     def sentence(self) -> str:
-        """The last line of its log that is a sentence for people, else the last line."""
+        """The last line of its log that is a sentence for people, else the last line; paths are relative."""
         lines = [line for line in self._log.lines if line.startswith(_SAID)] or list(self._log.lines)
-        return lines[-1].removeprefix(_SAID) if lines else ""
+        return lines[-1].removeprefix(_SAID).replace(f"{self._folder.parent}/", "") if lines else ""
 
     def terminate(self) -> None:
         """SIGTERM."""
@@ -142,6 +157,13 @@ class AgentProcesses:
         finally:
             os.close(writing)
         return AgentProcess(child, folder, _Log(reading, folder / "agent.log"))
+
+    def committed(self, instance: str) -> str:
+        """What the agent's mark says."""
+        try:
+            return (self.folder(instance) / COMMITTED_FILE).read_text()
+        except (OSError, ValueError, ConfigError):
+            return ""
 
     async def drain(self, instance: str) -> None:
         """Leave the mark that asks for it."""
@@ -217,6 +239,15 @@ class _Log:
             os.close(handle)
         if is_long:
             self._path.replace(self._path.with_name(f"{self._path.name}.1"))
+
+
+def memory_of(pid: int) -> int:
+    """The bytes that a process has to itself, 0 where the system does not say."""
+    try:
+        _, resident, shared, *_ = map(int, Path(f"/proc/{pid}/statm").read_bytes().split())
+    except (OSError, ValueError):
+        return 0
+    return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _mark(folder: Path, *, is_draining: bool) -> None:

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable
 
 from geartrain.control.states import App, AppState, Wanted
+from geartrain_edge.parent.apps import Health
 from geartrain_simulation.machine.world import Process
 
 
@@ -58,6 +59,10 @@ class SimChild:
         self._looks += 1
         return None if self._looks == 1 else lacks_of(self._app.instance)
 
+    def health(self) -> Health:
+        """It does well."""
+        return Health()
+
     def sentence(self) -> str:
         """Nothing is to be said."""
         return ""
@@ -96,6 +101,10 @@ class SimStarter:
         child = SimChild(self._process, self._live, app)
         self._process.point("child.start done", app.instance)
         return child
+
+    def committed(self, instance: str) -> str:
+        """Nothing is committed here."""
+        return ""
 
     async def drain(self, instance: str) -> None:
         """Nothing drains here."""

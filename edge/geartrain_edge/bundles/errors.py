@@ -1,0 +1,9 @@
+"""Why a bundle is not on a device, as an error with one sentence."""
+
+from __future__ import annotations
+
+from geartrain.errors import GeartrainError
+
+
+class FetchError(GeartrainError):
+    """A bundle could not be had, or was refused; it is tried again later."""

@@ -1,0 +1,198 @@
+"""`python -m geartrain_edge.bundles.fetch`: gets one bundle onto a device, and ends.
+
+Between the parent of a device's agents, which starts it, and the platform. It alone imports python-tuf and
+cryptography, so that the parent stays small. Its request comes on stdin, its answer is one line on stdout.
+Guarantees: nothing is installed that the metadata do not name by an unbroken chain from the first root, which
+is pinned; nor anything before the device's time is trusted. It may be killed at any step.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import ssl
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+from cryptography import x509
+from tuf.api import exceptions as tuf
+from tuf.ngclient.updater import Updater
+
+import geartrain
+from geartrain.adapters.files import make_private_folder, write_durable
+from geartrain.bundle import Archive
+from geartrain.errors import BundleError, DiskError
+from geartrain.printable import printable
+from geartrain_edge.bundles.choice import short
+from geartrain_edge.bundles.errors import FetchError
+from geartrain_edge.bundles.folder import BundleFolder, is_code
+from geartrain_edge.bundles.https import HttpsFetcher, Patience
+from geartrain_edge.bundles.request import Answer, Request
+from geartrain_edge.bundles.trusted_time import TimeBounds, check_time
+
+TRUST, PINNED, SEEN, METADATA = "trust", "pinned.root.json", "seen", "metadata"
+_ARCHIVE = ".new-archive"
+_ROOT_BYTES_MAX = 512_000
+_REQUEST_BYTES_MAX = 1 << 20
+
+_KINDS: tuple[tuple[type[Exception], str], ...] = (
+    (tuf.ExpiredMetadataError, "the platform's metadata have expired"),
+    (tuf.BadVersionNumberError, "the platform's metadata do not follow on those that this device has seen"),
+    (tuf.UnsignedMetadataError, "the platform's metadata are not signed by those whom this device trusts"),
+    (tuf.DownloadLengthMismatchError, "more came than the metadata say"),
+    (tuf.LengthOrHashMismatchError, "what came is not what the metadata say"),
+    (tuf.SlowRetrievalError, "it comes too slowly"),
+    (tuf.DownloadHTTPError, "the platform does not give it"),
+    (tuf.DownloadError, "it could not be fetched"),
+    (tuf.RepositoryError, "the platform's metadata cannot be used"),
+)
+
+
+class DurableUpdater(Updater):
+    """python-tuf's client, whose metadata survive a loss of power: what is forgotten could be rolled back."""
+
+    def _persist_file(self, filename: str, data: bytes) -> None:
+        write_durable(Path(filename), data)
+
+
+def main() -> int:
+    """Do what the request says; returns 0 when the answer says that it is done."""
+    os.umask(0o077)
+    try:
+        request = msgspec.json.decode(sys.stdin.buffer.read(_REQUEST_BYTES_MAX), type=Request)
+        fetch(request)
+    except (FetchError, DiskError, BundleError) as error:
+        return _answer(str(error))
+    except msgspec.DecodeError as error:
+        return _answer(f"the request cannot be read: {error}")
+    return _answer("")
+
+
+def fetch(request: Request, patience: Patience | None = None) -> None:
+    """Have what the request names; raises `FetchError`, `DiskError` or `BundleError`."""
+    root = Path(request.root)
+    folder = BundleFolder(root)
+    with _alone(root):
+        try:
+            folder.keep({*request.keep, request.code})
+            if request.code and not folder.has(request.code):
+                _get(request, folder, patience)
+        except OSError as error:
+            raise DiskError(f"{error.filename or root}: {error.strerror or error}") from None
+
+
+def _get(request: Request, folder: BundleFolder, patience: Patience | None) -> None:
+    if not is_code(request.code):
+        raise FetchError(f"{request.code[:80]!r} names no bundle")
+    trust, now_s = folder.root / TRUST, time.time()
+    check_time(now_s, TimeBounds(_begin_of(Path(request.identity)), _seen(trust / SEEN)))
+    fetcher = HttpsFetcher(request.url, _context(request), patience)
+    base = request.url.rstrip("/")
+    metadata, bundles = f"{base}/v1/trust/", f"{base}/v1/bundles/"
+    make_private_folder(trust / METADATA)
+    archive = folder.root / _ARCHIVE
+    try:
+        updater = DurableUpdater(
+            str(trust / METADATA),
+            metadata,
+            str(folder.root),
+            bundles,
+            fetcher,
+            bootstrap=_pinned(trust / PINNED, metadata, fetcher),
+        )
+        updater.refresh()
+        write_durable(trust / SEEN, str(int(now_s)).encode())
+        found = updater.get_targetinfo(f"{request.code}.zip")
+        if found is None:
+            raise FetchError(f"bundle {short(request.code)} is not named by any author's metadata")
+        updater.download_target(found, str(archive))
+    except (tuf.RepositoryError, tuf.DownloadError) as error:
+        kind = next(text for known, text in _KINDS if isinstance(error, known))
+        raise FetchError(
+            f"bundle {short(request.code)} is not installed: {kind}: {printable(str(error))}"
+        ) from None
+    try:
+        _unpack(archive, request.code, folder)
+    finally:
+        archive.unlink(missing_ok=True)
+
+
+def _unpack(path: Path, code: str, folder: BundleFolder) -> None:
+    """Check what is in the archive, and have it there under its name."""
+    with path.open("rb") as file:
+        archive = Archive(file)
+        if archive.manifest.code != code:
+            raise FetchError(f"bundle {short(code)} holds other code, {short(archive.manifest.code)}")
+        python = f"{sys.version_info[0]}.{sys.version_info[1]}"
+        archive.manifest.check_fits(geartrain.__version__, python)
+        folder.draft(code, archive.files())
+    folder.install(code)
+
+
+def _pinned(path: Path, metadata: str, fetcher: HttpsFetcher) -> bytes:
+    """The first root that this device was given by the platform it had joined; it is kept for good."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        root = bytes(fetcher.download_bytes(f"{metadata}1.root.json", _ROOT_BYTES_MAX))
+        write_durable(path, root)
+        return root
+
+
+def _context(request: Request) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=request.ca)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.load_cert_chain(request.identity, password=lambda: "")
+    except (OSError, ValueError) as error:
+        raise FetchError(f"the device's certificate in {request.identity} cannot be used: {error}") from None
+    return context
+
+
+def _begin_of(certificate: Path) -> int:
+    """When a certificate in a PEM file begins."""
+    try:
+        found = x509.load_pem_x509_certificate(certificate.read_bytes())
+    except (OSError, ValueError) as error:
+        raise FetchError(f"the device's certificate in {certificate} cannot be read: {error}") from None
+    return int(found.not_valid_before_utc.timestamp())
+
+
+def _seen(path: Path) -> int:
+    try:
+        return int(path.read_bytes()[:20])
+    except FileNotFoundError:
+        return 0
+    except ValueError:
+        raise DiskError(f"{path} is damaged: remove it, once the device's clock is right") from None
+
+
+@contextmanager
+def _alone(root: Path) -> Iterator[None]:
+    """Hold the folder: another process of this kind may be left from a parent that was killed."""
+    try:
+        make_private_folder(root)
+        handle = os.open(root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise DiskError(f"{root} cannot be written: {error.strerror or error}") from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise FetchError("another process is fetching a bundle just now") from None
+    finally:
+        os.close(handle)
+
+
+def _answer(why: str) -> int:
+    sys.stdout.buffer.write(msgspec.json.encode(Answer(why)) + b"\n")
+    sys.stdout.buffer.flush()
+    return 1 if why else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
