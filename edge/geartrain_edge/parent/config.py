@@ -19,6 +19,7 @@ from geartrain.control.states import App
 from geartrain.errors import ConfigError, GeartrainError
 from geartrain.wire.topics import check_name
 from geartrain_edge.bundles.choice import TrialPolicy
+from geartrain_edge.parent.limits import Limits, LimitsTable
 from geartrain_edge.settings import CLAIMS_FILE
 
 Options = dict[str, dict[str, Any]]
@@ -45,6 +46,7 @@ class _AppTable(_Section, frozen=True):
     commit: dict[str, Any] = msgspec.field(default_factory=dict)
     uplink: dict[str, Any] = msgspec.field(default_factory=dict)
     urgent: bool = False
+    limits: LimitsTable = msgspec.field(default_factory=LimitsTable)
 
 
 class _Bundles(_Section, frozen=True):
@@ -99,6 +101,11 @@ class DeviceConfig(msgspec.Struct, frozen=True):
     def bundles(self) -> Path:
         """Where unpacked bundles are."""
         return self.state / BUNDLES_FOLDER
+
+    def limits(self, instance: str) -> Limits:
+        """What the process of an app may take."""
+        here = self.apps.get(app_name(instance))
+        return Limits() if here is None else Limits.of(here.limits)
 
     def agent_toml(self, app: App, state: Path) -> str:
         """The configuration of the agent of `app`, whose state folder is `state`; raises `ConfigError`."""
@@ -155,6 +162,11 @@ def read_device(path: str) -> DeviceConfig:
         raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from None
     if not found.state:
         raise ConfigError(f"{path}: state: name the folder that the device keeps its apps in")
+    for name, app in found.apps.items():
+        try:
+            Limits.of(app.limits)
+        except ConfigError as error:
+            raise ConfigError(f"{path}: apps.{name}.limits.memory: {error}") from None
     tables = {name: getattr(found, name) for name in _TABLES}
     return DeviceConfig(
         path,

@@ -22,6 +22,7 @@ from geartrain.printable import printable
 from geartrain_edge.parent.apps import Health
 from geartrain_edge.parent.children import Child, children
 from geartrain_edge.parent.config import DeviceConfig
+from geartrain_edge.parent.limits import Limits, memory_of
 from geartrain_edge.settings import COMMITTED_FILE, DRAIN_FILE
 
 LOG_BYTES_MAX = 1 << 20
@@ -57,13 +58,20 @@ _decode_status = msgspec.json.Decoder(_Status).decode
 class AgentProcess:
     """One agent; its output is read in the running event loop."""
 
-    def __init__(self, child: Child, folder: Path, log: _Log) -> None:
+    def __init__(self, child: Child, folder: Path, log: _Log, limits: Limits) -> None:
         self._child, self._folder, self._log = child, folder, log
         self._code: int | None = None
         self._seen, self._seen_s = 0, time.monotonic()
+        self._limits, self._exceeded = limits, ""
 
     def ended(self) -> int | None:
-        """Its exit code once it is over; what is left of its group is killed then."""
+        """Its exit code once it is over, as it soon is when it takes more than it may; what is left of its
+        group is killed then.
+        """
+        if self._code is None and not self._exceeded:
+            self._exceeded = self._limits.exceeded_by(self._child.pid)
+            if self._exceeded:
+                _signal_group(self._child.pid, signal.SIGKILL)
         if self._code is None and self._child.is_over():
             _signal_group(self._child.pid, signal.SIGKILL)
             self._code = self._child.reap()
@@ -111,7 +119,11 @@ class AgentProcess:
         return status if status.pid == self._child.pid else None
 
     def sentence(self) -> str:
-        """The last line of its log that is a sentence for people, else the last line; paths are relative."""
+        """What it was ended for; else the last line of its log that is for people, or any last line. Paths in
+        it are relative.
+        """
+        if self._exceeded:
+            return self._exceeded
         lines = [line for line in self._log.lines if line.startswith(_SAID)] or list(self._log.lines)
         return lines[-1].removeprefix(_SAID).replace(f"{self._folder.parent}/", "") if lines else ""
 
@@ -156,7 +168,9 @@ class AgentProcesses:
             raise
         finally:
             os.close(writing)
-        return AgentProcess(child, folder, _Log(reading, folder / "agent.log"))
+        limits = self._config.limits(app.instance)
+        limits.set_on(child.pid)
+        return AgentProcess(child, folder, _Log(reading, folder / "agent.log"), limits)
 
     def committed(self, instance: str) -> str:
         """What the agent's mark says."""
@@ -239,15 +253,6 @@ class _Log:
             os.close(handle)
         if is_long:
             self._path.replace(self._path.with_name(f"{self._path.name}.1"))
-
-
-def memory_of(pid: int) -> int:
-    """The bytes that a process has to itself, 0 where the system does not say."""
-    try:
-        _, resident, shared, *_ = map(int, Path(f"/proc/{pid}/statm").read_bytes().split())
-    except (OSError, ValueError):
-        return 0
-    return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _mark(folder: Path, *, is_draining: bool) -> None:
