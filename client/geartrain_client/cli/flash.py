@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from geartrain.adapters.configuration import read_toml
+from geartrain.adapters.toml_text import to_toml
 from geartrain.printable import printable
-from geartrain_client.errors import MistakeError
+from geartrain_client.cli.fleet import ask_join
+from geartrain_client.errors import MistakeError, RefusedError
 from geartrain_client.flash.base_image import prepare_image
 from geartrain_client.flash.card import Disks, write_card
 from geartrain_client.flash.container import write_container
@@ -22,9 +25,13 @@ from geartrain_client.flash.installer import Content, installer, write_output
 from geartrain_client.flash.settings import Address, DeviceSettings, Wifi
 from geartrain_client.flash.target import Target
 from geartrain_client.flash.wheels import collect
+from geartrain_client.rest.platform import Platform, segment
 from geartrain_client.terminal.screen import notices, results
 
 _PASSWORD_BYTES_MAX = 1024
+
+Joining = Callable[[], bytes]
+"""Gives the device's join file; called once its wheels are there, as a token is not good for long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,19 +65,19 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What is asked for: the kind of machine, its wheels, its join file and its network."""
+    """What is asked for: the kind of machine, its wheels, what it joins by, and its network."""
 
     arch: str
     python: str
     extras: tuple[str, ...] = ()
     lock: Path | None = None
     wheels: Path | None = None
-    join: Path | None = None
+    join: Joining | None = None
     network: Network = Network()
 
     def content(self) -> Content:
         """All that the device gets; fetches its wheels. Raises `GeartrainError`."""
-        target, join = Target.of(self.arch, self.python), _join_file(self.join)
+        target = Target.of(self.arch, self.python)
         settings = self.network.settings()
         notices().print(f"fetching wheels for {target.arch}, Python {target.python}")
         locked = self.lock if self.lock is not None and self.lock.exists() else None
@@ -78,7 +85,7 @@ class Order:
             wheels = collect(target, self.extras, Path(work), own=self.wheels, lock=locked)
         if self.lock is not None and locked is None:
             write_output(self.lock, wheels.requirements)
-        return Content(target, wheels, join, settings)
+        return Content(target, wheels, None if self.join is None else self.join(), settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,11 +204,45 @@ def _made(path: Path, order: Order) -> None:
     )
 
 
-def _join_file(path: Path | None) -> bytes | None:
-    if path is None:
-        return None
-    read_toml(path)  # whose mistakes are better said here than on the device
-    return path.read_bytes()
+def joining(
+    name: str | None,
+    labels: Mapping[str, str | None],
+    expires_s: float,
+    platform: Callable[[], Platform] | None,
+    file: Path | None,
+) -> Joining | None:
+    """How the device comes by its join file: from a platform for `name`, or it is `file`; None: neither.
+
+    expires_s: how long the token is good, seconds. Raises `GeartrainError` for a file that is none.
+    """
+    if name is None or platform is None:
+        if labels:
+            raise MistakeError("--label belongs to the NAME of a device")
+        if file is None:
+            return None
+        read_toml(file)  # whose mistakes are better said here than on the device
+        content = file.read_bytes()
+        return lambda: content
+    if file is not None:
+        raise MistakeError("--join holds how a device joins, and so does its NAME: give one of them")
+    asked = platform()
+    return lambda: _invited(asked, name, labels, expires_s)
+
+
+def _invited(platform: Platform, name: str, labels: Mapping[str, str | None], expires_s: float) -> bytes:
+    """The join file of a device, which is added where the platform does not know it."""
+    try:
+        platform.get(f"/devices/{segment(name)}")
+    except RefusedError as error:
+        if error.status != 404:
+            raise
+        platform.change("POST", "/devices", {"name": name, "labels": dict(labels)})
+    else:
+        if labels:
+            raise MistakeError(f"device {name} is there already: gear device label changes its labels")
+    join = ask_join(platform, name, expires_s)
+    given = {"url": join.url, "token": join.token, "ca_fingerprint": join.ca_fingerprint}
+    return to_toml(given).encode()
 
 
 def _password(file: Path | None, ssid: str) -> str:

@@ -7,8 +7,18 @@ from typing import Annotated
 
 import typer
 
+from geartrain_client.cli.platform_app import Expires, State, Url, platform_at
+from geartrain_client.terminal.settings import parse_seconds
+
 flash_app = typer.Typer(rich_markup_mode=None)
 
+Name = Annotated[
+    str | None, typer.Argument(metavar="[NAME]", help="The device: it is added, and joins by itself.")
+]
+Label = Annotated[
+    list[str] | None,
+    typer.Option("--label", metavar="KEY=VALUE", help="A label of NAME for selectors; may be repeated."),
+]
 Installer = Annotated[
     Path | None,
     typer.Option("--installer", metavar="FILE.tar.gz", help="Make an installer for any Linux with systemd."),
@@ -41,7 +51,7 @@ Base = Annotated[
 ]
 Join = Annotated[
     Path | None,
-    typer.Option("--join", metavar="FILE.toml", help="The file by which it joins. Default: joined by hand."),
+    typer.Option("--join", metavar="FILE.toml", help="The file by which it joins, in the place of NAME."),
 ]
 Arch = Annotated[str, typer.Option("--arch", metavar="arm64|amd64", help="The device's architecture.")]
 Python = Annotated[str, typer.Option("--python", metavar="3.11", help="The Python that the device has.")]
@@ -79,6 +89,9 @@ Dns = Annotated[
 
 @flash_app.command("flash", short_help="Put the agent onto a device: an installer, a card or a container.")
 def flash(
+    name: Name = None,
+    label: Label = None,
+    expires: Expires = "24h",
     installer: Installer = None,
     image: Image = None,
     build: Build = False,
@@ -103,20 +116,26 @@ def flash(
     address: FixedAddress = None,
     gateway: Gateway = "",
     dns: Dns = None,
+    url: Url = None,
+    state: State = None,
 ) -> None:
     """Put the agent onto a device, which needs no package index for it.
 
     \b
     Examples:
       gear flash --installer agent.tar.gz --arch amd64 --python 3.13
-      gear flash --image raspios.img.xz --to /dev/sdX --join join.toml
+      gear flash truck-1 --label kind=truck --image raspios.img.xz --to /dev/sdX
       gear flash --build --output device.img
     """
-    from geartrain_client.cli.flash import Network, Order, Outputs, OwnImage, flash_device
+    from geartrain_client.cli.flash import Network, Order, Outputs, OwnImage, flash_device, joining
+    from geartrain_client.cli.fleet import parse_labels
 
-    names, servers = tuple(ntp or ()), tuple(dns or ())
-    network = Network(hostname, names, wifi, wifi_password_file, country, address, gateway, servers)
+    asked = None if name is None else lambda: platform_at(url, state)
+    given = joining(name, parse_labels(label or []), parse_seconds("--expires", expires), asked, join)
+    network = Network(
+        hostname, tuple(ntp or ()), wifi, wifi_password_file, country, address, gateway, tuple(dns or ())
+    )
     sources = tuple(sorted({one.strip() for one in extras.split(",")} - {""}))
     own = OwnImage(kernel, mirror, data_size) if build else None
-    order = Order(arch, python, sources, lock, wheels, join, network)
+    order = Order(arch, python, sources, lock, wheels, given, network)
     flash_device(order, Outputs(installer, image, output, to, container, base, own))
