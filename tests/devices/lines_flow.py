@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from geartrain import Flow, Record, Table
+from geartrain_devices.modbus import ModbusTcp
 from geartrain_devices.serial_lines import SerialLines
 from geartrain_devices.syslog import Syslog
 from geartrain_devices.tail_files import TailFiles
@@ -26,3 +27,12 @@ syslog.source("lines", Syslog(), out=Said).at("edge").sink("out", Table("said"))
 
 serial = Flow("serial")
 serial.source("lines", SerialLines(), out=Line).at("edge").sink("out", Table("lines"))
+
+
+class Power(Record):
+    unit: int
+    watts: float
+
+
+modbus = Flow("modbus")
+modbus.source("lines", ModbusTcp(), out=Power).at("edge").sink("out", Table("power"))

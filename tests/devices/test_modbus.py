@@ -1,0 +1,394 @@
+"""Modbus over TCP and over a pair of pseudo-terminals, against the servers of pymodbus and plain `struct`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import struct
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pymodbus.constants import ExcCodes
+from pymodbus.server import ModbusSerialServer, ModbusTcpServer
+from pymodbus.simulator import DataType, SimData, SimDevice
+
+from geartrain import Record
+from geartrain.adapters.system import SystemClock
+from geartrain.errors import SourceError
+from geartrain_cloud.broker.ready import free_port
+from geartrain_devices.live import LiveBufferSplit
+from geartrain_devices.modbus import ModbusRtu, ModbusTcp
+from geartrain_devices.modbus_registers import Layout, Span, parse_register
+from tests.devices.agent_process import AgentProcess
+from tests.devices.lines_flow import Power
+
+
+class Drive(Record):
+    unit: int
+    speed: int
+    torque: float
+    energy: int
+    is_running: bool
+    has_fault: bool
+    name: str
+    note: str = "none"
+
+
+REGISTERS = {
+    "speed": "holding 0 int16",
+    "torque": "holding 1 float32 words little",
+    "energy": "input 10 uint32",
+    "is_running": "coil 3",
+    "has_fault": "holding 3 bit 9",
+    "name": "holding 4 text 3",
+}
+
+
+def words(raw: bytes) -> list[int]:
+    return [word for (word,) in struct.iter_unpack(">H", raw)]
+
+
+def drive(unit: int, speed: int, action: Any = None) -> SimDevice:
+    """A device whose registers were put together here."""
+    torque = words(struct.pack(">f", speed / 8))[::-1]
+    holding = [*words(struct.pack(">h", speed)), *torque, 1 << 9, *words(b"ab\0c\0\0")]
+    return SimDevice(
+        unit,
+        (
+            [SimData(3, values=[True], datatype=DataType.BITS)],
+            [SimData(0, values=[False], datatype=DataType.BITS)],
+            [SimData(0, values=holding, datatype=DataType.REGISTERS)],
+            [SimData(10, values=words(struct.pack(">I", 70_000 + unit)), datatype=DataType.REGISTERS)],
+        ),
+        action=action,
+    )
+
+
+def expected(unit: int, speed: int) -> Drive:
+    return Drive(unit, speed, speed / 8, 70_000 + unit, True, True, "ab\0c")
+
+
+class Found:
+    """What a split has given."""
+
+    def __init__(self, split: LiveBufferSplit) -> None:
+        self.split, self.position = split, 0
+        self.values: list[Any] = []
+        self.times: list[int] = []
+        self.reasons: list[str] = []
+        self.raws: list[bytes] = []
+
+    async def until(self, is_enough: Callable[[], bool]) -> None:
+        async with asyncio.timeout(30):
+            while not is_enough():
+                found = await self.split.read(self.position, 1_000)
+                self.position = found.position
+                self.values += found.values
+                self.times += found.times
+                self.reasons += [one.reason for one in found.rejects]
+                self.raws += [one.raw for one in found.rejects]
+                await asyncio.sleep(0.005)
+
+
+def ask(
+    source: ModbusTcp[Any] | ModbusRtu[Any],
+    story: Callable[[Found], Awaitable[None]],
+    kind: type[Any] = Drive,
+) -> Found:
+    async def run() -> Found:
+        (split,) = source.open("d1", "drives", Drive)
+        assert isinstance(split, LiveBufferSplit)
+        found = Found(split)
+        try:
+            await story(found)
+        finally:
+            await split.close()
+        return found
+
+    return asyncio.run(run())
+
+
+async def serve(port: int, *devices: SimDevice) -> ModbusTcpServer:
+    server = ModbusTcpServer(list(devices), address=("127.0.0.1", port))
+    await server.serve_forever(background=True)
+    return server
+
+
+def test_units_behind_one_address_are_read_in_turn() -> None:
+    source = ModbusTcp[Drive](
+        host="127.0.0.1", port=free_port(), units=[1, 7], registers=REGISTERS, every_s=0.05
+    )
+
+    async def story(found: Found) -> None:
+        server = await serve(source.port, drive(1, -1_200), drive(7, 350))
+        await found.until(lambda: len(found.values) >= 6)
+        await shut(server)
+
+    found = ask(source, story)
+    assert found.values[:6] == [expected(1, -1_200), expected(7, 350)] * 3
+    assert found.reasons == []
+    assert found.times == sorted(found.times)
+
+
+class Hurried(SystemClock):
+    """A clock whose hours are short."""
+
+    def __init__(self) -> None:
+        self._ahead_s = 0.0
+        self.slept: list[float] = []
+
+    def now_us(self) -> int:
+        return int(self.monotonic_s() * 1_000_000)
+
+    def monotonic_s(self) -> float:
+        return 1_000_000.0 + self._ahead_s
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self._ahead_s += seconds
+        await asyncio.sleep(0.01)
+
+
+def test_turns_are_those_of_the_clock_and_a_silent_unit_is_asked_ever_less_often() -> None:
+    clock = Hurried()
+
+    class OnTime(ModbusTcp[Drive]):
+        def clock(self) -> Hurried:
+            return clock
+
+    source = OnTime(
+        host="127.0.0.1", port=free_port(), units=[1, 9], registers=REGISTERS, every_s=10, timeout_s=0.2
+    )
+
+    async def no_answer(*_: Any) -> Any:
+        await asyncio.sleep(3_600)
+
+    async def story(found: Found) -> None:
+        server = await serve(source.port, drive(1, 5), drive(9, 6, no_answer))
+        await found.until(lambda: len(found.values) >= 20)
+        await shut(server)
+
+    found = ask(source, story)
+    assert found.values[:20] == [expected(1, 5)] * 20
+    assert [b - a for a, b in zip(found.times, found.times[1:], strict=False)][:19] == [10_000_000] * 19
+    said = f"d1/drives: 127.0.0.1, port {source.port}: unit 9: coil 3 to 3: no answer"
+    assert set(found.reasons) == {said}
+    assert 4 <= len(found.reasons) <= 6  # in 200 s: at 0, 20, 60, 120, 180
+
+
+def test_an_exception_is_kept_with_its_meaning_and_stops_no_other_unit() -> None:
+    async def refuse(function: int, *_: Any) -> Any:
+        return ExcCodes.DEVICE_BUSY if function == 4 else None
+
+    source = ModbusTcp[Drive](
+        host="127.0.0.1", port=free_port(), units=[1, 2, 3], registers=REGISTERS, every_s=0.05
+    )
+
+    async def story(found: Found) -> None:
+        other = SimDevice(3, [SimData(900, values=[1], datatype=DataType.REGISTERS)])
+        server = await serve(source.port, drive(1, 5), drive(2, 6, refuse), other)
+        await found.until(lambda: len(found.values) >= 10 and len(found.reasons) >= 4)
+        await shut(server)
+
+    found = ask(source, story)
+    assert set(found.values) == {expected(1, 5)}
+    line = f"d1/drives: 127.0.0.1, port {source.port}: "
+    assert set(found.reasons) == {
+        line + "unit 2: input 10 to 11: exception 6, server device busy",
+        line + "unit 3: coil 3 to 3: exception 2, illegal data address",
+    }
+    assert set(found.raws) == {b"\x84\x06", b"\x81\x02"}
+
+
+def test_a_device_that_is_away_is_told_once_and_found_again(caplog: pytest.LogCaptureFixture) -> None:
+    source = ModbusTcp[Drive](
+        host="127.0.0.1", port=free_port(), registers=REGISTERS, every_s=0.05, timeout_s=0.3
+    )
+
+    async def story(found: Found) -> None:
+        await found.until(lambda: bool(found.reasons))
+        server = await serve(source.port, drive(1, 5))
+        await found.until(lambda: len(found.values) >= 2)
+        await shut(server)
+        await found.until(lambda: "cannot be reached" in found.reasons[-1] and len(found.reasons) > 1)
+        count = len(found.values)
+        server = await serve(source.port, drive(1, 6))
+        await found.until(lambda: len(found.values) > count)
+        await shut(server)
+
+    found = ask(source, story)
+    assert (found.values[0], found.values[-1]) == (expected(1, 5), expected(1, 6))
+    assert sum("cannot be reached" in reason for reason in found.reasons) == 2
+    assert "cannot be reached; again in 1 s" in caplog.text
+
+
+@contextmanager
+def cable(folder: Path) -> Iterator[tuple[Path, Path, Callable[[], None]]]:
+    """Two ports whose wires are joined by a task of the running loop, and what cuts it."""
+    ends = [os.openpty() for _ in range(2)]
+    names = [folder / "here", folder / "there"]
+    for name, (_, end) in zip(names, ends, strict=True):
+        name.unlink(missing_ok=True)
+        name.symlink_to(os.ttyname(end))
+    loop = asyncio.get_running_loop()
+    (first, _), (second, _) = ends
+    loop.add_reader(first, lambda: os.write(second, os.read(first, 4_096)))
+    loop.add_reader(second, lambda: os.write(first, os.read(second, 4_096)))
+
+    def cut() -> None:
+        for end in (first, second):
+            loop.remove_reader(end)
+        for pair in ends:
+            for end in pair:
+                os.close(end)
+        ends.clear()
+
+    yield names[0], names[1], cut
+    if ends:
+        cut()
+
+
+async def shut(server: ModbusTcpServer | ModbusSerialServer) -> None:
+    await server.shutdown()  # type: ignore[no-untyped-call]
+
+
+async def on_line(port: Path, *devices: SimDevice) -> ModbusSerialServer:
+    server = ModbusSerialServer(list(devices), port=str(port), baudrate=19_200, ignore_missing_devices=True)
+    await server.serve_forever(background=True)
+    return server
+
+
+def test_units_on_a_serial_line_that_is_unplugged_and_plugged_again(tmp_path: Path) -> None:
+    source = ModbusRtu[Drive](
+        port=str(tmp_path / "here"),
+        baud=19_200,
+        parity="none",
+        units=[1, 4, 2],
+        registers=REGISTERS,
+        every_s=0.1,
+        timeout_s=0.3,
+    )
+
+    async def too_late(*_: Any) -> Any:
+        await asyncio.sleep(0.45)  # within the silence that is kept then, so that it is nobody's answer
+
+    async def story(found: Found) -> None:
+        with cable(tmp_path) as (_, there, cut):
+            server = await on_line(there, drive(1, -7), drive(2, 9), drive(4, 11, too_late))
+            await found.until(lambda: len(found.values) >= 6)
+            cut()
+            await found.until(lambda: "cannot be reached" in found.reasons[-1])
+            await shut(server)
+        count = len(found.values)
+        with cable(tmp_path) as (_, there, cut):
+            server = await on_line(there, drive(1, -8), drive(2, 10), drive(4, 11, too_late))
+            await found.until(lambda: len(found.values) >= count + 4)
+            await shut(server)
+
+    found = ask(source, story)
+    assert set(found.values) == {expected(1, -7), expected(2, 9), expected(1, -8), expected(2, 10)}
+    assert found.values[:2] == [expected(1, -7), expected(2, 9)]
+    assert any("unit 4: coil 3 to 3: no answer" in reason for reason in found.reasons), found.reasons
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_values_are_those_that_struct_has_put_there(seed: int) -> None:
+    choose, registers, wanted, memory = random.Random(seed), {}, {}, bytearray(2 * 2_000)
+    formats = {"uint16": "H", "int16": "h", "uint32": "I", "int32": "i", "uint64": "Q", "int64": "q"}
+    formats |= {"float32": "f", "float64": "d"}
+    address = 0
+    for number in range(60):
+        kind = choose.choice(sorted(formats))
+        address += choose.choice((0, 0, 1, 40))
+        size = struct.calcsize(">" + formats[kind])
+        raw = (
+            choose.randbytes(size)
+            if formats[kind] not in "fd"
+            else struct.pack(">" + formats[kind], seed / 8)
+        )
+        is_little = choose.random() < 0.5
+        placed = b"".join(reversed([raw[n : n + 2] for n in range(0, size, 2)])) if is_little else raw
+        memory[2 * address : 2 * address + size] = placed
+        order = choose.choice((" words little",)) if is_little else choose.choice(("", " words big"))
+        registers[f"f{number}"] = parse_register("r", f"holding {address} {kind}{order}")
+        wanted[f"f{number}"] = struct.unpack(">" + formats[kind], raw)[0]
+        address += size // 2
+    layout = Layout(registers)
+    assert all(1 <= span.count <= 125 for span in layout.spans)
+    answered = b"".join(bytes(memory[2 * s.address : 2 * (s.address + s.count)]) for s in layout.spans)
+    assert layout.values(answered) == wanted
+
+
+def test_scales_are_exact_and_neighbours_are_read_together() -> None:
+    registers = {
+        "a": parse_register("r", "input 7 int16 scale 0.1"),
+        "b": parse_register("r", "input 8 uint16 scale 10"),
+        "c": parse_register("r", "input 20"),
+        "d": parse_register("r", "discrete 2"),
+    }
+    layout = Layout(registers)
+    assert layout.spans == [Span("discrete", 2, 1), Span("input", 7, 2), Span("input", 20, 1)]
+    raw = b"\x01" + struct.pack(">hHH", -3, 12, 65_535)
+    assert layout.values(raw) == {"a": -0.3, "b": 120, "c": 65_535, "d": True}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "is no register: write it"),
+        ("holding", "is no register: write it"),
+        ("register 4", "register is none of coil, discrete, input, holding"),
+        ("holding 70000", "70000 is no number from 0 to 65535"),
+        ("holding 1 int8", "int8 is none of uint16"),
+        ("coil 1 int16", "a coil has no type"),
+        ("holding 1 bit 16", "16 is no number from 0 to 15"),
+        ("holding 65535 float32", "it ends behind 65535"),
+        ("holding 1 int16 scale x", "is no register: write it"),
+        ("holding 1 text 4 scale 2", "scale is a number, and of numbers"),
+        ("holding 1 int16 times 2", "times is neither scale nor words"),
+    ],
+)
+def test_a_register_that_is_written_wrong_is_one_sentence(text: str, said: str) -> None:
+    with pytest.raises(SourceError) as error:
+        parse_register("source s: registers.f", text)
+    assert said in str(error.value)
+
+
+def test_other_mistakes_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    for source, said in (
+        (ModbusTcp[Drive](registers=REGISTERS), "has no host"),
+        (ModbusTcp[Drive](host="h"), "reads nothing: set registers"),
+        (ModbusTcp[Drive](host="h", registers={"x": "coil 1"}), "there is no field 'x'"),
+        (ModbusRtu[Drive](registers=REGISTERS), "has no port"),
+    ):
+        with pytest.raises(SourceError, match=said):
+            source.open("d1", "s", Drive)
+    monkeypatch.setitem(sys.modules, "pymodbus.client", None)
+    with pytest.raises(SourceError, match=r'pip install "geartrain-devices\[modbus\]"'):
+        ModbusTcp[Drive](host="h", registers=REGISTERS).open("d1", "s", Drive)
+
+
+@pytest.mark.slow
+def test_an_agent_asks_a_device(tmp_path: Path) -> None:
+    port = free_port()
+    options = {
+        "host": "127.0.0.1",
+        "port": port,
+        "every_s": 0.1,
+        "registers": {"watts": "holding 1 float32 words little"},
+    }
+    agent = AgentProcess(tmp_path, "modbus", options, policy="drop_oldest")
+
+    async def story(agent: AgentProcess) -> None:
+        await agent.until(lambda: len(agent.records("_dead_letters")) == 1)
+        server = await serve(port, drive(1, 100))
+        await agent.until(lambda: len(agent.records()) >= 5)
+        await shut(server)
+
+    agent.run(story)
+    assert set(agent.records()) == {Power(1, 12.5)}
