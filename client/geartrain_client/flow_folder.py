@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from geartrain.adapters.configuration import read_toml
+from geartrain.bundle import PROJECT, project_of
 from geartrain.errors import ConfigError
 from geartrain.flow.flow import Flow
 from geartrain.flow.loading import import_module_of
 
-PROJECT = "pyproject.toml"
 SHOWN_MAX = 5
 _NAMED = 'name it in pyproject.toml: [tool.geartrain] flow = "module:flow"'
 
@@ -34,18 +34,18 @@ def flow_of(given: str, *, loads: bool = True) -> str:
         raise ConfigError(
             f"folder {given}: it has no {PROJECT}: give MODULE:FLOW, or the folder of a project"
         )
-    project = read_toml(folder / PROJECT)
+    content = read_toml(folder / PROJECT)
     root = folder / "src" if (folder / "src").is_dir() else folder
     if (path := str(root.resolve())) not in sys.path:
         sys.path.append(path)
-    named = _table(_table(project, "tool"), "geartrain").get("flow")
-    if named is not None:
-        if not isinstance(named, str) or ":" not in named:
+    project = project_of(root)
+    if named := "" if project is None else project[1].flow:
+        if ":" not in named:
             raise ConfigError(f'{folder / PROJECT}: tool.geartrain.flow: write "module:flow", not {named!r}')
         return named
     if not loads:
         raise ConfigError(f"folder {given}: --unchecked loads nothing to find its flow: {_NAMED}")
-    found = _flows_in(_package(given, root, project), given)
+    found = _flows_in(_package(given, root, content), given)
     if len(found) == 1:
         return found[0]
     has = f"it has {len(found)} flows ({', '.join(found[:SHOWN_MAX])})" if found else "it has no flow"

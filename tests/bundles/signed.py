@@ -14,8 +14,8 @@ from tuf.ngclient import FetcherInterface, Updater, UpdaterConfig
 from geartrain.bundle import pack, target_path
 from geartrain_client.signing.keys import Author, new_author
 from geartrain_client.signing.metadata import first_root, next_targets, target_of, text_of
-from geartrain_cloud.bundles import Repository
 from geartrain_cloud.bundles.files import stored_name
+from geartrain_cloud.bundles.repository import Repository
 
 BEGIN = datetime(2030, 1, 1, tzinfo=UTC)
 

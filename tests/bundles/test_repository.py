@@ -18,8 +18,8 @@ from geartrain.bundle import Archive
 from geartrain_client.errors import MistakeError
 from geartrain_client.signing.keys import Author
 from geartrain_client.signing.metadata import first_root, next_root, next_targets, target_of, text_of
-from geartrain_cloud.bundles import Repository
 from geartrain_cloud.bundles import repository as module
+from geartrain_cloud.bundles.repository import Repository
 from geartrain_cloud.errors import TrustConflictError, TrustError
 from tests.bundles.signed import Clock, author, begin, publish, seen_by, send
 

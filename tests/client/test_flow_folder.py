@@ -69,7 +69,7 @@ def test_the_only_flow_of_its_package_is_found_where_it_is_made(tmp_path: Path) 
         ),
         ("", "a = 1\n", r"it has no flow: name it in pyproject.toml: \[tool.geartrain\] flow = "),
         ("", "import nowhere_at_all\n", "imports 'nowhere_at_all', which is not installed"),
-        ("[tool.geartrain]\nflow = 3\n", "", r'tool.geartrain.flow: write "module:flow", not 3'),
+        ("[tool.geartrain]\nflow = 3\n", "", r"\[tool.geartrain\] flow: expected str, got int"),
         ("[tool", "", "pyproject.toml"),
     ],
 )

@@ -136,7 +136,7 @@ def test_a_project_names_more_files_and_wheels(
         ('files = ["coldtest/*.parquet"]', r"no file below .* is called so"),
         ('files = ["coldtest/fast.so"]', r"fast.so is made for one machine"),
         ('files = ["coldtest/out.csv"]', r"out.csv is a link that leads out"),
-        ('files = "coldtest"', r"\[tool.geartrain\]: Expected array, got str"),
+        ('files = "coldtest"', r"\[tool.geartrain\] files: expected array, got str"),
         ("file = []", r"unknown field file"),
         ('python = "3.11"', r"'3.11' is no range of versions"),
         ('wheels = ["fast-1-cp311-cp311-linux_x86_64.whl"]', r"only a wheel of pure Python"),
@@ -225,6 +225,7 @@ HOSTILE: list[tuple[bytes, str]] = [
     (made({"../evil.py": b""}), "its name may not be that of a file"),
     (made({"a/../../evil.py": b""}), "its name may not be that of a file"),
     (made({"/etc/passwd": b""}), "its name may not be that of a file"),
+    (made({"": b""}), "its name may not be that of a file"),
     (made({"./a.py": b""}), "its name may not be that of a file"),
     (made({"a//b.py": b""}), "its name may not be that of a file"),
     (made({"a\\..\\b.py": b""}), "its name may not be that of a file"),
@@ -305,7 +306,7 @@ def test_a_bundle_without_a_manifest_or_with_an_odd_one_is_refused() -> None:
             opened(out.getvalue())
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(st.data())
 def test_spoiled_bytes_raise_nothing_else(data: st.DataObject) -> None:
     raw = bytearray(pack(MINE)[1])

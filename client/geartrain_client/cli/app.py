@@ -12,6 +12,7 @@ import typer
 
 from geartrain_client.cli.flash_app import flash_app
 from geartrain_client.cli.found import AllCommands
+from geartrain_client.cli.key_app import key_app
 from geartrain_client.cli.platform_app import device_app, platform_app
 from geartrain_client.terminal.settings import parse_set
 
@@ -83,4 +84,5 @@ def plan(
 
 app.add_typer(platform_app)
 app.add_typer(device_app, name="device")
+app.add_typer(key_app, name="key")
 app.add_typer(flash_app)

@@ -87,6 +87,11 @@ Isolated = Annotated[
     Isolation, typer.Option(help="Of the data centre's part: share a query of Spark, or have one of its own.")
 ]
 
+SigningKey = Annotated[
+    str | None,
+    typer.Option("--key", metavar="AUTHOR", help="Whose keys sign the code; needed where several are here."),
+]
+
 platform_app = typer.Typer(rich_markup_mode=None)
 device_app = typer.Typer(help="The devices of a platform.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -122,6 +127,7 @@ def submit(
         ),
     ] = None,
     isolation: Isolated = Isolation.SHARED,
+    key: SigningKey = None,
     unchecked: Annotated[
         bool, typer.Option("--unchecked", help="Do not load the flow here: run what is installed there.")
     ] = False,
@@ -134,7 +140,8 @@ def submit(
     """Run a flow on a platform, under a name: on the devices that a selector means, and in the data centre.
 
     It is loaded and planned here first; nothing is sent of a flow that cannot run. Devices that are out of
-    contact start it when they come. Paths among the settings are those of the devices. A folder has a
+    contact start it when they come. Where gear key new has made keys, the code is signed and sent along, so
+    that devices on other machines get it. Paths among the settings are those of the devices. A folder has a
     pyproject.toml that names its flow under [tool.geartrain], or just one flow in its package.
 
     \b
@@ -148,7 +155,7 @@ def submit(
 
     seconds = parse_seconds("--timeout", timeout) if wait else None
     given = (parse_set(settings or []), _own_settings(own or []))
-    wishes = SubmitWishes(name, devices, cut, *given, unchecked, seconds, json, isolation.value)
+    wishes = SubmitWishes(name, devices, cut, *given, unchecked, seconds, json, isolation.value, key)
     submit_flow(platform_at(url, state), flow, wishes)
 
 
@@ -308,6 +315,57 @@ def resume(
 
     seconds = parse_seconds("--timeout", timeout) if wait else None
     resume_app(platform_at(url, state), app, seconds=seconds, as_json=json)
+
+
+@platform_app.command("update", short_help="Have an app go on with other code.")
+def update(
+    app: AppName,
+    flow: Annotated[
+        str,
+        typer.Argument(metavar="MODULE:FLOW|FOLDER", help="The app's flow, or its project, as it is now."),
+    ],
+    key: SigningKey = None,
+    wait: Wait = True,
+    timeout: Timeout = "2m",
+    url: Url = None,
+    state: State = None,
+    json: Json = False,
+) -> None:
+    """Have an app go on with other code of the same flow, from its state; its name and its tables stay.
+
+    The flow must have the same steps, types, options and channels; what differs is named, and nothing is
+    changed. Devices that are out of contact get the code when they come.
+
+    \b
+    Examples:
+      gear update heat ./my-project
+      gear update heat my_flow:flow --key alice
+    """
+    from geartrain_client.cli.updating import update_app
+
+    seconds = parse_seconds("--timeout", timeout) if wait else None
+    update_app(platform_at(url, state), app, flow, key, seconds=seconds, as_json=json)
+
+
+@platform_app.command("rollback", short_help="Have an app go on with the code before its update.")
+def rollback(
+    app: AppName,
+    wait: Wait = True,
+    timeout: Timeout = "2m",
+    url: Url = None,
+    state: State = None,
+    json: Json = False,
+) -> None:
+    """Have an app go on with the code that it ran before its last update, from its state.
+
+    \b
+    Example:
+      gear rollback heat
+    """
+    from geartrain_client.cli.updating import rollback_app
+
+    seconds = parse_seconds("--timeout", timeout) if wait else None
+    rollback_app(platform_at(url, state), app, seconds=seconds, as_json=json)
 
 
 @platform_app.command("status", short_help="Show the processes of a platform.")

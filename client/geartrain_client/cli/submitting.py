@@ -21,6 +21,7 @@ from geartrain_client.cli.waiting import until_runs, wait_until
 from geartrain_client.flow_folder import flow_of
 from geartrain_client.rest.answers import ENDED, AppInfo, Submitted, answer_as
 from geartrain_client.rest.platform import SUBMIT_TIMEOUT_S, Platform, segment
+from geartrain_client.signing.folder import authors, keys_folder
 from geartrain_client.terminal.screen import notices, print_json, results
 
 DEVICES_SHOWN = 5
@@ -33,7 +34,8 @@ class SubmitWishes:
 
     name: None for that of the flow; settings: by step and option; own: those of single devices, by device;
     unchecked: take the code that is installed on the platform, unseen; seconds: how long to wait until it
-    runs, None for not at all; isolation: `own` for a query of Spark to itself.
+    runs, None for not at all; isolation: `own` for a query of Spark to itself; key: whose keys sign the code,
+    None for the only ones that are here, if there are any.
     """
 
     name: str | None = None
@@ -45,11 +47,15 @@ class SubmitWishes:
     seconds: float | None = None
     as_json: bool = False
     isolation: str = "shared"
+    key: str | None = None
 
 
 def submit_flow(platform: Platform, flow: str, wishes: SubmitWishes) -> None:
     """Submit the flow and say what the platform did; raises `GeartrainError`."""
-    body = body_of(flow_of(flow, loads=not wishes.unchecked), wishes)
+    name = flow_of(flow, loads=not wishes.unchecked)
+    body = body_of(name, wishes)
+    if not wishes.unchecked:
+        sign_where_keys(platform, name, body["name"], wishes.key)
     answer = platform.change("POST", "/apps", body, SUBMIT_TIMEOUT_S)
     made = answer_as(Submitted, answer)
     notice = notices()
@@ -69,6 +75,15 @@ def submit_flow(platform: Platform, flow: str, wishes: SubmitWishes) -> None:
         print_json(found)
     else:
         results().print(printable(standing(answer_as(AppInfo, found))), soft_wrap=True)
+
+
+def sign_where_keys(platform: Platform, flow: str, app: str, key: str | None) -> None:
+    """Sign the code and bring it to the platform, where there are keys here; raises `GeartrainError`."""
+    if key is None and not authors(keys_folder()):
+        return
+    from geartrain_client.cli.signing import sign_flow  # only who has keys waits for their libraries
+
+    sign_flow(platform, flow, app, key)
 
 
 def body_of(flow: str, wishes: SubmitWishes) -> dict[str, Any]:

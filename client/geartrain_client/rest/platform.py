@@ -77,12 +77,23 @@ class Platform:
         """Ask for a change, once however often it is sent."""
         return self._ask(method, path, json.dumps(body).encode(), timeout_s)
 
-    def _ask(self, method: str, path: str, body: bytes | None, timeout_s: float) -> Any:
+    def send(self, path: str, content: bytes, timeout_s: float = SUBMIT_TIMEOUT_S) -> Any:
+        """Put bytes there, such as a bundle; it may be done again."""
+        return self._ask("PUT", path, content, timeout_s, "application/octet-stream")
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        timeout_s: float,
+        kind: str = "application/json",
+    ) -> Any:
         headers = {"Accept": "application/json", "Connection": "close"}
         if self.door.token:
             headers["Authorization"] = f"Bearer {self.door.token}"
         if body is not None:
-            headers |= {"Content-Type": "application/json", "Idempotency-Key": secrets.token_hex(16)}
+            headers |= {"Content-Type": kind, "Idempotency-Key": secrets.token_hex(16)}
         for attempt in range(1, self._attempts + 1):
             last = attempt == self._attempts
             try:

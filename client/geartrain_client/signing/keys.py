@@ -6,9 +6,7 @@ alone, is written whole, and is read only where nobody else may read it. No key 
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,10 +19,8 @@ from geartrain.adapters.files import make_private_folder, write_durable
 from geartrain.adapters.tls import check_private
 from geartrain.errors import ConfigError
 from geartrain.printable import printable
+from geartrain_client.signing.folder import ROOT, TARGETS, authors
 
-KEYS = "GEARTRAIN_KEYS"
-"""The environment variable that names the folder."""
-ROOT, TARGETS = "root", "targets"
 NAME_FIELD = "x-geartrain-author"
 """Where the metadata say whose key one is."""
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,40}")
@@ -43,20 +39,6 @@ class Author:
     def public(self) -> str:
         """What others trust this author by."""
         return public_text(self.name, self.targets.public_key)
-
-
-def keys_folder(environment: Mapping[str, str] | None = None) -> Path:
-    """Where keys lie; environment: None for that of this process."""
-    told = os.environ if environment is None else environment
-    if named := told.get(KEYS):
-        return Path(named)
-    base = told.get("XDG_CONFIG_HOME")
-    return (Path(base) if base else Path.home() / ".config") / "geartrain" / "keys"
-
-
-def authors(folder: Path) -> list[str]:
-    """The names of those who have keys in the folder."""
-    return sorted(path.name.removesuffix(f".{TARGETS}.pem") for path in folder.glob(f"*.{TARGETS}.pem"))
 
 
 def new_author(folder: Path, name: str) -> Author:

@@ -17,9 +17,9 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from geartrain.errors import SelectorError
-from geartrain_cloud.control.errors import ControlError, InvalidError, NotFoundError
+from geartrain_cloud.control.errors import ConflictError, ControlError, InvalidError, NotFoundError
 from geartrain_cloud.control.store import Answer
-from geartrain_cloud.errors import CertificateError, PageError
+from geartrain_cloud.errors import CertificateError, PageError, TrustConflictError, TrustError
 from geartrain_cloud.pages.connections import HEADERS
 from geartrain_cloud.sinks.layout import TableError
 
@@ -59,7 +59,9 @@ def sentences(root: str, body_bytes_max: int) -> Middleware:
             return answer
         except ControlError as error:
             return _refusal(error.status, error.code, str(error))
-        except (CertificateError, SelectorError) as error:
+        except TrustConflictError as error:
+            return _refusal(ConflictError.status, ConflictError.code, str(error))
+        except (CertificateError, SelectorError, TrustError) as error:
             return _refusal(InvalidError.status, InvalidError.code, str(error))
         except TableError as error:
             return _refusal(NotFoundError.status, NotFoundError.code, str(error))

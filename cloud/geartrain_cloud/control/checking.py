@@ -12,6 +12,7 @@ import sys
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from geartrain import __version__
 from geartrain.declarations.options import Text
@@ -33,7 +34,8 @@ _OWNERS = ("source", "task", "table")
 class Question(msgspec.Struct, frozen=True):
     """What to check. Texts among the options are converted by their annotations, as on a command line.
 
-    revision: the document of who submits, as JSON, "" for none.
+    revision: the document of who submits, as JSON, "" for none; bundle: the folder that the flow is imported
+    from, "" for what is installed here.
     """
 
     flow: str
@@ -41,6 +43,7 @@ class Question(msgspec.Struct, frozen=True):
     options: Options
     device_options: dict[str, Options] = {}
     revision: str = ""
+    bundle: str = ""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -71,6 +74,8 @@ def main() -> int:
 
 def check(question: Question) -> Answer:
     """Load the flow and cut it; raises `GeartrainError`."""
+    if question.bundle:
+        sys.path.insert(0, question.bundle)
     graph = load_flow(question.flow).graph()
     plain = _of_person(question.options)
     whole = graph.with_options(plain)
@@ -84,7 +89,8 @@ def check(question: Question) -> Answer:
         found = differences(Revision.from_json(question.revision), revision)
         if found:
             return Answer(differs=in_short(found))
-    return Answer(outline_of(plan, revision), _as_data(whole, plain), per_device)
+    outline = replace(outline_of(plan, revision), bundled=bool(question.bundle))
+    return Answer(outline, _as_data(whole, plain), per_device)
 
 
 def _cut_of(text: str) -> str | tuple[str, ...]:

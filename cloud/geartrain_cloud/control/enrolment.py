@@ -89,6 +89,11 @@ class Enrolment:
                 if self._is_retired(device):
                     self.revoke(device)
 
+    def has_joined(self, device: str) -> bool:
+        """Whether the device runs elsewhere and came by a token, so that it runs signed bundles alone."""
+        token = self._tokens.of(device)
+        return token is not None and bool(token.key)
+
     def standing(self, device: str) -> dict[str, Any]:
         """Until when a device's newest certificate is good, and the token with which it may join."""
         ends = [one.not_after for one in self._good(device).values()]

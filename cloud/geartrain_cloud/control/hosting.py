@@ -72,6 +72,7 @@ def _flow(places: PlatformPlaces, instance: Instance, *, drain: bool) -> dict[st
         "run": instance.run,
         "isolation": instance.isolation,
         "attempt": instance.attempt,
+        **({"bundle": str(places.code(instance.outline.code))} if instance.outline.bundled else {}),
         **({"end": "ended"} if instance.state is State.REPLAYING else {"end": "drain"} if drain else {}),
     }
 

@@ -60,7 +60,8 @@ class Loader:
         if answer.differs:
             raise ConflictError(
                 f"flow {question.flow!r}: the platform has other code installed than was submitted: "
-                f"{answer.differs}; install the same there, or submit with --unchecked"
+                f"{answer.differs}; make keys with gear key new, so that your code is sent there, or install "
+                "the same there, or submit with --unchecked"
             )
         if answer.outline is None:
             raise FlowRefusedError(answer.refused)

@@ -32,6 +32,8 @@ from geartrain_cloud.control.observing import Observer
 from geartrain_cloud.control.reconciler import Reconciler
 from geartrain_cloud.control.server import Api, is_local, listen, make_app
 from geartrain_cloud.control.store import ControlStore
+from geartrain_cloud.control.trust import Trust
+from geartrain_cloud.control.updating import Updates
 from geartrain_cloud.errors import CertificateError, PageError
 from geartrain_cloud.pages.token import read_token
 from geartrain_cloud.platform.config import PlatformConfig, read_platform
@@ -86,17 +88,21 @@ async def _serve(config: PlatformConfig, notes: ServiceNotes) -> bool:
         enrolment = _enrolment(config, store, clock)
         reconciler = Reconciler(store, config, clock.now_us)
         observer = Observer(store, config, reconciler, lambda: url[0], clock.monotonic_s, enrolment)
-        api = Api(store, Loader(), observer, changed.set, enrolment)
-        app = make_app(api, token, local=is_local(config.control.host))
+        trust = Trust(places.bundles, store)
+        updates = Updates(store, Loader(), trust, changed.set, enrolment.has_joined if enrolment else None)
+        api = Api(store, updates.load, observer, changed.set, updates, enrolment)
+        routes = [*trust.routes(), *updates.routes()]
+        app = make_app(api, token, routes, local=is_local(config.control.host))
         runner, address = await listen(app, config.control.host, config.control.port, _former_port(places))
         url.append(address)
         try:
+            trust.round()
             reconciler.round()
-            devices = await _listen_for_devices(config, enrolment)
+            devices = await _listen_for_devices(config, enrolment, trust)
             write_report(places.door, {"url": address, "token_file": str(places.token), "pid": os.getpid()})
             lane = asyncio.ensure_future(_follow_lane(store, config, clock))
             try:
-                await _reconcile(reconciler, observer, changed, stopped, lane, enrolment)
+                await _reconcile(reconciler, observer, changed, stopped, lane, [trust, enrolment])
             finally:
                 lane.cancel()
                 await asyncio.wait([lane])
@@ -118,11 +124,14 @@ def _enrolment(config: PlatformConfig, store: ControlStore, clock: SystemClock) 
     return Enrolment(config, store, clock.now_us)
 
 
-async def _listen_for_devices(config: PlatformConfig, enrolment: Enrolment | None) -> PageRunner | None:
+async def _listen_for_devices(
+    config: PlatformConfig, enrolment: Enrolment | None, trust: Trust
+) -> PageRunner | None:
     """Serve devices on other machines, where there may be such; raises `UnavailableError`."""
     if enrolment is None:
         return None
     from geartrain_cloud.control.device_listener import (
+        DeviceRoute,
         device_context,
         join_routes,
         listen_for_devices,
@@ -130,7 +139,8 @@ async def _listen_for_devices(config: PlatformConfig, enrolment: Enrolment | Non
     )
 
     address, port = config.fleet.address, config.fleet.device_port
-    app = make_device_app(join_routes(enrolment), enrolment.check)
+    served = [DeviceRoute("GET", path, answer) for path, answer in trust.served()]
+    app = make_device_app([*join_routes(enrolment), *served], enrolment.check)
     return await listen_for_devices(app, device_context(enrolment.fleet, address), address, port)
 
 
@@ -152,7 +162,7 @@ async def _reconcile(
     changed: asyncio.Event,
     stopped: asyncio.Event,
     lane: asyncio.Future[None],
-    enrolment: Enrolment | None,
+    rounds: Sequence[Trust | Enrolment | None],
 ) -> None:
     ends = asyncio.ensure_future(stopped.wait())
     try:
@@ -165,8 +175,9 @@ async def _reconcile(
                 await lane  # raises: without it no device is told anything
             if not stopped.is_set():
                 reconciler.round()
-                if enrolment is not None:
-                    enrolment.round()
+                for one in rounds:
+                    if one is not None:
+                        one.round()
                 observer.look()
     finally:
         ends.cancel()

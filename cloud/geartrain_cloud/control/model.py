@@ -83,7 +83,8 @@ class Outline(msgspec.Struct, frozen=True):
 
     flow: the flow's own name; down: whether something comes down to devices; revision: the hash of the
     document; document: the revision document as JSON text, "" where there is none; code: the hash of the
-    flow's files, "" where nobody has said; shuffles: those one after another in the data centre.
+    flow's files, "" where nobody has said; shuffles: those one after another in the data centre; bundled:
+    whether that code is a signed bundle, rather than what is installed; former: before the last update.
     """
 
     flow: str
@@ -94,6 +95,8 @@ class Outline(msgspec.Struct, frozen=True):
     document: str = ""
     code: str = ""
     shuffles: int = 0
+    bundled: bool = False
+    former: Outline | None = None
 
     @property
     def bounded(self) -> bool:

@@ -86,7 +86,7 @@ class Reconciler:
         failed = [one for device, one in reports.items() if device in living and one.state == "failed"]
         if failed and len(failed) == len(living):
             self._store.enter(name, State.FAILED, f"device {failed[0].device}: {failed[0].why}")
-        elif host.state in ("running", "held"):
+        elif host.state in ("running", "held") and self._has_heard(instance, host, serial):
             self._store.enter(name, State.RUNNING, host.why if host.state == "held" else "")
         elif instance.state is State.FAILED:
             self._store.enter(name, State.STARTING)

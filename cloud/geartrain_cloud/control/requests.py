@@ -79,6 +79,19 @@ class LabelsBody(_Body, frozen=True):
     labels: dict[str, str | None]
 
 
+class MetadataBody(_Body, frozen=True):
+    """`POST /trust/root` and `POST /trust/targets`: signed metadata, as text."""
+
+    metadata: str
+
+
+class UpdateBody(_Body, frozen=True):
+    """`POST /apps/{name}/update`: the flow, and the hash of its files."""
+
+    flow: str
+    code: str
+
+
 class EmptyBody(_Body, frozen=True):
     """A body without fields, or none."""
 

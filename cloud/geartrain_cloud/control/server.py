@@ -11,7 +11,7 @@ import asyncio
 import errno
 import hmac
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -45,6 +45,7 @@ from geartrain_cloud.control.requests import (
     options_of,
 )
 from geartrain_cloud.control.store import Answer, ControlStore
+from geartrain_cloud.control.updating import Updates
 from geartrain_cloud.hosting.wanted import SHARED_STAGES
 from geartrain_cloud.pages.connections import PageRunner
 from geartrain_cloud.pages.questions import Question, bounded, unexpected
@@ -71,13 +72,14 @@ class Api:
         load: Load,
         observer: Observer,
         changed: Callable[[], None],
+        updates: Updates,
         enrolment: Enrolment | None = None,
     ) -> None:
-        """`load`: checks a flow in a process of its own; `changed`: called after each change; enrolment: of a
-        platform that is open to other machines.
+        """`load`: checks a flow in a process of its own; `changed`: called after each change; updates: knows
+        which code is there; enrolment: of a platform that is open to other machines.
         """
         self._store, self._load, self._observer, self._changed = store, load, observer, changed
-        self._enrolment = enrolment
+        self._updates, self._enrolment = updates, enrolment
 
     async def status(self, request: web.Request) -> Answer:
         """`GET /status`."""
@@ -103,10 +105,12 @@ class Api:
         self._store.check_free(body.name)
         options, own = options_of(body.set, "set"), device_options_of(body.device_set)
         revision = json.dumps(body.revision) if body.revision else ""
-        checked = await self._load(Check(body.flow, body.cut, options, own, revision))
+        bundle = self._updates.bundle_of(revision)
+        checked = await self._load(Check(body.flow, body.cut, options, own, revision, bundle))
         outline = checked.outline
         if outline is None:
             raise UnavailableError(f"flow {body.flow!r} could not be checked: submit it again")
+        self._updates.check_reaches(body.flow, outline, self._meant(body.devices))
 
         def work() -> Answer:
             made = self._store.submit(
@@ -234,6 +238,13 @@ class Api:
         enrolment = self._open()
         return 200, {"name": name, "revoked": enrolment.revoke(name), "broker": enrolment.broker_note}
 
+    def _meant(self, selector: str) -> Iterator[str]:
+        """The devices in service that a selector means."""
+        meant = parse_selector(selector)
+        for one in self._store.all_devices():
+            if not one.retired and meant.matches(one.device, one.labels):
+                yield one.device
+
     def _open(self) -> Enrolment:
         if self._enrolment is None:
             raise ConflictError(
@@ -294,8 +305,10 @@ def _note(shuffles: int) -> str:
     )
 
 
-def make_app(api: Api, token: str, *, local: bool = True) -> web.Application:
-    """The server's application; `local`: only a loopback name is answered."""
+def make_app(
+    api: Api, token: str, more: Iterable[tuple[str, str, Work]] = (), *, local: bool = True
+) -> web.Application:
+    """The server's application; more: routes besides; `local`: only a loopback name is answered."""
     middlewares = [sentences(ROOT, BODY_BYTES_MAX), bounded, *([local_only] if local else []), bearer(token)]
     app = web.Application(middlewares=middlewares, client_max_size=BODY_BYTES_MAX)
     app.on_response_prepare.append(add_headers)
@@ -318,6 +331,7 @@ def make_app(api: Api, token: str, *, local: bool = True) -> web.Application:
         ("POST", "/devices/{device}/accept", api.accept),
         ("POST", "/devices/{device}/token", api.token),
         ("POST", "/devices/{device}/revoke", api.revoke),
+        *more,
     ]
     for method, path, work in routes:
         app.router.add_route(method, ROOT + path, handler_of(work), expect_handler=unexpected)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from geartrain.adapters.sqlite import open_to_write, transaction, translated
 from geartrain.control.limits import LANE_LIMITS
@@ -449,6 +450,27 @@ class ControlStore:
                 (State.STARTING, self._now_us(), instance.instance),
             )
         return self.instance(instance.instance)
+
+    def update(self, name: str, instance: str, outline: Outline) -> Instance:
+        """Have the app go on with this code, from its state; its devices are told. The outline that it had is
+        the former one of `outline` from then on.
+
+        Raises `NotFoundError`, and `ConflictError` where the app is another instance by now, or ends.
+        """
+        with self._change() as database:
+            found = self.app(name)
+            if found.instance != instance or found.wanted is Wanted.KILLED or found.state.has_whole_log:
+                raise ConflictError(f"app {name} is {found.state}: only one that is to run is updated")
+            kept = replace(outline, former=replace(found.outline, former=None))
+            database.execute(
+                "UPDATE instances SET outline = ?, attempt = attempt + 1, state = ?, why = '', "
+                "changed_us = ? WHERE instance = ?",
+                (_text(kept), State.STARTING, self._now_us(), instance),
+            )
+            database.execute("DELETE FROM reports WHERE instance = ?", (instance,))
+            told = "SELECT device FROM assignments WHERE instance = ? AND state = 'wanted'"
+            self._next_serial(told, (instance,))
+        return self.instance(instance)
 
     def report(self, device: str, serial: int, reports: Iterable[Report]) -> None:
         """Note what a device says of itself; what it says of an older serial than before is dropped."""

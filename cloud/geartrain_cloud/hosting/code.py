@@ -65,11 +65,17 @@ def keep(folder: Path, names: list[str]) -> dict[str, str]:
 
     Raises `HostError` for one that is too large or has no files, and `OSError`.
     """
-    return {name: _keep(folder, name) for name in names}
+    return {name: _keep(folder, name, _places(sys.modules.get(name))) for name in names}
 
 
-def _keep(folder: Path, name: str) -> str:
-    files = _files_of(name)
+def keep_bundle(folder: Path, bundle: Path) -> dict[str, str]:
+    """The same for all that an unpacked bundle holds, whether it was imported or not."""
+    places = [path for path in bundle.iterdir() if path.is_dir() or path.suffix == ".py"]
+    return {path.stem: _keep(folder, path.stem, [path]) for path in places if path.stem.isidentifier()}
+
+
+def _keep(folder: Path, name: str, places: list[Path]) -> str:
+    files = _files_of(name, places)
     total = sha256()
     for inside, path in files.items():
         total.update(f"{inside}\0{sha256(path.read_bytes()).hexdigest()}\n".encode())
@@ -81,11 +87,11 @@ def _keep(folder: Path, name: str) -> str:
     return code
 
 
-def _files_of(name: str) -> dict[str, Path]:
+def _files_of(name: str, places: list[Path]) -> dict[str, Path]:
     """The files of a package by their place beside `sys.path`, sorted."""
     found: dict[str, Path] = {}
     size = 0
-    for place in _places(sys.modules.get(name)):
+    for place in places:
         if place.is_file():
             found[place.name] = place
         for path in sorted(place.rglob("*")) if place.is_dir() else ():

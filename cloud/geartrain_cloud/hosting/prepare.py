@@ -21,7 +21,7 @@ from geartrain.errors import USER_ERRORS, GeartrainError
 from geartrain.flow.loading import load_flow
 from geartrain.planning import Plan, make_plan
 from geartrain.planning.dealt import waits_for_time
-from geartrain_cloud.hosting.code import keep, user_packages
+from geartrain_cloud.hosting.code import keep, keep_bundle, user_packages
 from geartrain_cloud.hosting.errors import PreparationError
 from geartrain_cloud.hosting.plans import put_plan
 from geartrain_cloud.hosting.prepared import DownSaid, Prepared, SinkSaid, put_prepared
@@ -35,7 +35,8 @@ EXIT_REFUSED = 2
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What to prepare. instance: as the log names it; flow: `module:name`; plans and code: folders, where the
-    results are kept; the others as in wanted.json.
+    results are kept; bundle: the folder that the module is imported from, "" for what is installed; the
+    others as in wanted.json.
     """
 
     instance: str
@@ -45,13 +46,18 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cut: str | list[str] = "auto"
     steps: dict[str, dict[str, Any]] = {}
     sources: dict[str, dict[str, Any]] = {}
+    bundle: str = ""
 
 
 def prepare(request: Request) -> Prepared:
     """Make a flow ready; raises `GeartrainError` and `OSError`."""
+    if request.bundle:
+        sys.path.insert(0, request.bundle)
     plan = _plan(request)
-    packages = user_packages(request.flow.partition(":")[0], _BEFORE)
-    code = keep(Path(request.code), packages)
+    if request.bundle:
+        code = keep_bundle(Path(request.code), Path(request.bundle))
+    else:
+        code = keep(Path(request.code), user_packages(request.flow.partition(":")[0], _BEFORE))
     query = hosted_query(plan)
     try:
         name = put_plan(Path(request.plans), query)

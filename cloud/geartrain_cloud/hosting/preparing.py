@@ -49,6 +49,7 @@ class Preparing:
             wanted.cut,
             wanted.steps,
             wanted.sources,
+            wanted.bundle,
         )
         command = [sys.executable, "-m", "geartrain_cloud.hosting.prepare"]
         try:

@@ -34,7 +34,8 @@ class WantedFlow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     the host's own; letters_percent: the share of dead letters that stops it.
 
     slots: for how many tasks at once its keys are dealt, buckets: into how many parts each keeps its state;
-    both stay for an instance's life. isolation: `own` for a query to itself, one for each of its runs. run:
+    both stay for an instance's life. bundle: the folder of its unpacked code, "" for what is installed here.
+    isolation: `own` for a query to itself, one for each of its runs. run:
     the pass over its log that is asked for; the former one is served until it has caught up.
     """
 
@@ -51,6 +52,7 @@ class WantedFlow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     slots: Annotated[int, msgspec.Meta(ge=1, le=64)] = 2
     buckets: Annotated[int, msgspec.Meta(ge=1, le=4_096)] = 8
     isolation: Isolation = "shared"
+    bundle: str = ""
 
     def replays(self, served: int) -> bool:
         """Whether a run is to take the place of the one that is served."""
@@ -60,6 +62,7 @@ class WantedFlow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def request(self) -> str:
         """The hash of what decides its plan: where it changes, the flow comes in as a new generation."""
         asked = [self.flow, self.cut, self.steps, self.sources, self.attempt]
+        asked += [self.bundle] if self.bundle else []
         return sha256(msgspec.json.encode(asked, order="deterministic")).hexdigest()
 
 

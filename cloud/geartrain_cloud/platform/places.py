@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from geartrain.adapters.files import write_private
+from geartrain_cloud.bundles.files import BundleFiles
 
 STATE_VARIABLE = "GEARTRAIN_STATE"
 """The environment variable that names the state folder where no option does."""
@@ -49,6 +50,15 @@ class PlatformPlaces:
     def joins(self) -> Path:
         """The tokens by which devices join."""
         return self.folder / "joins.sqlite"
+
+    @property
+    def bundles(self) -> Path:
+        """What authors have signed, and the platform's own keys of its metadata."""
+        return self.folder / "bundles"
+
+    def code(self, code: str) -> Path:
+        """The unpacked bundle of this code."""
+        return BundleFiles(self.bundles).code / code
 
     @property
     def token(self) -> Path:

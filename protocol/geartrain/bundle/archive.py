@@ -41,7 +41,7 @@ _FLAGS = 0x1 | 0x20 | 0x40
 """Encrypted or patched."""
 _ODD = (
     *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError),
-    *(ValueError, RuntimeError, OverflowError, KeyError),
+    *(ValueError, RuntimeError, OverflowError, LookupError),
 )
 """What `zipfile` raises for bytes that are no archive of ours."""
 
@@ -137,8 +137,8 @@ def _opened(file: BinaryIO, what: str) -> tuple[zipfile.ZipFile, list[zipfile.Zi
         raise BundleError(f"{what} is no zip archive that can be read: {printable(str(error))}") from None
     if len(found) != count:
         raise BundleError(f"{what} declares {count:,} entries and has {len(found):,}")
-    files = [info for info in found if not info.is_dir()]
-    folders = [info.filename.removesuffix("/") for info in found if info.is_dir()]
+    files = [info for info in found if not info.filename.endswith("/")]
+    folders = [info.filename.removesuffix("/") for info in found if info.filename.endswith("/")]
     check_names((info.filename for info in files), what)
     check_names(folders, what)
     if sum(info.compress_size for info in found) > size:

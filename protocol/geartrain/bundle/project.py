@@ -32,7 +32,7 @@ class Project(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     versions that can run it.
     """
 
-    flow: str | None = None
+    flow: str = ""
     files: list[str] = []
     wheels: list[str] = []
     geartrain: str = ""
@@ -62,8 +62,12 @@ def _read(path: Path) -> Project:
         found = msgspec.convert(own, Project)
         check_range(found.geartrain)
         check_range(found.python)
-    except (msgspec.ValidationError, BundleError) as error:
-        raise ConfigError(f"{path}: [tool.geartrain]: {str(error).replace('`', '')}") from None
+    except msgspec.ValidationError as error:
+        what, _, place = str(error).replace("`", "").partition(" - at $.")
+        said = f"{what[:1].lower()}{what[1:]}"
+        raise ConfigError(f"{path}: [tool.geartrain] {f'{place}: ' if place else ''}{said}") from None
+    except BundleError as error:
+        raise ConfigError(f"{path}: [tool.geartrain] {error}") from None
     if found.python:
         return found
     needs = _table(content, "project").get("requires-python", "")

@@ -1,0 +1,164 @@
+"""What authors have signed, as control uses it: taken by REST, served to devices, unpacked for the cloud.
+
+Between the repository of bundles and the rest of control. Guarantees: a bundle that an app runs, or ran
+before its last update, stays. Snapshot and timestamp are signed anew in time, without anybody asking. A
+platform that no author has come to holds no key and loads no library for one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from geartrain.bundle.archive import ARCHIVE_BYTES_MAX
+from geartrain_cloud.bundles.files import BundleFiles
+from geartrain_cloud.control.answering import Handler, Work
+from geartrain_cloud.control.errors import InvalidError, NotFoundError, StoreError
+from geartrain_cloud.control.requests import MetadataBody, body_of
+from geartrain_cloud.control.store import Answer, ControlStore
+from geartrain_cloud.errors import TrustError
+from geartrain_cloud.pages.questions import Question
+
+if TYPE_CHECKING:
+    from geartrain_cloud.bundles.repository import Repository
+
+_LOG = logging.getLogger("geartrain.control")
+
+REFRESH_S = 60.0
+"""Between two looks whether metadata are to be signed anew."""
+_CHUNK = 1 << 16
+
+
+class Trust:
+    """The bundles of one platform, for one event loop."""
+
+    def __init__(self, folder: Path, store: ControlStore) -> None:
+        """`folder`: the platform's own for bundles; it need not be there."""
+        self._files, self._store = BundleFiles(folder), store
+        self._opened: Repository | None = None
+        self._next_s = 0.0
+
+    def _repository(self) -> Repository:
+        """The repository, made where there is none; raises `TrustError`."""
+        if self._opened is None:
+            from geartrain_cloud.bundles.repository import (
+                Repository,
+            )  # only who has authors needs its libraries
+
+            self._opened = Repository(self._files.folder, lambda: datetime.now(UTC))
+        return self._opened
+
+    @property
+    def _is_used(self) -> bool:
+        return self._opened is not None or self._files.metadata.is_dir()
+
+    def round(self) -> None:
+        """Do what is due; called every so often. What cannot be done is said, and tried again."""
+        if not self._is_used or time.monotonic() < self._next_s:
+            return
+        self._next_s = time.monotonic() + REFRESH_S
+        try:
+            if self._repository().refresh():
+                _LOG.info("the bundles' snapshot and timestamp are signed anew")
+            for instance in self._store.every_instance():
+                if instance.outline.bundled and not instance.state.is_over:
+                    self._repository().unpacked(instance.outline.code)
+        except TrustError as error:
+            _LOG.error("bundles: %s", error)
+
+    def folder_of(self, code: str) -> str:
+        """The folder of an unpacked bundle; "" where no author has signed one of this code.
+
+        Raises `TrustError`.
+        """
+        found = self._repository().unpacked(code) if code and self._is_used else None
+        return "" if found is None else str(found.absolute())
+
+    def _used(self) -> set[str]:
+        """The code of all apps that there are, and of each before its last update."""
+        outlines = [one.outline for one in self._store.every_instance()]
+        return {one.code for one in (*outlines, *(o.former for o in outlines if o.former)) if one.bundled}
+
+    # What people ask for
+
+    def routes(self) -> list[tuple[str, str, Work]]:
+        """Below the root of REST: method, path and what answers."""
+        return [
+            ("GET", "/trust", self.show),
+            ("POST", "/trust/root", self.put_root),
+            ("POST", "/trust/targets", self.put_targets),
+            ("PUT", "/bundles/{name}", self.put_bundle),
+        ]
+
+    async def show(self, request: web.Request) -> Answer:
+        """`GET /trust`: what the next version is made of. Metadata are texts, as they were signed."""
+        Question(request).check()
+        repository = self._repository()
+        root, targets = repository.root, repository.targets
+        return 200, {
+            "keys": {role: key.keyval["public"] for role, key in repository.keys.items()},
+            "root": root.to_bytes().decode() if root else "",
+            "targets": targets.to_bytes().decode() if targets else "",
+            "used": sorted(self._used()),
+        }
+
+    async def put_root(self, request: web.Request) -> Answer:
+        """`POST /trust/root`."""
+        body, _ = await body_of(request, MetadataBody)
+        self._repository().put_root(body.metadata.encode())
+        return 201, {}
+
+    async def put_targets(self, request: web.Request) -> Answer:
+        """`POST /trust/targets`."""
+        body, _ = await body_of(request, MetadataBody)
+        self._repository().put_targets(body.metadata.encode(), self._used())
+        return 201, {}
+
+    async def put_bundle(self, request: web.Request) -> Answer:
+        """`PUT /bundles/{name}`: the archive is the body."""
+        repository = self._repository()
+        draft = repository.files.stored / f".{os.urandom(8).hex()}"
+        try:
+            with draft.open("xb") as file:
+                count = 0
+                async for part in request.content.iter_chunked(_CHUNK):
+                    count += len(part)
+                    if count > ARCHIVE_BYTES_MAX:
+                        raise InvalidError(f"a bundle has at most {ARCHIVE_BYTES_MAX:,} bytes")
+                    file.write(part)
+            await asyncio.to_thread(repository.put_archive, request.match_info["name"], draft)
+        except OSError as error:
+            raise StoreError(f"the bundle cannot be kept: {error.strerror or error}") from None
+        finally:
+            with suppress(OSError):
+                draft.unlink()
+        return 201, {}
+
+    # What devices ask for
+
+    def served(self) -> Iterable[tuple[str, Handler]]:
+        """Below the root of the device listener: the paths that are read, and what answers."""
+        return (("/trust/{name}", self.serve_metadata), ("/bundles/{name}", self.serve_bundle))
+
+    async def serve_metadata(self, request: web.Request) -> web.StreamResponse:
+        """`GET /v1/trust/{name}`, such as `1.root.json`."""
+        return _file(self._files.served_metadata(request.match_info["name"]), "application/json")
+
+    async def serve_bundle(self, request: web.Request) -> web.StreamResponse:
+        """`GET /v1/bundles/{name}`, such as `SHA256.CODE.zip`."""
+        return _file(self._files.served_bundle(request.match_info["name"]), "application/zip")
+
+
+def _file(path: Path | None, kind: str) -> web.StreamResponse:
+    if path is None or not path.is_file():
+        raise NotFoundError("there are no such metadata, and no such bundle")
+    return web.FileResponse(path, headers={"Content-Type": kind})

@@ -1,0 +1,297 @@
+"""Authors, a real gear-control that other machines reach, and devices: over HTTP and HTTPS, with files.
+
+The flow's package is on the author's side alone: platform and device have nothing of it but the bundle.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from tuf.api.exceptions import DownloadHTTPError
+from tuf.ngclient import FetcherInterface, Updater, UpdaterConfig
+
+from geartrain_cloud.broker import free_port
+from geartrain_cloud.platform.places import PlatformPlaces
+from tests.bundles.test_repository import files_of
+from tests.control.enrolled import Key
+from tests.control.platform_client import Client, control_process
+
+pytestmark = pytest.mark.slow
+
+FLOW = """
+from geartrain import Flow, Record, Table
+from geartrain.testing import TestingSource
+from secretflow.limits import LIMIT
+
+class Reading(Record):
+    sensor: str
+    value: float
+
+def hot(reading: Reading) -> bool:
+    return reading.value > LIMIT
+
+flow = Flow("heat")
+readings = flow.source("readings", TestingSource(items=[]), out=Reading)
+readings.filter(hot).sink("all", Table("heat"))
+"""
+PROJECT = '[project]\nname = "secretflow"\n[tool.geartrain]\nflow = "secretflow.flow:flow"\n'
+
+
+@dataclass
+class World:
+    """A platform, and authors in folders of their own."""
+
+    folder: Path
+    client: Client
+    device_port: int
+
+    def project(self, limit: str = "LIMIT = 30.0\n", flow: str = FLOW, name: str = "project") -> Path:
+        place = self.folder / name
+        package = place / "src" / "secretflow"
+        package.mkdir(parents=True, exist_ok=True)
+        (place / "pyproject.toml").write_text(PROJECT)
+        (package / "__init__.py").write_text("")
+        (package / "limits.py").write_text(limit)
+        (package / "flow.py").write_text(flow)
+        return place
+
+    def gear(self, *arguments: str, by: str = "alice", code: int = 0) -> str:
+        """What a person's `gear` prints, with the keys of that person's folder alone."""
+        own = {
+            "GEARTRAIN_KEYS": str(self.folder / "keys" / by),
+            "GEARTRAIN_STATE": str(self.folder / "state"),
+        }
+        done = subprocess.run(
+            [sys.executable, "-m", "geartrain_client.cli", *arguments],
+            env={**os.environ, **own},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            cwd=self.folder,
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+        return " ".join((done.stdout + done.stderr).split())
+
+    def ask(self, path: str, identity: Path | None) -> tuple[int, bytes]:
+        """What the device listener answers to who shows this certificate."""
+        fleet = next(PlatformPlaces(self.folder / "state").folder.rglob("ca.pem"))
+        context = ssl.create_default_context(cafile=str(fleet))
+        if identity is not None:
+            context.load_cert_chain(identity)
+        connection = http.client.HTTPSConnection("localhost", self.device_port, timeout=30, context=context)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
+
+    def join(self, name: str) -> Path:
+        """A device that has joined: its key and its certificate in one file."""
+        self.client.ask("POST", "/devices", {"name": name}, expect=201)
+        token = self.client.ask("POST", f"/devices/{name}/token", {}, expect=201)[1]["token"]
+        fleet = next(PlatformPlaces(self.folder / "state").folder.rglob("ca.pem"))
+        context, key = ssl.create_default_context(cafile=str(fleet)), Key()
+        connection = http.client.HTTPSConnection("localhost", self.device_port, timeout=30, context=context)
+        connection.request("POST", "/v1/join", json.dumps({"token": token, "request": key.request}))
+        answer = json.loads(connection.getresponse().read())
+        connection.close()
+        path = self.folder / f"{name}.pem"
+        path.write_bytes(key.pem + answer["certificate"].encode())
+        return path
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    folder, port = tmp_path_factory.mktemp("trust"), free_port()
+    state = folder / "state"
+    state.mkdir()
+    (state / "platform.toml").write_text(f'[fleet]\naddress = "localhost"\ndevice_port = {port}\n')
+    with control_process(state) as (_, client):
+        yield World(folder, client, port)
+
+
+class Device(FetcherInterface):
+    """A device's own look at the platform, over mutual TLS."""
+
+    def __init__(self, world: World, identity: Path) -> None:
+        self._world, self._identity = world, identity
+
+    def _fetch(self, url: str) -> Iterator[bytes]:
+        status, content = self._world.ask(urlsplit(url).path, self._identity)
+        if status != 200:
+            raise DownloadHTTPError("not found", status)
+        yield content
+
+    def bundle(self, folder: Path, code: str) -> bytes | None:
+        base = f"https://localhost:{self._world.device_port}/v1"
+        is_new = not folder.exists()
+        folder.mkdir(exist_ok=True)
+        root = b"".join(self._fetch(f"{base}/trust/1.root.json")) if is_new else None
+        updater = Updater(
+            str(folder),
+            f"{base}/trust/",
+            str(folder),
+            f"{base}/bundles/",
+            self,
+            UpdaterConfig(prefix_targets_with_hash=True),
+            bootstrap=root,
+        )
+        updater.refresh()
+        info = updater.get_targetinfo(f"{code}.zip")
+        if info is None:
+            return None
+        assert set(info.custom) == {"app", "flow", "manifest"}
+        return Path(updater.download_target(info)).read_bytes()
+
+
+def trust(world: World) -> dict[str, Any]:
+    found: dict[str, Any] = world.client.get("/trust")
+    return found
+
+
+def test_from_an_authors_folder_to_a_device(world: World) -> None:
+    """One story, in order: each part rests on what was before."""
+    project = world.project()
+    check_refusals_without_keys(world, project)
+    first = check_submit(world, project)
+    check_devices_are_served(world, first)
+    check_another_author(world)
+    check_update_and_rollback(world, first)
+    check_keys_are_taken_away(world)
+
+
+def check_refusals_without_keys(world: World, project: Path) -> None:
+    said = world.gear("submit", str(project), "--no-wait", by="nobody", code=2)
+    assert "No module named 'secretflow'" in said or "there is no module" in said or "cannot be" in said
+    assert "no keys in" in world.gear("key", "show", by="nobody", code=2)
+    world.join("truck-1")
+    (world.folder / "installed").mkdir()
+    stocks = "geartrain_examples.stocks.flow:flow"
+    said = world.gear("submit", stocks, "--set", "quotes.path=p.csv", "--no-wait", by="nobody", code=2)
+    assert "device truck-1 runs signed bundles alone" in said
+    assert "gear key new" in said
+    assert world.client.get("/apps")["items"] == []
+
+
+def check_submit(world: World, project: Path) -> str:
+    assert "alice:" in world.gear("key", "new", "--name", "alice")
+    assert "never overwritten" in world.gear("key", "new", "--name", "alice", code=2)
+    assert "use 1 to 40 letters" in world.gear("key", "new", "--name", "../x", code=2)
+    said = world.gear("submit", str(project), "--no-wait")
+    assert "trusts the keys of alice from now on" in said
+    assert "submitted heat.1" in said
+    state = PlatformPlaces(world.folder / "state")
+    wanted = json.loads(state.spark_wanted.read_text())["flows"]["heat.1"]
+    assert (Path(wanted["bundle"]) / "secretflow" / "limits.py").read_text() == "LIMIT = 30.0\n"
+    assert not [
+        path for path in state.folder.rglob("*.pem") if "PRIVATE" in path.read_text() and "root" in path.name
+    ]
+    before = trust(world)["targets"]
+    world.gear("submit", str(project), "--name", "again", "--no-wait")
+    assert trust(world)["targets"] == before  # the same code is signed once
+    return Path(wanted["bundle"]).name
+
+
+def check_devices_are_served(world: World, code: str) -> None:
+    identity = world.folder / "truck-1.pem"
+    device = Device(world, identity)
+    got = files_of(device.bundle(world.folder / "device", code))
+    assert got["secretflow/limits.py"] == b"LIMIT = 30.0\n"
+    assert device.bundle(world.folder / "device", "0" * 64) is None
+    for path in ("/v1/trust/timestamp.json", "/v1/trust/1.root.json", f"/v1/bundles/{code}.zip"):
+        status, raw = world.ask(path, None)
+        assert status in (400, 403), raw
+        assert "certificate" in json.loads(raw)["error"]["sentence"]
+    for path in (
+        "/v1/trust/snapshot.pem",
+        "/v1/trust/..%2Fkeys%2Fsnapshot.pem",
+        "/v1/bundles/..%2F..%2Fcontrol.token",
+    ):
+        status, raw = world.ask(path, identity)
+        assert status == 404
+        assert "PRIVATE" not in raw.decode()
+
+
+def check_another_author(world: World) -> None:
+    other = world.project("LIMIT = 99.0\n", name="bobs")
+    public = re.search(r"bob:[0-9a-f]{64}", world.gear("key", "new", "--name", "bob", by="bob"))
+    assert public is not None
+    said = world.gear("submit", str(other), "--name", "bobs", "--no-wait", by="bob", code=2)
+    assert f"gear key trust {public[0]}" in said
+    assert "does not trust the keys of bob" in world.gear("key", "trust", public[0], by="bob", code=2)
+    assert "is no public key" in world.gear("key", "trust", "bob", code=2)
+    assert "trust bundles of bob" in world.gear("key", "trust", public[0])
+    assert "are not the root" in world.gear("key", "trust", f"carol:{'1' * 64}", by="bob", code=2)
+    listed = json.loads(world.gear("key", "ls", "--json"))["keys"]
+    assert {row["name"]: (row["here"], row["trusted"]) for row in listed} == {
+        "alice": (True, True),
+        "bob": (False, True),
+    }
+    world.gear("submit", str(other), "--name", "bobs", "--no-wait", by="bob")
+    wanted = json.loads(PlatformPlaces(world.folder / "state").spark_wanted.read_text())["flows"]["bobs.1"]
+    device = Device(world, world.folder / "truck-1.pem")
+    got = files_of(device.bundle(world.folder / "device", Path(wanted["bundle"]).name))
+    assert got["secretflow/limits.py"] == b"LIMIT = 99.0\n"
+
+
+def _wanted(world: World, instance: str = "heat.1") -> dict[str, Any]:
+    found = json.loads(PlatformPlaces(world.folder / "state").spark_wanted.read_text())["flows"][instance]
+    assert isinstance(found, dict)
+    return found
+
+
+def check_update_and_rollback(world: World, first: str) -> None:
+    assert "was not updated" in world.gear("rollback", "heat", "--no-wait", code=2)
+    assert "runs this code already" in world.gear("update", "heat", str(world.project()), "--no-wait", code=2)
+    changed = world.project(flow=FLOW.replace("value: float", "value: float\n    unit: str"))
+    said = world.gear("update", "heat", str(changed), "--no-wait", code=2)
+    assert "had no field unit, now have one" in said
+    assert Path(_wanted(world)["bundle"]).name == first
+    said = world.gear("update", "heat", str(world.project("LIMIT = 40.0\n")), "--no-wait")
+    second = Path(_wanted(world)["bundle"]).name
+    assert f"heat.1 will run code {second[:12]} in place of {first[:12]}" in said
+    assert (Path(_wanted(world)["bundle"]) / "secretflow" / "limits.py").read_text() == "LIMIT = 40.0\n"
+    assert _wanted(world)["attempt"] == 2
+    assert world.client.get("/devices/truck-1")["serial"] >= 3
+    device = Device(world, world.folder / "truck-1.pem")
+    assert (
+        files_of(device.bundle(world.folder / "device", second))["secretflow/limits.py"] == b"LIMIT = 40.0\n"
+    )
+    world.gear("rollback", "heat", "--no-wait")
+    assert Path(_wanted(world)["bundle"]).name == first
+    world.gear("rollback", "heat", "--no-wait")
+    assert Path(_wanted(world)["bundle"]).name == second
+    assert "there is no app cold" in world.gear(
+        "update", "cold", str(world.folder / "project"), "--no-wait", code=2
+    )
+    world.gear("kill", "heat", "--now")
+    assert "only one that is to run is updated" in world.gear("rollback", "heat", "--no-wait", code=2)
+
+
+def check_keys_are_taken_away(world: World) -> None:
+    public = world.gear("key", "show", by="bob")
+    device = Device(world, world.folder / "truck-1.pem")
+    assert "are not taken any more" in world.gear("key", "distrust", public)
+    assert "does not trust this key" in world.gear("key", "distrust", public, code=2)
+    other = world.project("LIMIT = 1.0\n", name="bobs")
+    said = world.gear("submit", str(other), "--name", "stolen", "--no-wait", by="bob", code=2)
+    assert "does not trust the keys of bob" in said
+    last = Path(_wanted(world, "bobs.1")["bundle"]).name
+    assert files_of(device.bundle(world.folder / "device", last))["secretflow/limits.py"] == b"LIMIT = 99.0\n"
+    own = world.gear("key", "show")
+    assert "the only one" in world.gear("key", "distrust", own, code=2)
