@@ -15,7 +15,7 @@ from geartrain.control.codec import (
     encode_state,
 )
 from geartrain.control.receiver import Apply, DesiredReceiver, Keep
-from geartrain.control.sender import DesiredSender, Refuse, Standing, Store
+from geartrain.control.sender import Cloned, DesiredSender, Refuse, Standing, Store
 from geartrain.control.states import (
     App,
     AppReport,
@@ -189,10 +189,13 @@ class Platform:
         self.standing = Standing(state(serial) if serial else b"")
         self.machine = DesiredSender("d", self.standing)
         self.machine.connected(0.0)
+        self.cloned = 0
 
     def do(self, now_s: float = 0.0) -> None:
         while (event := self.machine.next_event()) is not None:
-            if isinstance(event, Store):
+            if isinstance(event, Cloned):
+                self.cloned += 1
+            elif isinstance(event, Store):
                 self.standing = Standing(self.standing.state, event.report, self.standing.refused)
                 self.machine.stored(event.report, now_s)
             else:
@@ -207,9 +210,11 @@ class Platform:
         return None if payload is None else decode_desired(payload)
 
 
-def report(serial: int = 0, life: int = 1, number: int = 1, content: bytes = b"") -> bytes:
+def report(
+    serial: int = 0, life: int = 1, number: int = 1, content: bytes = b"", session: bytes = SESSION
+) -> bytes:
     digest = state_digest(content or state(serial)) if serial else b""
-    return encode_reported(Reported("d", SESSION, life, number, serial, digest))
+    return encode_reported(Reported("d", session, life, number, serial, digest))
 
 
 def test_a_device_that_is_away_is_asked_with_growing_pauses_and_sent_no_state() -> None:
@@ -252,6 +257,29 @@ def test_a_report_is_answered_only_when_it_is_stored_and_an_older_one_is_not_tak
     assert platform.standing.report is not None
     assert platform.standing.report.number == 2
     assert platform.say() == Desired("d", SESSION, 1, 2)  # so that a restored device learns of it
+
+
+def test_a_report_newer_than_all_over_a_connection_that_was_left_tells_of_two_devices() -> None:
+    platform, old, new = Platform(), b"a" * 8, b"b" * 8
+    for number in (1, 2):
+        platform.hear(report(number=number, session=old))
+    platform.hear(report(number=4, session=new))
+    platform.hear(report(number=3, session=old))  # late on its way
+    platform.hear(report(number=5, session=new))
+    assert platform.cloned == 0
+    platform.hear(report(life=2, session=old))
+    assert platform.cloned == 1
+    platform.hear(report(life=2, number=2, session=old))
+    assert platform.cloned == 1
+    platform.hear(report(life=3, session=new))
+    assert platform.cloned == 2
+
+
+def test_a_device_that_connects_again_and_again_is_one() -> None:
+    platform = Platform()
+    for number in range(1, 100):
+        platform.hear(report(number=number, session=number.to_bytes(8)), number)
+    assert platform.cloned == 0
 
 
 def test_a_store_that_was_restored_is_said_and_refused_until_it_gives_out_a_higher_serial() -> None:

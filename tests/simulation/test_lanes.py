@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from geartrain_simulation.campaign.runs import quiet
-from geartrain_simulation.fleet.lane_fleet import DAY_S, LaneFleet, RestoredDevice, RestoredStore
+from geartrain_simulation.fleet.lane_fleet import (
+    DAY_S,
+    ClonedDevice,
+    LaneFleet,
+    RestoredDevice,
+    RestoredStore,
+)
 
 SEEDS = 40
 
@@ -44,6 +50,11 @@ def test_control_gone_for_a_day_changes_nothing_of_what_runs() -> None:
 def test_a_store_or_a_device_that_goes_back_to_a_copy(kind: type[LaneFleet]) -> None:
     with quiet():
         assert all(kind(seed).run() > 0 for seed in range(10))
+
+
+def test_two_devices_with_one_card_are_named_and_the_right_one_goes_on() -> None:
+    with quiet():
+        assert all(ClonedDevice(seed).run() > 0 for seed in range(10))
 
 
 @pytest.mark.slow

@@ -16,12 +16,13 @@ import msgspec
 
 from geartrain.concurrency.connecting import Backoff
 from geartrain.concurrency.many_senders import SenderGroup, SharedConnection
-from geartrain.control.sender import DesiredSender, SenderPolicy, Standing, Store
+from geartrain.control.sender import Cloned, DesiredSender, SenderPolicy, Standing, Store
 from geartrain.control.states import Reported
 from geartrain.errors import NetError, WireError
 from geartrain.ports import Clock, Connection, Incoming, Net, Randomness
 from geartrain.printable import printable
 from geartrain.wire.topics import desired_topic, parse_reported, reported_filter
+from geartrain_cloud.control.clones import Clones
 
 _LOG = logging.getLogger("geartrain.control")
 
@@ -67,7 +68,9 @@ class ControlLane(SenderGroup[DesiredSender, bytes]):
         clock: Clock,
         randomness: Randomness,
         settings: LaneSettings | None = None,
+        clones: Clones | None = None,
     ) -> None:
+        self.clones = clones or Clones(clock.monotonic_s)
         self._settings = settings or LaneSettings()
         shared = SharedConnection(
             net, clock, randomness, self._settings.backoff, "gear-control", lambda topic: _ALL, self._lost
@@ -117,6 +120,9 @@ class ControlLane(SenderGroup[DesiredSender, bytes]):
             if isinstance(event, Store):
                 await self._store.store(event.report)
                 sender.stored(event.report, self._clock.monotonic_s())
+            elif isinstance(event, Cloned):
+                if self.clones.note(device):
+                    _LOG.error("control: %s", self.clones.sentence(device))
             else:
                 _LOG.error("control: %s", event.why)
                 await self._store.refuse(device, event.why)

@@ -25,6 +25,7 @@ from geartrain.adapters.signals import EXIT_INTERRUPTED, EndSignals
 from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.errors import ConfigError, GeartrainError
 from geartrain.printable import printable
+from geartrain_cloud.control.clones import Clones
 from geartrain_cloud.control.lane import ControlLane
 from geartrain_cloud.control.lane_store import StoreOfLane
 from geartrain_cloud.control.loading import Loader
@@ -87,7 +88,10 @@ async def _serve(config: PlatformConfig, notes: ServiceNotes) -> bool:
     try:
         enrolment = _enrolment(config, store, clock)
         reconciler = Reconciler(store, config, clock.now_us)
-        observer = Observer(store, config, reconciler, lambda: url[0], clock.monotonic_s, enrolment)
+        clones = Clones(clock.monotonic_s)
+        observer = Observer(
+            store, config, reconciler, lambda: url[0], clock.monotonic_s, clones.sentence, enrolment
+        )
         trust = Trust(places.bundles, store)
         updates = Updates(store, Loader(), trust, changed.set, enrolment.has_joined if enrolment else None)
         api = Api(store, updates.load, observer, changed.set, updates, enrolment)
@@ -100,7 +104,7 @@ async def _serve(config: PlatformConfig, notes: ServiceNotes) -> bool:
             reconciler.round()
             devices = await _listen_for_devices(config, enrolment, trust)
             write_report(places.door, {"url": address, "token_file": str(places.token), "pid": os.getpid()})
-            lane = asyncio.ensure_future(_follow_lane(store, config, clock))
+            lane = asyncio.ensure_future(_follow_lane(store, config, clock, clones))
             try:
                 await _reconcile(reconciler, observer, changed, stopped, lane, [trust, enrolment])
             finally:
@@ -144,7 +148,9 @@ async def _listen_for_devices(
     return await listen_for_devices(app, device_context(enrolment.fleet, address), address, port)
 
 
-async def _follow_lane(store: ControlStore, config: PlatformConfig, clock: SystemClock) -> None:
+async def _follow_lane(
+    store: ControlStore, config: PlatformConfig, clock: SystemClock, clones: Clones
+) -> None:
     """Tell devices what is wanted, and hear them, once there is a broker; raises what the store does."""
     broker = None
     while broker is None:
@@ -153,7 +159,8 @@ async def _follow_lane(store: ControlStore, config: PlatformConfig, clock: Syste
         if broker is None:
             await clock.sleep(ROUND_S)
     net = AiomqttNet(broker.host, broker.port, tls_context=broker.tls_context)
-    await ControlLane(StoreOfLane(store), net, clock, SystemRandomness()).run_alone()
+    lane = ControlLane(StoreOfLane(store), net, clock, SystemRandomness(), clones=clones)
+    await lane.run_alone()
 
 
 async def _reconcile(

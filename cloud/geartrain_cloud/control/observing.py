@@ -50,12 +50,13 @@ class Observer:
         reconciler: Reconciler,
         url: Callable[[], str],
         now_s: Callable[[], float],
+        cloned: Callable[[str], str] = lambda device: "",
         enrolment: Enrolment | None = None,
     ) -> None:
-        """`url`: where REST answers; now_s: a clock that never goes back, seconds; enrolment: of a platform
-        that is open to other machines.
+        """`url`: where REST answers; now_s: a clock that never goes back, seconds; cloned: the sentence for a
+        device of which there are two; enrolment: of a platform that is open to other machines.
         """
-        self._enrolment = enrolment
+        self._cloned, self._enrolment = cloned, enrolment
         self._store, self._config, self._places = store, config, config.places
         self._reconciler, self._url, self._meter = reconciler, url, ProcessMeter()
         self._rates = RateMeter(config.places, now_s)
@@ -330,6 +331,7 @@ class Observer:
             "applied": device.applied,
             "seen_us": device.seen_us or None,
             "online": self._reconciler.is_online(device),
+            "clones": self._cloned(device.device),
             **({} if self._enrolment is None else self._enrolment.standing(device.device)),
         }
 

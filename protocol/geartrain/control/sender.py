@@ -4,8 +4,8 @@ The driver owns the store, the connection and the clock. It tells the machine wh
 heard, does what `next_event` says, and publishes what `next_to_send` gives. Guarantees: only the newest
 desired state is ever sent, again with growing pauses until the device reports it. To a device that is away
 nothing is sent but a small question now and then. A report is answered only when the driver has stored it,
-and an older one never takes the place of a newer one. A device that has applied what the store does not know
-is refused: the store was restored from a copy, and a person decides.
+and an older one never takes the place of a newer one. Two devices of one name are found. A device that has
+applied what the store does not know is refused: the store was restored from a copy, and a person decides.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from geartrain.control.codec import decode_reported, decode_state, encode_desire
 from geartrain.control.limits import LANE_LIMITS, LaneLimits
 from geartrain.control.states import Desired, Reported, state_digest
 from geartrain.errors import WireError
+
+CONNECTIONS_KEPT = 8
+"""Of a device, the newest: that many copies of one card are told from a device that comes back."""
 
 
 class SenderPolicy(msgspec.Struct, frozen=True):
@@ -61,6 +64,10 @@ class Refuse(msgspec.Struct, frozen=True):
     why: str
 
 
+class Cloned(msgspec.Struct, frozen=True):
+    """Say that two devices report under this one's name: an earlier connection goes on beside a later one."""
+
+
 class DesiredSender:
     """One device. `counters`: what happened since the driver last took them."""
 
@@ -75,7 +82,8 @@ class DesiredSender:
         """`jitter`: a factor for pauses. Raises `WireError` where the store's state cannot be read."""
         self._device, self._policy, self._jitter = device, policy or SenderPolicy(), jitter
         self._limits, self.counters = limits, dict[str, int]()
-        self._events: deque[Store | Refuse] = deque()
+        self._events: deque[Store | Refuse | Cloned] = deque()
+        self._connections: deque[bytes] = deque(maxlen=CONNECTIONS_KEPT)
         self._is_connected, self._heard_s = False, -math.inf
         self._session, self._storing, self._is_asked = b"", (0, 0), False
         self._answer: bytes | None = None
@@ -141,7 +149,7 @@ class DesiredSender:
 
     # What is to be done
 
-    def next_event(self) -> Store | Refuse | None:
+    def next_event(self) -> Store | Refuse | Cloned | None:
         """What the driver is to do next, if anything."""
         return self._events.popleft() if self._events else None
 
@@ -227,11 +235,25 @@ class DesiredSender:
             self._soon(now_s)
         if report.order > max(self._known, self._storing):
             self._storing = report.order
+            self._compare(report.session)
             self._count("reports_taken")
             self._events.append(Store(report))
         elif report.order == self._known:
             self._count("reports_again")
             self._answer = report.session
+
+    def _compare(self, session: bytes) -> None:
+        """Look whether a report that is newer than all others came over a connection that was left.
+
+        One device numbers its reports over all its connections, and leaves one before it makes the next. So
+        what comes late over an earlier one is older than what it has reported since.
+        """
+        if session in self._connections and session != self._connections[-1]:
+            self._connections.remove(session)
+            self._events.append(Cloned())
+            self._count("clones_seen")
+        if session not in self._connections:
+            self._connections.append(session)
 
     def _look(self) -> None:
         """Refuse a device that has applied what the store does not know."""

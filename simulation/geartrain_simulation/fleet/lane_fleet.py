@@ -10,6 +10,8 @@ device within `REACH_S`, and each runs what is wanted of it.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -17,6 +19,7 @@ from typing import Any
 from geartrain.control.codec import decode_desired, decode_state, encode_state
 from geartrain.control.states import App, AppReport, AppState, State
 from geartrain.errors import GeartrainError, WireError
+from geartrain_cloud.control.clones import Clones
 from geartrain_cloud.control.lane import ControlLane
 from geartrain_edge.parent.apps import Apps, AppsPolicy
 from geartrain_edge.parent.lane import DeviceLane
@@ -24,7 +27,7 @@ from geartrain_simulation.checkers.violation import ViolationError
 from geartrain_simulation.machine.broker import SimBroker
 from geartrain_simulation.machine.clock import SimClock
 from geartrain_simulation.machine.faults import Faults
-from geartrain_simulation.machine.net import SimNet
+from geartrain_simulation.machine.net import SimConnection, SimNet
 from geartrain_simulation.machine.platter import Platter
 from geartrain_simulation.machine.randomness import SimRandomness
 from geartrain_simulation.machine.world import Node, Process, StoppedError, World
@@ -36,6 +39,8 @@ REACH_S = 30.0
 DAY_S = 86_400.0
 _TROUBLE_S, _CALM_S, _LAG_S = 60.0, 200.0, 10.0
 _LIMIT_S = 1_000.0
+NAMED_S = 90.0
+"""Virtual seconds within which two devices of one name are named: each reports once a minute."""
 _LOSS = 0.05
 """Of the publishes of the last submit so many are lost, on each leg of their way."""
 
@@ -180,12 +185,12 @@ class LaneFleet:
     # The programs
 
     async def _device(self, process: Process) -> None:
-        name, clock, chance = process.node.name, SimClock(process), SimRandomness(process)
+        name, clock, chance = self.name_of(process), SimClock(process), SimRandomness(process)
         starter = SimStarter(
-            process, self.live[name], lambda detail: self._fail("one process an app", detail)
+            process, self.live[process.node.name], lambda detail: self._fail("one process an app", detail)
         )
         apps = Apps(starter, clock, chance, AppsPolicy(look_s=20.0 if self._away_s else 2.0, stop_s=3.0))
-        store, net = SimKept(process, self.platters[name]), SimNet(process, self.broker)
+        store, net = SimKept(process, self.platters[process.node.name]), self.net_of(process)
         lane = DeviceLane(name, net, store, _Watched(self, process, apps), clock, chance)
         try:
             async with asyncio.TaskGroup() as group:
@@ -194,9 +199,22 @@ class LaneFleet:
         except* GeartrainError as errors:
             raise StoppedError(str(errors.exceptions[0])) from errors
 
+    def name_of(self, process: Process) -> str:
+        """Under which name a device speaks."""
+        return process.node.name
+
+    def net_of(self, process: Process) -> SimNet:
+        """How a device reaches the broker."""
+        return SimNet(process, self.broker)
+
     async def _control(self, process: Process) -> None:
         store, net = SimDesiredStore(process, self.book), SimNet(process, self.broker)
-        await ControlLane(store, net, SimClock(process), SimRandomness(process)).run_alone()
+        clones = _Clones(process.node.world.loop.time, self.found_clones)
+        await ControlLane(store, net, SimClock(process), SimRandomness(process), clones=clones).run_alone()
+
+    def found_clones(self, device: str) -> None:
+        """Control has found two devices of one name; there are none."""
+        self._fail("clones", f"control takes {device} for two devices")
 
     # The rules
 
@@ -306,6 +324,75 @@ class RestoredDevice(LaneFleet):
         for topic, payload in self._old[:-4]:  # as if somebody had published one of them to be retained
             self.broker.retain(topic, payload)
         await asyncio.sleep(REACH_S)
+
+
+class ClonedDevice(LaneFleet):
+    """A run in which a copy of a device's card runs beside it for some minutes, with its key and name."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed, 2, calm=True)
+        self.name, self.copy, self._named = self.names[0], "device-1-copy", False
+
+    async def middle(self) -> None:
+        """The copy begins; control names the two, and with one of them gone all is as it was."""
+        self.submit(self.names)
+        await asyncio.sleep(REACH_S)
+        random = self.world.random("clones")
+        platter = self.platters[self.copy] = Platter(self.world.random(f"{self.copy}/platter"))
+        platter.restore(self.platters[self.name].save())
+        self.live[self.copy], self.applied[self.copy] = {}, []
+        twin = self.world.node(self.copy, self._device)
+        twin.on_power_loss(platter.power_loss)
+        twin.start()
+        await asyncio.sleep(random.uniform(60, 2 * NAMED_S))
+        self.submit(self.names)
+        await asyncio.sleep(NAMED_S)
+        if not self._named:
+            raise ViolationError("clones", f"{self.name} was two for {NAMED_S:g} s, and nobody says so")
+        twin.start_again = False
+        twin.crash()
+        self._named = False
+        await asyncio.sleep(_CALM_S)
+
+    def name_of(self, process: Process) -> str:
+        """The copy speaks as the device."""
+        return self.name if process.node.name == self.copy else process.node.name
+
+    def net_of(self, process: Process) -> SimNet:
+        """Over TLS a client id ends in something that nobody else knows, so that no copy takes it over."""
+        return _OwnIds(process, self.broker)
+
+    def check_applied(self, process: Process, state: State) -> None:
+        """What the two apply is what was wanted; each has serials of its own."""
+        name, device = process.node.name, self.name_of(process)
+        if encode_state(state) not in self.book.ever[device]:
+            self._fail("applied => stored", f"{name} applies what no store held")
+        self.applied[name].append((process.name, state.serial))
+
+    def found_clones(self, device: str) -> None:
+        """Control has found two devices of one name; it must be this one."""
+        if device != self.name:
+            super().found_clones(device)
+        self._named = True
+
+
+class _OwnIds(SimNet):
+    def connect(self, client_id: str) -> AbstractAsyncContextManager[SimConnection]:
+        """Under an id that tells the node."""
+        return super().connect(f"{client_id}-{self._process.node.name}")
+
+
+class _Clones(Clones):
+    """What control has found, with the rules looking on."""
+
+    def __init__(self, now_s: Callable[[], float], found: Callable[[str], None]) -> None:
+        super().__init__(now_s)
+        self._found = found
+
+    def note(self, device: str) -> bool:
+        """As its base does."""
+        self._found(device)
+        return super().note(device)
 
 
 class _Watched:

@@ -12,13 +12,13 @@ from msgspec.structs import replace
 from geartrain.concurrency.many_senders import SenderGroup
 from geartrain.control.codec import decode_desired
 from geartrain.control.receiver import Apply, DesiredReceiver
-from geartrain.control.sender import DesiredSender, Store
+from geartrain.control.sender import Cloned, DesiredSender, Store
 from geartrain.control.states import Kept, State
 from geartrain.errors import WireError
 from geartrain_cloud.control.lane import ControlLane
 from geartrain_edge.parent.apps import Apps
 from geartrain_edge.parent.lane import DeviceLane
-from geartrain_simulation.fleet.lane_fleet import LaneFleet, RestoredDevice, RestoredStore
+from geartrain_simulation.fleet.lane_fleet import ClonedDevice, LaneFleet, RestoredDevice, RestoredStore
 from geartrain_simulation.mutants.planting import Mutant, Patches
 
 
@@ -36,6 +36,10 @@ def _restored_store(seed: int) -> object:
 
 def _restored_device(seed: int) -> object:
     return RestoredDevice(seed).run()
+
+
+def _cloned_device(seed: int) -> object:
+    return ClonedDevice(seed).run()
 
 
 def _applied_before_kept(patches: Patches) -> None:
@@ -189,6 +193,22 @@ def _apps_end_without_control(patches: Patches) -> None:
     patches.replace(DeviceLane, "_lost", make)
 
 
+def _clones_not_compared(patches: Patches) -> None:
+    patches.replace(DesiredSender, "_compare", lambda right: lambda sender, session: None)
+
+
+def _connections_taken_for_clones(patches: Patches) -> None:
+    def make(right: Any) -> Any:
+        def compare(sender: DesiredSender, session: bytes) -> None:
+            if sender._connections and session != sender._connections[-1]:
+                sender._events.append(Cloned())
+            right(sender, session)
+
+        return compare
+
+    patches.replace(DesiredSender, "_compare", make)
+
+
 def _lacks_not_said(patches: Patches) -> None:
     def make(right: Any) -> Any:
         return lambda apps: tuple(replace(one, lacks=()) for one in right(apps))
@@ -211,5 +231,7 @@ OF_LANES = [
     Mutant("control lane subscribes once", _not_listened_again, _run),
     Mutant("process of an app not awaited", _process_not_awaited, _run),
     Mutant("apps end when control is gone", _apps_end_without_control, _away),
+    Mutant("two devices of one name not found", _clones_not_compared, _cloned_device),
+    Mutant("new connection taken for another device", _connections_taken_for_clones, _run),
     Mutant("sources that a device lacks not said", _lacks_not_said, _run),
 ]
