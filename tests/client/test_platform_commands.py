@@ -340,8 +340,16 @@ def test_a_device_is_added_with_the_line_by_which_it_joins(
     assert "there is no device 'x'" in gear(capsys, "device", "token", "x", code=2)[1]
     assert "--expires 3" in gear(capsys, "device", "token", "truck-1", "--expires", "3", code=2)[1]
     assert tomllib.loads(gear(capsys, "device", "add", "b", "--file")[0])["device"] == "b"
-    gear(capsys, "device", "add", "c", "--output", str(tmp_path / "c.toml"))
-    assert (tmp_path / "c.toml").exists()
+    file = tmp_path / "join.toml"
+    for words in (("add", "c"), ("token", "truck-1")):
+        out, err = gear(capsys, "device", *words, "--output", str(file))
+        held = tomllib.loads(file.read_text())
+        assert list(held) == ["url", "token", "ca_fingerprint"]
+        assert held["token"] not in out + err
+        assert "gear flash --join" in err
+        assert file.stat().st_mode & 0o777 == 0o600
+        assert "is there already" in gear(capsys, "device", *words, "--output", str(file), code=2)[1]
+        file.unlink()
 
     out, _ = gear(capsys, "device", "revoke", "truck-1")
     assert out == "revoked 2 of truck-1; gear device token truck-1 lets it join anew\n"

@@ -49,8 +49,9 @@ def parse_labels(given: Iterable[str], *, may_go: bool = False) -> dict[str, str
 
 @dataclass(frozen=True, slots=True)
 class NewDevice:
-    """What `gear device add` asks for. output, as_file: the device's file instead of a join line; local: the
-    platform's own machine runs it; expires_s: how long the join line is good, seconds.
+    """What `gear device add` asks for. output: a file for what is given out; as_file: the device's file
+    instead of what it joins by; local: the platform's own machine runs it; expires_s: how long a token is
+    good, seconds.
     """
 
     name: str
@@ -72,19 +73,13 @@ def add_device(platform: Platform, wanted: NewDevice, *, as_json: bool) -> None:
     answer = platform.change("POST", "/devices", body)
     content = answer.get("file") if isinstance(answer, dict) else None
     joins = isinstance(answer, dict) and bool(answer.get("joins"))
-    if joins and not wanted.as_file and output is None:
+    if joins and not wanted.as_file:
         join = ask_join(platform, name, wanted.expires_s)
-        if as_json:
-            print_json({**answer, "join": msgspec.structs.asdict(join)})
-        else:
-            _print_join(f"added {name}", join)
+        _give_out(f"added {name}", join, output, answer if as_json else None)
         return
     text = _file_text(content)
     if output is not None:
-        try:
-            write_private(output, text)
-        except OSError as error:
-            raise ConfigError(f"--output {output} cannot be written: {error.strerror}") from None
+        _write(output, text)
     if as_json:
         print_json(answer)
         return
@@ -109,20 +104,40 @@ def ask_join(platform: Platform, name: str, expires_s: float) -> Join:
     return answer_as(Join, answer)
 
 
-def show_join_line(platform: Platform, name: str, expires_s: float, *, as_json: bool) -> None:
-    """Print a new line by which a device joins; raises `GeartrainError`."""
+def show_join_line(
+    platform: Platform, name: str, expires_s: float, output: Path | None, *, as_json: bool
+) -> None:
+    """Give out a new line by which a device joins; raises `GeartrainError`."""
+    if output is not None and output.exists():
+        raise ConfigError(f"--output {output} is there already: name another file, or remove that one")
     join = ask_join(platform, name, expires_s)
-    if as_json:
-        print_json(msgspec.structs.asdict(join))
-    else:
-        _print_join(f"{name} joins by this line, and by none before", join)
+    _give_out(f"no token of {name} before this one is good", join, output, {} if as_json else None)
 
 
-def _print_join(said: str, join: Join) -> None:
+def _give_out(said: str, join: Join, output: Path | None, answer: Mapping[str, Any] | None) -> None:
+    """Print what a device joins by, with the rest of the platform's answer where JSON is wanted, or have it
+    in a file and in none of a terminal's.
+    """
     until = format_time(join.expires_us)
+    if output is not None:
+        held = {"url": join.url, "token": join.token, "ca_fingerprint": join.ca_fingerprint}
+        _write(output, to_toml(held))
+        then = f"gear-agent join --from {output.name} on the device, or gear flash --join {output}"
+        notices().print(printable(f"{said}: {then}, before {until}"), soft_wrap=True)
+        return
+    if answer is not None:
+        print_json({**answer, "join": msgspec.structs.asdict(join)})
+        return
     notices().print(printable(f"{said}: run this there once, before {until}"), soft_wrap=True)
     line = f"gear-agent join {join.url} {join.token} --ca-fingerprint {join.ca_fingerprint}"
     results().print(printable(line), soft_wrap=True)
+
+
+def _write(output: Path, text: str) -> None:
+    try:
+        write_private(output, text)
+    except OSError as error:
+        raise ConfigError(f"--output {output} cannot be written: {error.strerror}") from None
 
 
 def revoke_device(platform: Platform, name: str, *, as_json: bool) -> None:

@@ -67,6 +67,12 @@ AppName = Annotated[
 DeviceName = Annotated[
     str, typer.Argument(metavar="DEVICE", help="The device, as ls shows it.", autocompletion=_devices)
 ]
+JoinFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--output", metavar="FILE", help="Write it there, mode 0600, for gear flash or join --from."
+    ),
+]
 Expires = Annotated[
     str, typer.Option("--expires", metavar="TIME", help="How long the line is good, such as 24h or 7d.")
 ]
@@ -395,9 +401,7 @@ def device_add(
     as_file: Annotated[
         bool, typer.Option("--file", help="Print the device's file instead of a line to join by.")
     ] = False,
-    output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the device's file there, mode 0600.")
-    ] = None,
+    output: JoinFile = None,
     expires: Expires = "24h",
     url: Url = None,
     state: State = None,
@@ -411,7 +415,7 @@ def device_add(
     \b
     Examples:
       gear device add truck-1 --label kind=truck
-      gear device add truck-2 --expires 7d
+      gear device add truck-2 --expires 7d --output join.toml
       gear device add here --local
     """
     from geartrain_client.cli.fleet import NewDevice, add_device, parse_labels
@@ -423,7 +427,12 @@ def device_add(
 
 @device_app.command("token", short_help="Print a new line by which a device joins.")
 def device_token(
-    device: DeviceName, expires: Expires = "24h", url: Url = None, state: State = None, json: Json = False
+    device: DeviceName,
+    output: JoinFile = None,
+    expires: Expires = "24h",
+    url: Url = None,
+    state: State = None,
+    json: Json = False,
 ) -> None:
     """Print a new line by which a device joins; who joins by it takes the name from whoever had it before.
 
@@ -434,7 +443,7 @@ def device_token(
     from geartrain_client.cli.fleet import show_join_line
 
     seconds = parse_seconds("--expires", expires)
-    show_join_line(platform_at(url, state), device, seconds, as_json=json)
+    show_join_line(platform_at(url, state), device, seconds, output, as_json=json)
 
 
 @device_app.command("ls")
