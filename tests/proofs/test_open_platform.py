@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -49,6 +50,15 @@ def join(state: Path, name: str, folder: Path) -> Path:
     file = folder / name / "device.toml"
     subprocess.run([*AGENT, *line[1:], "--device", str(file)], check=True, timeout=60, capture_output=True)
     return file
+
+
+def copied(file: Path) -> Path:
+    """A copy of a device's card, for another machine."""
+    folder = file.parent.with_name(f"{file.parent.name}-copy")
+    shutil.copytree(file.parent, folder)
+    copy = folder / file.name
+    copy.write_text(copy.read_text().replace(str(file.parent), str(folder)))
+    return copy
 
 
 @contextmanager
@@ -133,6 +143,13 @@ def test_devices_join_renew_and_are_revoked_and_no_row_is_lost(
             listed = json.loads(gear(state, "device", "ls", "--label", "kind=truck,zone!=yard", "--json"))
             assert [one["name"] for one in listed] == ["truck-1", "truck-2"]
             assert all(one["certificate_until_us"] for one in listed)
+            with running(copied(bad), tmp_path):
+                said = until(lambda: client.get("/devices/truck-2")["clones"], "the two of truck-2")
+            assert said.startswith("two devices are truck-2")
+            assert said in gear(state, "device", "ls").replace("\n", " ")
+            assert not any(
+                one["clones"] for one in client.get("/devices")["items"] if one["name"] != "truck-2"
+            )
             more = [*own, f"--device-set=truck-2:readings.path={files['truck-1']}", "--no-wait", "--json"]
             made = gear(state, "submit", "heat:flow", "--devices", "kind!=plane,zone!=lab", *more)
             assert json.loads(made)["devices"] == ["here", "truck-1", "truck-2"]

@@ -14,6 +14,7 @@ import pytest
 
 from geartrain.errors import SourceError
 from geartrain.sinks import MqttSink
+from geartrain_cloud.platform.config import read_platform
 from geartrain_devices.mqtt_topic import MqttTopic
 from geartrain_edge.agent.config import read_config
 
@@ -53,6 +54,9 @@ def test_the_commands_run_in_order_and_the_agent_reads_its_file(
                 check=False,
             )
             assert (done.returncode, done.stderr) == (0, "")
+        elif "[fleet]" in text:
+            (tmp_path / "platform.toml").write_text(text)
+            assert read_platform(state=tmp_path).is_open
         elif "device = " not in text:
             check_options(tomllib.loads(text))
         else:
@@ -61,7 +65,7 @@ def test_the_commands_run_in_order_and_the_agent_reads_its_file(
             assert (broker.host, broker.port) == ("broker.example", 8883)
             assert broker.tls_context is not None
             assert broker.tls_context.check_hostname
-    assert kinds == ["sh", "toml", "sh", "sh", "toml", "toml"]
+    assert kinds == ["toml", "sh", "toml", "sh", "sh", "toml", "toml"]
     configuration = (tmp_path / "broker" / "mosquitto.conf").read_text()
     assert "crlfile /etc/mosquitto/fleet/crl.pem" in configuration
     assert (tmp_path / "page.token").stat().st_mode & 0o777 == 0o600
