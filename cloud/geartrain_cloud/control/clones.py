@@ -1,7 +1,7 @@
 """Devices of which there are two: copies of one card, with one key and one name.
 
 Told by the control lane, and asked by REST. Guarantees: a finding is said for as long as both report, and for
-some minutes more; nothing is done to either, since nobody but a person knows which of them is the right one.
+some minutes more. Nothing is done to either: only a person knows which of them is the right one.
 """
 
 from __future__ import annotations
