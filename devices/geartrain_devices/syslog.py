@@ -24,6 +24,7 @@ import msgspec
 from geartrain.adapters.tls import listening_context
 from geartrain.declarations.options import Count, FilePath
 from geartrain.errors import ConfigError, SourceError
+from geartrain.records.event_time import format_time
 from geartrain.source import Source, Split
 from geartrain_devices.json_fields import JsonFields, now_us
 from geartrain_devices.live import Framed, LiveBufferSplit
@@ -49,8 +50,8 @@ class Syslog(Source[T]):
     """Records of type `T` from the syslog messages that others send to this device.
 
     A message has the fields `facility`, `severity`, `host`, `app`, `process`, `message_id`, `message`, `data`
-    (texts by element and parameter), `version` (0 for RFC 3164), `sender`, `port` and `transport`. What it
-    leaves out is None.
+    (texts by element and parameter), `version` (0 for RFC 3164), `sent` (ISO 8601), `sender`, `port` and
+    `transport`. What it leaves out is None.
 
     Args:
         host: the address to listen at; `0.0.0.0` or `::` for all.
@@ -61,8 +62,9 @@ class Syslog(Source[T]):
         key: the file of its private key.
         ca: the file of the authority that senders' certificates must be of; empty to ask for none.
         fields: paths by field, such as `data.origin.ip`, for those that are not found by their own name.
-        time: whether the event time is when a message was `sent`, as it says, or `received`. A message that
-            does not say is of the time when it was received.
+        time: whether the event time is when a message was `received`, or `sent`, as it says. Clocks of
+            senders differ, so the latter needs `out_of_orderness_ms`. A message that does not say is of the
+            time when it was received.
         connections_max: connections at one time; more are refused.
         message_bytes_max: bytes of a message; a longer one is a dead letter with so many of its bytes.
         out_of_orderness_ms: how far a record may lie behind the newest and not be late.
@@ -79,7 +81,7 @@ class Syslog(Source[T]):
     key: FilePath = ""
     ca: FilePath = ""
     fields: dict[str, str] = field(default_factory=dict)
-    time: Literal["sent", "received"] = "sent"
+    time: Literal["received", "sent"] = "received"
     connections_max: Annotated[int, msgspec.Meta(ge=1, le=1_024)] = 64
     message_bytes_max: Annotated[int, msgspec.Meta(ge=480, le=1 << 16)] = 1 << 14
     out_of_orderness_ms: Count = 0
@@ -99,7 +101,7 @@ class Syslog(Source[T]):
                 context = listening_context(self.certificate, self.key, self.ca, f"sources.{step}")
             except ConfigError as error:
                 raise SourceError(str(error)) from None
-        fields = JsonFields(where, out, "time", "us", self.fields)
+        fields = JsonFields(where, out, "", "us", self.fields)
         reader = _Reader(fields, self.time == "sent", self.message_bytes_max)
         ports = {"udp": self.udp, "tcp": self.tcp, "tls": self.tls}
         listener = _Listener(where, self.host, reader, self.connections_max, context)
@@ -133,8 +135,8 @@ class _Reader:
             message = parse(raw)
             time_us = message.time if self._is_sent and message.time is not None else now_us()
             document: dict[str, Any] = {name: getattr(message, name) for name in message.__struct_fields__}
-            document |= {"time": time_us, "sender": sender.address}
-            document |= {"port": sender.port, "transport": sender.transport}
+            document["sent"] = None if message.time is None else format_time(message.time)
+            document |= {"sender": sender.address, "port": sender.port, "transport": sender.transport}
             return time_us, self._fields.pick(document)[1]
         except ValueError as error:
             raise ValueError(f"{sender}: {error}") from None

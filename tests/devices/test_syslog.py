@@ -10,6 +10,7 @@ import socket
 import ssl
 import time
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 
 from geartrain import Record
 from geartrain.errors import SourceError
+from geartrain.records.event_time import to_datetime
 from geartrain_cloud.broker.ready import free_port
 from geartrain_cloud.certs import DEVICE, SERVER, Fleet
 from geartrain_devices.live import BUFFER_MAX, Framed, LiveBufferSplit
@@ -45,6 +47,7 @@ class Event(Record):
     version: int = 1
     transport: str = ""
     sender: str = ""
+    sent: datetime | None = None
 
 
 async def opened(source: Syslog[Any], kind: type[Any] = Event) -> LiveBufferSplit:
@@ -254,7 +257,11 @@ def test_tls_demands_a_certificate_of_its_authority(tmp_path: Path) -> None:
     ours.issue(SERVER, "localhost")
     paths = ours.paths(SERVER, "localhost")
     source = Syslog[Event](
-        tls=free_port(), certificate=str(paths.certificate), key=str(paths.key), ca=str(ours.ca)
+        tls=free_port(),
+        certificate=str(paths.certificate),
+        key=str(paths.key),
+        ca=str(ours.ca),
+        time="sent",
     )
 
     def send(shown: Fleet | None) -> None:
@@ -282,6 +289,7 @@ def test_tls_demands_a_certificate_of_its_authority(tmp_path: Path) -> None:
     assert [one.message for one in found.values] == [parse(raw).message for raw in EXAMPLES]
     assert {one.transport for one in found.values} == {"tls"}
     assert found.times == [parse(raw).time for raw in EXAMPLES]
+    assert [one.sent for one in found.values] == [to_datetime(time_us) for time_us in found.times]
     paths.key.chmod(0o644)
     with pytest.raises(SourceError, match="can be read by others"):
         source.open("d1", "events", Event)

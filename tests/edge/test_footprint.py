@@ -77,5 +77,22 @@ def test_an_agent_imports_no_operator_of_other_flows_and_makes_few_dataclasses(t
     assert dataclasses == ["Sink", "Source"]  # which users subclass; each costs as much as twenty Structs
 
 
+ALL_SOURCES = """
+import json, pkgutil, sys, importlib
+import geartrain_devices
+for found in pkgutil.iter_modules(geartrain_devices.__path__):
+    importlib.import_module(f"geartrain_devices.{found.name}")
+print(json.dumps(sorted(sys.modules)))
+"""
+
+
+def test_the_libraries_of_extras_are_imported_only_by_who_opens_such_a_source(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", ALL_SOURCES]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
+    modules = json.loads(done.stdout)
+    assert {"geartrain_devices.modbus", "geartrain_devices.serial_lines"} <= set(modules)
+    assert not {"serial", "pymodbus"} & set(modules)
+
+
 IGNORED = {"sitecustomize", "usercustomize", "typing_extensions"}
 """What an interpreter may load by itself."""
