@@ -11,9 +11,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from geartrain_cloud.certs import Fleet
 from geartrain_cloud.control.device_listener import BODY_BYTES_MAX
 from geartrain_cloud.control.enrolment import LIVE_MAX, RETIRED_US
 from geartrain_cloud.control.errors import NotFoundError
+from geartrain_cloud.control.tokens import Tokens
 from tests.control.enrolled import DAY_S, Key, opened
 
 
@@ -191,3 +193,46 @@ def test_a_control_that_was_killed_after_a_retirement_revokes_when_it_is_back(tm
 
     asyncio.run(before())
     assert asyncio.run(after()) is None
+
+
+class KilledError(BaseException):
+    """What a kill -9 is in one process: nothing after it runs."""
+
+
+@pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("step", ["revoke", "use", "sign"])
+def test_a_control_that_is_killed_while_a_device_joins_lets_it_join_when_it_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, *, is_done: bool
+) -> None:
+    """The card is made anew: the one before has a good certificate until the new one joins."""
+    kind = Tokens if step == "use" else Fleet
+    right = getattr(kind, step)
+
+    def killed(*given: object) -> None:
+        if is_done:
+            right(*given)
+        raise KilledError
+
+    async def before(key: Key) -> tuple[Path, str]:
+        async with opened(tmp_path) as world:
+            world.store.add_device("truck-1", {})
+            first = await world.join(Key())
+            token = str(world.enrolment.invite("truck-1", DAY_S)["token"])
+            with monkeypatch.context() as patched, pytest.raises(KilledError):
+                patched.setattr(kind, step, killed)
+                world.enrolment.join(token, key.request.encode())
+            return first, token
+
+    async def after(key: Key, first: Path, token: str) -> None:
+        async with opened(tmp_path) as world:
+            status, found = await world.ask("POST", "/v1/join", {"token": token, "request": key.request})
+            assert status == 200
+            identity = world.keep(key, found["certificate"])
+            assert await world.ask("GET", "/v1/who", identity=identity) == (200, {"device": "truck-1"})
+            assert "good no longer" in await world.refused("GET", "/v1/who", identity=first)
+            assert "used already" in await world.refused(
+                "POST", "/v1/join", {"token": token, "request": Key().request}
+            )
+
+    key = Key()
+    asyncio.run(after(key, *asyncio.run(before(key))))
