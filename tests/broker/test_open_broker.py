@@ -1,4 +1,4 @@
-"""The broker of an open platform: its authority, its files, and how a revocation makes another version of it."""
+"""The broker of an open platform: its authority, its files, and another version for each revocation."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def test_an_authority_that_was_cut_off_in_the_making_is_made_whole(tmp_path: Pat
         assert missing.is_file()
     fleet = open_fleet(config_of(tmp_path / "last"))
     fleet.ca.unlink()
-    for kind, name in ((CLOUD, role) for role in CLOUD_ROLES):
-        fleet.paths(kind, name).certificate.unlink()
+    for role in CLOUD_ROLES:
+        fleet.paths(CLOUD, role).certificate.unlink()
     fleet.paths(SERVER, "platform.example").certificate.unlink()
     assert open_fleet(config_of(tmp_path / "last")).ca.is_file()
 

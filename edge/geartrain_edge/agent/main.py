@@ -87,7 +87,8 @@ def _config_file(arguments: Sequence[str]) -> str:
 
     parser = argparse.ArgumentParser(
         prog="gear-agent",
-        description="Run one device's part of a flow; with --device FILE.toml, what a platform wants of it.",
+        description="Run one device's part of a flow; with --device FILE.toml, what a platform wants of it. "
+        "gear-agent join --help tells how a device joins a platform.",
     )
     parser.add_argument("--config", required=True, metavar="FILE.toml", help="the agent's configuration")
     return str(parser.parse_args(arguments).config)
