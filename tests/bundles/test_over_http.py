@@ -13,6 +13,7 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -172,6 +173,8 @@ def test_from_an_authors_folder_to_a_device(world: World) -> None:
     check_devices_are_served(world, first)
     check_another_author(world)
     check_update_and_rollback(world, first)
+    check_authors_at_once(world)
+    check_hostile_requests(world)
     check_keys_are_taken_away(world)
 
 
@@ -247,6 +250,42 @@ def check_another_author(world: World) -> None:
     device = Device(world, world.folder / "truck-1.pem")
     got = files_of(device.bundle(world.folder / "device", Path(wanted["bundle"]).name))
     assert got["secretflow/limits.py"] == b"LIMIT = 99.0\n"
+
+
+def check_authors_at_once(world: World) -> None:
+    """Each signs upon what the others have signed, and none is lost."""
+    given = [(f"p{n}", by) for n, by in enumerate(("alice", "bob", "alice", "bob"))]
+    places = [world.project(f"LIMIT = {n}.5\n", name=name) for n, (name, _) in enumerate(given)]
+    with ThreadPoolExecutor(4) as pool:
+        waiting = [
+            pool.submit(world.gear, "submit", str(place), "--name", name, "--no-wait", by=by)
+            for place, (name, by) in zip(places, given, strict=True)
+        ]
+        for one in waiting:
+            one.result()
+    targets = json.loads(trust(world)["targets"])["signed"]["targets"]
+    named = {Path(_wanted(world, f"{name}.1")["bundle"]).name for name, _ in given}
+    assert len(named) == 4
+    assert named <= {path.removesuffix(".zip") for path in targets}
+
+
+def check_hostile_requests(world: World) -> None:
+    """What is no bundle and no metadata is refused in a sentence, and without the token nothing is taken."""
+    before = trust(world)
+    for method, path, body, said in (
+        ("PUT", "/bundles/x.zip", b"PK", "is no name of a bundle"),
+        ("PUT", f"/bundles/{'0' * 64}.{'1' * 64}.zip", b"PK", "is no zip archive"),
+        ("POST", "/trust/root", b'{"metadata": "{}"}', "cannot be read"),
+        ("POST", "/trust/targets", b'{"metadata": "[]"}', "cannot be read"),
+        ("POST", "/trust/targets", b'{"other": 1}', "unknown field"),
+    ):
+        status, _, raw = world.client.raw(method, f"/api/v1{path}", body)
+        assert status == 400, raw
+        assert said in json.loads(raw)["error"]["sentence"]
+        assert Client(world.client.url).raw(method, f"/api/v1{path}", body)[0] == 401
+    assert trust(world) == before
+    stored = PlatformPlaces(world.folder / "state").bundles / "targets"
+    assert not [path for path in stored.iterdir() if path.name.startswith(".")]
 
 
 def _wanted(world: World, instance: str = "heat.1") -> dict[str, Any]:

@@ -56,6 +56,7 @@ def show_app(platform: Platform, name: str, *, as_json: bool) -> None:
         "why": app.why,
         "flow": app.flow,
         "revision": app.revision,
+        "code": f"{app.code[:12]}, {'signed' if app.bundled else 'installed there'}" if app.code else "",
         "query": {"own": "its own", "shared": "shared"}.get(app.isolation, app.isolation),
         "devices": f"applied by {counts.applied} of {counts.assigned}, {counts.online} in contact",
         **{f"rate, {hop}": _number(rate) for hop, rate in app.rates.items()},

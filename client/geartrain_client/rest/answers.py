@@ -55,7 +55,7 @@ class Applied(msgspec.Struct, frozen=True):
 
 
 class AppInfo(App, frozen=True):
-    """An app with what stands where."""
+    """An app with what stands where. bundled: whether its code is a signed bundle."""
 
     clocks: list[Clock] = []
     applied: list[Applied] = []
@@ -64,6 +64,8 @@ class AppInfo(App, frozen=True):
     dead_letters: Any = None
     tables: str = ""
     waits_for: list[str] = []
+    code: str = ""
+    bundled: bool = False
 
 
 class Submitted(msgspec.Struct, frozen=True):

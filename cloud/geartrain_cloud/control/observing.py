@@ -115,6 +115,8 @@ class Observer:
             "revision": instance.outline.revision,
             "flow": instance.flow,
             "isolation": instance.isolation,
+            "code": instance.outline.code,
+            "bundled": instance.outline.bundled,
             "devices": {"assigned": len(assigned), "applied": applied, "online": online},
             "why": printable(instance.why, TEXT_CHARS_MAX),
         }

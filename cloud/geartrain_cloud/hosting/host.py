@@ -303,7 +303,7 @@ class Host:
         found = describe(group, self._log, hosted, newest)
         if found.state == "out" and (key in self._locked or hosted.name in group.locked):
             found.state, found.why = "held", self._locked.get(key, found.why)
-        elif found.state == "out" and key in self._coming:
+        elif found.state in ("out", "running") and key in self._coming:
             found.state, found.why = "starting", ""
         if stopped := self.groups.stopped(key):
             found.state, found.why = "failed", stopped

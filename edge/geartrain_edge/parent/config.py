@@ -126,10 +126,10 @@ class DeviceConfig(msgspec.Struct, frozen=True):
             "urgent": here.urgent,
         }
         if app.code:
-            content["code"] = app.code
+            # What the platform names takes the place of other code whose steps and types are equal.
+            content |= {"code": app.code, "mended": app.code}
         if self.platform:
-            # Signed code takes the place of other code whose steps and types are equal.
-            content |= {"bundle": str(self.bundles / app.code), "mended": app.code}
+            content["bundle"] = str(self.bundles / app.code)
         gives_way = not here.urgent and any(other.urgent for other in self.apps.values())
         for name in _TABLES:
             first = GIVES_WAY.get(name, {}) if gives_way else {}
