@@ -48,6 +48,7 @@ def test_an_authority_that_was_cut_off_in_the_making_is_made_whole(tmp_path: Pat
     assert open_fleet(config_of(tmp_path / "last")).ca.is_file()
 
 
+@pytest.mark.mosquitto
 def test_a_revocation_makes_another_version_with_another_list(tmp_path: Path) -> None:
     config = config_of(tmp_path)
     broker = open_broker(config, tmp_path / "broker")
@@ -64,6 +65,7 @@ def test_a_revocation_makes_another_version_with_another_list(tmp_path: Path) ->
     assert (tmp_path / "broker" / "crl.pem").read_bytes() == fleet.crl.read_bytes() != before
 
 
+@pytest.mark.mosquitto
 def test_an_address_of_this_machine_is_listened_to_here_only(tmp_path: Path) -> None:
     open_broker(config_of(tmp_path, "localhost"), tmp_path / "broker")
     assert "listener 18883 127.0.0.1\n" in (tmp_path / "broker" / "mosquitto.conf").read_text()

@@ -29,7 +29,7 @@ from tests.control.platform_client import client_of
 from tests.proofs.test_platform import FLOW, gear, until, until_ended, write_readings
 from tests.supervisor.test_up import pids, platform
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark]
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.mosquitto]
 
 LIFE_S = 60.0
 AGENT = (sys.executable, "-m", "geartrain_edge.agent.process")
