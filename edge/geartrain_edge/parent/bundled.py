@@ -148,10 +148,12 @@ class BundledApps:
 
     async def starting(self, app: App) -> None:
         """As `Watch.starting`."""
+        self._running[app.instance] = app.code  # so that it does not go meanwhile
+        if not self._bundles.has(app.code):
+            raise DiskError(f"bundle {short(app.code)} has gone meanwhile")
         choice = self._choices.get(app.instance, Choice())
         await self._keep(app.instance, started(choice, app))
         self._lives[app.instance] = _Life(self._clock.monotonic_s())
-        self._running[app.instance] = app.code
 
     async def look(self, app: App, process: Process) -> str:
         """As `Watch.look`."""
@@ -191,7 +193,7 @@ class BundledApps:
         """As `Watch.gone`."""
         self._running.pop(app.instance, None)
         self._lives.pop(app.instance, None)
-        self._due.set()
+        self._settle()  # it may have committed while it was asked to end
 
     # Inside
 

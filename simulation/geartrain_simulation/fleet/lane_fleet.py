@@ -22,6 +22,7 @@ from geartrain.errors import GeartrainError, WireError
 from geartrain_cloud.control.clones import Clones
 from geartrain_cloud.control.lane import ControlLane
 from geartrain_edge.parent.apps import Apps, AppsPolicy
+from geartrain_edge.parent.bundled import BundledApps
 from geartrain_edge.parent.lane import DeviceLane
 from geartrain_simulation.checkers.violation import ViolationError
 from geartrain_simulation.machine.broker import SimBroker
@@ -59,7 +60,7 @@ class LaneFleet:
         self.climate = Faults() if calm else Faults.climate(random)
         self.broker = SimBroker(self.world, self.climate)
         self.book = ControlBook(self.names)
-        self.book.on_older = lambda detail: self._fail("reports in order", detail)
+        self.book.on_older = lambda detail: self.fail("reports in order", detail)
         self.platters = {name: Platter(self.world.random(f"{name}/platter")) for name in self.names}
         self.live: dict[str, dict[str, bool]] = {name: {} for name in self.names}
         self.applied: dict[str, list[tuple[str, int]]] = {name: [] for name in self.names}
@@ -186,10 +187,7 @@ class LaneFleet:
 
     async def _device(self, process: Process) -> None:
         name, clock, chance = self.name_of(process), SimClock(process), SimRandomness(process)
-        starter = SimStarter(
-            process, self.live[process.node.name], lambda detail: self._fail("one process an app", detail)
-        )
-        apps = Apps(starter, clock, chance, AppsPolicy(look_s=20.0 if self._away_s else 2.0, stop_s=3.0))
+        apps = self._apps(process)
         store, net = SimKept(process, self.platters[process.node.name]), self.net_of(process)
         lane = DeviceLane(name, net, store, _Watched(self, process, apps), clock, chance)
         try:
@@ -207,6 +205,13 @@ class LaneFleet:
         """How a device reaches the broker."""
         return SimNet(process, self.broker)
 
+    def _apps(self, process: Process) -> Apps | BundledApps:
+        starter = SimStarter(
+            process, self.live[process.node.name], lambda detail: self.fail("one process an app", detail)
+        )
+        policy = AppsPolicy(look_s=20.0 if self._away_s else 2.0, stop_s=3.0)
+        return Apps(starter, SimClock(process), SimRandomness(process), policy)
+
     async def _control(self, process: Process) -> None:
         store, net = SimDesiredStore(process, self.book), SimNet(process, self.broker)
         clones = _Clones(process.node.world.loop.time, self.found_clones)
@@ -214,7 +219,7 @@ class LaneFleet:
 
     def found_clones(self, device: str) -> None:
         """Control has found two devices of one name; there are none."""
-        self._fail("clones", f"control takes {device} for two devices")
+        self.fail("clones", f"control takes {device} for two devices")
 
     # The rules
 
@@ -225,15 +230,15 @@ class LaneFleet:
         highest = max((serial for _, serial in before), default=0)
         mine = [serial for life, serial in before if life == process.name]
         if state.serial < highest or state.serial in mine:
-            self._fail("once, in order", f"{name} applies {state.serial} after {[s for _, s in before]}")
+            self.fail("once, in order", f"{name} applies {state.serial} after {[s for _, s in before]}")
         kept = kept_on(self.platters[name])
         if kept is None or not kept.state or decode_state(kept.state).serial < state.serial:
-            self._fail("applied => kept", f"{name} applies {state.serial}, which its disk does not hold")
+            self.fail("applied => kept", f"{name} applies {state.serial}, which its disk does not hold")
         since_s = self.connected_s.get(process.name, 0.0) - _LAG_S
         if state.serial != highest and state.serial < self.book.serial_at(name, since_s):
-            self._fail("of this connection", f"{name} applies {state.serial}, superseded before it connected")
+            self.fail("of this connection", f"{name} applies {state.serial}, superseded before it connected")
         if state.serial > self.frozen.get(name, state.serial):
-            self._fail("refused", f"{name} applies {state.serial} of a restored store, which nobody accepted")
+            self.fail("refused", f"{name} applies {state.serial} of a restored store, which nobody accepted")
         before.append((process.name, state.serial))
 
     def _observe(self, node: str, topic: str, payload: bytes) -> None:
@@ -249,9 +254,9 @@ class LaneFleet:
         if desired.state:
             self._old = [*self._old[-200:], (topic, payload)]
             if desired.state not in self.book.ever[desired.device]:
-                self._fail("sent => stored", f"{desired.device} is sent what no store held")
+                self.fail("sent => stored", f"{desired.device} is sent what no store held")
         if (desired.life, desired.number) > self.book.order(desired.device):
-            self._fail("answered => stored", f"{desired.device}, report {desired.life}.{desired.number}")
+            self.fail("answered => stored", f"{desired.device}, report {desired.life}.{desired.number}")
 
     def _check_reached(self, name: str) -> None:
         wanted, report = decode_state(self.book.state(name)), self.book.reports.get(name)
@@ -270,7 +275,8 @@ class LaneFleet:
         if lacks != {instance: lacks_of(instance) for instance in due}:
             raise ViolationError("reported", f"control has heard that {name} lacks {lacks}")
 
-    def _fail(self, rule: str, detail: str) -> None:
+    def fail(self, rule: str, detail: str) -> None:
+        """A rule is broken."""
         self.world.fail(ViolationError(rule, detail))
 
 
@@ -366,7 +372,7 @@ class ClonedDevice(LaneFleet):
         """What the two apply is what was wanted; each has serials of its own."""
         name, device = process.node.name, self.name_of(process)
         if encode_state(state) not in self.book.ever[device]:
-            self._fail("applied => stored", f"{name} applies what no store held")
+            self.fail("applied => stored", f"{name} applies what no store held")
         self.applied[name].append((process.name, state.serial))
 
     def found_clones(self, device: str) -> None:
@@ -398,9 +404,13 @@ class _Clones(Clones):
 class _Watched:
     """The apps of a device, with the rules looking on."""
 
-    def __init__(self, fleet: LaneFleet, process: Process, apps: Apps) -> None:
+    def __init__(self, fleet: LaneFleet, process: Process, apps: Apps | BundledApps) -> None:
         self._fleet, self._process, self._apps = fleet, process, apps
-        self.changed = apps.changed
+
+    @property
+    def changed(self) -> asyncio.Event:
+        """The apps' own."""
+        return self._apps.changed
 
     def apply(self, state: State) -> None:
         """Look, then apply."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from geartrain_simulation.mutants.of_agent import OF_AGENT
+from geartrain_simulation.mutants.of_bundles import OF_BUNDLES
 from geartrain_simulation.mutants.of_down import OF_DOWN
 from geartrain_simulation.mutants.of_ingest import OF_INGEST
 from geartrain_simulation.mutants.of_lanes import OF_LANES
@@ -10,5 +11,6 @@ from geartrain_simulation.mutants.of_life import OF_LIFE
 from geartrain_simulation.mutants.of_rosters import OF_ROSTERS
 
 MUTANTS = {
-    mutant.name: mutant for mutant in (*OF_AGENT, *OF_INGEST, *OF_LIFE, *OF_DOWN, *OF_LANES, *OF_ROSTERS)
+    mutant.name: mutant
+    for mutant in (*OF_AGENT, *OF_INGEST, *OF_LIFE, *OF_DOWN, *OF_LANES, *OF_ROSTERS, *OF_BUNDLES)
 }

@@ -98,9 +98,13 @@ class SimStarter:
         await self._process.pause(self._random, self._process.node.faults)
         if app.instance in self._live:
             self._on_double(f"{app.instance} is started beside itself")
-        child = SimChild(self._process, self._live, app)
+        child = self.make(app)
         self._process.point("child.start done", app.instance)
         return child
+
+    def make(self, app: App) -> SimChild:
+        """A process, which lives from now on."""
+        return SimChild(self._process, self._live, app)
 
     def committed(self, instance: str) -> str:
         """Nothing is committed here."""
