@@ -97,6 +97,8 @@ class _File(_Section, frozen=True):
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     folder: str = ""
     claims: str = ""
+    private: list[str] = msgspec.field(default_factory=list)
+    read_only: list[str] = msgspec.field(default_factory=list)
     urgent: bool = False
     bundle: str = ""
     broker: str | BrokerTable = "127.0.0.1:1883"
@@ -115,6 +117,7 @@ class AgentConfig(msgspec.Struct, frozen=True):
     instance: under which name it runs, "" for the flow's own; labels: the device's, for the sources of the
     flow that are for some devices only; code: the hash of the flow's files that it is to have, "" for any;
     claims: the file by which processes of the device say that an urgent flow comes first, None for none;
+    private, read_only: what the process gives up all access to, or for writing, before it loads the flow;
     bundle: the folder in which the code is, None where it is installed.
     """
 
@@ -131,6 +134,8 @@ class AgentConfig(msgspec.Struct, frozen=True):
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     code: str = ""
     claims: Path | None = None
+    private: tuple[Path, ...] = ()
+    read_only: tuple[Path, ...] = ()
     bundle: Path | None = None
 
     @property
@@ -153,10 +158,14 @@ class AgentConfig(msgspec.Struct, frozen=True):
         """Where a file asks the agent to drain."""
         return self.state / DRAIN_FILE
 
-    def plan(self) -> Plan:
-        """Load the flow, set its options and cut it; raises `ConfigError` naming the file and the key."""
+    def plan(self, before_code: Callable[[AgentConfig], None] | None = None) -> Plan:
+        """Load the flow, set its options and cut it; raises `ConfigError` naming the file and the key.
+        before_code: called before any code of a user runs.
+        """
         if self.bundle is not None:
             run_from(self.bundle, self.flow)
+        if before_code is not None:
+            before_code(self)
         try:
             graph = load_flow(self.flow).graph()
         except GeartrainError as error:
@@ -209,16 +218,18 @@ class AgentConfig(msgspec.Struct, frozen=True):
         return revision_of(self.flow, plan, self.steps, code, __version__)
 
 
-def load(path: str) -> list[tuple[AgentConfig, Plan]]:
+def load(
+    path: str, before_code: Callable[[AgentConfig], None] | None = None
+) -> list[tuple[AgentConfig, Plan]]:
     """Every flow of the TOML file `path`, loaded and cut, each with a folder of its own where they are
-    several; raises `ConfigError` naming the file and the key.
+    several; raises `ConfigError` naming the file and the key. before_code: called before the code of each.
     """
     configs = read_configs(path)
     if not configs[0].where:
-        return [(configs[0], configs[0].plan())]
+        return [(configs[0], configs[0].plan(before_code))]
     loaded: dict[str, tuple[AgentConfig, Plan]] = {}
     for config in configs:
-        plan = config.plan()
+        plan = config.plan(before_code)
         name = plan.graph.name
         if name in loaded:
             raise ConfigError(f"{path}: {config.where}flow: flow {name} is here twice; a device runs it once")
@@ -274,6 +285,8 @@ def read_configs(path: str) -> list[AgentConfig]:
             found.labels,
             flow.code,
             folder / found.claims if found.claims else None,
+            tuple(folder / path for path in found.private),
+            tuple(folder / path for path in found.read_only),
             folder / found.bundle if found.bundle else None,
         )
         for where, flow in _flows(path, found)

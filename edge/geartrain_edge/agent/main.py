@@ -72,11 +72,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     log_to_stderr()
     os.umask(0o077)
     try:
-        loaded = [(config, plan, config.revision(plan)) for config, plan in load(file)]
+        loaded = [(config, plan, config.revision(plan)) for config, plan in load(file, _give_up)]
     except GeartrainError as error:
         return _said(error)
     codes = asyncio.run(_run(loaded))
     return next(code for code in _WORST_FIRST if code in codes)
+
+
+def _give_up(config: AgentConfig) -> None:
+    """Leave alone what is not this app's, before code of a user runs; raises `DiskError`."""
+    if not config.private:
+        return
+    from geartrain_edge.landlock import give_up
+
+    try:
+        if not give_up(config.private, config.read_only):
+            _LOG.warning("this kernel has no Landlock: the apps of this device can read each other's files")
+    except OSError as error:
+        raise DiskError(f"files of other apps cannot be given up: {error.strerror or error}") from None
 
 
 def _config_file(arguments: Sequence[str]) -> str:

@@ -19,6 +19,8 @@ from geartrain.control.states import App
 from geartrain.errors import ConfigError, GeartrainError
 from geartrain.wire.topics import check_name
 from geartrain_edge.bundles.choice import TrialPolicy
+from geartrain_edge.identity import FOLDER as IDENTITY_FOLDER
+from geartrain_edge.parent.kept_file import KEPT_FILE
 from geartrain_edge.parent.limits import Limits, LimitsTable
 from geartrain_edge.settings import CLAIMS_FILE
 
@@ -61,6 +63,7 @@ class _File(_Section, frozen=True):
     device: str
     state: str
     broker: str | BrokerTable = "127.0.0.1:1883"
+    isolation: bool | None = None
     platform: str = ""
     bundles: _Bundles = msgspec.field(default_factory=_Bundles)
     labels: dict[str, str] = msgspec.field(default_factory=dict)
@@ -83,7 +86,7 @@ class DeviceConfig(msgspec.Struct, frozen=True):
 
     broker_table: as the agents are given it, with absolute paths; platform: where the platform that the
     device has joined listens for devices, `https://HOST:PORT`, empty for none: its apps run from bundles;
-    trial: when code from there is given up.
+    trial: when code from there is given up; isolation: whether apps are kept from each other's files.
     """
 
     path: str
@@ -96,6 +99,7 @@ class DeviceConfig(msgspec.Struct, frozen=True):
     apps: dict[str, _AppTable]
     platform: str = ""
     trial: TrialPolicy = TrialPolicy()
+    isolation: bool = False
 
     @property
     def bundles(self) -> Path:
@@ -106,6 +110,13 @@ class DeviceConfig(msgspec.Struct, frozen=True):
         """What the process of an app may take."""
         here = self.apps.get(app_name(instance))
         return Limits() if here is None else Limits.of(here.limits)
+
+    def _private(self, state: Path) -> list[Path]:
+        """What the app in the folder `state` has no business with: the parent's own files, and other apps.
+        Those that come later are private as well, since they are in the same folder.
+        """
+        apps = {file.parent for file in self.state.glob("*/agent.toml")} - {state}
+        return [self.state / KEPT_FILE, *sorted(apps)]
 
     def agent_toml(self, app: App, state: Path) -> str:
         """The configuration of the agent of `app`, whose state folder is `state`; raises `ConfigError`."""
@@ -125,6 +136,9 @@ class DeviceConfig(msgspec.Struct, frozen=True):
             "claims": str(self.state / CLAIMS_FILE),
             "urgent": here.urgent,
         }
+        if self.isolation:
+            content["private"] = [str(path) for path in self._private(state)]
+            content["read_only"] = [str(self.state / name) for name in (IDENTITY_FOLDER, BUNDLES_FOLDER)]
         if app.code:
             # What the platform names takes the place of other code whose steps and types are equal.
             content |= {"code": app.code, "mended": app.code}
@@ -179,6 +193,7 @@ def read_device(path: str) -> DeviceConfig:
         found.apps,
         found.platform,
         TrialPolicy(found.bundles.deadline_s, found.bundles.tries_max, found.bundles.memory_mib_max << 20),
+        bool(found.platform) if found.isolation is None else found.isolation,
     )
 
 

@@ -7,7 +7,6 @@ For configurations, manifests and results, which a crash may lose; what must be 
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -74,6 +73,8 @@ def write_tree(folder: Path, files: Iterable[tuple[str, Iterable[bytes]]]) -> No
         fsync_path(draft)
         draft.rename(folder)
     except BaseException as error:
+        import shutil  # which brings megabytes of compression, for once in a while
+
         shutil.rmtree(draft, ignore_errors=True)
         if not (isinstance(error, OSError) and folder.is_dir()):  # made at the same time by another
             raise
