@@ -68,6 +68,13 @@ RULES = {
     "down applied twice": "each once, in order",
     "down sent before commit": "sent <= committed",
     "file not cut off": "each once, in order",
+    "clock of 1970 believed": "marked",
+    "timed reads not deleted": "one birth",
+    "earlier boot timed by this one's clock": "order of birth",
+    "times set in another order": "order of birth",
+    "timed at their release": "order of birth",
+    "set time not marked": "marked",
+    "watermark ahead of untimed reads": "order of birth",
 }
 """Where the harm is done, and not only where it shows."""
 

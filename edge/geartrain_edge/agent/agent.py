@@ -21,6 +21,7 @@ from geartrain.concurrency.waiting import first_done
 from geartrain.graph.conform import describe
 from geartrain.planning import Plan
 from geartrain.ports import Clock, Net, Randomness, SpoolCommit, SpooledBatch, SpoolStore
+from geartrain.ports.boot_clock import BootClock
 from geartrain.ports.buggify import buggify
 from geartrain.revision import Revision, revision_of
 from geartrain.wire.envelope import EPOCH_BYTES, Welcome
@@ -61,13 +62,14 @@ class Agent:
         files: LineFiles | None = None,
         revision: Revision | None = None,
         room: Room | None = None,
+        boots: BootClock | None = None,
     ) -> None:
         """`priority`: what the agents of one process share, each of which runs another flow; `files`: for
         sinks on the device that write some; `revision`: of the plan, with the code of its flow; `room`: what
-        its disk leaves the spool.
+        its disk leaves the spool; `boots`: None where the wall clock is always right.
         """
         self._settings, self._plan = settings, plan
-        self._revision, self._room = revision, room or Unlimited()
+        self._revision, self._room, self._boots = revision, room or Unlimited(), boots
         shared = priority or Priority()
         self._turn = shared.turn(plan.graph.name, is_urgent=settings.urgent)
         self._effects, self._files = Effects(store, net, clock, randomness), files
@@ -88,7 +90,8 @@ class Agent:
         settings = self._settings
         try:
             names_max = settings.limits.names_max
-            intake = Intake(self._plan, settings.device, settings.read_max, names_max, self._effects.clock)
+            clock = self._effects.clock
+            intake = Intake(self._plan, settings.device, settings.read_max, names_max, clock, self._boots)
             try:
                 await self._live(intake)
             finally:
@@ -190,6 +193,11 @@ class Agent:
                 )
                 idle_s = min(idle_s * 2, self._settings.idle_ms_max / 1_000)
         self._state = "draining"
+        session.intake.is_reading = False
+        while session.intake.untimed.count and not self._stopping:  # what has no time yet cannot be sent
+            if not await session.intake.read(session.fragment, session.counters, session.batch_size.records):
+                await self._effects.clock.sleep(self._settings.idle_ms_max / 1_000)
+            await self._commit(session)
         if (self._stopping or self._draining) and session.down is not None:
             await self._commit(session)  # what sinks were given is noted, so that they are not given it again
         await self._flush(session)
@@ -306,7 +314,12 @@ class Agent:
             if batches:
                 admission.declared()
             positions = session.intake.moved()
-            state = {**session.fragment.changes(), **admission.state(), **beside}
+            state = {
+                **session.fragment.changes(),
+                **admission.state(),
+                **session.intake.untimed.changes(),
+                **beside,
+            }
             if opening is not None:
                 positions.update(opening.positions)
                 # A new epoch that has begun meanwhile has a welcome of its own to come.

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec.structs import replace
 
 from geartrain import __version__
+from geartrain.adapters.boot_clock import FLOOR_US
 from geartrain.adapters.configuration import read_as
 from geartrain.adapters.tls import Broker, BrokerTable, broker_of
 from geartrain.declarations.options import in_file
@@ -22,6 +23,7 @@ from geartrain.fleet.labels import check_labels
 from geartrain.flow.loading import load_flow
 from geartrain.operators.source import on_device
 from geartrain.planning import Plan, make_plan
+from geartrain.records.event_time import parse_time
 from geartrain.revision import Revision, code_of, revision_of
 from geartrain.revision.differences import MENDED_CHARS, is_named
 from geartrain.wire.topics import check_name
@@ -55,6 +57,11 @@ class _Commit(_Section, frozen=True):
     linger_ms: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = _DEFAULT.linger_ms
     idle_ms_max: Annotated[int, msgspec.Meta(ge=1, le=60_000)] = _DEFAULT.idle_ms_max
     durability: str = "0s"
+
+
+class _Clock(_Section, frozen=True):
+    known: Literal["floor", "synchronized"] = "floor"
+    floor: str = "2025-01-01"
 
 
 class _Uplink(_Section, frozen=True):
@@ -106,6 +113,7 @@ class _File(_Section, frozen=True):
     spool: _Spool = msgspec.field(default_factory=_Spool)
     commit: _Commit = msgspec.field(default_factory=_Commit)
     uplink: _Uplink = msgspec.field(default_factory=_Uplink)
+    clock: _Clock = msgspec.field(default_factory=_Clock)
     steps: Options = msgspec.field(default_factory=dict)
     sources: Options = msgspec.field(default_factory=dict)
     flows: list[_Flow] = msgspec.field(default_factory=list)
@@ -118,7 +126,9 @@ class AgentConfig(msgspec.Struct, frozen=True):
     flow that are for some devices only; code: the hash of the flow's files that it is to have, "" for any;
     claims: the file by which processes of the device say that an urgent flow comes first, None for none;
     private, read_only: what the process gives up all access to, or for writing, before it loads the flow;
-    bundle: the folder in which the code is, None where it is installed.
+    bundle: the folder in which the code is, None where it is installed;
+    clock_floor_us: the wall clock is wrong below it, microseconds; is_clock_synchronized: and before a time
+    server has set it.
     """
 
     path: str
@@ -137,6 +147,8 @@ class AgentConfig(msgspec.Struct, frozen=True):
     private: tuple[Path, ...] = ()
     read_only: tuple[Path, ...] = ()
     bundle: Path | None = None
+    clock_floor_us: int = FLOOR_US
+    is_clock_synchronized: bool = False
 
     @property
     def spool_file(self) -> Path:
@@ -270,6 +282,10 @@ def read_configs(path: str) -> list[AgentConfig]:
         broker = broker_of(found.broker, folder)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
+    try:
+        clock_floor_us = parse_time(found.clock.floor)
+    except ValueError as error:
+        raise ConfigError(f"{path}: clock.floor: {error}") from None
     return [
         AgentConfig(
             path,
@@ -288,6 +304,8 @@ def read_configs(path: str) -> list[AgentConfig]:
             tuple(folder / path for path in found.private),
             tuple(folder / path for path in found.read_only),
             folder / found.bundle if found.bundle else None,
+            clock_floor_us,
+            found.clock.known == "synchronized",
         )
         for where, flow in _flows(path, found)
     ]

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from geartrain.adapters.boot_clock import SystemBootClock
 from geartrain.adapters.plain_log import log_to_stderr
 from geartrain.adapters.service_notes import noted_service
 from geartrain.adapters.signals import EXIT_INTERRUPTED, EndSignals
@@ -139,7 +140,10 @@ async def _run(loaded: Sequence[tuple[AgentConfig, Plan, Revision]]) -> set[int]
             files = _files(config, plan)
             chance = SystemRandomness()
             room = DiskFloor(config.spool_file, config.settings.free_floor_bytes)
-            agent = Agent(config.settings, plan, spool, net, clock, chance, priority, files, revision, room)
+            boots = SystemBootClock(config.clock_floor_us, synchronized=config.is_clock_synchronized)
+            agent = Agent(
+                config.settings, plan, spool, net, clock, chance, priority, files, revision, room, boots
+            )
             agents.append(agent)
             tasks.append(group.create_task(_run_one(config, agent, net)))
     codes = {task.result() for task in tasks}

@@ -21,6 +21,7 @@ from geartrain.wire.envelope import Welcome
 from geartrain_edge.agent.batch_size import BatchSize
 from geartrain_edge.settings import AgentSettings
 from geartrain_edge.sources.intake import Intake
+from geartrain_edge.sources.untimed import UNTIMED
 from geartrain_edge.spool.admission import DECLARED, Admission
 from geartrain_edge.spool.backlog import Backlog, Counters, Identity
 from geartrain_edge.spool.renewal import FLIP, Flip
@@ -74,6 +75,7 @@ class Session:
         self.disk_is_low = False
         intake.restore(image.positions, hold=self.handshake == FRESH)
         intake.epoch = image.epoch
+        intake.untimed.restore(image.state)
         self.fragment = _fragment(plan, effects, image)
         self.backlog = backlog = Backlog(image, settings.spool_bytes_max)
         # Apart, because those of the intake are true only with the commit that they belong to.
@@ -106,7 +108,7 @@ class Session:
 
 
 def _fragment(plan: Plan, effects: Effects, image: SpoolImage) -> Fragment:
-    state = DictBackend(dict(image.state))
+    state = DictBackend({at: value for at, value in image.state.items() if at[0] != UNTIMED})
     try:
         return Fragment(plan.graph, plan.edge, state, clock=effects.clock, randomness=effects.randomness)
     except GeartrainError:

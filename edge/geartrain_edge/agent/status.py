@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 DISK_IS_LOW = "its disk has less room than `spool.free_floor`, so its spool does not grow: make room on it"
 
 
+TIME_IS_UNKNOWN = "the device's clock is not set yet, so live records are kept until it is"
+
+
 class AgentStatus(msgspec.Struct, frozen=True):
     """An agent at one moment.
 
@@ -92,7 +95,9 @@ def status_of(
 
 def _alarm(session: Session) -> str:
     low = DISK_IS_LOW if session.disk_is_low else ""
-    return session.uplink.alarm or session.uplink.held_why or low
+    waits, reads = session.intake.waits_for_time, session.intake.untimed.count
+    unknown = f"{TIME_IS_UNKNOWN}: {reads} reads wait for it" if waits else ""
+    return session.uplink.alarm or session.uplink.held_why or low or unknown
 
 
 def write_status(path: Path, status: AgentStatus) -> None:

@@ -11,16 +11,20 @@ import logging
 from collections.abc import Mapping
 
 import msgspec
+from msgspec.structs import replace
 
+from geartrain.declarations.source import Batch as Read
 from geartrain.errors import ConfigError, SourceError
 from geartrain.planning import Plan
 from geartrain.ports import Clock
+from geartrain.ports.boot_clock import BootClock
 from geartrain.ports.buggify import buggify
 from geartrain.ports.spool import SplitProgress
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.runtime.fragment import Fragment
 from geartrain.runtime.reader import SplitReader, open_splits
 from geartrain.runtime.splits import SplitTracker
+from geartrain_edge.sources.untimed import MARK_BOUND, Timed, Untimed
 from geartrain_edge.spool.backlog import Counters
 from geartrain_edge.spool.sealing import Progress
 
@@ -54,14 +58,28 @@ class _Feed(msgspec.Struct):
 class Intake:
     """The splits that a device holds of the sources of a plan."""
 
-    def __init__(self, plan: Plan, device: str, read_max: int, names_max: int, clock: Clock) -> None:
-        """Open every source; raises `SourceError`, or `ConfigError` for more splits than fit a header."""
+    def __init__(
+        self,
+        plan: Plan,
+        device: str,
+        read_max: int,
+        names_max: int,
+        clock: Clock,
+        boots: BootClock | None = None,
+    ) -> None:
+        """Open every source; boots: None where the device's clock is always right.
+
+        Raises `SourceError`, or `ConfigError` for more splits than fit a header."""
         self._plan, self._read_max, self._clock = plan, read_max, clock
         self._readers = open_splits(plan.graph, device, clock)
         if max(len(self._readers), len(plan.channels)) > names_max:
             raise ConfigError(
                 f"device {device} has more than {names_max} splits or channels: deal them to more devices"
             )
+        kinds = {step.id: step.out for step in plan.graph.sources()}
+        self.untimed = Untimed(kinds, clock, boots)
+        self.is_reading = True
+        """Whether sources are read; else only what was read before goes on."""
         self._feeds: list[_Feed] = []
         self._first = 0
         self._positions: dict[tuple[str, str], SplitProgress] = {}
@@ -89,6 +107,11 @@ class Intake:
         """The sources of which there is no split here."""
         has = {feed.tracker.step for feed in self._feeds}
         return tuple(sorted(step.id for step in self._plan.graph.sources() if step.id not in has))
+
+    @property
+    def waits_for_time(self) -> bool:
+        """Whether a split's records cannot have their times yet."""
+        return not self.untimed.is_known and any(feed.reader.is_live for feed in self._feeds)
 
     @property
     def holds(self) -> bool:
@@ -184,11 +207,68 @@ class Intake:
         return min(marks, default=END_OF_TIME)
 
     async def _read_split(self, feed: _Feed, fragment: Fragment, counters: Counters, limit: int) -> int:
+        reader, tracker = feed.reader, feed.tracker
+        if not reader.is_live:
+            return self._take(feed, await self._fetch(feed, limit, counters), fragment, counters)
+        split = tracker.step, tracker.name
+        if (timed := self.untimed.next(split, tracker.progress.position)) is not None:
+            bounded = sum(mark == MARK_BOUND for mark in timed.marks.values())
+            counters.add("records_timed_by_bound", bounded)
+            counters.add("records_timed_later", len(timed.marks) - bounded)
+            return self._take(feed, timed.read, fragment, counters, timed)
+        offset_us = self.untimed.offset_us()
+        if offset_us is None:
+            return self._take(feed, await self._fetch(feed, limit, counters), fragment, counters)
+        return await self._hold(feed, fragment, counters, limit, offset_us)
+
+    async def _hold(
+        self, feed: _Feed, fragment: Fragment, counters: Counters, limit: int, offset_us: int
+    ) -> int:
+        """Read what has to wait for its time; what can wait itself is not read."""
+        reader, tracker = feed.reader, feed.tracker
+        split = tracker.step, tracker.name
+        waits = (reader.replayable and not self.untimed.is_known) or (
+            self.untimed.is_full and reader.pausable
+        )
+        if waits or self.untimed.has_ended(split):
+            return 0
+        found = await self._fetch(feed, limit, counters)
+        rows = len(found.values) + len(found.rejects)
+        if not rows and not found.ended:
+            # Its watermark follows the device's clock, once that can be believed and nothing of before waits.
+            follows = self.untimed.is_known and not self.untimed.holds(split)
+            return self._take(feed, found, fragment, counters) if follows else 0
+        if self.untimed.is_full:
+            counters.add("records_untimed_dropped", rows)
+        else:
+            self.untimed.hold(split, found, offset_us)
+        tracker.progress = replace(tracker.progress, position=found.position)
+        self._note(tracker)
+        return rows
+
+    async def _fetch(self, feed: _Feed, limit: int, counters: Counters) -> Read:
+        if not self.is_reading:
+            return Read([], [], [], feed.tracker.progress.position)
+        began_s = self._clock.monotonic_s()
+        found = await feed.reader.fetch(limit)
+        self._warn_if_slow(feed.tracker, self._clock.monotonic_s() - began_s, counters)
+        return found
+
+    def _note(self, tracker: SplitTracker) -> None:
+        """The split has moved."""
+        self._positions[tracker.step, tracker.name] = tracker.progress
+        self._moved.add((tracker.step, tracker.name))
+
+    def _take(
+        self, feed: _Feed, found: Read, fragment: Fragment, counters: Counters, timed: Timed | None = None
+    ) -> int:
+        """Feed what a read gave; timed: where its times were set afterwards."""
         tracker = feed.tracker
         quarantined, before_1970, mistimed = tracker.quarantined, tracker.before_1970, tracker.mistimed
-        began_s = self._clock.monotonic_s()
-        taken = await feed.reader.read(limit, self.epoch)
-        self._warn_if_slow(tracker, self._clock.monotonic_s() - began_s, counters)
+        now_us = self._clock.now_us() if timed is None else timed.now_us
+        taken = feed.reader.take(
+            found, now_us if feed.reader.is_live else None, self.epoch, timed.marks if timed else None
+        )
         counters.add("records_quarantined", tracker.quarantined - quarantined)
         counters.add("records_before_1970", tracker.before_1970 - before_1970)
         counters.add("records_mistimed", tracker.mistimed - mistimed)
@@ -196,8 +276,7 @@ class Intake:
             feed.lowest = min(feed.lowest, *taken.batch.times)
         taken.feed(tracker.step, fragment)
         if taken.moved:
-            self._positions[tracker.step, tracker.name] = tracker.progress
-            self._moved.add((tracker.step, tracker.name))
+            self._note(tracker)
         counters.add("records_read", taken.rows)
         return taken.rows
 

@@ -7,11 +7,12 @@ watermark.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 from msgspec.structs import replace
 
+from geartrain.declarations.source import Batch as Read
 from geartrain.graph.graph import Graph
 from geartrain.ports import Clock
 from geartrain.ports.spool import SplitProgress
@@ -59,6 +60,8 @@ class SplitReader:
         self.name = self.split.name
         self.replayable = source.replayable
         """Whether it gives the same rows for the same positions, always."""
+        self.pausable = source.pausable
+        """Whether what nobody reads is not lost."""
         self._since_1970, self._idle_after_us = source.since_1970, source.idle_after_ms * 1_000
         self._clock = clock if self.split.live_clock else None
         self.stand_at(None)
@@ -79,6 +82,11 @@ class SplitReader:
         return self.tracker.watermark
 
     @property
+    def is_live(self) -> bool:
+        """Whether its event times are the device's own time."""
+        return self._clock is not None
+
+    @property
     def ended(self) -> bool:
         """Whether it has nothing more, ever."""
         return self.tracker.progress.ended
@@ -88,13 +96,34 @@ class SplitReader:
 
         life: stands in the origins of what cannot be read again, because a fresh life counts from 0 anew.
         """
+        found = await self.fetch(rows_max)
+        return self.take(found, None if self._clock is None else self._clock.now_us(), life)
+
+    async def fetch(self, rows_max: int) -> Read:
+        """What the split gives, at most `rows_max` rows, before anything is decided of it."""
+        return await self.split.read(self.tracker.progress.position, rows_max)
+
+    def take(
+        self,
+        found: Read,
+        now_us: int | None,
+        life: bytes | None = None,
+        marks: Mapping[int, bytes] | None = None,
+    ) -> Taken:
+        """Move on by what a read gave; now_us: the device's clock then; marks: stand behind `life` in the
+        origins of the records of these numbers.
+        """
         tracker, before = self.tracker, self.tracker.progress
-        found = await self.split.read(before.position, rows_max)
-        now_us = None if self._clock is None else self._clock.now_us()
         batch, late, rejected = tracker.observe(found, now_us)
         if life is not None and not self.replayable:
-            batch.paths = [life] * len(batch)
-            late, rejected = [_born(one, life) for one in late], [_born(one, life) for one in rejected]
+            marked = marks or {}
+            batch.paths = (
+                [life + marked.get(number, b"") for number in batch.numbers]
+                if marked
+                else [life] * len(batch)
+            )
+            late = [_born(one, life + marked.get(one.origin.number, b"")) for one in late]
+            rejected = [_born(one, life + marked.get(one.origin.number, b"")) for one in rejected]
         rejected = [_shortened(one) for one in rejected]
         rows = len(found.values) + len(found.rejects)
         self._note(rows, now_us)

@@ -22,6 +22,7 @@ from geartrain_edge.agent.status import AgentStatus
 from geartrain_edge.settings import AgentSettings
 from geartrain_simulation.checkers.accepted import Accepted
 from geartrain_simulation.checkers.balance import Balance, Logged
+from geartrain_simulation.checkers.births import Births
 from geartrain_simulation.checkers.caps import Caps, agent_holds, ingest_holds, ledger_holds
 from geartrain_simulation.checkers.clocks import Clocks
 from geartrain_simulation.checkers.delivery import Delivery
@@ -62,6 +63,7 @@ class Checkers:
         self.delivery = Delivery(self.breach, self._spools, platter, ledger)
         self.clocks = Clocks(self.breach, self._spools, self._accepted, self.delivery.durable, above)
         self.members = Members(self.breach)
+        self.births = Births(self.breach)
         self._remembered: dict[tuple[str, int, int], list[LoggedRow]] | None = None
         self._every_step = every_step
         ledger.on_commit = self._committed
@@ -133,6 +135,7 @@ class Checkers:
 
     def _spooled(self, place: tuple[str, str], spool: SpoolBook, change: SpoolCommit) -> None:
         self._accepted[place].committed(spool, change)
+        self.births.committed(place[0], change)
         if not self._every_step:
             return
         if change.batches:

@@ -163,6 +163,7 @@ class Fleet:
         try:
             self.world.run(self._story(), self.size.limit_s)
             self.checkers.check_log(self._expected(), bounded=not self.sensors)
+            self._check_births()
             self.spark.check()
             return Outcome(
                 self.world.trace.digest,
@@ -175,6 +176,24 @@ class Fleet:
         finally:
             let_points_strike(None)
             self.world.close()
+
+    def _check_births(self) -> None:
+        logged = self.checkers.logged()
+        for name, sensor in self.sensors.items():
+            rows = [
+                (channel, row)
+                for (device, channel), found in logged.items()
+                if device == name
+                for row in found
+            ]
+            book, kinds = self.spools[name], {fault.kind for fault in self.faults if fault.node == name}
+            dropped = any(key.startswith(("dropped.", "shed.", "rows_damaged.")) for key in book.counters)
+            loses = (
+                dropped
+                or bool(kinds & {"restore", "delete", "flip"})
+                or bool(self.ledger.counters.get("quarantined_records", 0))
+            )
+            self.checkers.births.check(name, sensor.births, rows, loses=loses, jumps="jump" in kinds)
 
     def _strikes(self, name: str, p: float) -> bool:
         if name not in self._points or self._rare.random() >= p:

@@ -19,10 +19,11 @@ from geartrain_cloud.ingest.roster import Roster
 from geartrain_edge.agent.agent import Agent
 from geartrain_edge.errors import AlarmError
 from geartrain_edge.settings import AgentSettings
+from geartrain_edge.sources.untimed import UNTIMED
 from geartrain_simulation.checkers import Checkers
 from geartrain_simulation.fleet.readings import Sensor
 from geartrain_simulation.machine.broker import SimBroker
-from geartrain_simulation.machine.clock import SimClock
+from geartrain_simulation.machine.clock import SimBootClock, SimClock
 from geartrain_simulation.machine.disk import SimDisk
 from geartrain_simulation.machine.net import SimNet
 from geartrain_simulation.machine.platter import Platter
@@ -79,12 +80,13 @@ class Lives:
                 SimNet(process, self.broker),
                 SimClock(process),
                 SimRandomness(process),
+                boots=SimBootClock(process),
             )
             process.on_stop = agent.stop
             self.checkers.watch_agent(agent, settings, node)
             try:
                 if not await agent.run():
-                    if name in self.retired and not any(batch.rows for batch in book.batches.values()):
+                    if name in self.retired and not _holds(book):
                         return
                     raise StoppedError(name)
             except AlarmError as error:
@@ -127,6 +129,12 @@ class Lives:
         while not agent.finished.done():
             await asyncio.sleep(LOOK_S)
             replayed = all(at.ended for (step, _), at in book.positions.items() if step == "readings")
-            held = any(batch.rows for batch in book.batches.values())
-            if not sensor.left and replayed and book.last_seq and not held:
+            if not sensor.left and replayed and book.last_seq and not _holds(book):
                 await self.end(agent)
+
+
+def _holds(book: SpoolBook) -> bool:
+    """Whether a spool has rows that are not acked yet, or have no time yet."""
+    return any(batch.rows for batch in book.batches.values()) or any(
+        step == UNTIMED for step, _ in book.state
+    )

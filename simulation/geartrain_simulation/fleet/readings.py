@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from random import Random
 from typing import ClassVar
 
@@ -137,12 +137,26 @@ class Beats(Source[Reading]):
         return [_Live(f"{device}/{step}", self.sensors[device], self.pause_s_max)]
 
 
+@dataclass(frozen=True, slots=True)
+class Birth:
+    """A reading's: true time since the world began; off_us: what its sensor said beside that; boot: the
+    node's; is_known: whether somebody had set its clock. Microseconds.
+    """
+
+    true_us: int
+    off_us: int
+    boot: int
+    is_known: bool
+
+
 class Sensor:
     """A sensor in the world outside: it goes on while its device is down, and `left` readings are to come."""
 
     def __init__(self, seed: int, device: str, readings: int) -> None:
         self.device, self.left = device, readings
         self.random = Random(f"{seed}/{device}/sensor")
+        self.births: dict[int, Birth] = {}
+        """Of each reading, by its number."""
 
     def speak(self) -> tuple[int, Reading]:
         """How far its event time is from its device's clock, microseconds, and the reading. Most are
@@ -175,6 +189,8 @@ class _Live:
             times.append(node.offset.wall_us(now_s) + off_us)
             position = max(position, round(now_s * 1e6)) + 1
             numbers.append(position)
+            is_known = node.offset.is_known(now_s)
+            sensor.births[position] = Birth(round(now_s * 1e6), off_us, node.boots, is_known=is_known)
         return Read(values, times, numbers, position)
 
     async def close(self) -> None:

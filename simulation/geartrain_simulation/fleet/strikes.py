@@ -66,6 +66,8 @@ def heal(targets: Targets) -> None:
         node.faults = targets.climate
         node.offset.drift_ppm = 0.0
         node.spare()
+        if node.name in targets.spools and not node.offset.is_known(targets.world.loop.time()):
+            _set_clock(targets, node)
 
 
 def _rate_net(targets: Targets, fault: Fault) -> None:
@@ -139,7 +141,25 @@ def _drift(targets: Targets, fault: Fault) -> None:
 
 
 def _without_battery(targets: Targets, fault: Fault) -> None:
-    _node(targets, fault).offset.begin_at(0)
+    """Each boot begins in 1970, and is told the time `for_s` later, or at the healing."""
+    node, world = _node(targets, fault), targets.world
+
+    def begin() -> None:
+        node.offset.begin_at(0, world.loop.time())
+        if fault.for_s:
+            world.later(fault.for_s, tell, node.boots)
+
+    def tell(boots: int) -> None:
+        if node.boots == boots:
+            _set_clock(targets, node)
+
+    begin()
+    node.on_power_loss(begin)
+
+
+def _set_clock(targets: Targets, node: Node) -> None:
+    targets.world.note("world", "time is set", node.name)
+    node.offset.offset_us = 0
 
 
 def _jump(targets: Targets, fault: Fault) -> None:

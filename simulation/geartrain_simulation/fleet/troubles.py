@@ -188,7 +188,8 @@ def _clock_faults(random: Random, node: str) -> list[Fault]:
     for _ in range(random.choice((0, 0, 0, 1, 2))):
         reach = random.choice((-1, 1)) * random.choice((10**5, 2 * 10**6, 3_600 * 10**6, 86_400 * 10**6))
         faults.append(Fault("jump", node, at_s=_moment(random), reach=float(reach)))
-    return faults
+    for_s = round(random.uniform(0.1, 6.0), 3)
+    return [replace(fault, for_s=for_s) if fault.kind == "1970" else fault for fault in faults]
 
 
 def _spool_faults(random: Random, device: Device) -> list[Fault]:

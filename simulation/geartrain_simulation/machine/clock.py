@@ -16,6 +16,10 @@ WALL_START_US = 1_600_000_000_000_000
 """The true wall time at virtual time 0, microseconds since 1970 UTC."""
 
 
+FLOOR_US = 1_000_000_000_000_000
+"""A wall clock that shows less was not set yet: September 2001."""
+
+
 class Offset:
     """How far a node's wall clock is off; it outlives the node's processes."""
 
@@ -27,9 +31,15 @@ class Offset:
         """Set the wall clock forward, or back."""
         self.offset_us += by_us
 
-    def begin_at(self, time_us: int) -> None:
-        """Set the wall clock to what a clock without a battery shows when it is switched on."""
-        self.offset_us = time_us - WALL_START_US
+    def begin_at(self, time_us: int, true_s: float = 0.0) -> None:
+        """Set the wall clock to what a clock without a battery shows when it is switched on, at a virtual
+        time.
+        """
+        self.offset_us = time_us - WALL_START_US - round(true_s * 1e6)
+
+    def is_known(self, true_s: float) -> bool:
+        """Whether it shows at a virtual time what a clock can show that somebody has set."""
+        return self.wall_us(true_s) >= FLOOR_US
 
     def wall_us(self, true_s: float) -> int:
         """What it shows at a virtual time, microseconds since 1970 UTC."""
@@ -61,3 +71,23 @@ class SimClock:
     @property
     def _speed(self) -> float:
         return 1 + self._offset.drift_ppm / 1e6
+
+
+class SimBootClock:
+    """`geartrain.ports.boot_clock.BootClock` of one process: a boot lasts until its node loses power."""
+
+    def __init__(self, process: Process) -> None:
+        self._process, self._is_known = process, False
+
+    def boot(self) -> bytes:
+        """The number of the node's boot."""
+        return str(self._process.node.boots).encode()
+
+    def since_boot_us(self) -> int:
+        """Microseconds of true time since then."""
+        return round((self._process.world.loop.time() - self._process.node.booted_s) * 1e6)
+
+    def wall_is_known(self) -> bool:
+        """Whether somebody has set the wall clock."""
+        self._is_known = self._is_known or self._process.node.offset.is_known(self._process.world.loop.time())
+        return self._is_known

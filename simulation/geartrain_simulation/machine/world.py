@@ -84,6 +84,8 @@ class Node:
         """What its disk and stores meet at this time."""
         self.offset = Offset()
         """How far its wall clock is off."""
+        self.boots, self.booted_s = 0, 0.0
+        """How often it lost power, and when it last did, virtual seconds."""
         self.process: Process | None = None
         self.generation = 0
         self.points = 0
@@ -145,6 +147,7 @@ class Node:
             self._end(process)
             self._start_later()
         if power:
+            self.boots, self.booted_s = self.boots + 1, self.world.loop.time()
             for hook in self._on_power_loss:
                 hook()
         if process is not None and _process.get() is process:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from geartrain_simulation.mutants.of_agent import OF_AGENT
 from geartrain_simulation.mutants.of_bundles import OF_BUNDLES
+from geartrain_simulation.mutants.of_clock import OF_CLOCK
 from geartrain_simulation.mutants.of_down import OF_DOWN
 from geartrain_simulation.mutants.of_ingest import OF_INGEST
 from geartrain_simulation.mutants.of_lanes import OF_LANES
@@ -12,5 +13,5 @@ from geartrain_simulation.mutants.of_rosters import OF_ROSTERS
 
 MUTANTS = {
     mutant.name: mutant
-    for mutant in (*OF_AGENT, *OF_INGEST, *OF_LIFE, *OF_DOWN, *OF_LANES, *OF_ROSTERS, *OF_BUNDLES)
+    for mutant in (*OF_AGENT, *OF_CLOCK, *OF_INGEST, *OF_LIFE, *OF_DOWN, *OF_LANES, *OF_ROSTERS, *OF_BUNDLES)
 }
