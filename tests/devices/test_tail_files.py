@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 
 from geartrain import Record
+from geartrain.adapters.files import write_durable
 from geartrain.errors import SourceError
 from geartrain.source import Reject
+from geartrain_devices import tail_places
 from geartrain_devices.tail_files import TailFiles
 from tests.devices.agent_process import AgentProcess
 
@@ -345,13 +347,44 @@ def test_two_readers_never_share_a_place_and_mistakes_are_one_sentence(log: Path
             Tail(tmp_path, Line, **options)
 
 
-@pytest.mark.parametrize("seed", range(36))
-def test_every_line_comes_once_whatever_is_done_to_the_log(seed: int, log: Path, tmp_path: Path) -> None:
-    """Lines are counted; what a reader has committed at the end are all of them, in order."""
+class KilledError(Exception):
+    """The process ends here."""
+
+
+class DeadlyDisk:
+    """Ends the process before or after some writes."""
+
+    def __init__(self, choose: random.Random) -> None:
+        self._choose, self.chance = choose, 0.0
+
+    def write(self, path: Path, content: bytes) -> None:
+        if self._choose.random() < self.chance:
+            raise KilledError
+        write_durable(path, content)
+        if self._choose.random() < self.chance:
+            raise KilledError
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_every_line_comes_once_whatever_is_done_to_the_log(
+    seed: int, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lines are counted; what a reader has committed at the end are all of them, in order. It is killed
+    between reads, and before and after it writes down where it is.
+    """
     choose = random.Random(seed)
+    disk = DeadlyDisk(choose)
+    monkeypatch.setattr(tail_places, "write_durable", disk.write)
     written: list[str] = []
     tail = Tail(tmp_path)
     tail.read()
+    disk.chance = 0.2
+
+    def read(reads: int = 1, limit: int = 100, *, commit: bool = True) -> None:
+        try:
+            tail.read(reads, limit, commit=commit)
+        except KilledError:
+            tail.kill()
 
     def a_line() -> str:
         written.append(f"{len(written)} " + "x" * choose.choice((0, 3, 80, 3_000)))
@@ -369,7 +402,7 @@ def test_every_line_comes_once_whatever_is_done_to_the_log(seed: int, log: Path,
             with log.open("a") as file:
                 file.write(line[: len(line) // 2])
                 file.flush()
-                tail.read(commit=choose.random() < 0.5)
+                read(commit=choose.random() < 0.5)
                 file.write(line[len(line) // 2 :] + "\n")
             if tail.at != tail.position:
                 tail.kill()
@@ -378,11 +411,12 @@ def test_every_line_comes_once_whatever_is_done_to_the_log(seed: int, log: Path,
         elif what == "kill":
             tail.kill()
         elif what == "forget":
-            tail.read(choose.randint(1, 4), choose.randint(1, 5), commit=False)
+            read(choose.randint(1, 4), choose.randint(1, 5), commit=False)
             tail.kill()
         else:
             tail.clock.now_s += 6 if what == "wait" else 0.2
-            tail.read(choose.randint(1, 4), choose.randint(1, 5))
+            read(choose.randint(1, 4), choose.randint(1, 5))
+    disk.chance = 0.0
     tail.drain()
     tail.drain()
     assert tail.lines == written
