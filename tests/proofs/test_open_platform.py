@@ -127,6 +127,8 @@ def test_devices_join_renew_and_are_revoked_and_no_row_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GEARTRAIN_KEYS", str(tmp_path / "keys"))  # a joined device runs signed code alone
+    subprocess.run([sys.executable, "-m", "geartrain_client.cli", "key", "new"], check=True, timeout=60)
     (tmp_path / "heat.py").write_text(FLOW, encoding="utf-8")
     files = {name: tmp_path / f"{name}.csv" for name in ("truck-1", "here")}
     highs = write_readings(files["truck-1"], range(4), 1) | write_readings(files["here"], range(4, 9), 2)
