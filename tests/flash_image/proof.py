@@ -25,6 +25,7 @@ from geartrain.adapters.files import make_private_folder
 from geartrain.adapters.toml_text import to_toml
 from geartrain_client.flash.image_build import PYTHON, ImageOptions, build_image
 from geartrain_client.flash.installer import Content
+from geartrain_client.flash.partitions import partitions
 from geartrain_client.flash.settings import DeviceSettings
 from geartrain_client.flash.target import Target
 from geartrain_client.flash.wheels import collect
@@ -186,6 +187,8 @@ def proven(arch: str, folder: Path) -> None:
         compare(path, expected)
         say(f"{arch}: the power was cut {CUTS} times; each of {ROWS} rows is in the table once, and its fold")
         report_costs(guest)
+        guest.cut_power()
+        check_data_partition(guest, image)
     finally:
         if guest is not None:
             guest.cut_power()
@@ -245,6 +248,23 @@ def report_costs(guest: Guest) -> None:
         say(f"at {when:.0f} s: {available / 1024:.0f} MiB of {MEMORY_MIB} available, {written} bytes written")
     for when, pid, rss, pss, ticks, name in costs.processes:
         say(f"at {when:.0f} s: {pid} RSS {rss} KiB, PSS {pss} KiB, CPU {ticks / 100:.1f} s, {name[:90]}")
+
+
+def check_data_partition(guest: Guest, image: Path) -> None:
+    """The file system of the data partition is whole once its journal has been read, after a last cut."""
+    raw, data = guest.folder / "disk.raw", guest.folder / "data.ext4"
+    subprocess.run(["qemu-img", "convert", "-O", "raw", str(guest.disk), str(raw)], check=True)
+    with image.open("rb") as file:
+        place = partitions(file, image.stat().st_size)[-1]
+    with raw.open("rb") as disk, data.open("wb") as to:
+        disk.seek(place.offset)
+        to.write(disk.read(place.size))
+    raw.unlink()
+    subprocess.run(["e2fsck", "-E", "journal_only", "-p", str(data)], check=True, capture_output=True)
+    done = subprocess.run(["e2fsck", "-fn", str(data)], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    data.unlink()
+    say("after a last cut: e2fsck finds nothing to mend on the data partition")
 
 
 def main() -> None:
