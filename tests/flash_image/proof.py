@@ -93,6 +93,16 @@ class Platform:
         assert 200 <= code < 300, (method, path, code, answer)
         return answer
 
+    def gear(self, *words: str) -> None:
+        """Run `gear` as the flow's author does, with keys of their own."""
+        environment = {**os.environ, "GEARTRAIN_KEYS": str(self.state.parent / "keys")}
+        command = [sys.executable, "-m", "geartrain_client.cli", *words]
+        done = subprocess.run(
+            command, cwd=self.state.parent, env=environment, check=False, capture_output=True, text=True
+        )
+        assert done.returncode == 0, (words, done.stdout, done.stderr)
+        say(f"gear {words[0]}: {(done.stdout + done.stderr).splitlines()[-1]}")
+
     def rows_in_tables(self, instance: str) -> int:
         report = read_report(self.places.spark_status).get("flows", {}).get(instance, {})
         return int(report.get("rows", 0))
@@ -149,8 +159,7 @@ def built(arch: str, folder: Path, readings: bytes, join: bytes) -> Path:
     work = folder / "wheels"
     work.mkdir()
     content = Content(target, collect(target, (), work), join, DeviceSettings(hostname=DEVICE))
-    here = f"opt/geartrain/{content.environment}/lib/python{PYTHON}/site-packages/heat.py"
-    files = {**extra_files(), READINGS: (0o644, readings), here: (0o644, FLOW.encode())}
+    files = {**extra_files(), READINGS: (0o644, readings)}
     places = build_image(ImageOptions(content, output, root_files=files), say)
     sizes = ", ".join(
         f"{place.name.removeprefix('geartrain-')} {place.size / 1e6:.0f} MB" for place in places
@@ -167,20 +176,17 @@ def proven(arch: str, folder: Path) -> None:
     with_platform = Platform(folder)
     guest: Guest | None = None
     try:
+        with_platform.gear("key", "new", "--name", "author")
         assert with_platform.ask("POST", "/devices", {"name": DEVICE}, DEVICE)["joins"]
         invited = with_platform.ask("POST", f"/devices/{DEVICE}/token", {})
         join = to_toml({key: invited[key] for key in ("url", "token", "ca_fingerprint")})
         image = built(arch, folder, (folder / "readings.csv").read_bytes(), join.encode())
         guest = Guest(arch, image, folder)
         guest.start()
-        body = {
-            "name": APP,
-            "flow": "heat:flow",
-            "cut": "auto",
-            "set": {"readings.speed": ROWS_A_SECOND},
-            "device_set": {DEVICE: {"readings.path": f"/{READINGS}"}},
-        }
-        with_platform.ask("POST", "/apps", body, APP)
+        options = ["--name", APP, "--devices", DEVICE, "--no-wait"]
+        options += ["--set", f"readings.speed={ROWS_A_SECOND}"]
+        options += ["--device-set", f"{DEVICE}:readings.path=/{READINGS}"]
+        with_platform.gear("submit", "heat:flow", "--state", str(with_platform.state), *options)
         instance = f"{APP}.1"
         watched(guest, with_platform, instance)
         path = tables_of_run(with_platform.places.tables(instance), 1)
