@@ -2,8 +2,8 @@
 
 Used by an app's process before it loads code of a user. Guarantees: what was given up does not come back.
 It cannot be had through other processes either: the memory of those outside is closed to it, and from Linux
-6.12 on it cannot signal them. Names in folders stay visible. What comes later beside a private file, or
-beside a folder above one, is private, too.
+6.12 on it cannot signal them. Names in folders stay visible. What comes later beside a private folder, or
+beside one above it, is private, too.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def landlock_abi() -> int:
     return max(0, _syscall(_CREATE_RULESET, None, 0, _VERSION))
 
 
-def give_up(private: Collection[Path], read_only: Collection[Path]) -> bool:
-    """Have this process and what it starts no access to `private`, and none for writing to `read_only`.
+def give_up(private: Collection[Path], own: Collection[Path], read_only: Collection[Path]) -> bool:
+    """Have this process and what it starts no access to `private`, but for `own` and, to read, `read_only`.
 
     Paths are absolute. Returns whether this kernel can; raises `OSError` where it refuses.
     """
@@ -47,8 +47,11 @@ def give_up(private: Collection[Path], read_only: Collection[Path]) -> bool:
     asked = struct.pack(f"={sizes}Q", *(all_of_it, 0, _NO_SIGNALS)[:sizes])
     ruleset = _checked(_syscall(_CREATE_RULESET, asked, len(asked), 0))
     try:
-        for path in _others(Path("/"), {*map(os.path.realpath, private)}):
-            _allow(ruleset, path, all_of_it, on_files, {*map(os.path.realpath, read_only)})
+        outside = _others(Path("/"), {*map(os.path.realpath, private)})
+        for path in (*outside, *map(Path, map(os.path.realpath, own))):
+            _allow(ruleset, path, all_of_it if path.is_dir() else on_files)
+        for path in map(Path, map(os.path.realpath, read_only)):
+            _allow(ruleset, path, _READ)
         _checked(ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
         _checked(_syscall(_RESTRICT_SELF, ruleset, 0))
     finally:
@@ -71,13 +74,10 @@ def _others(folder: Path, private: Collection[str]) -> Iterator[Path]:
             yield Path(entry.path)
 
 
-def _allow(ruleset: int, path: Path, all_of_it: int, on_files: int, read_only: Collection[str]) -> None:
+def _allow(ruleset: int, path: Path, allowed: int) -> None:
     with suppress(OSError):  # it has gone, or was never to be had
         handle = os.open(path, os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
-            allowed = all_of_it if path.is_dir() else on_files
-            if str(path) in read_only:
-                allowed = _READ
             rule = struct.pack("=Qi", allowed, handle)
             _checked(_syscall(_ADD_RULE, ruleset, _PATH_BENEATH, rule, 0))
         finally:

@@ -18,7 +18,7 @@ def is_absent() -> bool:
     if landlock_abi():
         return False
     print("not run: this kernel has no Landlock")
-    assert not give_up([Path("/nowhere")], [])
+    assert not give_up([Path("/nowhere")], [], [])
     return True
 
 
@@ -74,7 +74,7 @@ from pathlib import Path
 from geartrain_edge.landlock import give_up
 root = Path(sys.argv[1])
 (root / "link").symlink_to(root / "in" / "secret")
-assert give_up([root / "in" / "secret", root / "in" / "missing"], [root / "seen"])
+assert give_up([root / "in", root / "missing"], [root / "in" / "open"], [root / "in" / "seen"])
 def is_denied(what):
     try:
         what()
@@ -83,15 +83,16 @@ def is_denied(what):
     return False
 (root / "in" / "open" / "new").write_text("x")
 os.rename(root / "in" / "open" / "new", root / "other" / "new")
-assert (root / "seen" / "file").read_text() == "seen"
-assert set(os.listdir(root / "in")) == {"open", "secret"}
+assert (root / "in" / "seen" / "file").read_text() == "seen"
+assert set(os.listdir(root / "in")) == {"open", "secret", "seen"}
 for what in (
     (root / "in" / "secret" / "file").read_text,
     (root / "link" / "file").read_text,
-    lambda: (root / "in" / "missing").write_text("x"),
-    lambda: (root / "seen" / "file").write_text("x"),
-    lambda: os.truncate(root / "seen" / "file", 0),
-    lambda: (root / "seen" / "file").unlink(),
+    lambda: (root / "in" / "later").write_text("x"),
+    lambda: (root / "missing").write_text("x"),
+    lambda: (root / "in" / "seen" / "file").write_text("x"),
+    lambda: os.truncate(root / "in" / "seen" / "file", 0),
+    lambda: (root / "in" / "seen" / "file").unlink(),
     lambda: os.link(root / "in" / "secret" / "file", root / "other" / "linked"),
     lambda: os.rename(root / "in" / "secret", root / "other" / "secret"),
 ):
@@ -107,7 +108,7 @@ print("kept")
 def test_what_is_given_up_does_not_come_back_by_any_way(tmp_path: Path) -> None:
     if is_absent():
         return
-    for name in ("in/secret", "in/open", "seen", "other"):
+    for name in ("in/secret", "in/open", "in/seen", "other"):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "file").write_text(Path(name).name)
     done = subprocess.run(

@@ -125,8 +125,8 @@ class AgentConfig(msgspec.Struct, frozen=True):
     instance: under which name it runs, "" for the flow's own; labels: the device's, for the sources of the
     flow that are for some devices only; code: the hash of the flow's files that it is to have, "" for any;
     claims: the file by which processes of the device say that an urgent flow comes first, None for none;
-    private, read_only: what the process gives up all access to, or for writing, before it loads the flow;
-    bundle: the folder in which the code is, None where it is installed;
+    private: what the process gives up all access to before it loads the flow, but for its own state and
+    `read_only`; bundle: the folder in which the code is, None where it is installed;
     clock_floor_us: the wall clock is wrong below it, microseconds; is_clock_synchronized: and before a time
     server has set it.
     """

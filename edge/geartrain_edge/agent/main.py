@@ -87,7 +87,8 @@ def _give_up(config: AgentConfig) -> None:
     from geartrain_edge.landlock import give_up
 
     try:
-        if not give_up(config.private, config.read_only):
+        own = [config.state] if config.claims is None else [config.state, config.claims]
+        if not give_up(config.private, own, config.read_only):
             _LOG.warning("this kernel has no Landlock: the apps of this device can read each other's files")
     except OSError as error:
         raise DiskError(f"files of other apps cannot be given up: {error.strerror or error}") from None

@@ -20,7 +20,6 @@ from geartrain.errors import ConfigError, GeartrainError
 from geartrain.wire.topics import check_name
 from geartrain_edge.bundles.choice import TrialPolicy
 from geartrain_edge.identity import FOLDER as IDENTITY_FOLDER
-from geartrain_edge.parent.kept_file import KEPT_FILE
 from geartrain_edge.parent.limits import Limits, LimitsTable
 from geartrain_edge.settings import CLAIMS_FILE
 
@@ -111,13 +110,6 @@ class DeviceConfig(msgspec.Struct, frozen=True):
         here = self.apps.get(app_name(instance))
         return Limits() if here is None else Limits.of(here.limits)
 
-    def _private(self, state: Path) -> list[Path]:
-        """What the app in the folder `state` has no business with: the parent's own files, and other apps.
-        Those that come later are private as well, since they are in the same folder.
-        """
-        apps = {file.parent for file in self.state.glob("*/agent.toml")} - {state}
-        return [self.state / KEPT_FILE, *sorted(apps)]
-
     def agent_toml(self, app: App, state: Path) -> str:
         """The configuration of the agent of `app`, whose state folder is `state`; raises `ConfigError`."""
         try:
@@ -137,7 +129,7 @@ class DeviceConfig(msgspec.Struct, frozen=True):
             "urgent": here.urgent,
         }
         if self.isolation:
-            content["private"] = [str(path) for path in self._private(state)]
+            content["private"] = [str(self.state)]
             content["read_only"] = [str(self.state / name) for name in (IDENTITY_FOLDER, BUNDLES_FOLDER)]
         if app.code:
             # What the platform names takes the place of other code whose steps and types are equal.
