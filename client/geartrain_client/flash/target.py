@@ -19,9 +19,9 @@ DEFAULT_PYTHON = "3.11"
 
 _MACHINES = {"arm64": ("aarch64", "arm64"), "amd64": ("x86_64", "amd64")}
 _OTHERS = {
-    "armhf": "msgspec, which the agent is built on, has no wheel for it (armv7l): use a 64-bit system, which "
-    "all boards since the Raspberry Pi 3 run",
-    "armv7l": "it is called armhf, and msgspec has no wheel for it: use a 64-bit system",
+    "armhf": "msgspec and cffi, which the agent is built on, have no wheel for it (armv7l): use a 64-bit "
+    "system, which all boards since the Raspberry Pi 3 run",
+    "armv7l": "it is called armhf, and msgspec and cffi have no wheel for it: use a 64-bit system",
     "aarch64": "it is called arm64",
     "x86_64": "it is called amd64",
 }
