@@ -301,7 +301,7 @@ def test_over_tcp_a_sender_waits_and_nothing_is_lost() -> None:
     def send() -> None:
         with socket.create_connection(("127.0.0.1", source.tcp), timeout=20) as sender:
             for number in range(count):
-                sender.sendall(b"<14>1 - - - - - - %d %s\n" % (number, b"x" * 200))
+                sender.sendall(b"<14>1 - - - - - - %d %s\n" % (number, b"x" * 1_000))
 
     async def story(found: Found) -> None:
         sending = asyncio.ensure_future(asyncio.to_thread(send))
