@@ -52,9 +52,9 @@ def private_files(folder: Path) -> list[Path]:
     return found
 
 
-async def run(*arguments: str, given: str = "", kill_after_s: float = 0.0) -> tuple[int, str, str]:
-    """`gear-agent` as a process, killed after so long."""
-    process = await asyncio.create_subprocess_exec(
+async def started(*arguments: str) -> asyncio.subprocess.Process:
+    """`gear-agent` as a process."""
+    return await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
         "geartrain_edge.agent.process",
@@ -63,6 +63,11 @@ async def run(*arguments: str, given: str = "", kill_after_s: float = 0.0) -> tu
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
+
+
+async def run(*arguments: str, given: str = "", kill_after_s: float = 0.0) -> tuple[int, str, str]:
+    """`gear-agent` until its end, or killed after so long."""
+    process = await started(*arguments)
     if kill_after_s:
         await asyncio.sleep(kill_after_s)
         with suppress(ProcessLookupError):
@@ -135,15 +140,14 @@ def test_with_a_file_it_waits_until_there_is_a_network(tmp_path: Path) -> None:
         source.write_text(
             to_toml({"url": asked.url, "token": asked.token, "ca_fingerprint": asked.ca_fingerprint})
         )
-        joins = asyncio.create_task(
-            run("join", "--from", str(source), "--device", str(tmp_path / "device.toml"))
-        )
-        await asyncio.sleep(1.5)
-        assert not joins.done()
+        words = ("join", "--from", str(source), "--device", str(tmp_path / "device.toml"))
+        process = await started(*words)
+        assert process.stderr is not None
+        first = await asyncio.wait_for(process.stderr.readline(), 60)
+        assert b"is there a network?; trying again" in first
         async with opened(tmp_path / "platform", fleet):
-            code, out, said = await joins
-        assert (code, out[:17]) == (0, "joined as truck-1")
-        assert said.count("is there a network?; trying again") == 1
+            out, said = await asyncio.wait_for(process.communicate(), 60)
+        assert (process.returncode, out[:17], said) == (0, b"joined as truck-1", b"")
 
     asyncio.run(story())
 
@@ -373,7 +377,7 @@ def test_a_process_that_is_killed_at_any_time_joins_the_next_time(tmp_path: Path
 
 def test_gear_agent_renews_before_the_end_and_says_so_after_it(tmp_path: Path) -> None:
     async def story() -> None:
-        life_s = 6.0
+        life_s = 15.0
         fleet = FleetSection(address="localhost", device_port=free_port(), certificate_days=life_s / DAY_S)
         async with opened(tmp_path / "platform", fleet) as world:
             world.store.add_device("truck-1", {})
