@@ -22,6 +22,7 @@ def test_no_file_holds_the_password() -> None:
     settings = DeviceSettings("pi", ("pool.example",), Wifi.of("shed", "correct horse", "DE"))
     files = settings.files()
     assert set(files) == {
+        "country",
         "hostname",
         "timesyncd.conf",
         "netplan.yaml",

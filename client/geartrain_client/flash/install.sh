@@ -187,8 +187,20 @@ apply_settings() {
     apply_network
 }
 
+# Raspberry Pi OS keeps its radio off until it is told the country.
+allow_radio() {
+    [ -f settings/country ] || return 0
+    if command -v raspi-config >/dev/null; then
+        raspi-config nonint do_wifi_country "$(cat settings/country)" || say "raspi-config has refused the country: see above."
+    fi
+    if booted && command -v rfkill >/dev/null; then
+        rfkill unblock wifi || true
+    fi
+}
+
 apply_network() {
     [ -f settings/netplan.yaml ] || return 0
+    allow_radio
     if command -v netplan >/dev/null; then
         place settings/netplan.yaml /etc/netplan/90-geartrain.yaml 0600 || return 0
         if booted; then

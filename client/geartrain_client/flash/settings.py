@@ -99,6 +99,7 @@ class DeviceSettings:
             found["geartrain.nmconnection"] = self._network_manager()
             found["geartrain.network"] = self._networkd()
         if self.wifi is not None:
+            found["country"] = f"{self.wifi.country}\n"
             found["wpa_supplicant.conf"] = (
                 f"country={self.wifi.country}\nctrl_interface=/run/wpa_supplicant\n"
                 f"network={{\n  ssid={self.wifi.ssid.encode().hex()}\n  psk={self.wifi.key}\n}}\n"
