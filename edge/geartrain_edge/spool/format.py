@@ -62,6 +62,9 @@ ALTER TABLE batches ADD COLUMN mark BLOB NOT NULL DEFAULT x'';
 SETTINGS = (
     # Before the first access to the WAL, so that the lock is held until close and no shared memory is used.
     "locking_mode = EXCLUSIVE",
+    # A small commit changes five or six pages, and each of them is written twice. Of a new file only.
+    "page_size = 1024",
+    "wal_autocheckpoint = 4000",
     "journal_size_limit = 8388608",
     "cache_size = -1024",
     "temp_store = MEMORY",
