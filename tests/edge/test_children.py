@@ -53,6 +53,58 @@ def test_what_an_app_leaves_behind_is_reaped(device: Device) -> None:
     device.run(story)
 
 
+HELPERS = """
+import asyncio, os, signal, subprocess, sys, time
+from geartrain_edge.parent.children import ForkServer
+from geartrain_edge.parent.fetching import _start
+
+def is_over(pid, within_s=30.0):
+    until_s = time.monotonic() + within_s
+    while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
+
+async def story():
+    family = ForkServer()
+    fetch = _start()
+    fetch.kill()
+    is_over(fetch.pid)
+    family.reap_strays()
+    print(fetch.wait())
+    renewal = await asyncio.create_subprocess_exec(sys.executable, "-c", "raise SystemExit(7)")
+    asked = asyncio.create_task(renewal.wait())
+    while not asked.done():
+        family.reap_strays()
+        await asyncio.sleep(0)
+    print(await asked)
+    leaves = "import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', '']).pid)"
+    said = subprocess.run(
+        [sys.executable, "-c", leaves], start_new_session=True, capture_output=True, check=True
+    )
+    stray = int(said.stdout)
+    is_over(stray)
+    family.reap_strays()
+    try:
+        os.kill(stray, 0)
+    except ProcessLookupError:
+        print("reaped")
+
+asyncio.run(story())
+"""
+
+
+def test_what_the_parent_has_started_itself_is_no_stray() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", HELPERS],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.stdout.split() == ["-9", "7", "reaped"], done.stderr
+
+
 STORY = """
 import asyncio, os, signal, sys
 from geartrain_edge.errors import StartError

@@ -2,7 +2,8 @@
 
 Under `AgentProcesses`. Guarantees: a fork server that dies or hangs is replaced at the next start, and ends
 no app. Where the system cannot hand a forked process over (all but Linux), each app is started by itself,
-which costs its imports once more. What an app leaves behind as a process is reaped.
+which costs its imports once more. What an app leaves behind as a process is reaped. A child that the parent
+has started for itself is never, as long as it stays in the parent's session.
 """
 
 from __future__ import annotations
@@ -105,7 +106,11 @@ class ForkServer:
         self._own.discard(pid)
 
     def reap_strays(self) -> None:
-        """Reap what apps have started, left behind, and is over; those of the apps themselves wait."""
+        """Reap what apps have started, left behind, and is over; those of the apps themselves wait.
+
+        The server and all that comes of it lie in other sessions than this process, and no process can enter
+        a session. So what lies in this one's is a child that somebody here waits for.
+        """
         for _ in range(_STRAYS_MAX):
             try:
                 found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -114,7 +119,12 @@ class ForkServer:
             server = self._server.pid if self._server else 0
             if found is None or found.si_pid in self._own or found.si_pid == server:
                 return
-            os.waitpid(found.si_pid, 0)
+            try:
+                if os.getsid(found.si_pid) == os.getsid(0):
+                    return
+                os.waitpid(found.si_pid, os.WNOHANG)
+            except (ProcessLookupError, ChildProcessError):
+                continue  # a thread has reaped it that waits for it
 
     def _send(self, request: bytes, descriptors: list[int]) -> None:
         if self._server is not None and self._server.poll() is not None:

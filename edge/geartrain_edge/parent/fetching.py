@@ -61,7 +61,7 @@ def _start() -> subprocess.Popen[bytes]:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            start_new_session=True,
+            process_group=0,  # Ctrl-C is for the parent; in a session of its own it would pass for an app's
         )
     except OSError as error:
         raise FetchError(f"no process can be started to fetch bundles: {error.strerror or error}") from None
@@ -87,7 +87,7 @@ async def _exchange(popen: subprocess.Popen[bytes], request: bytes) -> bytes:
 
 
 def _end(popen: subprocess.Popen[bytes]) -> None:
-    """It is over when this returns; somebody else may have reaped it."""
+    """It is over when this returns."""
     if popen.poll() is None:
         popen.send_signal(signal.SIGKILL)
     popen.wait()
