@@ -202,16 +202,25 @@ def rss_kb_of(pid: int) -> int:
 
 def test_the_parent_imports_nothing_of_flows_and_stays_small(device: Device, tmp_path: Path) -> None:
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-    environment["PYTHONPYCACHEPREFIX"] = str(tmp_path / "bytecode")  # as on a device: else compiling counts
+    environment["PYTHONPYCACHEPREFIX"] = str(
+        tmp_path / "bytecode"
+    )  # as on a device, where installing compiles
     imported = subprocess.run(
         [sys.executable, "-c", NOTHING_OF_A_USER], env=environment, capture_output=True, text=True, check=True
     )
     assert imported.stdout == "[]\n"
 
     async def story(platform: Platform) -> None:
-        platform.want(*(app(f"stocks.{n}") for n in range(1, 4)))
+        names = [f"stocks.{n}" for n in range(1, 4)]
+        platform.want(*map(app, names))
+        first = device.start(environment)  # which compiles what it imports
+        await platform.until(lambda: all(device.status(name).get("pid") for name in names))
+        await platform.until(lambda: platform.machine.is_settled)
+        first.terminate()
+        await asyncio.to_thread(first.communicate, timeout=LIMIT_S)
         parent = device.start(environment)
-        await platform.until(lambda: all(device.status(f"stocks.{n}").get("pid") for n in range(1, 4)))
+        await platform.until(lambda: all(device.status(name)["state"] != "stopped" for name in names))
+        await platform.until(lambda: platform.report is not None and platform.report.life == 2)
         await platform.until(lambda: platform.machine.is_settled)
         rss_kb = rss_kb_of(parent.pid)
         print(f"parent of three agents, connected: {rss_kb / 1024:.1f} MiB RSS")

@@ -97,6 +97,10 @@ def _check_places(root: CleanRoot) -> None:
     join = root.at("/etc/geartrain/join.toml")
     assert join.read_bytes() == JOIN
     assert (join.stat().st_mode & 0o777, join.stat().st_uid) == (0o600, uid)
+    compiled = list(root.at("/opt/geartrain").rglob("geartrain_edge/**/*.pyc"))
+    assert len(compiled) > 50
+    flags = {int.from_bytes(path.read_bytes()[4:8], "little") for path in compiled}
+    assert flags == {0b11}  # valid by the hash of the source, whatever the times
     wanted = root.at("/etc/systemd/system/multi-user.target.wants")
     assert {path.name for path in wanted.glob("geartrain-*")} == {
         "geartrain-agent.service",
