@@ -13,7 +13,7 @@ from geartrain_simulation import cli
 from geartrain_simulation.campaign import campaign
 from geartrain_simulation.campaign.campaign import Report, digests_elsewhere, run_seeds
 from geartrain_simulation.campaign.regressions import Case, drawn, keep, load, shrunk
-from geartrain_simulation.campaign.runs import Key, Result, current_key, run_seed
+from geartrain_simulation.campaign.runs import WORLDS, Key, Result, current_key, run_seed
 from geartrain_simulation.campaign.shrinking import Tries, shrink
 from geartrain_simulation.cli import main
 from geartrain_simulation.fleet.devices import Device
@@ -36,7 +36,28 @@ def test_help_shows_how_it_is_used(capsys: pytest.CaptureFixture[str]) -> None:
     assert "gear-sim --seed 4711 --trace" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words", [[], ["--seeds", "0"], ["--seed", "x"], ["--seeds", "5", "--mutants"]])
+@pytest.mark.parametrize("world", sorted(WORLDS))
+def test_worlds_of_each_kind_are_run_and_shown(world: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--world", world, "--seeds", "2", "--workers", "1", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["done"], said["repeated"], said["differ"]) == (2, [0], [])
+    assert said["virtual_s"] > 2
+    assert main(["--world", world, "--seed", "1", "--trace"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(" start" in line for line in lines)
+    assert run_seed(1, world).digest in lines[-2]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["--seeds", "0"],
+        ["--seed", "x"],
+        ["--seeds", "5", "--mutants"],
+        ["--seeds", "5", "--world", "flat"],
+    ],
+)
 def test_a_wrong_option_is_refused_in_a_sentence(
     words: Sequence[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -183,7 +204,7 @@ def test_a_seed_leaves_one_trace_in_another_process_with_another_hash_seed() -> 
 
 
 def test_another_trace_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(campaign, "digests_elsewhere", lambda seeds: dict.fromkeys(seeds, "another"))
+    monkeypatch.setattr(campaign, "digests_elsewhere", lambda seeds, kind: dict.fromkeys(seeds, "another"))
     report = run_seeds(0, 2, workers=1)
     assert (report.repeated, report.differ, report.is_good) == ([0], [0], False)
 

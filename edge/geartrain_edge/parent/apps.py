@@ -202,7 +202,7 @@ class Apps:
                 self._told.clear()
                 for name in [name for name, task in self._tasks.items() if task.done()]:
                     self._tasks.pop(name).result()  # raises the error of a defect
-                for instance in {*self._wanted, *self._purged} - set(self._tasks):
+                for instance in sorted({*self._wanted, *self._purged} - set(self._tasks)):
                     self._woken[instance] = asyncio.Event()
                     self._tasks[instance] = asyncio.create_task(self._tend(instance))
         finally:

@@ -18,7 +18,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import dataclass, field
 
 from geartrain_edge.agent.process import GARBAGE_THRESHOLD
-from geartrain_simulation.campaign.runs import Key, Result, current_key, run_seed
+from geartrain_simulation.campaign.runs import USUAL, Key, Result, current_key, run_seed
 
 CHUNK = 10
 """Seeds that a process is given at a time."""
@@ -73,9 +73,14 @@ class Report:
 
 
 def run_seeds(
-    first: int, count: int, *, workers: int | None = None, progress: Progress = lambda done, broken: None
+    first: int,
+    count: int,
+    *,
+    kind: str = USUAL,
+    workers: int | None = None,
+    progress: Progress = lambda done, broken: None,
 ) -> Report:
-    """Run the seeds from `first` on in `workers` processes, by default one for each core."""
+    """Run the seeds from `first` on in `workers` processes, by default one for each core; kind: of worlds."""
     started_s = time.monotonic()
     report = Report(current_key(), first, count)
     digests: dict[int, str] = {}
@@ -84,7 +89,9 @@ def run_seeds(
     context = multiprocessing.get_context("spawn")
     # Worlds make much that lives long and little garbage, as agents do.
     with ProcessPoolExecutor(workers, context, gc.set_threshold, (GARBAGE_THRESHOLD,)) as pool:
-        for results in _in_turn(pool, chunks, 2 * workers, lambda: len(report.violations) < VIOLATIONS_MAX):
+        for results in _in_turn(
+            pool, chunks, kind, 2 * workers, lambda: len(report.violations) < VIOLATIONS_MAX
+        ):
             for result in results:
                 report.take(result)
                 if result.is_good and result.seed % REPEAT_EVERY == 0:
@@ -92,38 +99,42 @@ def run_seeds(
             progress(report.done, len(report.violations))
     report.violations.sort(key=lambda result: result.seed)
     report.repeated = sorted(digests)
-    again = digests_elsewhere(report.repeated)
+    again = digests_elsewhere(report.repeated, kind=kind)
     report.differ = [seed for seed in report.repeated if again[seed] != digests[seed]]
     report.seconds = time.monotonic() - started_s
     return report
 
 
 def _in_turn(
-    pool: ProcessPoolExecutor, chunks: Iterable[Sequence[int]], ahead: int, goes_on: Callable[[], bool]
+    pool: ProcessPoolExecutor,
+    chunks: Iterable[Sequence[int]],
+    kind: str,
+    ahead: int,
+    goes_on: Callable[[], bool],
 ) -> Iterator[list[Result]]:
     """The results of the chunks as they come, never more than `ahead` chunks under way."""
     running: set[Future[list[Result]]] = set()
     for chunk in chunks:
         if not goes_on():
             break
-        running.add(pool.submit(run_chunk, list(chunk)))
+        running.add(pool.submit(run_chunk, list(chunk), kind))
         while len(running) >= ahead:
             done, running = wait(running, return_when=FIRST_COMPLETED)
             yield from (future.result() for future in done)
     yield from (future.result() for future in running)
 
 
-def run_chunk(seeds: list[int]) -> list[Result]:
+def run_chunk(seeds: list[int], kind: str = USUAL) -> list[Result]:
     """Run some seeds in this process."""
-    return [run_seed(seed) for seed in seeds]
+    return [run_seed(seed, kind) for seed in seeds]
 
 
-def digests_elsewhere(seeds: Sequence[int], hash_seed: int = 4_711) -> dict[int, str]:
+def digests_elsewhere(seeds: Sequence[int], hash_seed: int = 4_711, *, kind: str = USUAL) -> dict[int, str]:
     """The digests of seeds that are run in a new process with another `PYTHONHASHSEED`."""
     if not seeds:
         return {}
     done = subprocess.run(
-        [sys.executable, "-m", "geartrain_simulation.campaign.campaign", *map(str, seeds)],
+        [sys.executable, "-m", "geartrain_simulation.campaign.campaign", kind, *map(str, seeds)],
         env={**os.environ, "PYTHONHASHSEED": str(hash_seed)},
         capture_output=True,
         text=True,
@@ -135,4 +146,4 @@ def digests_elsewhere(seeds: Sequence[int], hash_seed: int = 4_711) -> dict[int,
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps([run_seed(int(word)).digest for word in sys.argv[1:]]))
+    sys.stdout.write(json.dumps([run_seed(int(word), sys.argv[1]).digest for word in sys.argv[2:]]))

@@ -13,12 +13,41 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from geartrain_simulation.checkers import ViolationError
-from geartrain_simulation.fleet.fleet import Fleet
+from geartrain_simulation.fleet.bundle_fleet import BundleFleet
+from geartrain_simulation.fleet.down_fleet import DownFleet
+from geartrain_simulation.fleet.fleet import Fleet, Outcome
+from geartrain_simulation.fleet.lane_fleet import LaneFleet
+from geartrain_simulation.fleet.roster_fleet import RosterFleet
+from geartrain_simulation.machine.broker import SimBroker
+from geartrain_simulation.machine.world import World
 
 TAIL_LINES = 40
 _GIT_S_MAX = 10.0
+
+
+class Simulated(Protocol):
+    """One simulated fleet of some kind."""
+
+    world: World
+    broker: SimBroker
+
+    def run(self) -> object:
+        """Run to the end; raises the first breach of a rule, or any other failure."""
+        ...
+
+
+WORLDS: dict[str, Callable[[int], Simulated]] = {
+    "fleet": Fleet,
+    "roster": RosterFleet,
+    "lane": LaneFleet,
+    "down": DownFleet,
+    "bundles": BundleFleet,
+}
+"""The kinds of worlds, by their names on the command line."""
+USUAL = "fleet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +83,12 @@ class Result:
         return not self.rule
 
 
-def run_seed(seed: int) -> Result:
-    """Run one seed, as it draws its world."""
-    return run_fleet(seed, lambda: Fleet(seed))
+def run_seed(seed: int, kind: str = USUAL, trace_lines: int = 0) -> Result:
+    """Run one seed, as it draws its world of one of `WORLDS`."""
+    return run_fleet(seed, lambda: WORLDS[kind](seed), trace_lines)
 
 
-def run_fleet(seed: int, make: Callable[[], Fleet], trace_lines: int = 0) -> Result:
+def run_fleet(seed: int, make: Callable[[], Simulated], trace_lines: int = 0) -> Result:
     """Run the fleet that `make` gives; the words of agents and ingest are not logged meanwhile.
 
     trace_lines: how much of the trace a good run gives, too.
@@ -74,9 +103,12 @@ def run_fleet(seed: int, make: Callable[[], Fleet], trace_lines: int = 0) -> Res
             detail = str(error).removeprefix(f"{rule}: ") or rule
             lines = max(trace_lines, TAIL_LINES)
             return Result(seed, trace.digest, rule, detail, tail=trace.tail(lines))
-    figures = (outcome.steps, outcome.virtual_s, outcome.crashes, outcome.faults, outcome.counters)
-    tail = fleet.world.trace.tail(trace_lines) if trace_lines else []
-    return Result(seed, outcome.digest, "", "", *figures, tail)
+    loop, trace = fleet.world.loop, fleet.world.trace
+    crashes = sum(node.crashes for node in fleet.world.nodes.values())
+    counters = outcome.counters if isinstance(outcome, Outcome) else {}
+    figures = (loop.steps, loop.time(), crashes, dict(fleet.broker.counters), counters)
+    tail = trace.tail(trace_lines) if trace_lines else []
+    return Result(seed, trace.digest, "", "", *figures, tail)
 
 
 def current_key() -> Key:

@@ -183,8 +183,3 @@ class _Child(CodeChild):
         """It is asked to end."""
         self._fleet.check_stop(self._process, self._app)
         super().terminate()
-
-
-def bundle_run(seed: int) -> Any:
-    """One run as the seed draws it."""
-    return BundleFleet(seed).run()

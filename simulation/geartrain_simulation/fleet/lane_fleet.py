@@ -14,7 +14,6 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from random import Random
-from typing import Any
 
 from geartrain.control.codec import decode_desired, decode_state, encode_state
 from geartrain.control.states import App, AppReport, AppState, State
@@ -420,8 +419,3 @@ class _Watched:
     def reports(self) -> tuple[AppReport, ...]:
         """The apps' own."""
         return self._apps.reports()
-
-
-def lane_run(seed: int) -> Any:
-    """One run as the seed draws it."""
-    return LaneFleet(seed).run()
