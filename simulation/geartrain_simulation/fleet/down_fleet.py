@@ -213,7 +213,7 @@ class DownFleet:
     async def _follow(self, downlink: Downlink) -> None:
         """Tell the downlink what is wanted, as its wanted.json does."""
         while True:
-            downlink.follow({name: Path(name) for name in self._wanted})
+            downlink.follow({name: Path(name) for name in sorted(self._wanted)})
             await asyncio.sleep(_LOOK_S)
 
     async def _ingest(self, process: Process) -> None:
