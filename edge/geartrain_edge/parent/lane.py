@@ -142,7 +142,8 @@ class DeviceLane:
 
     def _lost(self, error: NetError) -> None:
         self.counters["connections_lost"] = self.counters.get("connections_lost", 0) + 1
-        _LOG.warning("control lane of %s: %s", self._device, printable(str(error)))
+        if self._connector.is_news(error):
+            _LOG.warning("control lane of %s: %s", self._device, printable(str(error)))
 
     async def _session(self) -> None:
         try:

@@ -216,7 +216,8 @@ class Uplink:
 
     def _lost(self, error: NetError) -> None:
         self._counters.add("connections_lost")
-        _LOG.warning("uplink of %s: %s", self._who.device, error)
+        if self._connector.is_news(error):
+            _LOG.warning("uplink of %s: %s", self._who.device, error)
 
     async def _session(self) -> None:
         client_id = f"gear-{self._who.device}-{self._who.flow}"

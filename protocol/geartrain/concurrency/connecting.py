@@ -19,6 +19,8 @@ from geartrain.ports import Clock, Randomness
 
 STEADY_S = 5.0
 """A connection that held for so many seconds was a good one."""
+SAID_S = 60.0
+"""How long the same words about a connection are not said again."""
 _DOUBLINGS_MAX = 20
 
 
@@ -41,6 +43,18 @@ class Connector:
         self._clock, self._randomness, self._backoff = clock, randomness, backoff
         self.is_connected = False
         self._is_good, self._failures = False, 0
+        self._said, self._said_s = "", 0.0
+
+    def is_news(self, error: NetError) -> bool:
+        """Whether a log should tell of it: the last one told was another, or a minute ago.
+
+        A device whose broker is gone tries again every second, for days.
+        """
+        now_s = self._clock.monotonic_s()
+        if str(error) == self._said and now_s - self._said_s < SAID_S:
+            return False
+        self._said, self._said_s = str(error), now_s
+        return True
 
     def succeeded(self) -> None:
         """The other side has answered: the next pause is a short one."""

@@ -81,7 +81,7 @@ class SharedConnection:
         lost: Callable[[NetError], None],
     ) -> None:
         """`name`: what its client ids begin with; `group_of`: the name of the group that a topic is for (""
-        for none); `lost`: hears why each connection ended.
+        for none); `lost`: hears why connections ended, the same words once a minute.
         """
         self._net, self._randomness, self._name = net, randomness, name
         self._group_of, self._heard_lost = group_of, lost
@@ -102,7 +102,8 @@ class SharedConnection:
 
     def _lost(self, error: NetError) -> None:
         self.counters["connections_lost"] += 1
-        self._heard_lost(error)
+        if self._connector.is_news(error):
+            self._heard_lost(error)
 
     async def _session(self) -> None:
         async with self._net.connect(f"{self._name}-{self._randomness.token(4).hex()}") as connection:
