@@ -127,6 +127,7 @@ def kill_9(
     places: PlatformPlaces, name: str, process: subprocess.Popen[str], instance: str = "stocks.1"
 ) -> None:
     """Kill a process while there is work left and wait until another stands in its place."""
+    wait_until(f"{name} runs", lambda: pid_of(places, name, instance) is not None, process)
     now = hops(places, instance)
     assert now.processed < max(1, now.to_process) or now.read > now.logged, "all is in the tables already"
     before = pid_of(places, name, instance)

@@ -50,7 +50,7 @@ class Tokens:
 
     def make(self, device: str, life_s: float) -> tuple[str, int]:
         """A new token of the device, which takes the place of any before; and when it ends, microseconds."""
-        token, expires_us = secrets.token_urlsafe(TOKEN_BYTES), self._now_us() + round(life_s * 1e6)
+        token, expires_us = secrets.token_hex(TOKEN_BYTES), self._now_us() + round(life_s * 1e6)
         with translated(StoreError, self._subject), transaction(self._database):
             self._database.execute(
                 "INSERT OR REPLACE INTO tokens VALUES (?, ?, ?, '')", (device, _digest(token), expires_us)

@@ -151,8 +151,8 @@ class Checkers:
     def _committed(self, change: LedgerChange) -> None:
         if self._every_step:
             self.delivery.committed(change)
-            self.clocks.committed(change)
             self.members.committed(change)
+            self.clocks.committed(change)
             for cursor in change.cursors:
                 if not cursor.seq and (accepted := self._accepted.get((cursor.device, cursor.flow))):
                     accepted.opened(cursor.epoch, cursor.positions)
