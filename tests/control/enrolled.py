@@ -29,7 +29,8 @@ from geartrain_cloud.control.device_listener import (
     make_device_app,
 )
 from geartrain_cloud.control.enrolment import Enrolment
-from geartrain_cloud.control.store import Answer, ControlStore
+from geartrain_cloud.control.idempotency import Answer
+from geartrain_cloud.control.store import ControlStore
 from geartrain_cloud.platform.config import FleetSection, PlatformConfig
 
 DAY_S = 86_400.0
@@ -112,7 +113,7 @@ async def opened(folder: Path, fleet: FleetSection | None = None) -> AsyncIterat
         return 200, {"device": caller(request)}
 
     store = ControlStore(folder / "control.sqlite", now_us)
-    enrolment = Enrolment(config, store, now_us)
+    enrolment = Enrolment(config, store.devices, now_us)
     app = make_device_app(
         [*join_routes(enrolment), DeviceRoute("GET", "/who", handler_of(who))], enrolment.check
     )

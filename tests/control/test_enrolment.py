@@ -22,7 +22,7 @@ from tests.control.enrolled import DAY_S, Key, opened
 def test_a_token_is_good_once_and_its_key_may_ask_again(tmp_path: Path) -> None:
     async def story() -> None:
         async with opened(tmp_path) as world:
-            world.store.add_device("truck-1", {})
+            world.store.devices.add("truck-1", {})
             invited = world.enrolment.invite("truck-1", DAY_S)
             assert invited["url"] == f"https://localhost:{world.port}"
             assert world.enrolment.standing("truck-1")["joins_until_us"] == invited["expires_us"]
@@ -48,7 +48,7 @@ def test_a_token_is_good_once_and_its_key_may_ask_again(tmp_path: Path) -> None:
 def test_a_token_is_kept_as_a_digest_only(tmp_path: Path) -> None:
     async def story() -> str:
         async with opened(tmp_path) as world:
-            world.store.add_device("truck-1", {})
+            world.store.devices.add("truck-1", {})
             return str(world.enrolment.invite("truck-1", DAY_S)["token"])
 
     token = asyncio.run(story())
@@ -62,7 +62,7 @@ def test_a_token_is_kept_as_a_digest_only(tmp_path: Path) -> None:
 def test_what_is_no_good_token_is_refused_in_a_sentence(tmp_path: Path) -> None:
     async def story() -> None:
         async with opened(tmp_path) as world:
-            world.store.add_device("truck-1", {})
+            world.store.devices.add("truck-1", {})
             request, old = Key().request, world.enrolment.invite("truck-1", DAY_S)["token"]
             token = world.enrolment.invite("truck-1", DAY_S)["token"]
 
@@ -75,7 +75,7 @@ def test_what_is_no_good_token_is_refused_in_a_sentence(tmp_path: Path) -> None:
             assert "has expired" in await said(token)
             assert "gear device token truck-1" in await said(token)
             token = world.enrolment.invite("truck-1", DAY_S)["token"]
-            world.store.retire_device("truck-1")
+            world.store.devices.retire("truck-1")
             assert "was retired" in await said(token)
             world.enrolment.retire("truck-1")
             assert "does not know this token" in await said(token)
@@ -94,7 +94,7 @@ def test_a_request_that_nobody_should_sign_is_refused(tmp_path: Path) -> None:
 
     async def story() -> None:
         async with opened(tmp_path) as world:
-            world.store.add_device("truck-1", {})
+            world.store.devices.add("truck-1", {})
             token = world.enrolment.invite("truck-1", DAY_S)["token"]
             for request in (of_rsa, spoiled, "", "-----BEGIN CERTIFICATE REQUEST-----"):
                 assert "signing request" in await world.refused(
@@ -113,7 +113,7 @@ def test_a_request_that_nobody_should_sign_is_refused(tmp_path: Path) -> None:
 def test_only_who_shows_a_good_certificate_may_ask(tmp_path: Path) -> None:
     async def story() -> None:
         async with opened(tmp_path) as world:
-            world.store.add_device("truck-1", {})
+            world.store.devices.add("truck-1", {})
             identity = await world.join(Key())
             assert "show the certificate" in await world.refused("GET", "/v1/who")
             cloud = world.enrolment.fleet.paths("cloud", "ingest")
@@ -136,7 +136,7 @@ def test_only_who_shows_a_good_certificate_may_ask(tmp_path: Path) -> None:
 def test_a_certificate_is_renewed_by_itself_and_not_without_end(tmp_path: Path) -> None:
     async def story() -> None:
         async with opened(tmp_path) as world:
-            world.store.add_device("truck-1", {})
+            world.store.devices.add("truck-1", {})
             identity, key = await world.join(Key()), Key()
             status, found = await world.ask("POST", "/v1/renew", {"request": key.request}, identity)
             assert status == 200
@@ -154,7 +154,7 @@ def test_a_certificate_is_renewed_by_itself_and_not_without_end(tmp_path: Path) 
 def test_who_joins_under_a_name_takes_it_from_the_one_before(tmp_path: Path) -> None:
     async def story() -> None:
         async with opened(tmp_path) as world:
-            world.store.add_device("truck-1", {})
+            world.store.devices.add("truck-1", {})
             first = await world.join(Key())
             second = await world.join(Key())
             assert "good no longer" in await world.refused("GET", "/v1/who", identity=first)
@@ -166,9 +166,9 @@ def test_who_joins_under_a_name_takes_it_from_the_one_before(tmp_path: Path) -> 
 def test_a_retired_device_loses_its_certificate_once_it_had_the_time_to_hear_of_it(tmp_path: Path) -> None:
     async def story() -> None:
         async with opened(tmp_path) as world:
-            world.store.add_device("truck-1", {})
+            world.store.devices.add("truck-1", {})
             await world.join(Key())
-            world.store.retire_device("truck-1")
+            world.store.devices.retire("truck-1")
             world.enrolment.retire("truck-1")
             world.enrolment.round()
             assert world.enrolment.standing("truck-1")["certificate_until_us"] is not None
@@ -182,9 +182,9 @@ def test_a_retired_device_loses_its_certificate_once_it_had_the_time_to_hear_of_
 def test_a_control_that_was_killed_after_a_retirement_revokes_when_it_is_back(tmp_path: Path) -> None:
     async def before() -> None:
         async with opened(tmp_path) as world:
-            world.store.add_device("truck-1", {})
+            world.store.devices.add("truck-1", {})
             await world.join(Key())
-            world.store.retire_device("truck-1")
+            world.store.devices.retire("truck-1")
 
     async def after() -> object:
         async with opened(tmp_path) as world:
@@ -215,7 +215,7 @@ def test_a_control_that_is_killed_while_a_device_joins_lets_it_join_when_it_is_b
 
     async def before(key: Key) -> tuple[Path, str]:
         async with opened(tmp_path) as world:
-            world.store.add_device("truck-1", {})
+            world.store.devices.add("truck-1", {})
             first = await world.join(Key())
             token = str(world.enrolment.invite("truck-1", DAY_S)["token"])
             with monkeypatch.context() as patched:

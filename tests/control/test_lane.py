@@ -119,28 +119,32 @@ def fleet(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Fleet]:
 
 
 def is_applied(store: ControlStore, device: str) -> bool:
-    found = store.device(device)
+    found = store.devices.get(device)
     return found.applied == found.serial
 
 
 def test_a_submit_and_a_kill_reach_the_devices_and_what_they_say_is_stored(fleet: Fleet) -> None:
     async def story() -> None:
         async with fleet.control() as (store, lane), fleet.device("t1") as t1, fleet.device("x1") as x1:
-            store.add_device("t1", {"kind": "truck"})
-            store.add_device("x1", {"kind": "tank"})
-            store.submit(heat(selector="kind=truck"), OUTLINE)
-            await until(lambda: is_applied(store, "t1") and "t1" in store.reports("heat.1"))
+            store.devices.add("t1", {"kind": "truck"})
+            store.devices.add("x1", {"kind": "tank"})
+            store.apps.submit(heat(selector="kind=truck"), OUTLINE)
+            await until(lambda: is_applied(store, "t1") and "t1" in store.reports.of("heat.1"))
             options = '{"sources":{"readings":{"path":"heat.csv"}},"steps":{}}'
             assert t1.applied[-1].apps == (App("heat.1", "heat:flow", "ab" * 32, "auto", options),)
-            said = store.reports("heat.1")["t1"]
-            assert (said.state, said.version, said.serial) == ("running", "0.2.0", store.device("t1").serial)
+            said = store.reports.of("heat.1")["t1"]
+            assert (said.state, said.version, said.serial) == (
+                "running",
+                "0.2.0",
+                store.devices.get("t1").serial,
+            )
             await until(lambda: is_applied(store, "x1"))
             assert all(state.apps == () for state in x1.applied)
             assert lane.is_online("t1")
-            store.kill("heat", Mode.DRAIN, purge=False)
-            await until(lambda: store.reports("heat.1")["t1"].state == "ended")
+            store.apps.kill("heat", Mode.DRAIN, purge=False)
+            await until(lambda: store.reports.of("heat.1")["t1"].state == "ended")
             assert t1.applied[-1].apps[0].wanted is Wanted.DRAIN
-            store.leave("heat.1")
+            store.desired.leave("heat.1")
             await until(lambda: is_applied(store, "t1") and t1.applied[-1].apps == ())
             serials = [state.serial for state in t1.applied]
             assert serials == sorted(set(serials))
@@ -151,9 +155,9 @@ def test_a_submit_and_a_kill_reach_the_devices_and_what_they_say_is_stored(fleet
 def test_control_comes_and_goes_and_a_device_that_was_away_gets_only_the_newest(fleet: Fleet) -> None:
     async def story() -> None:
         async with fleet.control() as (store, _):
-            store.add_device("t1", {})
+            store.devices.add("t1", {})
             for n in range(5):
-                store.submit(heat(f"heat{n}"), OUTLINE)
+                store.apps.submit(heat(f"heat{n}"), OUTLINE)
         async with fleet.device("t1") as told:
             await asyncio.sleep(0.5)
             assert told.applied == []  # control is gone
@@ -174,17 +178,17 @@ def test_a_purge_reaches_devices_and_also_one_that_was_away(fleet: Fleet) -> Non
     async def story() -> None:
         async with fleet.control() as (store, _):
             async with fleet.device("t1"):
-                store.add_device("t1", {})
-                store.add_device("t2", {})
-                store.submit(heat(), OUTLINE)
+                store.devices.add("t1", {})
+                store.devices.add("t2", {})
+                store.apps.submit(heat(), OUTLINE)
                 await until(lambda: is_applied(store, "t1"))
-            store.kill("heat", Mode.NOW, purge=True)
-            store.forget("heat.1")
+            store.apps.kill("heat", Mode.NOW, purge=True)
+            store.apps.forget("heat.1")
         async with fleet.control() as (store, _), fleet.device("t1") as t1, fleet.device("t2") as t2:
             for name, told in (("t1", t1), ("t2", t2)):
                 await until(lambda name=name: is_applied(store, name))  # type: ignore[misc]
                 assert (told.applied[-1].apps, told.applied[-1].purged) == ((), ("heat.1",))
-            store.submit(heat("other"), OUTLINE)
+            store.apps.submit(heat("other"), OUTLINE)
             await until(lambda: is_applied(store, "t1") and is_applied(store, "t2"))
             assert [t1.applied[-1].purged, t2.applied[-1].purged] == [(), ()]
 
@@ -194,27 +198,27 @@ def test_a_purge_reaches_devices_and_also_one_that_was_away(fleet: Fleet) -> Non
 def test_a_store_that_was_restored_from_a_copy_is_refused_until_a_person_accepts_it(fleet: Fleet) -> None:
     async def story() -> None:
         async with fleet.control() as (store, _):
-            store.add_device("t1", {})
+            store.devices.add("t1", {})
         copy = fleet.folder / "copy.sqlite"
         shutil.copy(fleet.folder / "control.sqlite", copy)
         async with fleet.device("t1") as told:
             async with fleet.control() as (store, _):
                 for n in range(3):
-                    store.submit(heat(f"heat{n}"), OUTLINE)
+                    store.apps.submit(heat(f"heat{n}"), OUTLINE)
                 await until(lambda: is_applied(store, "t1"))
-                applied = store.device("t1").applied
+                applied = store.devices.get("t1").applied
             shutil.copy(copy, fleet.folder / "control.sqlite")
             async with fleet.control() as (store, _):
-                await until(lambda: "restored from a copy" in store.lanes()["t1"][1])
+                await until(lambda: "restored from a copy" in store.reports.lanes()["t1"][1])
                 for n in range(5):
-                    store.submit(heat(f"other{n}"), OUTLINE)
+                    store.apps.submit(heat(f"other{n}"), OUTLINE)
                 await asyncio.sleep(0.5)
                 assert {state.serial for state in told.applied} <= set(range(applied + 1))
                 assert [len(state.apps) for state in told.applied][-1] == 3
             async with fleet.control() as (store, _):  # also after a start
                 await asyncio.sleep(0.5)
                 assert {state.serial for state in told.applied} <= set(range(applied + 1))
-                assert "gear device accept t1" in store.refusal("t1")
+                assert "gear device accept t1" in store.reports.refusal("t1")
                 accept(store, "t1")
                 with pytest.raises(ConflictError, match="is not refused"):
                     accept(store, "t1")
@@ -228,15 +232,15 @@ def test_a_store_that_was_restored_from_a_copy_is_refused_until_a_person_accepts
 def test_a_device_that_is_given_more_than_it_can_be_told_holds_up_no_other(tmp_path: Path) -> None:
     store = ControlStore(tmp_path / "control.sqlite", lambda: 1)
     lane = StoreOfLane(store)
-    store.add_device("t1", {"kind": "truck"})
-    store.add_device("x1", {"kind": "tank"})
+    store.devices.add("t1", {"kind": "truck"})
+    store.devices.add("x1", {"kind": "tank"})
     for n in range(65):
-        store.submit(heat(f"heat{n}", "kind=truck"), OUTLINE)
+        store.apps.submit(heat(f"heat{n}", "kind=truck"), OUTLINE)
     found = asyncio.run(lane.changed())
     assert (found["t1"].state, found["t1"].refused) == (b"", "a state has more than 64 apps")
     assert found["x1"].state
     assert asyncio.run(lane.changed()) == {}
-    store.kill("heat0", Mode.NOW, purge=False)
+    store.apps.kill("heat0", Mode.NOW, purge=False)
     assert asyncio.run(lane.changed())["t1"].refused == ""
     store.close()
 

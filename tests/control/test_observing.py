@@ -34,7 +34,7 @@ class Platform:
     def submit(self, *sources: SourceOutline, options: dict[str, Any] | None = None) -> None:
         ids = [source.id for source in sources]
         outline = Outline("heat", [Channel("records", ids)], list(sources), "ab" * 32)
-        self.store.submit(Submission("heat", "heat:flow", "auto", "all", options or {}), outline)
+        self.store.apps.submit(Submission("heat", "heat:flow", "auto", "all", options or {}), outline)
 
     def ingest(self, rows: int, **clocks: int) -> None:
         sources = {name: {"clock": clock, "holding": ["d1"]} for name, clock in clocks.items()}
@@ -54,7 +54,7 @@ class Platform:
         write_report(folder / "status.json", {"counters": counters})
 
     def info(self) -> dict[str, Any]:
-        return self.observer.info(self.store.app("heat"))
+        return self.observer.info(self.store.apps.newest("heat"))
 
 
 READINGS, DOORS = SourceOutline("readings", True), SourceOutline("doors", True)
@@ -68,8 +68,8 @@ def platform(tmp_path: Path) -> Iterator[Platform]:
 
 
 def test_rates_are_the_growth_of_totals_over_at_most_a_minute(platform: Platform) -> None:
-    platform.store.add_device("d1", {}, local=True)
-    platform.store.add_device("d2", {}, local=True)
+    platform.store.devices.add("d1", {}, local=True)
+    platform.store.devices.add("d2", {}, local=True)
     platform.submit(READINGS)
     chance = random.Random(5)
     totals, history = [0, 0, 3, 0], list[tuple[float, list[int]]]()
@@ -97,7 +97,7 @@ def test_rates_are_the_growth_of_totals_over_at_most_a_minute(platform: Platform
 
 
 def test_a_rate_that_nobody_reports_or_whose_total_went_back_is_left_out(platform: Platform) -> None:
-    platform.store.add_device("d1", {}, local=True)
+    platform.store.devices.add("d1", {}, local=True)
     platform.submit(READINGS)
     platform.agent("d1", 5, 50)
     platform.ingest(10)
@@ -113,11 +113,11 @@ def test_a_rate_that_nobody_reports_or_whose_total_went_back_is_left_out(platfor
         "link": {"bytes_per_day": 0},
         "log": {"records_per_s": 2.0},
     }
-    platform.store.add_device("far", {})  # its agent reports elsewhere
+    platform.store.devices.add("far", {})  # its agent reports elsewhere
     assert platform.info()["rates"] == {"log": {"records_per_s": 2.0}}
-    platform.store.retire_device("far")
+    platform.store.devices.retire("far")
     for number in range(AGENTS_MAX):
-        platform.store.add_device(f"more{number}", {}, local=True)
+        platform.store.devices.add(f"more{number}", {}, local=True)
     assert list(platform.info()["rates"]) == ["log"]
     platform.places.ingest_status.write_text('{"flows": {"heat.1": {"channels": [1]}}}')
     assert platform.info()["rates"] == {}
@@ -129,13 +129,13 @@ def test_a_look_forgets_apps_that_have_ended(platform: Platform) -> None:
     platform.observer.look()
     platform.now_s += LOOK_S
     assert list(platform.info()["rates"]) == ["log"]
-    platform.store.enter("heat.1", State.ENDED)
+    platform.store.apps.enter("heat.1", State.ENDED)
     platform.observer.look()
     assert platform.info()["rates"] == {}
 
 
 def test_nobody_holds_the_clock_of_a_source_that_has_ended(platform: Platform) -> None:
-    platform.store.add_device("d1", {})
+    platform.store.devices.add("d1", {})
     platform.submit(READINGS, DOORS)
     platform.ingest(10, readings=END_OF_TIME, doors=1_000)
     assert platform.info()["clocks"] == [
@@ -151,7 +151,7 @@ def test_a_bounded_flow_waits_for_a_source_that_no_device_has(platform: Platform
     )
     platform.submit(READINGS, DOORS, options={"doors": {"enabled": False}})
     assert platform.info()["waits_for"] == ["no device matches all: add one, or label one"]
-    platform.store.add_device("d1", {})
+    platform.store.devices.add("d1", {})
     assert said in platform.info()["waits_for"]
     platform.ingest(10, doors=END_OF_TIME)  # a device that had it has come to its end, and was retired
     assert said not in platform.info()["waits_for"]
@@ -159,27 +159,27 @@ def test_a_bounded_flow_waits_for_a_source_that_no_device_has(platform: Platform
 
 def test_a_device_that_is_labelled_otherwise_keeps_its_apps_and_they_are_named(platform: Platform) -> None:
     store, outline = platform.store, Outline("heat", [], [READINGS], "ab" * 32)
-    store.add_device("d1", {"kind": "truck"})
+    store.devices.add("d1", {"kind": "truck"})
     for name, selector in (("one", "kind=truck"), ("two", "all"), ("three", "kind=truck"), ("four", "d1")):
-        store.submit(Submission(name, "heat:flow", "auto", selector), outline)
-    store.kill("three", Mode.DRAIN, purge=False)
-    assert platform.observer.labelled(store.device("d1"))["kept"] == []
-    device = store.label_device("d1", {"kind": "ship"})
+        store.apps.submit(Submission(name, "heat:flow", "auto", selector), outline)
+    store.apps.kill("three", Mode.DRAIN, purge=False)
+    assert platform.observer.labelled(store.devices.get("d1"))["kept"] == []
+    device = store.devices.label("d1", {"kind": "ship"})
     assert platform.observer.labelled(device)["kept"] == [{"name": "one", "selector": "kind=truck"}]
 
 
 def test_a_device_says_why_it_is_refused(platform: Platform) -> None:
-    platform.store.add_device("d1", {})
-    assert platform.observer.device_info(platform.store.device("d1"))["refused"] == ""
-    platform.store.refuse_device("d1", "it knows\x1b more")
-    assert platform.observer.device_info(platform.store.device("d1"))["refused"] == r"it knows\x1b more"
+    platform.store.devices.add("d1", {})
+    assert platform.observer.device_info(platform.store.devices.get("d1"))["refused"] == ""
+    platform.store.reports.refuse("d1", "it knows\x1b more")
+    assert platform.observer.device_info(platform.store.devices.get("d1"))["refused"] == r"it knows\x1b more"
 
 
 def test_a_retired_device_is_not_waited_for(platform: Platform) -> None:
-    platform.store.add_device("d1", {})
+    platform.store.devices.add("d1", {})
     platform.submit(READINGS)
     assert "d1 is offline" in platform.info()["waits_for"]
-    platform.store.retire_device("d1")
+    platform.store.devices.retire("d1")
     waits = platform.info()["waits_for"]
     assert not any("offline" in sentence for sentence in waits)
     assert any("no device of the app has source readings" in sentence for sentence in waits)
@@ -193,13 +193,13 @@ def test_a_retired_device_is_not_waited_for(platform: Platform) -> None:
 def test_a_flow_that_misses_no_source_or_is_not_to_end_does_not_wait(
     platform: Platform, doors: SourceOutline, options: dict[str, Any]
 ) -> None:
-    platform.store.add_device("d1", {})
+    platform.store.devices.add("d1", {})
     platform.submit(READINGS, doors, options=options)
     assert not any("source" in sentence for sentence in platform.info()["waits_for"])
 
 
 def test_an_outbox_that_cannot_be_sent_is_said(platform: Platform) -> None:
-    platform.store.add_device("d1", {})
+    platform.store.devices.add("d1", {})
     platform.submit(READINGS)
     why = "the outbox /o.sqlite is damaged"
     for state, is_said in (("sending", False), ("missing", False), ("failed", True)):

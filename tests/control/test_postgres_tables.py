@@ -43,7 +43,7 @@ def test_the_schema_that_is_served_is_shown_and_all_are_purged(postgres: Postgre
     store = ControlStore(config.places.control, clock)
     reconciler = Reconciler(store, config, clock)
     observer = Observer(store, config, reconciler, lambda: "", lambda: 0.0)
-    instance = store.submit(ASKED, OUTLINE)
+    instance = store.apps.submit(ASKED, OUTLINE)
     assert observer.tables(instance) == []
     with pytest.raises(NotFoundError, match="has no tables yet"):
         observer.rows(instance, "readings", 0, 10, as_written=False)
@@ -58,20 +58,20 @@ def test_the_schema_that_is_served_is_shown_and_all_are_purged(postgres: Postgre
         assert {one["name"]: one["rows"] for one in observer.tables(instance)}["readings"] == run
         assert observer.info(instance)["tables"] == f"PostgreSQL, schema heat_1_run_{run}"
 
-    store.kill("heat", Mode.NOW, purge=True)
+    store.apps.kill("heat", Mode.NOW, purge=True)
     postgres.stop("immediate")
     for _ in range(5):
         reconciler.round()
-    assert [one.instance for one in store.every_instance()] == ["heat.1"]  # its tables are there
+    assert [one.instance for one in store.apps.every()] == ["heat.1"]  # its tables are there
     with pytest.raises(TableError, match="cannot be reached"):
         observer.tables(instance)
     postgres.start()
     reconciler.round()
-    assert len(store.every_instance()) == 1  # not tried at each round
+    assert len(store.apps.every()) == 1  # not tried at each round
     now[0] += PURGE_EVERY_US
     for _ in range(3):
         reconciler.round()
-    assert store.every_instance() == []
+    assert store.apps.every() == []
     assert not config.places.app("heat.1").exists()
     with psycopg.connect(dsn) as db:
         found = db.execute("SELECT nspname FROM pg_namespace WHERE nspname LIKE 'heat%'").fetchall()

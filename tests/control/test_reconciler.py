@@ -18,6 +18,7 @@ from msgspec import structs
 from geartrain import Table
 from geartrain.schema import ColumnBatch, derive
 from geartrain_cloud.control import fleet
+from geartrain_cloud.control.database import ControlDatabase
 from geartrain_cloud.control.errors import NotFoundError
 from geartrain_cloud.control.model import Channel, Mode, Outline, Report, SourceOutline, State, Submission
 from geartrain_cloud.control.observing import Observer
@@ -102,27 +103,27 @@ class World:
 
     def devices(self) -> None:
         """Each device does what is wanted of it, and says so."""
-        for device in self.store.all_devices():
+        for device in self.store.devices.every():
             if device.device == "away":
                 continue
             said = [
                 Report(device.device, one.instance, "ended" if drains else "running")
-                for one, drains in self.store.wanted_on(device.device)
+                for one, drains in self.store.desired.wanted_on(device.device)
             ]
-            self.store.report(device.device, device.serial, said)
+            self.store.reports.heard(device.device, b"", device.serial, said)
 
     def note(self) -> None:
         """What the world looks like, and what must hold in it at any time."""
-        for instance in self.store.every_instance():
+        for instance in self.store.apps.every():
             if not self.seen or self.seen[-1] != instance.state.value:
                 self.seen.append(instance.state.value)
             hosted = read_report(self.places.spark_wanted).get("flows", {})
-            assigned = self.store.assigned(instance.instance)
+            assigned = self.store.desired.assigned(instance.instance)
             if instance.state is State.ENDED:
                 assert instance.instance not in hosted
                 assert set(assigned.values()) == {"left"}
             if hosted.get(instance.instance, {}).get("end") == "drain":
-                reports = self.store.reports(instance.instance)
+                reports = self.store.reports.of(instance.instance)
                 assert reports["here"].state == "ended", "the host ends before a device has given all"
 
 
@@ -130,11 +131,11 @@ class World:
 def dying(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Make each transaction and each file of control a step of the world."""
     with monkeypatch.context() as patch:
-        whole = ControlStore._change
+        whole = ControlDatabase.change
         outermost = [True]
 
         @contextmanager
-        def change(self: ControlStore) -> Iterator[Any]:
+        def change(self: ControlDatabase) -> Iterator[Any]:
             if not outermost[0]:
                 with whole(self) as database:
                     yield database
@@ -154,7 +155,7 @@ def dying(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         def write(path: Path, content: Any) -> Any:
             return world.step(lambda: write_report(path, content))
 
-        patch.setattr(ControlStore, "_change", change)
+        patch.setattr(ControlDatabase, "change", change)
         for module in (fleet, followed):
             patch.setattr(module, "write_report", write)
         yield
@@ -163,7 +164,7 @@ def dying(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def story(world: World, monkeypatch: pytest.MonkeyPatch, mode: Mode, *, purge: bool) -> None:
     """Submit an app, have it run, kill it, and wait for its end."""
     for name in ("here", "away"):
-        world.store.add_device(name, {}, local=True)
+        world.store.devices.add(name, {}, local=True)
 
     def control(work: Callable[[], Any]) -> None:
         with dying(world, monkeypatch):
@@ -180,17 +181,21 @@ def story(world: World, monkeypatch: pytest.MonkeyPatch, mode: Mode, *, purge: b
         raise AssertionError(f"it did not come: {world.seen}")
 
     def submitted() -> None:
-        world.store.once("s", "submit", lambda: (202, {"i": world.store.submit(ASKED, OUTLINE).instance}))
+        world.store.answers.once(
+            "s", "submit", lambda: (202, {"i": world.store.apps.submit(ASKED, OUTLINE).instance})
+        )
 
     def killed() -> None:
-        world.store.once("k", "kill", lambda: (202, {"s": world.store.kill("heat", mode, purge=purge).state}))
+        world.store.answers.once(
+            "k", "kill", lambda: (202, {"s": world.store.apps.kill("heat", mode, purge=purge).state})
+        )
 
     for _ in range(2):  # the client, too, asks again under the same key
         control(submitted)
-    rounds(lambda: world.store.app("heat").state is State.RUNNING)
+    rounds(lambda: world.store.apps.newest("heat").state is State.RUNNING)
     for _ in range(2):
         control(killed)
-    rounds(lambda: all(one.state is State.ENDED for one in world.store.every_instance()))
+    rounds(lambda: all(one.state is State.ENDED for one in world.store.apps.every()))
 
 
 @pytest.mark.parametrize(("mode", "purge"), [(Mode.DRAIN, False), (Mode.NOW, True)])
@@ -204,41 +209,41 @@ def test_submit_and_kill_end_the_same_wherever_control_dies(
         for at in range(1, plain.steps + 1):
             world = World(tmp_path / f"{before}-{at}", at, before)
             story(world, monkeypatch, mode, purge=purge)
-            assert [one.instance for one in world.store.every_instance()] == ([] if purge else ["heat.1"])
+            assert [one.instance for one in world.store.apps.every()] == ([] if purge else ["heat.1"])
             assert read_report(world.places.spark_wanted)["flows"] == {}
-            assert world.store.wanted_on("here") == []
-            assert world.store.submit(ASKED, OUTLINE).instance == "heat.2"
+            assert world.store.desired.wanted_on("here") == []
+            assert world.store.apps.submit(ASKED, OUTLINE).instance == "heat.2"
             world.store.close()
     plain.store.close()
 
 
 def replay_story(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have an app end by itself, replay it, and wait for its end."""
-    world.store.add_device("here", {}, local=True)
-    world.store.submit(ASKED, OUTLINE)
+    world.store.devices.add("here", {}, local=True)
+    world.store.apps.submit(ASKED, OUTLINE)
     world.at_end = True
 
     def replayed() -> None:
-        world.store.once("r", "replay", lambda: (202, {"run": world.store.replay("heat").run}))
+        world.store.answers.once("r", "replay", lambda: (202, {"run": world.store.apps.replay("heat").run}))
 
     def ended() -> bool:
-        return world.store.app("heat").state is State.ENDED
+        return world.store.apps.newest("heat").state is State.ENDED
 
     def control(work: Callable[[], Any]) -> None:
         with dying(world, monkeypatch):
             world.as_control(work)
 
-    for asked, done in ((0, ended), (2, lambda: ended() and world.store.app("heat").run == 2)):
+    for asked, done in ((0, ended), (2, lambda: ended() and world.store.apps.newest("heat").run == 2)):
         for _ in range(asked):  # the client, too, asks again under the same key
             control(replayed)
-        assert world.store.app("heat").state is (State.REPLAYING if asked else State.SUBMITTED)
+        assert world.store.apps.newest("heat").state is (State.REPLAYING if asked else State.SUBMITTED)
         for _ in range(ROUNDS_MAX):
             control(world.reconciler.round)
             world.host()
             world.devices()
             if done():
                 break
-        assert done(), world.store.app("heat")
+        assert done(), world.store.apps.newest("heat")
         control(world.reconciler.round)  # control goes on: there are five rounds a second
 
 
@@ -252,9 +257,9 @@ def test_a_replay_of_what_has_ended_ends_the_same_wherever_control_dies(
         for at in range(1, plain.steps + 1):
             world = World(tmp_path / f"{before}-{at}", at, before)
             replay_story(world, monkeypatch)
-            assert world.store.app("heat").run == 2
+            assert world.store.apps.newest("heat").run == 2
             assert read_report(world.places.spark_wanted)["flows"] == {}
-            assert world.store.wanted_on("here") == []
+            assert world.store.desired.wanted_on("here") == []
             world.store.close()
     plain.store.close()
 
@@ -264,38 +269,38 @@ def test_a_device_that_is_away_is_not_waited_for_and_is_told_when_it_comes(
 ) -> None:
     world = World(tmp_path)
     story(world, monkeypatch, Mode.DRAIN, purge=False)
-    away = world.store.device("away")
+    away = world.store.devices.get("away")
     assert away.applied == 0
     assert away.serial > 1
-    assert world.store.wanted_on("away") == []
+    assert world.store.desired.wanted_on("away") == []
     assert world.seen == ["submitted", "starting", "running", "draining", "ended"]
 
 
 def test_a_device_in_contact_is_waited_for_and_one_that_falls_silent_is_not(tmp_path: Path) -> None:
     world = World(tmp_path)
-    world.store.add_device("here", {})
-    world.store.submit(ASKED, OUTLINE)
-    world.store.report("here", 2, [Report("here", "heat.1", "running")])
-    world.store.kill("heat", Mode.DRAIN, purge=False)
+    world.store.devices.add("here", {})
+    world.store.apps.submit(ASKED, OUTLINE)
+    world.store.reports.heard("here", b"", 2, [Report("here", "heat.1", "running")])
+    world.store.apps.kill("heat", Mode.DRAIN, purge=False)
     for _ in range(5):
         world.reconciler.round()
         world.host()
-    instance = world.store.app("heat")
+    instance = world.store.apps.newest("heat")
     assert instance.state is State.DRAINING
-    waits = world.reconciler.waits_for(instance, world.store.assigned("heat.1"), None)
+    waits = world.reconciler.waits_for(instance, world.store.desired.assigned("heat.1"), None)
     assert waits == ["device here sends what it has spooled"]
     world.now_us += ONLINE_US + 1
     for _ in range(5):
         world.reconciler.round()
         world.host()
-    assert world.store.app("heat").state is State.ENDED
+    assert world.store.apps.newest("heat").state is State.ENDED
 
 
 def test_a_bounded_flow_that_has_ended_is_purged_when_asked(tmp_path: Path) -> None:
     world = World(tmp_path)
     for name in ("here", "away"):
-        world.store.add_device(name, {}, local=name == "here")
-    world.store.submit(ASKED, OUTLINE)
+        world.store.devices.add(name, {}, local=name == "here")
+    world.store.apps.submit(ASKED, OUTLINE)
     kept = (world.places.app("heat.1"), world.places.agent("here", "heat.1"))
     for folder in kept:
         folder.mkdir(parents=True)
@@ -303,49 +308,49 @@ def test_a_bounded_flow_that_has_ended_is_purged_when_asked(tmp_path: Path) -> N
     world.reconciler.round()
     write_report(world.places.spark_status, {"serial": 1, "flows": {"heat.1": {"state": "finished"}}})
     world.reconciler.round()
-    assert world.store.app("heat").state is State.ENDED
+    assert world.store.apps.newest("heat").state is State.ENDED
     assert all(folder.exists() for folder in kept)
-    world.store.kill("heat", Mode.DRAIN, purge=True)
+    world.store.apps.kill("heat", Mode.DRAIN, purge=True)
     for _ in range(3):
         world.reconciler.round()
         world.host()
     assert not any(folder.exists() for folder in kept)
-    assert world.store.every_instance() == []
-    assert [world.store.purged_on(name) for name in ("here", "away")] == [["heat.1"]] * 2
+    assert world.store.apps.every() == []
+    assert [world.store.desired.purged_on(name) for name in ("here", "away")] == [["heat.1"]] * 2
 
 
 def test_a_flow_has_not_ended_before_its_devices_have_taken_what_was_sent_to_them(tmp_path: Path) -> None:
     world = World(tmp_path)
     for name in ("here", "away"):
-        world.store.add_device(name, {})
-    world.store.submit(ASKED, structs.replace(OUTLINE, down=True))
+        world.store.devices.add(name, {})
+    world.store.apps.submit(ASKED, structs.replace(OUTLINE, down=True))
     world.reconciler.round()
     write_report(world.places.spark_status, {"serial": 1, "flows": {"heat.1": {"state": "finished"}}})
     observer = Observer(world.store, world.config, world.reconciler, str, lambda: 0.0)
     for name, others in (("here", ["away"]), ("away", [])):
-        world.store.report(name, 1, [Report(name, "heat.1", "running")])
+        world.store.reports.heard(name, b"", 1, [Report(name, "heat.1", "running")])
         world.reconciler.round()
-        assert world.store.app("heat").state is not State.ENDED
-        waits = observer.info(world.store.app("heat"))["waits_for"]
+        assert world.store.apps.newest("heat").state is not State.ENDED
+        waits = observer.info(world.store.apps.newest("heat"))["waits_for"]
         assert [
             device for device in ("here", "away") if f"device {device} takes what was sent to it" in waits
         ] == [*sorted([name, *others], reverse=True)]
-        world.store.report(name, 1, [Report(name, "heat.1", "ended")])
+        world.store.reports.heard(name, b"", 1, [Report(name, "heat.1", "ended")])
         world.reconciler.round()
-    assert world.store.app("heat").state is State.ENDED
-    assert world.store.wanted_on("here") == []
+    assert world.store.apps.newest("heat").state is State.ENDED
+    assert world.store.desired.wanted_on("here") == []
 
 
 def test_a_kill_waits_until_the_downlink_has_let_go_of_the_outbox(tmp_path: Path) -> None:
     world = World(tmp_path)
-    world.store.add_device("here", {})
-    world.store.submit(ASKED, structs.replace(OUTLINE, down=True))
+    world.store.devices.add("here", {})
+    world.store.apps.submit(ASKED, structs.replace(OUTLINE, down=True))
     world.reconciler.round()
     told = read_report(world.places.downlink_wanted)
     assert told["flows"] == {"heat.1": {"outbox": str(world.places.outbox("heat.1"))}}
     said = {"serial": told["serial"], "flows": {"heat.1": {"state": "sending"}}}
     write_report(world.places.downlink_status, said)
-    world.store.kill("heat", Mode.NOW, purge=True)
+    world.store.apps.kill("heat", Mode.NOW, purge=True)
     outbox = world.places.outbox("heat.1")
     outbox.parent.mkdir(parents=True)
     outbox.touch()
@@ -355,19 +360,19 @@ def test_a_kill_waits_until_the_downlink_has_let_go_of_the_outbox(tmp_path: Path
             world.host()
         assert read_report(world.places.downlink_wanted) == {"serial": told["serial"] + 1, "flows": {}}
         assert outbox.exists()
-        instance = world.store.app("heat")
-        waits = world.reconciler.waits_for(instance, world.store.assigned("heat.1"), None)
+        instance = world.store.apps.newest("heat")
+        waits = world.reconciler.waits_for(instance, world.store.desired.assigned("heat.1"), None)
         assert waits == ["the downlink lets go of its outbox"]
         write_report(world.places.downlink_status, {"serial": told["serial"] + serial, "flows": flows})
     world.reconciler.round()
     assert not outbox.exists()
-    assert world.store.every_instance() == []
+    assert world.store.apps.every() == []
 
 
 def test_a_flow_that_the_host_puts_out_has_failed_with_its_reason_and_comes_back(tmp_path: Path) -> None:
     world = World(tmp_path)
-    world.store.add_device("here", {})
-    world.store.submit(ASKED, OUTLINE)
+    world.store.devices.add("here", {})
+    world.store.apps.submit(ASKED, OUTLINE)
     for state, why, wanted in (
         ("starting", "", State.STARTING),
         ("running", "", State.RUNNING),
@@ -380,46 +385,46 @@ def test_a_flow_that_the_host_puts_out_has_failed_with_its_reason_and_comes_back
         flows = {"heat.1": {"state": state, "why": why}}
         write_report(world.places.spark_status, {"serial": 1, "flows": flows})
         world.reconciler.round()
-        found = world.store.app("heat")
+        found = world.store.apps.newest("heat")
         assert found.state is wanted
         assert why in found.why
 
 
 def test_a_replay_is_told_to_the_host_before_the_end_of_the_former_run_counts(tmp_path: Path) -> None:
     world = World(tmp_path)
-    world.store.add_device("here", {}, local=True)
-    world.store.submit(ASKED, OUTLINE)
+    world.store.devices.add("here", {}, local=True)
+    world.store.apps.submit(ASKED, OUTLINE)
     world.reconciler.round()
     world.host()
     world.reconciler.round()
     said = {"serial": 1, "flows": {"heat.1": {"state": "finished", "run": 1}}}
     write_report(world.places.spark_status, said)
-    assert world.store.replay("heat").run == 2
+    assert world.store.apps.replay("heat").run == 2
     world.reconciler.round()
-    assert world.store.app("heat").state is not State.ENDED
+    assert world.store.apps.newest("heat").state is not State.ENDED
     wanted = read_report(world.places.spark_wanted)
     assert (wanted["serial"], wanted["flows"]["heat.1"]["run"]) == (2, 2)
     write_report(world.places.spark_status, said | {"serial": 2})  # it knows of the run, and has refused it
     world.reconciler.round()
-    assert world.store.app("heat").state is State.ENDED
+    assert world.store.apps.newest("heat").state is State.ENDED
     world.store.close()
 
 
 def test_what_is_resumed_has_failed_again_only_when_the_host_knows_of_it(tmp_path: Path) -> None:
     world = World(tmp_path)
-    world.store.add_device("here", {}, local=True)
-    world.store.submit(ASKED, OUTLINE)
+    world.store.devices.add("here", {}, local=True)
+    world.store.apps.submit(ASKED, OUTLINE)
 
     def standing(serial: int, state: str) -> State:
         flows = {"heat.1": {"state": state, "why": "its code raised" if state == "out" else "", "run": 1}}
         write_report(world.places.spark_status, {"serial": serial, "flows": flows})
         world.reconciler.round()
-        return world.store.app("heat").state
+        return world.store.apps.newest("heat").state
 
     world.reconciler.round()
     assert standing(1, "running") is State.RUNNING
     assert standing(1, "out") is State.FAILED
-    world.store.resume("heat")
+    world.store.apps.resume("heat")
     assert standing(1, "out") is State.STARTING
     wanted = read_report(world.places.spark_wanted)
     assert (wanted["serial"], wanted["flows"]["heat.1"]["attempt"]) == (2, 2)
@@ -443,45 +448,45 @@ def test_a_replay_of_what_has_ended_concerns_the_host_alone_and_ends_once_it_is_
         found = read_report(world.places.spark_wanted)["flows"].get("heat.1", {})
         return {name: found.get(name) for name in ("run", "end")}
 
-    world.store.add_device("here", {}, local=True)
-    world.store.submit(ASKED, OUTLINE)
+    world.store.devices.add("here", {}, local=True)
+    world.store.apps.submit(ASKED, OUTLINE)
     world.reconciler.round()
     says(1, state="finished", run=1)
-    assert (world.store.app("heat").state, wanted()) == (State.ENDED, {"run": None, "end": None})
+    assert (world.store.apps.newest("heat").state, wanted()) == (State.ENDED, {"run": None, "end": None})
     roster = changed(RosterReader(world.places.log).after())["heat.1"]
     assert roster.ended
-    world.store.replay("heat")
+    world.store.apps.replay("heat")
     says(1, state="finished", run=1)  # said before the host let go of it
-    assert (world.store.app("heat").state, wanted()) == (State.REPLAYING, {"run": 2, "end": "ended"})
+    assert (world.store.apps.newest("heat").state, wanted()) == (State.REPLAYING, {"run": 2, "end": "ended"})
     says(3, state="running", run=1, why="run 2 is running: it has 9 entries of the log before it")
-    assert world.store.app("heat").state is State.REPLAYING
-    (waits,) = observer.info(world.store.app("heat"))["waits_for"]
+    assert world.store.apps.newest("heat").state is State.REPLAYING
+    (waits,) = observer.info(world.store.apps.newest("heat"))["waits_for"]
     assert waits == "run 2 is running: it has 9 entries of the log before it"
     assert changed(RosterReader(world.places.log).after())["heat.1"] == roster
-    assert world.store.wanted_on("here") == []
+    assert world.store.desired.wanted_on("here") == []
     says(3, state="finished", run=2)
-    assert (world.store.app("heat").state, wanted()) == (State.ENDED, {"run": None, "end": None})
+    assert (world.store.apps.newest("heat").state, wanted()) == (State.ENDED, {"run": None, "end": None})
     says(4)
-    world.store.replay("heat")
+    world.store.apps.replay("heat")
     world.reconciler.round()
     says(5, state="out", run=2, why="run 3 is out: its code raised")
-    ended = world.store.app("heat")
+    ended = world.store.apps.newest("heat")
     assert (ended.state, ended.why, ended.run) == (State.ENDED, "run 3 is out: its code raised", 3)
     assert wanted() == {"run": None, "end": None}
-    world.store.replay("heat")
+    world.store.apps.replay("heat")
     world.reconciler.round()
-    world.store.kill("heat", Mode.NOW, purge=True)
+    world.store.apps.kill("heat", Mode.NOW, purge=True)
     world.reconciler.round()
     assert wanted() == {"run": None, "end": None}
     says(8)
     with pytest.raises(NotFoundError):
-        world.store.app("heat")
+        world.store.apps.newest("heat")
     world.store.close()
 
 
 def test_the_tables_of_the_run_that_is_served_are_shown(tmp_path: Path) -> None:
     world = World(tmp_path)
-    instance = world.store.submit(ASKED, OUTLINE)
+    instance = world.store.apps.submit(ASKED, OUTLINE)
     observer = Observer(world.store, world.config, world.reconciler, lambda: "", lambda: 0.0)
     first = world.places.tables("heat.1")
     for run, count in ((1, 1), (2, 2)):

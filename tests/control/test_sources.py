@@ -39,11 +39,11 @@ class World:
         self.reconciler = Reconciler(self.store, self.config, lambda: 10**15)
         self.observer = Observer(self.store, self.config, self.reconciler, lambda: "", lambda: 0.0)
         for name, labels in FLEET.items():
-            self.store.add_device(name, labels)
+            self.store.devices.add(name, labels)
 
     def submit(self, *sources: SourceOutline, **more: Any) -> None:
         outline = Outline("heat", [], list(sources), "ab" * 32, code="cd" * 32)
-        self.store.submit(Submission("heat", "heat:flow", "auto", "all", **more), outline)
+        self.store.apps.submit(Submission("heat", "heat:flow", "auto", "all", **more), outline)
 
     def members(self) -> dict[str, tuple[str, ...]]:
         """The sources of each device, as ingest reads them."""
@@ -55,12 +55,12 @@ class World:
         return dict(json.loads(self.app(device).options)["sources"])
 
     def app(self, device: str) -> App:
-        (app,) = desired_of(self.store.device(device), self.store.wanted_on(device), []).apps
+        (app,) = desired_of(self.store.devices.get(device), self.store.desired.wanted_on(device), []).apps
         return app
 
     def says(self, device: str, state: str, *lacks: str) -> None:
-        serial = self.store.device(device).serial
-        self.store.report(device, serial, [Report(device, "heat.1", state, lacks=lacks)])
+        serial = self.store.devices.get(device).serial
+        self.store.reports.heard(device, b"", serial, [Report(device, "heat.1", state, lacks=lacks)])
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_a_selector_says_who_has_a_source_to_ingest_and_devices_and_people(world
     assert world.members() == {"t1": ("gps", "heat"), "x1": ("heat",)}
     assert world.told("t1") == {"gps": {"enabled": True}}
     assert world.told("x1") == {"gps": {"enabled": False}}
-    info = world.observer.info(world.store.app("heat"))
+    info = world.observer.info(world.store.apps.newest("heat"))
     assert [one["devices"] for one in info["sources"]] == ["kind=truck", "all"]
     assert {one["device"]: one["lacks"] for one in info["applied"]} == {"t1": [], "x1": ["gps"]}
     assert world.app("t1").code == "cd" * 32
@@ -96,20 +96,20 @@ def test_what_was_submitted_for_all_stands_above_a_selector(world: World) -> Non
 
 def test_a_label_gives_a_running_device_what_may_join_and_the_rest_is_named(world: World) -> None:
     world.submit(GPS, DOORS, HEAT)
-    before = world.store.device("x1").serial
-    device = world.store.label_device("x1", {"kind": "truck"})
+    before = world.store.devices.get("x1").serial
+    device = world.store.devices.label("x1", {"kind": "truck"})
     assert device.serial == before + 1
     assert world.members()["x1"] == ("gps", "heat")
     assert world.told("x1") == {"gps": {"enabled": True}, "doors": {"enabled": False}}
     said = world.observer.labelled(device)["sources"]
     assert said == [{"name": "heat", "source": "doors", "has": False}]
-    same = world.store.label_device("x1", {"color": "red"})
+    same = world.store.devices.label("x1", {"color": "red"})
     assert same.serial == device.serial
-    lost = world.store.label_device("t1", {"kind": "tank"})
+    lost = world.store.devices.label("t1", {"kind": "tank"})
     assert world.members()["t1"] == ("gps", "doors", "heat")
     said = world.observer.labelled(lost)["sources"]
     assert [(one["source"], one["has"]) for one in said] == [("doors", True), ("gps", True)]
-    world.store.add_device("t2", {"kind": "truck"})
+    world.store.devices.add("t2", {"kind": "truck"})
     assert world.members()["t2"] == ("gps", "doors", "heat")
 
 
@@ -117,15 +117,17 @@ def test_a_device_s_own_file_is_heard_of(world: World) -> None:
     bounded = [SourceOutline(one.id, True, one.devices) for one in (DOORS, HEAT)]
     world.submit(*bounded)
     world.says("t1", "starting")
-    assert not any("source doors" in one for one in world.observer.info(world.store.app("heat"))["waits_for"])
+    assert not any(
+        "source doors" in one for one in world.observer.info(world.store.apps.newest("heat"))["waits_for"]
+    )
     world.says("t1", "running", "doors")
-    info = world.observer.info(world.store.app("heat"))
+    info = world.observer.info(world.store.apps.newest("heat"))
     assert {one["device"]: one["lacks"] for one in info["applied"]} == {"t1": ["doors"], "x1": ["doors"]}
     assert any(
         "no device of the app has source doors, so it never ends: add a device that matches kind=truck" in one
         for one in info["waits_for"]
     )
-    (app,) = world.observer.device_info(world.store.device("t1"))["apps"]
+    (app,) = world.observer.device_info(world.store.devices.get("t1"))["apps"]
     assert app["lacks"] == ["doors"]
     assert world.members()["t1"] == ("doors", "heat")  # until the device says so behind its last record
     world.says("x1", "running")  # its file says that it has it all the same

@@ -79,7 +79,7 @@ async def run(*arguments: str, given: str = "", kill_after_s: float = 0.0) -> tu
 def test_a_device_joins_by_the_line_and_keeps_what_it_got_to_itself(tmp_path: Path) -> None:
     async def story() -> str:
         async with opened(tmp_path / "platform") as world:
-            world.store.add_device("truck-1", {})
+            world.store.devices.add("truck-1", {})
             asked, device = invitation(world), tmp_path / "device"
             words = ["join", asked.url, "--token-file", "-", "--ca-fingerprint", asked.ca_fingerprint]
             file = device / "device.toml"
@@ -113,7 +113,7 @@ def test_a_device_joins_by_the_line_and_keeps_what_it_got_to_itself(tmp_path: Pa
 def test_a_file_with_the_invitation_goes_once_the_device_has_joined(tmp_path: Path) -> None:
     async def story() -> None:
         async with opened(tmp_path / "platform") as world:
-            world.store.add_device("truck-1", {})
+            world.store.devices.add("truck-1", {})
             asked, device = invitation(world), tmp_path / "device"
             device.mkdir()
             source = device / "join.toml"
@@ -134,7 +134,7 @@ def test_with_a_file_it_waits_until_there_is_a_network(tmp_path: Path) -> None:
     async def story() -> None:
         fleet = FleetSection(address="localhost", device_port=free_port())
         async with opened(tmp_path / "platform", fleet) as world:
-            world.store.add_device("truck-1", {})
+            world.store.devices.add("truck-1", {})
             asked = invitation(world)
         source = tmp_path / "join.toml"
         source.write_text(
@@ -175,7 +175,7 @@ def test_what_cannot_be_is_one_sentence(
 ) -> None:
     async def story() -> None:
         async with opened(tmp_path / "platform") as world:
-            world.store.add_device("truck-1", {})
+            world.store.devices.add("truck-1", {})
             good = invitation(world)
             asked = Invitation(**{f: getattr(good, f) for f in good.__struct_fields__} | change(good))
             place = place_in(tmp_path / "device")
@@ -220,7 +220,7 @@ def test_a_clock_that_is_not_set_is_named(tmp_path: Path, begins_in: timedelta, 
 def test_the_file_of_another_device_is_left_alone(tmp_path: Path) -> None:
     async def story() -> None:
         async with opened(tmp_path / "platform") as world:
-            world.store.add_device("truck-1", {})
+            world.store.devices.add("truck-1", {})
             asked, place = invitation(world), place_in(tmp_path / "device")
             place.device.parent.mkdir(parents=True)
             before = 'device = "truck-2"\nstate = "state"\n'
@@ -235,7 +235,7 @@ def test_the_file_of_another_device_is_left_alone(tmp_path: Path) -> None:
 def test_what_a_person_wrote_into_the_file_stays(tmp_path: Path) -> None:
     async def story() -> None:
         async with opened(tmp_path / "platform") as world:
-            world.store.add_device("truck-1", {})
+            world.store.devices.add("truck-1", {})
             place = place_in(tmp_path / "device")
             for _ in range(2):  # a device whose card was made anew joins under its name again
                 asked = invitation(world)
@@ -300,7 +300,7 @@ def test_killed_at_every_step_a_device_is_joined_or_joins_when_it_is_asked_again
             survived = 0
             for last in lives():
                 name = f"truck-{last}"
-                world.store.add_device(name, {})
+                world.store.devices.add(name, {})
                 asked, folder = invitation(world, name), tmp_path / name
                 source = folder / "join.toml"
                 place = Place(folder / "device.toml", folder / "state", source)
@@ -334,7 +334,7 @@ def test_killed_at_every_step_of_a_renewal_a_device_has_a_good_certificate(tmp_p
         async with opened(tmp_path / "platform") as world:
             for last in range(1, 6):
                 name = f"truck-{last}"
-                world.store.add_device(name, {})
+                world.store.devices.add(name, {})
                 asked, place = invitation(world, name), place_in(tmp_path / name)
                 files = Files(place.state)
                 await joined(place, asked)
@@ -361,7 +361,7 @@ def test_a_process_that_is_killed_at_any_time_joins_the_next_time(tmp_path: Path
             killed = 0
             for number in range(8):
                 name = f"truck-{number}"
-                world.store.add_device(name, {})
+                world.store.devices.add(name, {})
                 asked, file = invitation(world, name), tmp_path / name / "device.toml"
                 words = ["join", asked.url, asked.token, "--ca-fingerprint", asked.ca_fingerprint]
                 code, *_ = await run(*words, "--device", str(file), kill_after_s=0.1 * (number + 1))
@@ -380,7 +380,7 @@ def test_gear_agent_renews_before_the_end_and_says_so_after_it(tmp_path: Path) -
         life_s = 15.0
         fleet = FleetSection(address="localhost", device_port=free_port(), certificate_days=life_s / DAY_S)
         async with opened(tmp_path / "platform", fleet) as world:
-            world.store.add_device("truck-1", {})
+            world.store.devices.add("truck-1", {})
             asked, place = invitation(world), place_in(tmp_path / "device")
             await joined(place, asked)
             identity = Identity(place.state)

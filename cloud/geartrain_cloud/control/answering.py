@@ -18,7 +18,7 @@ from aiohttp.typedefs import Middleware
 
 from geartrain.errors import SelectorError
 from geartrain_cloud.control.errors import ConflictError, ControlError, InvalidError, NotFoundError
-from geartrain_cloud.control.store import Answer
+from geartrain_cloud.control.idempotency import Answer
 from geartrain_cloud.errors import CertificateError, PageError, TrustConflictError, TrustError
 from geartrain_cloud.pages.connections import HEADERS
 from geartrain_cloud.sinks.layout import TableError

@@ -23,8 +23,8 @@ from geartrain_cloud.certs import SERVER, Fleet
 from geartrain_cloud.control.answering import Handler, add_headers, error_form, handler_of, sentences
 from geartrain_cloud.control.enrolment import Enrolment
 from geartrain_cloud.control.errors import RefusedError, UnavailableError
+from geartrain_cloud.control.idempotency import Answer
 from geartrain_cloud.control.requests import body_of
-from geartrain_cloud.control.store import Answer
 from geartrain_cloud.pages.connections import PageRunner
 from geartrain_cloud.pages.questions import Question, bounded, unexpected
 

@@ -15,8 +15,8 @@ from typing import Any
 from geartrain_cloud.broker.open_broker import open_fleet
 from geartrain_cloud.certs import DEVICE, Issued
 from geartrain_cloud.certs.authority import key_digest, requested_key
+from geartrain_cloud.control.devices import Devices
 from geartrain_cloud.control.errors import NotFoundError, RefusedError
-from geartrain_cloud.control.store import ControlStore
 from geartrain_cloud.control.tokens import Tokens
 from geartrain_cloud.platform.config import PlatformConfig
 
@@ -31,10 +31,10 @@ LIVE_MAX = 8
 class Enrolment:
     """The devices of an open platform; `now_us` tells the wall clock, microseconds."""
 
-    def __init__(self, config: PlatformConfig, store: ControlStore, now_us: Callable[[], int]) -> None:
+    def __init__(self, config: PlatformConfig, devices: Devices, now_us: Callable[[], int]) -> None:
         """Raises `CertificateError` where there is no authority, and `StoreError`."""
         self.fleet = open_fleet(config)
-        self._config, self._store, self._now_us = config, store, now_us
+        self._config, self._devices, self._now_us = config, devices, now_us
         self._tokens = Tokens(config.places.joins, now_us)
         self._fingerprint = self.fleet.fingerprint()
         self._seen, self._unrevoked = (0, 0), dict[str, dict[int, Issued]]()
@@ -48,7 +48,7 @@ class Enrolment:
 
     def invite(self, device: str, life_s: float) -> dict[str, Any]:
         """What a device needs to join, for `life_s` seconds; raises `NotFoundError` for an unknown one."""
-        self._store.active_device(device)
+        self._devices.active(device)
         token, expires_us = self._tokens.make(device, life_s)
         return {
             "url": self._config.device_url,
@@ -113,7 +113,7 @@ class Enrolment:
         key = key_digest(requested_key(request))
         found = self._tokens.look(token, key)
         try:
-            self._store.active_device(found.device)
+            self._devices.active(found.device)
         except NotFoundError as error:
             raise RefusedError(str(error)) from None
         if not found.key:
@@ -165,6 +165,6 @@ class Enrolment:
 
     def _is_retired(self, device: str) -> bool:
         try:
-            return self._store.device(device).retired
+            return self._devices.get(device).retired
         except NotFoundError:
             return False  # one that was given its certificate by hand

@@ -36,16 +36,18 @@ class StoreOfLane:
 
     async def changed(self) -> Mapping[str, Standing]:
         """The devices whose serial, or whose refusal, is another than at the last call."""
-        if self._store.changes == self._changes:
+        store, found = self._store, dict[str, Standing]()
+        if store.database.changes == self._changes:
             return {}
-        self._changes, found, lanes = self._store.changes, dict[str, Standing](), self._store.lanes()
+        self._changes, lanes = store.database.changes, store.reports.lanes()
         for name in [name for name, lane in lanes.items() if self._known.get(name) != lane]:
-            report, refused = self._store.last_report(name), lanes[name][1]
+            report, refused = store.reports.last(name), lanes[name][1]
             last = decode_reported(report) if report else None
             try:
-                store = self._store
-                wanted = desired_of(store.device(name), store.wanted_on(name), store.purged_on(name))
-                state = encode_state(wanted)
+                desired = store.desired
+                state = encode_state(
+                    desired_of(store.devices.get(name), desired.wanted_on(name), desired.purged_on(name))
+                )
             except WireError as error:  # of this device alone: the others are told all the same
                 _LOG.error("device %s cannot be told what is wanted of it: %s", name, error)
                 state, refused = b"", refused or str(error)
@@ -67,11 +69,11 @@ class StoreOfLane:
             )
             for app in report.apps
         ]
-        self._store.heard(report.device, encode_reported(report), report.serial, reports)
+        self._store.reports.heard(report.device, encode_reported(report), report.serial, reports)
 
     async def refuse(self, device: str, why: str) -> None:
         """Keep the sentence."""
-        self._store.refuse_device(device, why)
+        self._store.reports.refuse(device, why)
 
 
 def accept(store: ControlStore, name: str) -> Device:
@@ -79,13 +81,13 @@ def accept(store: ControlStore, name: str) -> Device:
 
     Raises `NotFoundError`, and `ConflictError` for a device that is not refused.
     """
-    device = store.active_device(name)
-    if not store.refusal(name):
+    device = store.devices.active(name)
+    if not store.reports.refusal(name):
         raise ConflictError(
             f"device {name} is not refused, so there is nothing to accept: see gear device show {name}"
         )
-    report = store.last_report(name)
-    return store.accept_device(name, decode_reported(report).serial if report else device.applied)
+    report = store.reports.last(name)
+    return store.reports.accept(name, decode_reported(report).serial if report else device.applied)
 
 
 def desired_of(device: Device, wanted: list[tuple[Instance, bool]], purged: list[str]) -> State:

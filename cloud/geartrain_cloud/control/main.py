@@ -92,7 +92,7 @@ async def _serve(config: PlatformConfig, notes: ServiceNotes) -> bool:
         observer = Observer(
             store, config, reconciler, lambda: url[0], clock.monotonic_s, clones.sentence, enrolment
         )
-        trust = Trust(places.bundles, store)
+        trust = Trust(places.bundles, store.apps)
         updates = Updates(store, Loader(), trust, changed.set, enrolment.has_joined if enrolment else None)
         api = Api(store, updates.load, observer, changed.set, updates, enrolment)
         routes = [*trust.routes(), *updates.routes()]
@@ -125,7 +125,7 @@ def _enrolment(config: PlatformConfig, store: ControlStore, clock: SystemClock) 
         return None
     from geartrain_cloud.control.enrolment import Enrolment  # only who has a fleet needs cryptography
 
-    return Enrolment(config, store, clock.now_us)
+    return Enrolment(config, store.devices, clock.now_us)
 
 
 async def _listen_for_devices(

@@ -64,15 +64,13 @@ class Observer:
     def look(self) -> None:
         """Remember now and then how far all apps are, so that rates can be told; called at any time."""
         if self._rates.is_due:
-            self._rates.look([(one.instance, self._here(one.instance)) for one in self._store.instances()])
+            names = [one.instance for one in self._store.apps.instances()]
+            self._rates.look([(name, self._here(name)) for name in names])
 
     def _here(self, instance: str) -> list[str] | None:
         """The devices that run an instance; None unless all of them run on this machine."""
-        devices = self._running(instance)
-        return devices if all(self._store.device(device).local for device in devices) else None
-
-    def _running(self, instance: str) -> list[str]:
-        return [device for device, state in self._store.assigned(instance).items() if state != "left"]
+        devices = self._store.desired.running(instance)
+        return devices if all(self._store.devices.get(device).local for device in devices) else None
 
     def status(self) -> dict[str, Any]:
         """The processes, as the supervisor and the system tell of them."""
@@ -103,10 +101,10 @@ class Observer:
 
     def item(self, instance: Instance) -> dict[str, Any]:
         """An app as a list has it."""
-        assigned = self._store.assigned(instance.instance)
-        reports = self._store.reports(instance.instance)
+        assigned = self._store.desired.assigned(instance.instance)
+        reports = self._store.reports.of(instance.instance)
         applied = sum(reports[d].state in APPLIED for d in assigned if d in reports)
-        online = sum(self._reconciler.is_online(self._store.device(d)) for d in assigned)
+        online = sum(self._reconciler.is_online(self._store.devices.get(d)) for d in assigned)
         return {
             "name": instance.name,
             "instance": instance.instance,
@@ -123,7 +121,7 @@ class Observer:
 
     def info(self, instance: Instance) -> dict[str, Any]:
         """All that is known of an app."""
-        assigned = self._store.assigned(instance.instance)
+        assigned = self._store.desired.assigned(instance.instance)
         _, hosted = read_hosted(self._places)
         host = hosted.get(instance.instance)
         ingest = self._ingest(instance.instance)
@@ -186,16 +184,18 @@ class Observer:
         """The sources that keep a bounded flow from its end: no device has them, and they have not ended."""
         outline, said = instance.outline, ingest.get("sources", {})
         sources, lacks = [source.id for source in outline.sources], self._lacks(instance)
-        there = {s for d in self._running(instance.instance) for s in sources if s not in lacks.get(d, ())}
+        running = self._store.desired.running(instance.instance)
+        there = {s for d in running for s in sources if s not in lacks.get(d, ())}
         ended = {s for s in sources if isinstance(said, dict) and _has_ended(said.get(s))}
         return [s for s in sources if s not in there | ended] if outline.bounded else []
 
     def _lacks(self, instance: Instance) -> dict[str, tuple[str, ...]]:
         """By device the sources that it lacks: what it has reported, else what it was told."""
-        reports, told = self._store.reports(instance.instance), self._store.lacking(instance.instance)
+        reports = self._store.reports.of(instance.instance)
+        told = self._store.desired.lacking(instance.instance)
         return {
             device: lacking(instance, device, told.get(device, ()), reports.get(device))
-            for device in self._store.assigned(instance.instance)
+            for device in self._store.desired.assigned(instance.instance)
         }
 
     def _waits(self, instance: Instance, assigned: Mapping[str, str], ingest: Mapping[str, Any]) -> list[str]:
@@ -218,8 +218,8 @@ class Observer:
                 for source in self._missing(instance, ingest)
             ]
             waiting += _held(ingest)
-        running = self._running(instance.instance)
-        offline = [d for d in running if not self._reconciler.is_online(self._store.device(d))]
+        running = self._store.desired.running(instance.instance)
+        offline = [d for d in running if not self._reconciler.is_online(self._store.devices.get(d))]
         if offline:
             more = f" and {len(offline) - 3} more" if len(offline) > 3 else ""
             are = "is" if len(offline) == 1 else "are"
@@ -241,14 +241,14 @@ class Observer:
         return [printable(host.why, TEXT_CHARS_MAX) or f"run {instance.run} is to begin"]
 
     def _applied_by(self, instance: Instance, devices: list[str]) -> list[dict[str, Any]]:
-        lacks, reports = self._lacks(instance), self._store.reports(instance.instance)
+        lacks, reports = self._lacks(instance), self._store.reports.of(instance.instance)
         return [
             {**self._applied(name, reports.get(name)), "lacks": list(lacks[name])[:NAMES_MAX]}
             for name in devices
         ]
 
     def _applied(self, device: str, report: Report | None) -> dict[str, Any]:
-        online = self._reconciler.is_online(self._store.device(device))
+        online = self._reconciler.is_online(self._store.devices.get(device))
         if report is None:
             state, why = ("pending", "") if online else ("offline", "nothing was heard of it yet")
             return {"device": device, "state": state, "serial": 0, "why": why, "online": online}
@@ -343,12 +343,12 @@ class Observer:
         """
         kept: list[dict[str, Any]] = [
             {"name": instance.name, "selector": instance.selector}
-            for instance, draining in self._store.wanted_on(device.device)
+            for instance, draining in self._store.desired.wanted_on(device.device)
             if not draining and not parse_selector(instance.selector).matches(device.device, device.labels)
         ]
         sources = []
-        for instance, draining in self._store.wanted_on(device.device):
-            held = set(self._store.lacking(instance.instance).get(device.device, ()))
+        for instance, draining in self._store.desired.wanted_on(device.device):
+            held = set(self._store.desired.lacking(instance.instance).get(device.device, ()))
             differ = sorted(held ^ set(not_for(instance.outline, device)))
             sources += [
                 {"name": instance.name, "source": source, "has": source not in held}
@@ -360,10 +360,10 @@ class Observer:
     def device_info(self, device: Device) -> dict[str, Any]:
         """A device with the apps that it is to run."""
         apps = []
-        for instance, draining in self._store.wanted_on(device.device):
-            known = self._store.reports(instance.instance).get(device.device)
+        for instance, draining in self._store.desired.wanted_on(device.device):
+            known = self._store.reports.of(instance.instance).get(device.device)
             report = known or Report("", "", "pending")
-            told = self._store.lacking(instance.instance).get(device.device, ())
+            told = self._store.desired.lacking(instance.instance).get(device.device, ())
             apps.append(
                 {
                     "name": instance.name,
@@ -374,7 +374,7 @@ class Observer:
                     "lacks": list(lacking(instance, device.device, told, known))[:NAMES_MAX],
                 }
             )
-        refused = printable(self._store.refusal(device.device), TEXT_CHARS_MAX)
+        refused = printable(self._store.reports.refusal(device.device), TEXT_CHARS_MAX)
         return {**self.device(device), "apps": apps, "refused": refused}
 
     def device_file(self, device: Device) -> dict[str, Any]:

@@ -50,8 +50,8 @@ class Reconciler:
     def round(self) -> None:
         """One round; raises `StoreError`. What cannot be written is said, and tried again in the next."""
         serial, said = read_hosted(self._places)
-        for instance in self._store.instances():
-            assigned = self._store.assigned(instance.instance)
+        for instance in self._store.apps.instances():
+            assigned = self._store.desired.assigned(instance.instance)
             report = said.get(instance.instance)
             if instance.state is State.REPLAYING:
                 self._replay(instance, report or HostReport(), serial)
@@ -72,29 +72,29 @@ class Reconciler:
         """An instance that is to run: submitted, starting, running; or failed, or at its end."""
         name = instance.instance
         if instance.state is State.SUBMITTED:
-            self._store.enter(name, State.STARTING)
+            self._store.apps.enter(name, State.STARTING)
         if host.state in ("failed", "out") and self._has_heard(instance, host, serial):
-            self._store.enter(name, State.FAILED, host.why or f"the Spark host has put it {host.state}")
+            self._store.apps.enter(name, State.FAILED, host.why or f"the Spark host has put it {host.state}")
             return
         if host.state == "finished" and self._has_heard(instance, host, serial):
             if not self.still_take(instance, assigned):
-                self._store.leave(name)
-                self._store.enter(name, State.ENDED)
+                self._store.desired.leave(name)
+                self._store.apps.enter(name, State.ENDED)
             return
-        reports = self._store.reports(name)
+        reports = self._store.reports.of(name)
         living = [device for device, state in assigned.items() if state == "wanted"]
         failed = [one for device, one in reports.items() if device in living and one.state == "failed"]
         if failed and len(failed) == len(living):
-            self._store.enter(name, State.FAILED, f"device {failed[0].device}: {failed[0].why}")
+            self._store.apps.enter(name, State.FAILED, f"device {failed[0].device}: {failed[0].why}")
         elif host.state in ("running", "held") and self._has_heard(instance, host, serial):
-            self._store.enter(name, State.RUNNING, host.why if host.state == "held" else "")
+            self._store.apps.enter(name, State.RUNNING, host.why if host.state == "held" else "")
         elif instance.state is State.FAILED:
-            self._store.enter(name, State.STARTING)
+            self._store.apps.enter(name, State.STARTING)
 
     def _replay(self, instance: Instance, host: HostReport, serial: int) -> None:
         """An instance that had ended and is run again: until its next run is served, or cannot be."""
         if host.state in ("finished", "failed", "out") and self._has_heard(instance, host, serial):
-            self._store.enter(instance.instance, State.ENDED, host.why)
+            self._store.apps.enter(instance.instance, State.ENDED, host.why)
 
     def _end(
         self, instance: Instance, assigned: Mapping[str, str], host: HostReport | None, serial: int
@@ -105,7 +105,7 @@ class Reconciler:
         if not left:
             if instance.mode is Mode.DRAIN and self.waits_for(instance, assigned, host):
                 return
-            self._store.leave(name)
+            self._store.desired.leave(name)
             return
         told = read_report(self._places.spark_wanted)
         if name in told.get("flows", {}) or (host is not None and serial < told.get("serial", 0)):
@@ -116,9 +116,9 @@ class Reconciler:
             return
         if instance.purge:
             if self._purge(instance):
-                self._store.forget(name)
+                self._store.apps.forget(name)
         else:
-            self._store.enter(name, State.ENDED)
+            self._store.apps.enter(name, State.ENDED)
 
     def _has_heard(self, instance: Instance, host: HostReport, serial: int) -> bool:
         """Whether what the host says of an instance is said of the run and the attempt that are wanted, or
@@ -138,11 +138,11 @@ class Reconciler:
 
         A device that is offline is not waited for: what it has spooled is given up when it comes back.
         """
-        reports = self._store.reports(instance.instance)
+        reports = self._store.reports.of(instance.instance)
         waiting = []
         for device, state in assigned.items():
             report = reports.get(device)
-            if state == "left" or not self.is_online(self._store.device(device)):
+            if state == "left" or not self.is_online(self._store.devices.get(device)):
                 continue
             if report is None or report.state not in OVER:
                 waiting.append(f"device {device} sends what it has spooled")
@@ -166,7 +166,7 @@ class Reconciler:
 
         A device that is offline takes its part when it comes back.
         """
-        reports = self._store.reports(instance.instance)
+        reports = self._store.reports.of(instance.instance)
         return [
             device
             for device, state in assigned.items()
@@ -196,7 +196,7 @@ class Reconciler:
             return False
         self._purge_us.pop(instance.instance, None)
         shutil.rmtree(self._places.app(instance.instance), ignore_errors=True)
-        for device in self._store.assigned(instance.instance):
+        for device in self._store.desired.assigned(instance.instance):
             shutil.rmtree(self._places.agent(device, instance.instance), ignore_errors=True)
         return True
 
@@ -204,17 +204,17 @@ class Reconciler:
         """Write what is wanted: for ingest, for devices of this machine, for the host; in this order, since
         what a device sends must be known when it comes.
         """
-        store, every = self._store, self._store.every_instance()
-        given = {one.instance: self._store.assigned(one.instance) for one in every}
+        every, desired, reports = self._store.apps.every(), self._store.desired, self._store.reports
+        given = {one.instance: desired.assigned(one.instance) for one in every}
         self._roster.write(
             [
                 Told(one, given[one.instance])
                 if one.state.has_whole_log
-                else Told(one, given[one.instance], store.lacking(one.instance), store.reports(one.instance))
+                else Told(one, given[one.instance], desired.lacking(one.instance), reports.of(one.instance))
                 for one in every
             ]
         )
-        local = [one.device for one in self._store.all_devices() if one.local and not one.retired]
+        local = [one.device for one in self._store.devices.every() if one.local and not one.retired]
         write_local(self._places, local)
         hosted = [one for one in every if is_hosted(one, given[one.instance])]
         write_hosted(self._places, [(one, self._is_drained(one)) for one in hosted])
@@ -224,4 +224,4 @@ class Reconciler:
         """Whether the devices of an instance that is killed have given all, so that the log has its end."""
         if instance.wanted is not Wanted.KILLED:
             return False
-        return not self.waits_for(instance, self._store.assigned(instance.instance), _AT_ITS_END)
+        return not self.waits_for(instance, self._store.desired.assigned(instance.instance), _AT_ITS_END)

@@ -23,6 +23,7 @@ from geartrain_cloud.control.answering import Handler, Work, add_headers, error_
 from geartrain_cloud.control.checking import Answer as Checked
 from geartrain_cloud.control.checking import Question as Check
 from geartrain_cloud.control.errors import ConflictError, InvalidError, UnavailableError
+from geartrain_cloud.control.idempotency import Answer
 from geartrain_cloud.control.lane_store import accept
 from geartrain_cloud.control.model import Submission
 from geartrain_cloud.control.names import check_app
@@ -44,7 +45,7 @@ from geartrain_cloud.control.requests import (
     number_of,
     options_of,
 )
-from geartrain_cloud.control.store import Answer, ControlStore
+from geartrain_cloud.control.store import ControlStore
 from geartrain_cloud.control.updating import Updates
 from geartrain_cloud.hosting.wanted import SHARED_STAGES
 from geartrain_cloud.pages.connections import PageRunner
@@ -91,18 +92,18 @@ class Api:
         question = Question(request)
         limit, after = number_of(question, "limit", LIMIT, LIMIT_MAX), question.get("after", "")
         question.check()
-        found, following = self._store.apps(limit, after)
+        found, following = self._store.apps.page(limit, after)
         return 200, {"items": [self._observer.item(one) for one in found], "next": following}
 
     async def submit(self, request: web.Request) -> Answer:
         """`POST /apps`: checks the flow where it is installed, then makes the instance."""
         body, asked = await body_of(request, SubmitBody)
         key = key_of(request)
-        if key and (known := self._store.recall(key, asked)) is not None:
+        if key and (known := self._store.answers.recall(key, asked)) is not None:
             return known
         check_app(body.name)
         parse_selector(body.devices)
-        self._store.check_free(body.name)
+        self._store.apps.check_free(body.name)
         options, own = options_of(body.set, "set"), device_options_of(body.device_set)
         revision = json.dumps(body.revision) if body.revision else ""
         bundle = self._updates.bundle_of(revision)
@@ -113,7 +114,7 @@ class Api:
         self._updates.check_reaches(body.flow, outline, self._meant(body.devices))
 
         def work() -> Answer:
-            made = self._store.submit(
+            made = self._store.apps.submit(
                 Submission(
                     body.name,
                     body.flow,
@@ -125,7 +126,7 @@ class Api:
                 ),
                 outline,
             )
-            devices = list(self._store.assigned(made.instance))
+            devices = list(self._store.desired.assigned(made.instance))
             return 202, {
                 "name": made.name,
                 "instance": made.instance,
@@ -140,21 +141,21 @@ class Api:
     async def app(self, request: web.Request) -> Answer:
         """`GET /apps/{name}`."""
         Question(request).check()
-        return 200, self._observer.info(self._store.app(request.match_info["name"]))
+        return 200, self._observer.info(self._store.apps.newest(request.match_info["name"]))
 
     async def logs(self, request: web.Request) -> Answer:
         """`GET /apps/{name}/logs`."""
         question = Question(request)
         lines = number_of(question, "lines", LINES, LINES_MAX)
         question.check()
-        instance = self._store.app(request.match_info["name"])
-        devices = list(self._store.assigned(instance.instance))
+        instance = self._store.apps.newest(request.match_info["name"])
+        devices = list(self._store.desired.assigned(instance.instance))
         return 200, {"items": await asyncio.to_thread(self._observer.lines, instance, lines, devices)}
 
     async def tables(self, request: web.Request) -> Answer:
         """`GET /apps/{name}/tables`."""
         Question(request).check()
-        instance = self._store.app(request.match_info["name"])
+        instance = self._store.apps.newest(request.match_info["name"])
         return 200, {"items": await asyncio.to_thread(self._observer.tables, instance)}
 
     async def table(self, request: web.Request) -> Answer:
@@ -166,7 +167,7 @@ class Api:
         question.check()
         if order not in ("fields", "written"):
             raise InvalidError("order: write fields, or written for a table without a key")
-        instance = self._store.app(request.match_info["name"])
+        instance = self._store.apps.newest(request.match_info["name"])
         read = partial(self._observer.rows, instance, request.match_info["table"], after, limit)
         return 200, await asyncio.to_thread(read, as_written=order == "written")
 
@@ -175,7 +176,7 @@ class Api:
         body, asked = await body_of(request, KillBody)
 
         def work() -> Answer:
-            found = self._store.kill(request.match_info["name"], body.mode, purge=body.purge)
+            found = self._store.apps.kill(request.match_info["name"], body.mode, purge=body.purge)
             return 202, {"name": found.name, "instance": found.instance, "state": found.state.value}
 
         return self._once(key_of(request), asked, work)
@@ -187,7 +188,7 @@ class Api:
             raise InvalidError('from: a replay begins at the log\'s beginning: write "beginning"')
 
         def work() -> Answer:
-            return 202, {"run": self._store.replay(request.match_info["name"]).run}
+            return 202, {"run": self._store.apps.replay(request.match_info["name"]).run}
 
         return self._once(key_of(request), asked, work)
 
@@ -196,7 +197,7 @@ class Api:
         _, asked = await body_of(request, EmptyBody)
 
         def work() -> Answer:
-            found = self._store.resume(request.match_info["name"])
+            found = self._store.apps.resume(request.match_info["name"])
             return 202, {"name": found.name, "instance": found.instance, "state": found.state.value}
 
         return self._once(key_of(request), asked, work)
@@ -207,7 +208,7 @@ class Api:
         limit, after = number_of(question, "limit", LIMIT, LIMIT_MAX), question.get("after", "")
         selector = question.get("label", "all")
         question.check()
-        found, following = self._store.devices(limit, after, selector)
+        found, following = self._store.devices.page(limit, after, selector)
         return 200, {"items": [self._observer.device(one) for one in found], "next": following}
 
     async def add_device(self, request: web.Request) -> Answer:
@@ -215,7 +216,7 @@ class Api:
         body, asked = await body_of(request, DeviceBody)
 
         def work() -> Answer:
-            added = self._store.add_device(body.name, body.labels, local=body.local)
+            added = self._store.devices.add(body.name, body.labels, local=body.local)
             return 201, {
                 "device": self._observer.device(added),
                 "file": self._observer.device_file(added),
@@ -234,14 +235,14 @@ class Api:
     async def revoke(self, request: web.Request) -> Answer:
         """`POST /devices/{d}/revoke`: ends its certificates, and the connections that they made."""
         await body_of(request, EmptyBody)
-        name = self._store.device(request.match_info["device"]).device
+        name = self._store.devices.get(request.match_info["device"]).device
         enrolment = self._open()
         return 200, {"name": name, "revoked": enrolment.revoke(name), "broker": enrolment.broker_note}
 
     def _meant(self, selector: str) -> Iterator[str]:
         """The devices in service that a selector means."""
         meant = parse_selector(selector)
-        for one in self._store.all_devices():
+        for one in self._store.devices.every():
             if not one.retired and meant.matches(one.device, one.labels):
                 yield one.device
 
@@ -256,14 +257,14 @@ class Api:
     async def device(self, request: web.Request) -> Answer:
         """`GET /devices/{d}`."""
         Question(request).check()
-        return 200, self._observer.device_info(self._store.device(request.match_info["device"]))
+        return 200, self._observer.device_info(self._store.devices.get(request.match_info["device"]))
 
     async def label(self, request: web.Request) -> Answer:
         """`PATCH /devices/{d}`."""
         body, asked = await body_of(request, LabelsBody)
 
         def work() -> Answer:
-            found = self._store.label_device(request.match_info["device"], body.labels)
+            found = self._store.devices.label(request.match_info["device"], body.labels)
             return 200, self._observer.labelled(found)
 
         return self._once(key_of(request), asked, work)
@@ -273,7 +274,7 @@ class Api:
         _, asked = await body_of(request, EmptyBody)
 
         def work() -> Answer:
-            retired = self._store.retire_device(request.match_info["device"])
+            retired = self._store.devices.retire(request.match_info["device"])
             if self._enrolment is not None:
                 self._enrolment.retire(retired.device)
             return 202, self._observer.device(retired)
@@ -290,7 +291,7 @@ class Api:
         return self._once(key_of(request), asked, work)
 
     def _once(self, key: str, asked: str, work: Callable[[], Answer]) -> Answer:
-        answer = self._store.once(key, asked, work)
+        answer = self._store.answers.once(key, asked, work)
         self._changed()
         return answer
 

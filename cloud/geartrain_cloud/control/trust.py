@@ -22,9 +22,10 @@ from aiohttp import web
 from geartrain.bundle.archive import ARCHIVE_BYTES_MAX
 from geartrain_cloud.bundles.files import BundleFiles
 from geartrain_cloud.control.answering import Handler, Work
+from geartrain_cloud.control.apps import Apps
 from geartrain_cloud.control.errors import InvalidError, NotFoundError, StoreError
+from geartrain_cloud.control.idempotency import Answer
 from geartrain_cloud.control.requests import MetadataBody, body_of
-from geartrain_cloud.control.store import Answer, ControlStore
 from geartrain_cloud.errors import TrustError
 from geartrain_cloud.pages.questions import Question
 
@@ -41,9 +42,9 @@ _CHUNK = 1 << 16
 class Trust:
     """The bundles of one platform, for one event loop."""
 
-    def __init__(self, folder: Path, store: ControlStore) -> None:
+    def __init__(self, folder: Path, apps: Apps) -> None:
         """`folder`: the platform's own for bundles; it need not be there."""
-        self._files, self._store = BundleFiles(folder), store
+        self._files, self._apps = BundleFiles(folder), apps
         self._opened: Repository | None = None
         self._next_s = 0.0
 
@@ -69,7 +70,7 @@ class Trust:
         try:
             if self._repository().refresh():
                 _LOG.info("the bundles' snapshot and timestamp are signed anew")
-            for instance in self._store.every_instance():
+            for instance in self._apps.every():
                 if instance.outline.bundled and not instance.state.is_over:
                     self._repository().unpacked(instance.outline.code)
         except TrustError as error:
@@ -85,7 +86,7 @@ class Trust:
 
     def _used(self) -> set[str]:
         """The code of all apps that there are, and of each before its last update."""
-        outlines = [one.outline for one in self._store.every_instance()]
+        outlines = [one.outline for one in self._apps.every()]
         return {one.code for one in (*outlines, *(o.former for o in outlines if o.former)) if one.bundled}
 
     # What people ask for

@@ -18,9 +18,10 @@ from geartrain_cloud.control.answering import Work
 from geartrain_cloud.control.checking import Answer as Checked
 from geartrain_cloud.control.checking import Question
 from geartrain_cloud.control.errors import ConflictError, InvalidError
+from geartrain_cloud.control.idempotency import Answer
 from geartrain_cloud.control.model import Instance, Outline
 from geartrain_cloud.control.requests import EmptyBody, UpdateBody, body_of, key_of
-from geartrain_cloud.control.store import Answer, ControlStore
+from geartrain_cloud.control.store import ControlStore
 from geartrain_cloud.control.trust import Trust
 
 HASH_CHARS = 64
@@ -72,11 +73,11 @@ class Updates:
         """`POST /apps/{name}/update`."""
         body, asked = await body_of(request, UpdateBody)
         key = key_of(request)
-        if key and (known := self._store.recall(key, asked)) is not None:
+        if key and (known := self._store.answers.recall(key, asked)) is not None:
             return known
         if len(body.code) != HASH_CHARS:
             raise InvalidError("code: give the hash of the flow's files")
-        instance = self._store.app(request.match_info["name"])
+        instance = self._store.apps.newest(request.match_info["name"])
         outline = await self._load(instance, body.flow, body.code)
         return self._exchange(instance, outline, key, asked)
 
@@ -84,9 +85,9 @@ class Updates:
         """`POST /apps/{name}/rollback`."""
         _, asked = await body_of(request, EmptyBody)
         key = key_of(request)
-        if key and (known := self._store.recall(key, asked)) is not None:
+        if key and (known := self._store.answers.recall(key, asked)) is not None:
             return known
-        instance = self._store.app(request.match_info["name"])
+        instance = self._store.apps.newest(request.match_info["name"])
         former = instance.outline.former
         if former is None:
             raise ConflictError(f"app {instance.name} was not updated, so there is no code to go back to")
@@ -117,22 +118,21 @@ class Updates:
                 f"app {instance.name} cannot go on with this code, since more than code differs: "
                 f"{in_short(found)}; kill it, and submit the flow"
             )
-        devices = [one for one, state in self._store.assigned(instance.instance).items() if state != "left"]
-        self.check_reaches(flow, outline, devices)
+        self.check_reaches(flow, outline, self._store.desired.running(instance.instance))
         return outline
 
     def _exchange(self, instance: Instance, outline: Outline, key: str, asked: str) -> Answer:
         def work() -> Answer:
-            made = self._store.update(instance.name, instance.instance, outline)
+            made = self._store.apps.update(instance.name, instance.instance, outline)
             return 202, {
                 "name": made.name,
                 "instance": made.instance,
                 "revision": outline.revision,
                 "code": outline.code,
                 "former": instance.outline.code,
-                "devices": list(self._store.assigned(made.instance)),
+                "devices": list(self._store.desired.assigned(made.instance)),
             }
 
-        answer = self._store.once(key, asked, work)
+        answer = self._store.answers.once(key, asked, work)
         self._changed()
         return answer

@@ -1,0 +1,265 @@
+"""Apps and their instances: submitted, killed, replayed and updated; and the states that they come to.
+
+Between REST and the reconciler on one side, and what devices are to run on the other. Guarantees: the number
+of an instance is never used again. An instance that has ended, or is being killed, does not go back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from geartrain.fleet.selectors import parse_selector
+from geartrain_cloud.control.database import ControlDatabase, as_text, to_row
+from geartrain_cloud.control.desired import Desired
+from geartrain_cloud.control.devices import Devices
+from geartrain_cloud.control.errors import ConflictError, NotFoundError
+from geartrain_cloud.control.model import Instance, Mode, Outline, State, Submission, Wanted
+from geartrain_cloud.control.names import check_app, instance_name
+from geartrain_cloud.control.reports import Reports
+from geartrain_cloud.hosting.wanted import SHARED_STAGES
+
+INSTANCES_MAX = 10_000
+
+
+class Apps:
+    """Those of a platform; `now_us` tells the wall clock, microseconds."""
+
+    def __init__(
+        self,
+        database: ControlDatabase,
+        devices: Devices,
+        desired: Desired,
+        reports: Reports,
+        now_us: Callable[[], int],
+    ) -> None:
+        self._database, self._devices, self._desired = database, devices, desired
+        self._reports, self._now_us = reports, now_us
+
+    # Changes
+
+    def submit(self, asked: Submission, outline: Outline) -> Instance:
+        """Make the next instance of the app and assign the devices that its selector matches.
+
+        Raises `InvalidError`, `SelectorError`, and `ConflictError` where the app runs.
+        """
+        check_app(asked.name)
+        selector, now_us = parse_selector(asked.selector), self._now_us()
+        with self._database.change() as database:
+            self.check_free(asked.name)
+            known = self._database.rows("SELECT numbers FROM apps WHERE name = ?", (asked.name,))
+            number = int(known[0][0]) + 1 if known else 1
+            instance = instance_name(asked.name, number)
+            database.execute("INSERT OR REPLACE INTO apps VALUES (?, ?, ?)", (asked.name, number, instance))
+            row = Instance(
+                instance,
+                asked.name,
+                asked.flow,
+                asked.cut,
+                str(selector),
+                asked.options,
+                asked.device_options,
+                outline,
+                Wanted.RUNNING,
+                State.SUBMITTED,
+                Mode.DRAIN,
+                purge=False,
+                why="",
+                run=1,
+                attempt=1,
+                submitted_us=now_us,
+                changed_us=now_us,
+                isolation="own" if outline.shuffles > SHARED_STAGES else asked.isolation,
+            )
+            held = to_row(row)
+            database.execute(f"INSERT INTO instances VALUES ({', '.join('?' * len(held))})", held)  # noqa: S608
+            matching = [
+                one
+                for one in self._devices.every()
+                if not one.retired and selector.matches(one.device, one.labels)
+            ]
+            self._desired.assign(row, matching)
+        return self._get(instance)
+
+    def check_free(self, name: str) -> None:
+        """Raise `ConflictError` where the app of this name runs, or there is room for no more."""
+        known = self._database.rows("SELECT instance FROM apps WHERE name = ?", (name,))
+        if not known and self._database.rows("SELECT count(*) FROM apps")[0][0] >= INSTANCES_MAX:
+            raise ConflictError(f"the platform has {INSTANCES_MAX:,} apps, which is all that it takes")
+        if known:
+            former = self._find(known[0][0])
+            if former is not None and not former.state.is_over:
+                raise ConflictError(
+                    f"app {name} is {former.state} as {former.instance}: kill it first, or submit under "
+                    "another --name"
+                )
+
+    def kill(self, name: str, mode: Mode, *, purge: bool) -> Instance:
+        """Note that the app is to end; a second kill may only make it quicker, or purge as well.
+
+        One that has ended may be purged still, and the replay of one that has ended is given up. Raises
+        `NotFoundError`, and `ConflictError` where it has ended and is not to be purged.
+        """
+        with self._database.change() as database:
+            instance = self.newest(name)
+            if instance.state is State.REPLAYING:
+                self.enter(instance.instance, State.ENDED)
+                if not purge:
+                    return self._get(instance.instance)
+            elif instance.state.is_over and not purge:
+                raise ConflictError(f"app {name} has ended already, as {instance.instance}")
+            if instance.state.has_whole_log:
+                self._desired.check_purges(instance.instance)
+                database.execute(
+                    "UPDATE instances SET wanted = ?, purge = 1, changed_us = ? WHERE instance = ?",
+                    (Wanted.KILLED, self._now_us(), instance.instance),
+                )
+                return self._get(instance.instance)
+            if purge:
+                self._desired.check_purges(instance.instance)
+            if instance.wanted is Wanted.KILLED and instance.mode is Mode.NOW:
+                mode = Mode.NOW
+            database.execute(
+                "UPDATE instances SET wanted = ?, state = ?, mode = ?, purge = ?, changed_us = ?, why = '' "
+                "WHERE instance = ?",
+                (
+                    Wanted.KILLED,
+                    State.DRAINING,
+                    mode,
+                    purge or instance.purge,
+                    self._now_us(),
+                    instance.instance,
+                ),
+            )
+            if mode is Mode.DRAIN:
+                self._desired.drain(instance.instance)
+            else:
+                self._desired.leave(instance.instance)
+        return self._get(instance.instance)
+
+    def enter(self, instance: str, state: State, why: str = "") -> bool:
+        """Note a state that the instance has come to; whether that is news. An instance that has ended, or is
+        being killed, does not go back.
+        """
+        with self._database.change() as database:
+            found = self._find(instance)
+            if found is None or (found.state, found.why) == (state, why) or found.state.is_over:
+                return False
+            if found.wanted is Wanted.KILLED and state not in (State.DRAINING, State.ENDED):
+                return False
+            database.execute(
+                "UPDATE instances SET state = ?, why = ?, changed_us = ? WHERE instance = ?",
+                (state, why, self._now_us(), instance),
+            )
+        return True
+
+    def forget(self, instance: str) -> None:
+        """Drop an instance that has ended, with its reports; its number stays used.
+
+        The devices that it was ever given are told to remove what they keep of it, but for those that were
+        retired.
+        """
+        with self._database.change() as database:
+            self._desired.purge(instance)
+            self._reports.drop(instance)
+            database.execute("DELETE FROM instances WHERE instance = ?", (instance,))
+
+    def replay(self, name: str) -> Instance:
+        """Begin the app's next run; raises `NotFoundError`, and `ConflictError` where it was killed or sends
+        to devices while it runs. One that has ended by itself is run again to its end.
+        """
+        with self._database.change() as database:
+            instance = self.newest(name)
+            if instance.wanted is Wanted.KILLED:
+                raise ConflictError(f"app {name} is {instance.state}: submit it again instead")
+            if instance.outline.down and not instance.state.has_whole_log:
+                raise ConflictError(
+                    f"app {name} sends to devices, and a replay while it runs would send all of it twice: "
+                    "replay it when it has ended, or submit the flow under another name"
+                )
+            database.execute(
+                "UPDATE instances SET run = run + 1, state = ?, why = '', changed_us = ? WHERE instance = ?",
+                (
+                    State.REPLAYING if instance.state.has_whole_log else instance.state,
+                    self._now_us(),
+                    instance.instance,
+                ),
+            )
+        return self._get(instance.instance)
+
+    def resume(self, name: str) -> Instance:
+        """Have the app go on where the Spark host has put it out, or could not take it up.
+
+        Raises `NotFoundError`, and `ConflictError` where it has not failed.
+        """
+        with self._database.change() as database:
+            instance = self.newest(name)
+            if instance.state is not State.FAILED:
+                raise ConflictError(f"app {name} is {instance.state}: only one that has failed is resumed")
+            database.execute(
+                "UPDATE instances SET attempt = attempt + 1, state = ?, why = '', changed_us = ? "
+                "WHERE instance = ?",
+                (State.STARTING, self._now_us(), instance.instance),
+            )
+        return self._get(instance.instance)
+
+    def update(self, name: str, instance: str, outline: Outline) -> Instance:
+        """Have the app go on with this code, from its state; its devices are told. The outline that it had is
+        the former one of `outline` from then on.
+
+        Raises `NotFoundError`, and `ConflictError` where the app is another instance by now, or ends.
+        """
+        with self._database.change() as database:
+            found = self.newest(name)
+            if found.instance != instance or found.wanted is Wanted.KILLED or found.state.has_whole_log:
+                raise ConflictError(f"app {name} is {found.state}: only one that is to run is updated")
+            kept = replace(outline, former=replace(found.outline, former=None))
+            database.execute(
+                "UPDATE instances SET outline = ?, attempt = attempt + 1, state = ?, why = '', "
+                "changed_us = ? WHERE instance = ?",
+                (as_text(kept), State.STARTING, self._now_us(), instance),
+            )
+            self._reports.drop(instance)
+            self._desired.tell_again(instance)
+        return self._get(instance)
+
+    # Questions
+
+    def newest(self, name: str) -> Instance:
+        """The app's newest instance; raises `NotFoundError`."""
+        question = "SELECT instances.* FROM apps JOIN instances USING (instance) WHERE apps.name = ?"
+        found = self._database.read(Instance, question, (name,))
+        if not found:
+            raise NotFoundError(f"there is no app {name}: see gear list")
+        return found[0]
+
+    def _get(self, instance: str) -> Instance:
+        """The instance of this name; raises `NotFoundError`."""
+        found = self._find(instance)
+        if found is None:
+            raise NotFoundError(f"there is no instance {instance}: see gear list")
+        return found
+
+    def _find(self, instance: str) -> Instance | None:
+        question = "SELECT * FROM instances WHERE instance = ?"
+        return next(iter(self._database.read(Instance, question, (instance,))), None)
+
+    def instances(self) -> list[Instance]:
+        """All instances that have not ended or are to be purged, by name."""
+        question = "SELECT * FROM instances WHERE state != 'ended' OR purge ORDER BY instance"
+        return self._database.read(Instance, question)
+
+    def every(self) -> list[Instance]:
+        """All instances, those that have ended among them, by name."""
+        return self._database.read(Instance, "SELECT * FROM instances ORDER BY instance")
+
+    def page(self, limit: int, after: str) -> tuple[list[Instance], str | None]:
+        """The newest instance of each app, by the app's name, from behind `after`; and where to go on."""
+        found = self._database.read(
+            Instance,
+            "SELECT instances.* FROM apps JOIN instances USING (instance) WHERE apps.name > ? "
+            "ORDER BY apps.name LIMIT ?",
+            (after, limit + 1),
+        )
+        return found[:limit], found[limit - 1].name if len(found) > limit else None

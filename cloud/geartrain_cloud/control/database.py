@@ -1,0 +1,121 @@
+"""The file of the control store: one SQLite connection, its schema, and one transaction for each change.
+
+Under all that control keeps. Guarantees: what is changed within `change` is durable together when the
+outermost one returns, and leaves no trace when it raises. An error of SQLite or the system is a `StoreError`.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from geartrain.adapters.sqlite import open_to_write, transaction, translated
+from geartrain_cloud.control.errors import StoreError
+from geartrain_cloud.control.model import Device, Instance
+
+VERSION = 1
+BUSY_S = 10.0
+
+_CREATE = """
+CREATE TABLE apps (name TEXT PRIMARY KEY, numbers INTEGER NOT NULL, instance TEXT NOT NULL);
+CREATE TABLE instances (instance TEXT PRIMARY KEY, name TEXT NOT NULL, flow TEXT NOT NULL, cut TEXT NOT NULL,
+    selector TEXT NOT NULL, options TEXT NOT NULL, device_options TEXT NOT NULL, outline TEXT NOT NULL,
+    wanted TEXT NOT NULL, state TEXT NOT NULL, mode TEXT NOT NULL, purge INTEGER NOT NULL, why TEXT NOT NULL,
+    run INTEGER NOT NULL, attempt INTEGER NOT NULL, submitted_us INTEGER NOT NULL,
+    changed_us INTEGER NOT NULL, isolation TEXT NOT NULL);
+CREATE TABLE devices (device TEXT PRIMARY KEY, labels TEXT NOT NULL, local INTEGER NOT NULL,
+    retired INTEGER NOT NULL, serial INTEGER NOT NULL, applied INTEGER NOT NULL, seen_us INTEGER NOT NULL);
+CREATE TABLE assignments (instance TEXT NOT NULL, device TEXT NOT NULL, state TEXT NOT NULL,
+    lacks TEXT NOT NULL, PRIMARY KEY (instance, device)) WITHOUT ROWID;
+CREATE INDEX assignments_of ON assignments (device, instance);
+CREATE TABLE reports (device TEXT NOT NULL, instance TEXT NOT NULL, state TEXT NOT NULL, why TEXT NOT NULL,
+    version TEXT NOT NULL, serial INTEGER NOT NULL, lacks TEXT NOT NULL,
+    PRIMARY KEY (instance, device)) WITHOUT ROWID;
+CREATE TABLE lanes (device TEXT PRIMARY KEY, report BLOB NOT NULL, refused TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE answers (number INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE,
+    request TEXT NOT NULL, status INTEGER NOT NULL, body TEXT NOT NULL);
+CREATE TABLE purges (number INTEGER PRIMARY KEY AUTOINCREMENT, device TEXT NOT NULL, instance TEXT NOT NULL,
+    serial INTEGER NOT NULL);
+CREATE INDEX purges_of ON purges (device, number);
+"""
+"""A purge's serial: that of the device's desired state which names the instance first; 0 while none does.
+lacks: of an assignment, the sources that are not for the device; of a report, those that it does not have.
+"""
+_JSON = ("options", "device_options", "outline", "labels")
+
+T = TypeVar("T", Instance, Device)
+
+
+class ControlDatabase:
+    """The file at `path`, held by one process. The columns of instances and devices are the fields of these,
+    in their order.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open or make it; raises `StoreError`."""
+        self._subject = f"the control store {path}"
+        with translated(StoreError, self._subject):
+            self._database = open_to_write(
+                path, busy_s=BUSY_S, one_thread=True, settings=("locking_mode = EXCLUSIVE",)
+            )
+            version = self._database.execute("PRAGMA user_version").fetchone()[0]
+            if version == 0:
+                with transaction(self._database):
+                    for statement in _CREATE.split(";\n"):
+                        self._database.execute(statement)
+                    self._database.execute(f"PRAGMA user_version = {VERSION}")
+            elif version != VERSION:
+                raise StoreError(f"{self._subject} has format {version}, and this version knows {VERSION}")
+
+    def close(self) -> None:
+        """Let the file go."""
+        self._database.close()
+
+    @contextmanager
+    def change(self) -> Iterator[sqlite3.Connection]:
+        """One transaction; a change within another is a part of it."""
+        with translated(StoreError, self._subject):
+            if self._database.in_transaction:
+                yield self._database
+                return
+            with transaction(self._database):
+                yield self._database
+
+    def rows(self, question: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """What the question gives; raises `StoreError`."""
+        with translated(StoreError, self._subject):
+            return self._database.execute(question, values).fetchall()
+
+    def read(self, kind: type[T], question: str, values: Sequence[Any] = ()) -> list[T]:
+        """The instances, or the devices, whose columns the question gives; raises `StoreError`."""
+        return [from_row(kind, row) for row in self.rows(question, values)]
+
+    @property
+    def changes(self) -> int:
+        """Goes up with each change of anything, as long as the file is open."""
+        return self._database.total_changes
+
+
+def as_text(value: Any) -> str:
+    """The JSON that a column holds."""
+    return msgspec.json.encode(value).decode()
+
+
+def to_row(value: Instance) -> list[Any]:
+    """The columns of an instance."""
+    fields = msgspec.to_builtins(value)
+    return [as_text(fields[f]) if f in _JSON else fields[f] for f in value.__struct_fields__]
+
+
+def from_row(kind: type[T], row: Sequence[Any]) -> T:
+    """The instance, or the device, that the columns hold."""
+    fields = dict(zip(kind.__struct_fields__, row, strict=True))
+    for name in _JSON:
+        if name in fields:
+            fields[name] = msgspec.json.decode(fields[name])
+    return msgspec.convert(fields, kind, strict=False)
