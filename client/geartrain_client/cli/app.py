@@ -10,10 +10,12 @@ from typing import Annotated
 
 import typer
 
+from geartrain_client.cli.apps_app import apps_app
+from geartrain_client.cli.device_app import device_app
 from geartrain_client.cli.flash_app import flash_app
 from geartrain_client.cli.found import AllCommands
 from geartrain_client.cli.key_app import key_app
-from geartrain_client.cli.platform_app import device_app, platform_app
+from geartrain_client.cli.platform_app import platform_app
 from geartrain_client.terminal.settings import parse_set
 
 app = typer.Typer(
@@ -82,6 +84,7 @@ def plan(
     show_plan(flow, PlanOptions(cut, measure, capacity, compare, svg, json), parse_set(settings or []))
 
 
+app.add_typer(apps_app)
 app.add_typer(platform_app)
 app.add_typer(device_app, name="device")
 app.add_typer(key_app, name="key")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from geartrain_client.cli.platform_app import Expires, State, Url, platform_at
+from geartrain_client.cli.platform_options import Expires, State, Url, platform_at
 from geartrain_client.terminal.settings import parse_seconds
 
 flash_app = typer.Typer(rich_markup_mode=None)

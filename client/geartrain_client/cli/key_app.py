@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from geartrain_client.cli.platform_app import Json, SigningKey, State, Url, platform_at
+from geartrain_client.cli.platform_options import Json, SigningKey, State, Url, platform_at
 
 key_app = typer.Typer(
     help="Keys that sign the code of flows for devices.", no_args_is_help=True, rich_markup_mode=None
