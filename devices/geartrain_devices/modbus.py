@@ -26,8 +26,8 @@ from geartrain.ports import Clock
 from geartrain.schema.derive import field_names, is_record_type
 from geartrain.source import Source, Split
 from geartrain_devices.json_fields import JsonFields
-from geartrain_devices.live import LiveBufferSplit
 from geartrain_devices.modbus_registers import Layout, Span, parse_register
+from geartrain_devices.sharing import ExclusiveSplit
 
 if TYPE_CHECKING:
     from pymodbus.client import AsyncModbusSerialClient, AsyncModbusTcpClient
@@ -69,6 +69,7 @@ class _Modbus(Source[T]):
     """
 
     pausable: ClassVar[bool] = False
+    each_its_own: ClassVar[tuple[str, ...]] = ("out_of_orderness_ms",)
     since_1970 = True
     is_serial: ClassVar[bool] = False
 
@@ -108,9 +109,9 @@ class _Modbus(Source[T]):
         fields = JsonFields(where, out, "", "s", {})
         poll = _Poll(where, self.line(), self.client, Layout(found), fields, self.clock())
         silence_s = self.timeout_s if self.is_serial else None
-        drive = partial(poll.drive, self.units, self.every_s, silence_s)
-        bound_us = self.out_of_orderness_ms * 1_000
-        return [LiveBufferSplit(f"{device}/{step}", drive, out_of_orderness_us=bound_us)]
+        listen = partial(poll.listen, self.units, self.every_s, silence_s)
+        name, bound_us = f"{device}/{step}", self.out_of_orderness_ms * 1_000
+        return [ExclusiveSplit(where, name, self, _Turn, listen, poll.record, out_of_orderness_us=bound_us)]
 
 
 class ModbusTcp(_Modbus[T]):
@@ -165,6 +166,7 @@ class ModbusRtu(_Modbus[T]):
         out_of_orderness_ms: how far a record may lie behind the newest and not be late.
     """
 
+    exclusive: ClassVar[tuple[str, ...]] = ("port",)
     is_serial: ClassVar[bool] = True
 
     port: str = ""
@@ -199,6 +201,15 @@ class ModbusRtu(_Modbus[T]):
         )
 
 
+class _Turn(msgspec.Struct, frozen=True):
+    """What became of one unit's turn: the bytes of its registers, or why there are none."""
+
+    raw: bytes
+    problem: str = ""
+    unit: int = 0
+    time_us: int = 0
+
+
 class _BadAnswerError(Exception):
     """A unit has answered with something else than its registers; raw: what it said."""
 
@@ -229,10 +240,14 @@ class _Poll:
         self._failed = dict[int, int]()
         self._due_s = dict[int, float]()
 
-    async def drive(
-        self, units: Sequence[int], every_s: float, silence_s: float | None, split: LiveBufferSplit
+    async def listen(
+        self,
+        units: Sequence[int],
+        every_s: float,
+        silence_s: float | None,
+        hear: Callable[[_Turn], None],
     ) -> None:
-        """Push a record of each unit in each turn until cancelled.
+        """Hand over what each unit says in each turn until cancelled.
 
         silence_s: how long nothing is asked after a unit has not answered; None to connect anew.
         """
@@ -241,18 +256,20 @@ class _Poll:
             while True:
                 for unit in units:
                     if self._due_s.get(unit, -math.inf) <= self._clock.monotonic_s():
-                        await self._turn(unit, every_s, silence_s, split)
+                        await self._turn(unit, every_s, silence_s, hear)
                 past_s = self._clock.monotonic_s() - began_s
                 await self._clock.sleep(every_s - past_s % every_s)
         finally:
             self._close()
 
-    async def _turn(self, unit: int, every_s: float, silence_s: float | None, split: LiveBufferSplit) -> None:
-        client = await self._connected(split)
+    async def _turn(
+        self, unit: int, every_s: float, silence_s: float | None, hear: Callable[[_Turn], None]
+    ) -> None:
+        client = await self._connected(hear)
         try:
             raw = b"".join([await self._ask(client, unit, span) for span in self._layout.spans])
         except _BadAnswerError as error:
-            split.push(error.raw, partial(self._refused, f"unit {unit}: {error}"))
+            hear(_Turn(error.raw, f"unit {unit}: {error}"))
             failed = self._failed[unit] = self._failed.get(unit, 0) + 1
             wait_s = min(every_s * 2 ** min(failed, 16), max(_PAUSE_S_MAX, every_s))
             self._due_s[unit] = self._clock.monotonic_s() + wait_s - every_s / 2
@@ -261,9 +278,9 @@ class _Poll:
             return
         self._failed.pop(unit, None)
         self._due_s.pop(unit, None)
-        split.push(raw, partial(self._record, unit, self._clock.now_us()))
+        hear(_Turn(raw, "", unit, self._clock.now_us()))
 
-    async def _connected(self, split: LiveBufferSplit) -> Client:
+    async def _connected(self, hear: Callable[[_Turn], None]) -> Client:
         """The open line; returns once there is one."""
         pause_s = _PAUSE_S
         while self._client is None or not self._client.connected:
@@ -274,7 +291,7 @@ class _Poll:
                 break
             client.close()
             if pause_s == _PAUSE_S:  # once for each time that it is away
-                split.push(b"", partial(self._refused, "it cannot be reached"))
+                hear(_Turn(b"", "it cannot be reached"))
             _LOG.warning("%s: %s cannot be reached; again in %.0f s", self._where, self._line, pause_s)
             await self._clock.sleep(pause_s)
             pause_s = min(2 * pause_s, _PAUSE_S_MAX)
@@ -329,11 +346,11 @@ class _Poll:
             self._client.close()
             self._client = None
 
-    def _record(self, unit: int, time_us: int, raw: bytes) -> tuple[int, Any]:
+    def record(self, turn: _Turn) -> tuple[int, Any]:
+        """The event time and the record of a turn; raises `ValueError`."""
+        if turn.problem:
+            raise ValueError(f"{self._line}: {turn.problem}")
         try:
-            return time_us, self._fields.pick({"unit": unit, **self._layout.values(raw)})[1]
+            return turn.time_us, self._fields.pick({"unit": turn.unit, **self._layout.values(turn.raw)})[1]
         except ValueError as error:
-            raise ValueError(f"{self._line}, unit {unit}: {error}") from None
-
-    def _refused(self, problem: str, raw: bytes) -> tuple[int, Any]:
-        raise ValueError(f"{self._line}: {problem}")
+            raise ValueError(f"{self._line}, unit {turn.unit}: {error}") from None

@@ -15,7 +15,6 @@ import struct
 import termios
 from collections.abc import Callable, Sequence
 from dataclasses import field
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
 import msgspec
@@ -26,8 +25,9 @@ from geartrain.schema.derive import field_names, is_record_type
 from geartrain.source import Source, Split
 from geartrain_devices.json_fields import JsonFields, now_us
 from geartrain_devices.line_fields import LineFields
-from geartrain_devices.live import Framed, LiveBufferSplit
+from geartrain_devices.live import Framed
 from geartrain_devices.serial_frames import CHECKS, Frames, Framing, Lines
+from geartrain_devices.sharing import ExclusiveSplit
 
 if TYPE_CHECKING:
     from serial import Serial
@@ -71,6 +71,10 @@ class SerialLines(Source[T]):
     """
 
     pausable: ClassVar[bool] = False
+    exclusive: ClassVar[tuple[str, ...]] = ("port",)
+    each_its_own: ClassVar[tuple[str, ...]] = (
+        *("pattern", "json", "time", "time_unit", "time_format", "fields", "out_of_orderness_ms"),
+    )
     since_1970 = True
 
     port: str = ""
@@ -105,9 +109,12 @@ class SerialLines(Source[T]):
                 f'{where}: serial ports need pyserial: pip install "geartrain-devices[serial]"'
             ) from None
         framing, read = self._frames(where, out) if self.frame else self._lines(where, out)
-        driver = _Port(where, self.port, self._opened, framing, read)
-        bound_us = self.out_of_orderness_ms * 1_000
-        return [LiveBufferSplit(f"{device}/{step}", driver.drive, out_of_orderness_us=bound_us)]
+        port = _Port(where, self.port, self._opened, framing, read)
+        name, bound_us = f"{device}/{step}", self.out_of_orderness_ms * 1_000
+        split = ExclusiveSplit(
+            where, name, self, Framed, port.listen, port.record, out_of_orderness_us=bound_us
+        )
+        return [split]
 
     def _lines(self, where: str, out: type[T]) -> tuple[Callable[[], Framing], Reading]:
         ending = self.ending
@@ -181,6 +188,7 @@ class SerialLines(Source[T]):
 
 
 Reading = Callable[[bytes], tuple[int, Any]]
+Hear = Callable[[Framed], None]
 
 
 class _Port:
@@ -197,8 +205,8 @@ class _Port:
         self._where, self._name, self._opened = where, name, opened
         self._framing, self._read = framing, read
 
-    async def drive(self, split: LiveBufferSplit) -> None:
-        """Push every record until cancelled."""
+    async def listen(self, hear: Hear) -> None:
+        """Hand over every line or frame until cancelled."""
         pause_s, said = _PAUSE_S, ""
         while True:
             try:
@@ -213,16 +221,17 @@ class _Port:
                 pause_s, said = _PAUSE_S, ""
                 framing = self._framing()
                 try:
-                    await self._listen(port.fileno(), framing, split)
+                    await self._listen(port.fileno(), framing, hear)
                 except OSError as error:
                     _LOG.warning("%s: port %s is gone: %s", self._where, self._name, error)
                 finally:
                     port.close()
-                self._push(framing.end(), split)
+                for one in framing.end():
+                    hear(one)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _PAUSE_S_MAX)
 
-    async def _listen(self, file: int, framing: Framing, split: LiveBufferSplit) -> None:
+    async def _listen(self, file: int, framing: Framing, hear: Hear) -> None:
         """Read until the port is gone, which raises `OSError`."""
         while True:
             if not await _readable(file):
@@ -236,17 +245,15 @@ class _Port:
                 continue
             if not data:
                 raise OSError("it was unplugged")
-            self._push(framing.feed(data), split)
+            for one in framing.feed(data):
+                hear(one)
 
-    def _push(self, found: Sequence[Framed], split: LiveBufferSplit) -> None:
-        for one in found:
-            split.push(one.raw, partial(self._record, one.problem))
-
-    def _record(self, problem: str, raw: bytes) -> tuple[int, Any]:
+    def record(self, one: Framed) -> tuple[int, Any]:
+        """The event time and the record of a line or frame; raises `ValueError`."""
         try:
-            if problem:
-                raise ValueError(problem)
-            return self._read(raw)
+            if one.problem:
+                raise ValueError(one.problem)
+            return self._read(one.raw)
         except ValueError as error:
             raise ValueError(f"port {self._name}: {error}") from None
 

@@ -7,6 +7,7 @@ queue and retry of the agent is bounded by one of them.
 from __future__ import annotations
 
 from enum import Enum
+from pathlib import Path
 
 import msgspec
 
@@ -20,6 +21,8 @@ PARENT_VARIABLE = "GEARTRAIN_PARENT_PID"
 """Where the parent of an agent names itself in its environment; without it an agent stands alone."""
 CLAIMS_FILE = "urgent.lock"
 """In a device's state folder: by locks on it, urgent flows have those of other processes wait."""
+SHARED_FOLDER = "shared"
+"""In a device's state folder: locks and sockets by which its apps share sensors."""
 FORK_SERVER = "--fork-server"
 """The only word of the command line of the process from which a parent's agents are forked."""
 FORK_REQUEST_BYTES_MAX = 16_384
@@ -79,7 +82,8 @@ class AgentSettings(msgspec.Struct, frozen=True):
     read_max: rows of one read of a split, between two of which all
     else has its turn; idle_ms_max: the longest pause while the sources have nothing; urgent: the other flows
     of the same agent give way to this one; mended: what the hash of the flow's files begins with, where these
-    may differ from those that the spool was begun with.
+    may differ from those that the spool was begun with; shared: the folder by which the apps of the device
+    share sensors, None where this one is alone.
     """
 
     device: str
@@ -99,3 +103,4 @@ class AgentSettings(msgspec.Struct, frozen=True):
     urgent: bool = False
     mended: str = ""
     free_floor_bytes: int = 50_000_000
+    shared: Path | None = None

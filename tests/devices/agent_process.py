@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,20 @@ ROOT = Path(__file__).resolve().parents[2]
 class AgentProcess:
     """The agent of the flow `tests.devices.lines_flow:NAME`; its one source is the step `lines`."""
 
-    def __init__(self, folder: Path, flow: str, options: Mapping[str, Any], *, policy: str = "block") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        flow: str,
+        options: Mapping[str, Any],
+        *,
+        policy: str = "block",
+        more: Mapping[str, Any] | None = None,
+    ) -> None:
+        """more: keys of the agent's file that stand above those here."""
         self.broker = choose_broker("auto", folder / "broker")
         self._config, self._flow = folder / "agent.toml", flow
         config = {"device": "d1", "flow": f"tests.devices.lines_flow:{flow}", "state": str(folder / "state")}
-        config |= {"broker": self.broker.address, "cut": "cloud"}
+        config |= {"broker": self.broker.address, "cut": "cloud"} | dict(more or {})
         limits: dict[str, Any] = {
             "spool": {"policy": policy},
             "commit": {"records_max": 20},
@@ -60,10 +70,21 @@ class AgentProcess:
 
     def run(self, story: Callable[[AgentProcess], Awaitable[None]]) -> None:
         """Run a story beside the agent, for two minutes at the most."""
+
+        async def started() -> None:
+            self.start()
+            await story(self)
+
+        with self.with_broker():
+            run(self.with_ingest(started), 120.0)
+
+    @contextmanager
+    def with_broker(self) -> Iterator[None]:
+        """Run the broker; at the end nothing is left of the agent either."""
         broker = subprocess.Popen(self.broker.command)
         try:
             wait_until_ready(self.broker.host, self.broker.port, timeout_s=60)
-            run(self._with_ingest(story), 120.0)
+            yield
         finally:
             if self._agent is not None:
                 self._agent.kill()
@@ -71,11 +92,11 @@ class AgentProcess:
             broker.terminate()
             broker.wait(timeout=30)
 
-    async def _with_ingest(self, story: Callable[[AgentProcess], Awaitable[None]]) -> None:
+    async def with_ingest(self, story: Callable[[], Awaitable[None]]) -> None:
+        """Tell a story beside the ingest."""
         async with AiomqttNet(self.broker.host, self.broker.port).connect("ingest") as connection:
             receiving = asyncio.create_task(self._receive(connection))
-            self.start()
-            telling = asyncio.ensure_future(story(self))
+            telling = asyncio.ensure_future(story())
             done, _ = await asyncio.wait({receiving, telling}, return_when=asyncio.FIRST_COMPLETED)
             receiving.cancel()
             for one in done:

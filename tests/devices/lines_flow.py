@@ -29,6 +29,10 @@ serial = Flow("serial")
 serial.source("lines", SerialLines(), out=Line).at("edge").sink("out", Table("lines"))
 
 
+weights = Flow("weights")
+weights.source("lines", SerialLines(), out=Line).at("edge").sink("out", Table("lines"))
+
+
 class Power(Record):
     unit: int
     watts: float

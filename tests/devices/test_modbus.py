@@ -24,6 +24,7 @@ from geartrain_cloud.broker.ready import free_port
 from geartrain_devices.live import LiveBufferSplit
 from geartrain_devices.modbus import ModbusRtu, ModbusTcp
 from geartrain_devices.modbus_registers import Layout, Span, parse_register
+from geartrain_devices.sharing import ExclusiveSplit
 from tests.devices.agent_process import AgentProcess
 from tests.devices.lines_flow import Power
 
@@ -294,6 +295,51 @@ def test_units_on_a_serial_line_that_is_unplugged_and_plugged_again(tmp_path: Pa
     assert set(found.values) == {expected(1, -7), expected(2, 9), expected(1, -8), expected(2, 10)}
     assert found.values[:2] == [expected(1, -7), expected(2, 9)]
     assert any("unit 4: coil 3 to 3: no answer" in reason for reason in found.reasons), found.reasons
+
+
+def test_two_apps_have_the_turns_of_one_line(tmp_path: Path) -> None:
+    """The second hears what the first asks for, with the time of asking; nobody asks twice."""
+    source = ModbusRtu[Drive](
+        port=str(tmp_path / "here"),
+        baud=19_200,
+        parity="none",
+        units=[1, 2],
+        registers=REGISTERS,
+        every_s=0.1,
+        timeout_s=0.3,
+    )
+    (tmp_path / "shared").mkdir()
+    asked = 0
+
+    async def count(*_: Any) -> Any:
+        nonlocal asked
+        asked += 1
+
+    async def story() -> None:
+        apps = []
+        with cable(tmp_path) as (_, there, _cut):
+            server = await on_line(there, drive(1, -7), drive(2, 9, count))
+            for app in ("first.1", "second.1"):
+                (split,) = source.open("d1", "drives", Drive)
+                assert isinstance(split, ExclusiveSplit)
+                split.share(tmp_path / "shared", app)
+                apps.append(Found(split))
+                await apps[-1].until(lambda: len(apps[-1].values) >= 2)
+            owner, reader = apps
+            await reader.until(lambda: len(reader.values) >= 10)
+            await owner.until(lambda: reader.times[-1] in owner.times)
+            for one in (reader, owner):
+                await one.split.close()
+            await shut(server)
+        begin = owner.times.index(reader.times[0])
+        both = slice(begin, begin + len(reader.times))
+        assert (owner.times[both], owner.values[both]) == (reader.times, reader.values)
+        assert set(reader.values) == {expected(1, -7), expected(2, 9)}
+        assert owner.reasons == reader.reasons == []
+        requests = 3  # of a turn: holding registers, input registers and a coil
+        assert asked <= requests * (owner.values.count(expected(2, 9)) + 1)
+
+    asyncio.run(story())
 
 
 @pytest.mark.parametrize("seed", range(20))

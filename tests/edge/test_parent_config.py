@@ -35,5 +35,6 @@ def test_an_app_gives_way_only_where_another_is_urgent(tmp_path: Path) -> None:
     assert (plain["commit"], plain["uplink"]) == ({"records_max": 1_000, "interval_ms": 50}, {"window": 1})
     assert slow["uplink"] == {"window": 3}  # the file stands above
     assert {one["claims"] for one in (urgent, plain, slow)} == {str(tmp_path / "state" / "urgent.lock")}
+    assert {one["shared"] for one in (urgent, plain, slow)} == {str(tmp_path / "state" / "shared")}
     alone = agent(device(tmp_path, "[commit]\ninterval_ms = 50\n"), "bulk.7")
     assert (alone["commit"], "uplink" in alone) == ({"interval_ms": 50}, False)

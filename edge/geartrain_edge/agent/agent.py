@@ -91,7 +91,9 @@ class Agent:
         try:
             names_max = settings.limits.names_max
             clock = self._effects.clock
-            intake = Intake(self._plan, settings.device, settings.read_max, names_max, clock, self._boots)
+            intake = Intake(
+                self._plan, settings.device, settings.read_max, names_max, clock, self._boots, settings.shared
+            )
             try:
                 await self._live(intake)
             finally:

@@ -104,6 +104,7 @@ class _File(_Section, frozen=True):
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     folder: str = ""
     claims: str = ""
+    shared: str = ""
     private: list[str] = msgspec.field(default_factory=list)
     read_only: list[str] = msgspec.field(default_factory=list)
     urgent: bool = False
@@ -356,6 +357,7 @@ def _settings(path: str, found: _File, flow: _Flow, where: str) -> AgentSettings
         urgent=flow.urgent,
         mended=flow.mended,
         free_floor_bytes=free_floor,
+        shared=Path(path).absolute().parent / found.shared if found.shared else None,
     )
 
 

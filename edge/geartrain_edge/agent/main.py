@@ -87,7 +87,7 @@ def _give_up(config: AgentConfig) -> None:
     from geartrain_edge.landlock import give_up
 
     try:
-        own = [config.state] if config.claims is None else [config.state, config.claims]
+        own = [one for one in (config.state, config.claims, config.settings.shared) if one is not None]
         if not give_up(config.private, own, config.read_only):
             _LOG.warning("this kernel has no Landlock: the apps of this device can read each other's files")
     except OSError as error:

@@ -21,7 +21,7 @@ from geartrain.wire.topics import check_name
 from geartrain_edge.bundles.choice import TrialPolicy
 from geartrain_edge.identity import FOLDER as IDENTITY_FOLDER
 from geartrain_edge.parent.limits import Limits, LimitsTable
-from geartrain_edge.settings import CLAIMS_FILE
+from geartrain_edge.settings import CLAIMS_FILE, SHARED_FOLDER
 
 Options = dict[str, dict[str, Any]]
 _TABLES = ("spool", "commit", "uplink")
@@ -126,6 +126,7 @@ class DeviceConfig(msgspec.Struct, frozen=True):
             "folder": str(self.folder),
             "broker": self.broker_table,
             "claims": str(self.state / CLAIMS_FILE),
+            "shared": str(self.state / SHARED_FOLDER),
             "urgent": here.urgent,
         }
         if self.isolation:

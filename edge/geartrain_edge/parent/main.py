@@ -37,12 +37,12 @@ from geartrain_edge.parent.kept_file import KEPT_FILE, KeptFile
 from geartrain_edge.parent.lane import DeviceLane
 from geartrain_edge.parent.processes import AgentProcesses
 from geartrain_edge.parent.renewing import Renewal
-from geartrain_edge.settings import CLAIMS_FILE
+from geartrain_edge.settings import CLAIMS_FILE, SHARED_FOLDER
 
 EXIT_OK, EXIT_FAILED, EXIT_CONFIG = 0, 1, 2
 LOCK_FILE = "parent.lock"
 RESERVED = frozenset(
-    (BUNDLES_FOLDER, CLAIMS_FILE, KEPT_FILE, f".{KEPT_FILE}.new", LOCK_FILE, IDENTITY_FOLDER)
+    (BUNDLES_FOLDER, CLAIMS_FILE, KEPT_FILE, f".{KEPT_FILE}.new", LOCK_FILE, IDENTITY_FOLDER, SHARED_FOLDER)
 )
 
 _LOG = logging.getLogger("geartrain.parent")

@@ -23,7 +23,7 @@ from geartrain_edge.parent.apps import Health
 from geartrain_edge.parent.children import Child, children
 from geartrain_edge.parent.config import DeviceConfig
 from geartrain_edge.parent.limits import Limits, memory_of
-from geartrain_edge.settings import CLAIMS_FILE, COMMITTED_FILE, DRAIN_FILE
+from geartrain_edge.settings import CLAIMS_FILE, COMMITTED_FILE, DRAIN_FILE, SHARED_FOLDER
 
 LOG_BYTES_MAX = 1 << 20
 """A log that is longer is set aside as `agent.log.1`, which it replaces."""
@@ -158,6 +158,7 @@ class AgentProcesses:
             file = folder / "agent.toml"
             write_private(file, self._config.agent_toml(app, folder))
             (self._config.state / CLAIMS_FILE).touch(0o600)  # which an app may not make beside its folder
+            (self._config.state / SHARED_FOLDER).mkdir(0o700, exist_ok=True)
             _mark(folder, is_draining=app.wanted is Wanted.DRAIN)
         except OSError as error:
             raise _unwritable(folder, error) from None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
@@ -66,12 +67,14 @@ class Intake:
         names_max: int,
         clock: Clock,
         boots: BootClock | None = None,
+        shared: Path | None = None,
     ) -> None:
-        """Open every source; boots: None where the device's clock is always right.
+        """Open every source; boots: None where the device's clock is always right; shared: where the apps of
+        the device share sensors.
 
         Raises `SourceError`, or `ConfigError` for more splits than fit a header."""
         self._plan, self._read_max, self._clock = plan, read_max, clock
-        self._readers = open_splits(plan.graph, device, clock)
+        self._readers = open_splits(plan.graph, device, clock, shared)
         if max(len(self._readers), len(plan.channels)) > names_max:
             raise ConfigError(
                 f"device {device} has more than {names_max} splits or channels: deal them to more devices"

@@ -8,6 +8,7 @@ the same positions, always. `read` never blocks the loop for long and never retu
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import msgspec
@@ -100,6 +101,19 @@ class LiveSplit(Split, Protocol):
         ...
 
 
+class SharedSplit(Split, Protocol):
+    """A split of an exclusive source, which apps of one device share."""
+
+    def share(self, folder: Path, app: str) -> None:
+        """Called before the first read, where the device has apps in several processes.
+
+        Args:
+            folder: a private folder that all of them can write to, and nobody else.
+            app: the name of this one, for sentences.
+        """
+        ...
+
+
 class Source(Options, Generic[T]):
     """A declared source of records of type `T`: subclass it and define `open`. Annotated attributes are
     options.
@@ -107,7 +121,8 @@ class Source(Options, Generic[T]):
     Subclasses may say of themselves: `bounded`, it ends by itself. `replayable`, a split can be read again
     from any position. `in_order`, the event times of each split never decrease. `pausable = False`, what
     nobody reads is lost, as with a sensor. `idle_after_ms`, a live split is idle after so long without a
-    record.
+    record. `exclusive`, the options that name what can be opened only once, such as a port: its splits are
+    `SharedSplit`s then. `each_its_own`, the options in which the apps that share it may differ.
     """
 
     bounded: ClassVar[bool] = False
@@ -115,6 +130,8 @@ class Source(Options, Generic[T]):
     in_order: ClassVar[bool] = False
     pausable: ClassVar[bool] = True
     idle_after_ms: ClassVar[int] = 1_000
+    exclusive: ClassVar[tuple[str, ...]] = ()
+    each_its_own: ClassVar[tuple[str, ...]] = ()
 
     @property
     def keeps_order(self) -> bool:

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Sequence
 from itertools import islice
 from operator import lt
+from pathlib import Path
 from typing import Any, NoReturn
 
 import msgspec
@@ -39,9 +40,10 @@ class OpenedSplit(msgspec.Struct, frozen=True):
     split: CheckedSplit
 
 
-def open_sources(graph: Graph, device: str) -> list[OpenedSplit]:
+def open_sources(graph: Graph, device: str, shared: Path | None = None) -> list[OpenedSplit]:
     """The splits of all sources of `graph` that `device` holds, in the order of the steps. Of a source that
-    is not enabled there it holds none.
+    is not enabled there it holds none. shared: the folder by which apps of the device share what can be
+    opened only once, None where there is one app.
 
     Raises `SourceError` for a source that cannot be opened, or that gives what is no split.
     """
@@ -49,7 +51,11 @@ def open_sources(graph: Graph, device: str) -> list[OpenedSplit]:
     for step in graph.sources():
         if isinstance(step.operator, SourceOperator) and step.operator.enabled:
             source = step.operator.source
-            opened += [OpenedSplit(step.id, source, split) for split in _open(step, source, device)]
+            splits = _open(step, source, device)
+            if shared is not None and source.exclusive:
+                for split in splits:
+                    split.share(shared, graph.name)
+            opened += [OpenedSplit(step.id, source, split) for split in splits]
     names = [one.split.name for one in opened]
     doubled = next((name for name in names if names.count(name) > 1), None)
     if doubled is not None:
@@ -101,6 +107,13 @@ class CheckedSplit:
         self.out_of_orderness_us: int = bound[0]
         self.live_clock = bool(getattr(split, "live_clock", False))  # of a `LiveSplit`
         """Whether events carry the device's time."""
+
+    def share(self, folder: Path, app: str) -> None:
+        """As `SharedSplit.share`; raises `SourceError` for a split that cannot."""
+        share: Any = getattr(self._split, "share", None)
+        if share is None:
+            raise SourceError(f"{self._where}: its source is exclusive, so that it must define share")
+        share(folder, app)
 
     async def read(self, position: int, limit: int) -> Batch:
         """What the split gives, checked; raises `SourceError`."""

@@ -8,6 +8,7 @@ watermark.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
@@ -140,12 +141,15 @@ class SplitReader:
             self.tracker.idle(now_us, self._idle_after_us)
 
 
-def open_splits(graph: Graph, device: str, clock: Clock | None = None) -> list[SplitReader]:
-    """The splits that `device` holds of the sources of `graph`, in the order of its steps.
+def open_splits(
+    graph: Graph, device: str, clock: Clock | None = None, shared: Path | None = None
+) -> list[SplitReader]:
+    """The splits that `device` holds of the sources of `graph`, in the order of its steps; shared: as of
+    `open_sources`.
 
     Raises `SourceError` when a source cannot open, or gives what is no split.
     """
-    return [SplitReader(opened, clock) for opened in open_sources(graph, device)]
+    return [SplitReader(opened, clock) for opened in open_sources(graph, device, shared)]
 
 
 def watermark_of(readers: Iterable[SplitReader], step: str) -> int:
