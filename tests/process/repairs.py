@@ -34,7 +34,9 @@ _DROPS_A_CONNECTION = 5
 """A publish without puback takes a place in its connection's window until the connection ends."""
 
 _AGENT = AgentSettings("")
-UPLINK_DEFAULTS = {k: v for k, v in asdict(UplinkSettings()).items() if k != "digest_retries_max"}
+_NO_KEYS = ("digest_retries_max", "trim_rest_ms")
+"""Settings that no file names."""
+UPLINK_DEFAULTS = {k: v for k, v in asdict(UplinkSettings()).items() if k not in _NO_KEYS}
 COMMIT_DEFAULTS = {"records_max": _AGENT.records_max, "interval_ms": _AGENT.interval_ms}
 
 

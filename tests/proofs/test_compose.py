@@ -1,7 +1,7 @@
 """The processes of the compose file, started by its own commands, with mutual TLS and PostgreSQL.
 
 There is no container around them: paths, ports and the host's name are this test's. A device joins, gets a
-flow, and its rows are in PostgreSQL, where they are compared with plain Python.
+signed flow, and its rows are in PostgreSQL, where they are compared with plain Python.
 """
 
 from __future__ import annotations
@@ -99,7 +99,8 @@ def test_a_device_joins_the_processes_of_the_compose_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, postgres: Postgres
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("GEARTRAIN_KEYS", str(tmp_path / "keys"))  # a joined device runs signed code alone
+    subprocess.run([sys.executable, "-m", "geartrain_client.cli", "key", "new"], check=True, timeout=60)
     (tmp_path / "heat.py").write_text(FLOW, encoding="utf-8")
     highs = write_readings(tmp_path / "d1.csv", range(5), 3)
     postgres.database("geartrain")
