@@ -21,6 +21,7 @@ from geartrain import Flow, Table
 from geartrain.errors import SourceError
 from geartrain.runtime.opened import open_sources
 from geartrain.source import Batch, Source, Split
+from geartrain_devices import sharing
 from geartrain_devices.live import Framed, LiveBufferSplit
 from geartrain_devices.modbus import ModbusRtu
 from geartrain_devices.serial_lines import SerialLines
@@ -207,7 +208,8 @@ def hello(app: str, options: dict[str, Any]) -> bytes:
 def connected(sensor: Sensor) -> socket.socket:
     (path,) = sensor.shared.glob("*.sock")
     client = socket.socket(socket.AF_UNIX)
-    client.connect(str(path))
+    with sharing._address(path.parent, path.stem) as address:
+        client.connect(address)
     return client
 
 
@@ -346,7 +348,8 @@ def test_an_owner_that_sends_nonsense_is_left_and_told_of(
             writer.close()
             left.set()
 
-        server = await asyncio.start_unix_server(serve, path=path)
+        with sharing._address(path.parent, path.stem) as address:
+            server = await asyncio.start_unix_server(serve, path=address)
         reader = Camera(path=str(sensor.path)).on(sensor, "second.1")
         await reader.until(left.is_set)
         assert "source eyes: app bad.1, which has opened it, sends nonsense" in caplog.text
