@@ -23,7 +23,7 @@ def test_a_signal_ends_the_sender_cleanly(tmp_path: Path, number: int, code: int
     with log.open("wb") as said, subprocess.Popen(command, stderr=said) as process:
         try:
             deadline = time.monotonic() + 60
-            while log.read_text().count("cannot connect to the broker") < 2:
+            while "cannot connect to the broker" not in log.read_text():
                 assert time.monotonic() < deadline, log.read_text()
                 time.sleep(0.05)
             process.send_signal(number)

@@ -148,7 +148,7 @@ def test_a_device_takes_only_the_newest_when_it_comes(device: Device) -> None:
         device.start()
         await platform.until(lambda: platform.machine.is_settled)
         await platform.until(lambda: platform.state("stocks.5") is not None)
-        assert sorted(path.name for path in device.state.iterdir() if path.is_dir()) == ["stocks.5"]
+        assert [path.name for path in device.state.glob("stocks.*")] == ["stocks.5"]
 
     device.run(story)
 
