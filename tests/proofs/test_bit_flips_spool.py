@@ -30,7 +30,7 @@ from geartrain_edge.spool.gaps import is_intact
 from geartrain_edge.spool.spool import SqliteSpool
 
 EPOCH = b"epoch..8"
-PAGE_BYTES = 4_096
+PAGE_BYTES = 1_024
 BATCHES = 24
 TABLES = ("spool", "batches", "positions", "state", "counters")
 

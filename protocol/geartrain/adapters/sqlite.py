@@ -152,7 +152,8 @@ def translated(
     except sqlite3.Error as error:
         fault = fault_of(error)
         said = "cannot be used: {error}" if fault is None else (words or {}).get(fault, fault.value)
-        raise kind(f"{subject} {said.replace('{error}', str(error))}") from error
+        own = " ".join(str(error).split())  # it may quote a damaged schema, with its lines
+        raise kind(f"{subject} {said.replace('{error}', own)}") from error
     except OSError as error:
         raise kind(f"{subject} cannot be used: {error.strerror or error}") from error
 
