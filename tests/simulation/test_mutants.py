@@ -12,7 +12,7 @@ from geartrain_simulation.mutants.planting import FOUND, Patches
 
 pytestmark = pytest.mark.slow
 
-RULES = {
+RULES: dict[str, str | tuple[str, ...]] = {
     "trim on puback": "trimmed <= acked",
     "send before commit": "sent <= committed",
     "ack before fsync": "acked <= durable",
@@ -23,7 +23,7 @@ RULES = {
     "snapshot without position": "watermark",
     "split maximum not in the snapshot": "watermark",
     "orphan segment kept": "no orphans",
-    "watermark ahead of data": "in time",
+    "watermark ahead of data": ("in time", "clock"),
     "dedup per seq only": "acked <= durable",
     "fresh epoch from position 0": "goes on",
     "end of a source that it lacks": "watermark",
@@ -35,6 +35,8 @@ RULES = {
     "order between channels lost": "sink = model",
     "drop_oldest undeclared": "I2",
     "dropped seq counted though durable": "I2",
+    "floor not asked": "floor",
+    "floor asked once": "floor",
     "excluded device not readmitted": "readmitted",
     "advance entry missing": "clock",
     "merge deletes a file in use": "readable",
@@ -46,6 +48,8 @@ RULES = {
     "watermarks of a retired device forgotten": "clock",
     "unreadable roster ends ingest": "never restarted",
     "sources that a device lacks not said": "reported",
+    "program that runs not said": "reported",
+    "program that cannot run not said": "reported",
     "desired state applied before it is kept": "applied => kept",
     "lower serial applied": "once, in order",
     "desired state applied twice": "once, in order",
@@ -58,7 +62,7 @@ RULES = {
     "report sent once": "reported",
     "life not renewed after a restore": "reached",
     "control lane subscribes once": "reached",
-    "process of an app not awaited": "one process an app",
+    "process of an app not awaited": ("one process an app", "runs what is wanted"),
     "apps end when control is gone": "control gone",
     "down outbox of another app": "of its app",
     "down taken out of order": "each once, in order",
@@ -76,7 +80,7 @@ RULES = {
     "set time not marked": "marked",
     "watermark ahead of untimed reads": "order of birth",
 }
-"""Where the harm is done, and not only where it shows."""
+"""Where the harm is done, and not only where it shows; several where either may see it first."""
 
 SEEN_IN_THE_LOG = (
     *("trim on puback", "ack before fsync", "ledger before fsync", "no fsync"),
@@ -90,7 +94,9 @@ def test_a_planted_fault_is_found(name: str) -> None:
     kill = first_kill(MUTANTS[name])
     assert kill is not None, f"{name} survives"
     if name in RULES:
-        assert kill.how.startswith(f"ViolationError: {RULES[name]}: ")
+        rules = RULES[name]
+        rules = (rules,) if isinstance(rules, str) else rules
+        assert kill.how.startswith(tuple(f"ViolationError: {rule}: " for rule in rules))
 
 
 @pytest.mark.parametrize("name", SEEN_IN_THE_LOG)

@@ -19,6 +19,7 @@ from geartrain_simulation.checkers import ViolationError
 from geartrain_simulation.fleet.bundle_fleet import BundleFleet
 from geartrain_simulation.fleet.down_fleet import DownFleet
 from geartrain_simulation.fleet.fleet import Fleet, Outcome
+from geartrain_simulation.fleet.floor_fleet import FloorFleet
 from geartrain_simulation.fleet.lane_fleet import LaneFleet
 from geartrain_simulation.fleet.roster_fleet import RosterFleet
 from geartrain_simulation.machine.broker import SimBroker
@@ -45,6 +46,7 @@ WORLDS: dict[str, Callable[[int], Simulated]] = {
     "lane": LaneFleet,
     "down": DownFleet,
     "bundles": BundleFleet,
+    "floor": FloorFleet,
 }
 """The kinds of worlds, by their names on the command line."""
 USUAL = "fleet"

@@ -1,12 +1,13 @@
-"""The rules of membership, at every commit of the ledger: who is assigned until when, and when a flow ends.
+"""The rules of what follows the roster, at every commit of the ledger: members, revisions, the end of a flow.
 
 They check what a living roster rests on. Guarantees: a device is assigned only where it is no member, and
-leaves only where it is one. Behind the last entry of a partition of an ended flow there is no other.
+leaves only where it is one. The revisions of a partition go up by one. Behind the last entry of a partition
+of an ended flow there is no other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from geartrain_cloud.ports import Entry, EntryKind, LedgerChange
 from geartrain_simulation.checkers.violation import Breach
@@ -24,6 +25,8 @@ class Members:
         self.all: set[Member] = set()
         self.ended: set[tuple[str, int]] = set()
         """(flow, partition) with a last entry."""
+        self.revisions: dict[tuple[str, int], int] = {}
+        """By (flow, partition), the newest, where there is another than the first."""
 
     def committed(self, change: LedgerChange) -> None:
         """Check the entries that the ledger has just made durable."""
@@ -38,12 +41,22 @@ class Members:
         if strangers := {flow for flow, _ in self.ended} - set(ended):
             self._breach("roster", f"{sorted(strangers)} have ended, though nobody said so")
 
+    def check_revisions(self, wanted: Mapping[tuple[str, int], int]) -> None:
+        """Compare the revisions of the partitions of living flows with those that the roster wants."""
+        found = {place: self.revisions.get(place, 1) for place in wanted}
+        if found != wanted:
+            self._breach("revisions", f"the log has {found}, and the roster wants {dict(wanted)}")
+
     def _take(self, entry: Entry) -> None:
         place, member = (entry.flow, entry.partition), (entry.flow, entry.source, entry.device)
         what = f"entry {entry.number} of {place}: {entry.kind.name} {entry.source} {entry.device}"
         if place in self.ended:
             self._breach("ended", f"{what} stands behind the last one")
-        if entry.kind is EntryKind.ENDED:
+        if entry.kind is EntryKind.REVISION:
+            if entry.seq != self.revisions.get(place, 1) + 1:
+                self._breach("revisions", f"{what} {entry.seq} follows {self.revisions.get(place, 1)}")
+            self.revisions[place] = entry.seq
+        elif entry.kind is EntryKind.ENDED:
             self.ended.add(place)
             self.all = {one for one in self.all if one[0] != entry.flow}
         elif entry.kind is EntryKind.ASSIGNED:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from random import Random
 
 from geartrain.control.codec import decode_desired, decode_state, encode_state
-from geartrain.control.states import App, AppReport, AppState, State
+from geartrain.control.states import App, AppReport, AppState, RunningProgram, State
 from geartrain.errors import GeartrainError, WireError
 from geartrain_cloud.control.clones import Clones
 from geartrain_cloud.control.lane import ControlLane
@@ -41,6 +41,9 @@ _TROUBLE_S, _CALM_S, _LAG_S = 60.0, 200.0, 10.0
 _LIMIT_S = 1_000.0
 NAMED_S = 90.0
 """Virtual seconds within which two devices of one name are named: each reports once a minute."""
+PROGRAMS, NO_PROGRAM = ("a" * 64, "b" * 64), "c" * 64
+"""Of devices, and one that no device can have."""
+NOT_HERE = "there is no such program"
 _LOSS = 0.05
 """Of the publishes of the last submit so many are lost, on each leg of their way."""
 
@@ -63,6 +66,8 @@ class LaneFleet:
         self.platters = {name: Platter(self.world.random(f"{name}/platter")) for name in self.names}
         self.live: dict[str, dict[str, bool]] = {name: {} for name in self.names}
         self.applied: dict[str, list[tuple[str, int]]] = {name: [] for name in self.names}
+        self.programs: dict[str, str] = dict.fromkeys(self.names, "")
+        """What each device runs, as its disk says."""
         self.connected_s: dict[str, float] = {}
         self.kills: list[tuple[str, int]] = []
         self.frozen: dict[str, int] = {}
@@ -180,7 +185,9 @@ class LaneFleet:
                 App(f"app{n}.{serial if random.random() < 0.3 else 1}", "m:f")
                 for n in range(random.randint(0, 2))
             ]
-            self.book.want(name, encode_state(State(serial, tuple(apps))), self.world.loop.time())
+            program = random.choice(("", PROGRAMS[0], PROGRAMS[1], NO_PROGRAM))
+            state = State(serial, tuple(apps), program=program)
+            self.book.want(name, encode_state(state), self.world.loop.time())
 
     # The programs
 
@@ -188,11 +195,16 @@ class LaneFleet:
         name, clock, chance = self.name_of(process), SimClock(process), SimRandomness(process)
         apps = self._apps(process)
         store, net = SimKept(process, self.platters[process.node.name]), self.net_of(process)
-        lane = DeviceLane(name, net, store, _Watched(self, process, apps), clock, chance)
+        programs = _Programs(self, process.node.name, apps)
+        runs = RunningProgram("0.0", programs.runs, "3.11 x86_64")
+        lane = DeviceLane(
+            name, net, store, _Watched(self, process, apps), clock, chance, runs, None, programs
+        )
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(apps.run())
                 group.create_task(lane.run())
+                group.create_task(programs.run())
         except* GeartrainError as errors:
             raise StoppedError(str(errors.exceptions[0])) from errors
 
@@ -270,6 +282,12 @@ class LaneFleet:
         heard = sorted(app.instance for app in report.apps if app.state is AppState.RUNNING)
         if heard != due:
             raise ViolationError("reported", f"control has heard that {name} runs {heard} and not {due}")
+        program = wanted.program or self.programs[name]
+        is_refused = program == NO_PROGRAM
+        due_program = (self.programs[name] if is_refused else program, NOT_HERE if is_refused else "")
+        if due_program != (report.program_code, report.program_why) or report.machine != "3.11 x86_64":
+            heard_program = f"{report.program_code[:8]} {report.program_why!r} on {report.machine}"
+            raise ViolationError("reported", f"control has heard that {name} has program {heard_program}")
         lacks = {app.instance: app.lacks for app in report.apps}
         if lacks != {instance: lacks_of(instance) for instance in due}:
             raise ViolationError("reported", f"control has heard that {name} lacks {lacks}")
@@ -398,6 +416,30 @@ class _Clones(Clones):
         """As its base does."""
         self._found(device)
         return super().note(device)
+
+
+class _Programs:
+    """`Programs` of a device, which has each one at once and begins anew with it."""
+
+    def __init__(self, fleet: LaneFleet, name: str, apps: Apps | BundledApps) -> None:
+        self._fleet, self._name, self._apps = fleet, name, apps
+        self.runs, self.why, self._other = fleet.programs.get(name, ""), "", asyncio.Event()
+
+    def want(self, program: str) -> None:
+        """Change to it, or say why not."""
+        self.why = NOT_HERE if program == NO_PROGRAM else ""
+        if program not in ("", NO_PROGRAM, self.runs):
+            self._fleet.programs[self._name] = program
+            self._other.set()
+        self._apps.changed.set()
+
+    def heard(self) -> None:
+        """Nothing follows from it."""
+
+    async def run(self) -> None:
+        """End the process where another program takes its place."""
+        await self._other.wait()
+        raise StoppedError("another program takes its place")
 
 
 class _Watched:

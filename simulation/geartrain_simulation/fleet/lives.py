@@ -20,6 +20,7 @@ from geartrain_edge.agent.agent import Agent
 from geartrain_edge.errors import AlarmError
 from geartrain_edge.settings import AgentSettings
 from geartrain_edge.sources.untimed import UNTIMED
+from geartrain_edge.spool.disk_floor import Room
 from geartrain_simulation.checkers import Checkers
 from geartrain_simulation.fleet.readings import Sensor
 from geartrain_simulation.machine.broker import SimBroker
@@ -51,7 +52,8 @@ class Programs:
 class Lives:
     """The programs of one fleet. ledger, platter: the log; copied: devices that a second agent runs for, too.
 
-    retired: nodes that are to end for good; alarmed: devices of whose agents one has ended by an alarm.
+    rooms: what the disks of nodes leave their spools, where that is watched; retired: nodes that are to end
+    for good; alarmed: devices of whose agents one has ended by an alarm.
     """
 
     programs: Programs
@@ -61,6 +63,7 @@ class Lives:
     ledger: LedgerBook
     platter: Platter
     copied: Collection[str]
+    rooms: dict[str, Room] = field(default_factory=dict)
     retired: set[str] = field(default_factory=set)
     alarmed: set[str] = field(default_factory=set)
 
@@ -80,6 +83,7 @@ class Lives:
                 SimNet(process, self.broker),
                 SimClock(process),
                 SimRandomness(process),
+                room=self.rooms.get(node),
                 boots=SimBootClock(process),
             )
             process.on_stop = agent.stop

@@ -197,6 +197,8 @@ class RosterFleet:
                 self._strike(random, post)
             elif random.random() < 0.12:
                 self._kill(random, post.instance)
+            elif random.random() < 0.2:
+                self._revise(random, post.instance)
             elif post.device.name in self.roster.document(post.instance).devices:
                 self._retire(random, post)
             else:
@@ -213,6 +215,12 @@ class RosterFleet:
         self.roster.put(instance, msgspec.structs.replace(self._document, devices=devices))
         for post in posts:
             self._tell(random, post, runs=True)
+
+    def _revise(self, random: Random, instance: str) -> None:
+        """The flow is to go over to another revision, sometimes to the one after that before it is logged."""
+        for _ in range(random.choice((1, 1, 2))):
+            self._note("revise", instance)
+            self.roster.revise(instance)
 
     def _kill(self, random: Random, instance: str) -> None:
         """An instance is over; some of its devices hear of it, and others go on."""
@@ -297,7 +305,9 @@ class RosterFleet:
     async def _followed(self) -> None:
         """Wait until the log says what the roster wants."""
         for _ in range(int(_FOLLOWED_S / LOOK_S)):
-            if self.checkers.members.all == self._wanted() and self.checkers.clocks_have_ended():
+            members, revisions = self.checkers.members, self._revisions()
+            has_crossed = all(members.revisions.get(place, 1) == n for place, n in revisions.items())
+            if has_crossed and members.all == self._wanted() and self.checkers.clocks_have_ended():
                 return
             await asyncio.sleep(LOOK_S)
 
@@ -309,9 +319,19 @@ class RosterFleet:
             for source in sources
         }
 
+    def _revisions(self) -> dict[tuple[str, int], int]:
+        """Of each partition of the flows that live, as the roster wants it."""
+        return {
+            (instance, partition): self.roster.document(instance).revision
+            for instance in self.roster.rows
+            if not self._is_ended(instance)
+            for partition in range(self._config.partitions)
+        }
+
     def _check(self) -> None:
         ended = {instance for instance in self.roster.rows if self._is_ended(instance)}
         self.checkers.members.check(self._wanted(), ended)
+        self.checkers.members.check_revisions(self._revisions())
         if self.ingest.generation > self.ingest.crashes + 1:
             lives = f"{self.ingest.generation} lives and {self.ingest.crashes} kills"
             raise ViolationError("never restarted", f"ingest has had {lives}")

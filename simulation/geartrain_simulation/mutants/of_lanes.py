@@ -216,6 +216,23 @@ def _lacks_not_said(patches: Patches) -> None:
     patches.replace(Apps, "reports", make)
 
 
+def _program_not_said(patches: Patches) -> None:
+    def make(right: Any) -> Any:
+        return lambda machine: replace(right(machine), program_code="")
+
+    patches.replace(DesiredReceiver, "_report", make)
+
+
+def _program_why_not_said(patches: Patches) -> None:
+    def make(right: Any) -> Any:
+        def changed(machine: DesiredReceiver, apps: Any, now_s: float, program_why: str = "") -> None:
+            right(machine, apps, now_s, "")
+
+        return changed
+
+    patches.replace(DesiredReceiver, "changed", make)
+
+
 OF_LANES = [
     Mutant("desired state applied before it is kept", _applied_before_kept, _run),
     Mutant("lower serial applied", _lower_serial_taken, _run),
@@ -234,4 +251,6 @@ OF_LANES = [
     Mutant("two devices of one name not found", _clones_not_compared, _cloned_device),
     Mutant("new connection taken for another device", _connections_taken_for_clones, _run),
     Mutant("sources that a device lacks not said", _lacks_not_said, _run),
+    Mutant("program that runs not said", _program_not_said, _run),
+    Mutant("program that cannot run not said", _program_why_not_said, _run),
 ]

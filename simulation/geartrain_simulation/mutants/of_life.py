@@ -22,9 +22,11 @@ from geartrain_cloud.ingest.sequence import Sequencer
 from geartrain_cloud.ingest.upkeep import Upkeep
 from geartrain_cloud.ports import AckCursor
 from geartrain_edge.sources.intake import Intake
+from geartrain_edge.spool.disk_floor import DiskFloor
 from geartrain_edge.spool.shedding import Shedder
 from geartrain_simulation.fleet.devices import Device
 from geartrain_simulation.fleet.fleet import Fleet
+from geartrain_simulation.fleet.floor_fleet import FloorFleet
 from geartrain_simulation.fleet.troubles import Fault
 from geartrain_simulation.machine.world import Process
 from geartrain_simulation.mutants.planting import Mutant, Patches
@@ -104,6 +106,28 @@ def _dropped_seq_counted_though_durable(patches: Patches) -> None:
         "_gap",
         lambda right: lambda content, arrival, first: right(content, arrival, arrival.first_seq),
     )
+
+
+# Of disks that others fill
+
+
+def _floor_not_asked(patches: Patches) -> None:
+    patches.replace(DiskFloor, "now", lambda right: lambda floor, bytes_max: bytes_max)
+
+
+def _floor_asked_once(patches: Patches) -> None:
+    """What the disk left when the agent first looked is left for good."""
+    left: dict[DiskFloor, int] = {}
+
+    def make(right: Any) -> Any:
+        return lambda floor, bytes_max: left.setdefault(floor, right(floor, bytes_max))
+
+    patches.replace(DiskFloor, "now", make)
+
+
+def floor(seed: int) -> None:
+    """A run in which disks are low for a while."""
+    FloorFleet(seed).run()
 
 
 # Of devices out of reach, and of partitions
@@ -212,6 +236,8 @@ OF_LIFE = (
     Mutant("fresh epoch from position 0", _fresh_epoch_from_position_0),
     Mutant("drop_oldest undeclared", _drop_oldest_undeclared),
     Mutant("dropped seq counted though durable", _dropped_seq_counted_though_durable),
+    Mutant("floor not asked", _floor_not_asked, floor),
+    Mutant("floor asked once", _floor_asked_once, floor),
     Mutant("excluded device not readmitted", _excluded_device_not_readmitted),
     Mutant("readmitted device sets the clock back", _readmitted_device_sets_the_clock_back),
     Mutant("advance entry missing", _advance_entry_missing),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from geartrain_cloud.ingest import following, ingest
+from geartrain_cloud.ingest import following, ingest, recovery
 from geartrain_cloud.ingest.content import Content
 from geartrain_cloud.ingest.following import Following
 from geartrain_cloud.ingest.group import Group
@@ -72,8 +72,8 @@ def _taken_behind_the_last_entry(patches: Patches) -> None:
 
 def _members_forgotten_at_a_begin(patches: Patches) -> None:
     def make(right: Any) -> Any:
-        def make_partition(place: Any, flow: Any, newest: Any, _members: Any, cursors: Any) -> Any:
-            return right(place, flow, newest, {}, cursors)
+        def make_partition(place: Any, flow: Any, newest: Any, _members: Any, *rest: Any) -> Any:
+            return right(place, flow, newest, {}, *rest)
 
         return make_partition
 
@@ -117,6 +117,35 @@ def _end_of_a_flow_unseen_while_down(patches: Patches) -> None:
     patches.replace(Followed, "take", make)
 
 
+def _revisions_forgotten_at_a_begin(patches: Patches) -> None:
+    def make(right: Any) -> Any:
+        def make_partition(*known: Any) -> Any:
+            return right(*known[:-1], {})
+
+        return make_partition
+
+    patches.replace(following, "make_partition", make)
+    patches.replace(recovery, "make_partition", make)
+
+
+def _revision_in_the_first_partition_alone(patches: Patches) -> None:
+    def make(right: Any) -> Any:
+        return lambda logged, flows: [move for move in right(logged, flows) if not move.partition]
+
+    patches.replace(following, "crossings", make)
+
+
+def _revision_left_out(patches: Patches) -> None:
+    def make(right: Any) -> Any:
+        def crossings(logged: Any, flows: Any) -> Any:
+            newest = {(move.flow, move.partition): move for move in right(logged, flows)}
+            return list(newest.values())
+
+        return crossings
+
+    patches.replace(following, "crossings", make)
+
+
 OF_ROSTERS = [
     Mutant("retired without an entry", _retired_without_an_entry, _run),
     Mutant("rows of a retired device taken", _rows_of_a_retired_device_taken, _run),
@@ -126,4 +155,7 @@ OF_ROSTERS = [
     Mutant("watermarks of a retired device forgotten", _watermarks_of_a_retired_device_forgotten, _run),
     Mutant("unreadable roster ends ingest", _unreadable_roster_ends_ingest, _run),
     Mutant("end of a flow unseen while down", _end_of_a_flow_unseen_while_down, _run),
+    Mutant("revisions forgotten at a begin", _revisions_forgotten_at_a_begin, _run),
+    Mutant("revision in the first partition alone", _revision_in_the_first_partition_alone, _run),
+    Mutant("revision left out", _revision_left_out, _run),
 ]

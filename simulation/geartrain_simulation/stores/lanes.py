@@ -89,7 +89,7 @@ class ControlBook:
         self.refused.pop(device, None)
         state = decode_state(self.states[device])
         serial = max(state.serial, applied) + 1
-        fresh = type(state)(serial, state.apps, state.purged)
+        fresh = type(state)(serial, state.apps, state.purged, state.program)
         self.want(device, encode_state(fresh), float("inf"))
 
     def copy(self) -> BookCopy:

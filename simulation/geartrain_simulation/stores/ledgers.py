@@ -163,6 +163,15 @@ class SimLedgerStore:
 
         return await self._read("excluded", out)
 
+    async def revisions(self) -> dict[tuple[str, int], int]:
+        """By (flow, partition), the number of the newest REVISION entry, where it has one."""
+
+        def newest() -> dict[tuple[str, int], int]:
+            crossed = [e for e in self._book.all_entries() if e.kind is EntryKind.REVISION]
+            return {(e.flow, e.partition): e.seq for e in sorted(crossed, key=lambda e: e.seq)}
+
+        return await self._read("revisions", newest)
+
     async def segments(self) -> set[str]:
         """Every file name that an entry names."""
         return await self._read(

@@ -55,6 +55,10 @@ class RosterBook:
             ),
         )
 
+    def revise(self, instance: str) -> None:
+        """Want the next revision of an instance."""
+        self.change(instance, lambda d: msgspec.structs.replace(d, revision=d.revision + 1))
+
     def end(self, instance: str) -> None:
         """End an instance."""
         self.change(instance, lambda d: msgspec.structs.replace(d, devices={}, ended=True))
