@@ -204,3 +204,13 @@ def test_control_is_a_service(manager: Listening, tmp_path: Path) -> None:
     finally:
         control.kill()
         control.wait()
+
+
+def test_a_process_that_goes_on_as_another_program_is_not_said_to_stop(manager: Listening) -> None:
+    environment = manager.environment | {"WATCHDOG_PID": str(os.getpid()), "OTHER": "x"}
+    notes = ServiceNotes(environment)
+    notes.ready()
+    assert environment == {"OTHER": "x"}
+    assert notes.hand_on() == manager.environment | {"WATCHDOG_PID": str(os.getpid())}
+    notes.stopping()
+    assert manager.hear(0.01) == ["READY=1"]

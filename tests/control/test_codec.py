@@ -37,7 +37,7 @@ from geartrain.errors import WireError
 
 OPTIONS = '{"sources":{"loops":{"path":"x"}}}'
 APP = App("traffic.3", "city.flows:traffic", "ab" * 32, "cloud", OPTIONS, code="cd" * 32)
-STATE = State(7, (APP, App("cold.1", "cold:flow", wanted=Wanted.DRAIN)), ("traffic.2",))
+STATE = State(7, (APP, App("cold.1", "cold:flow", wanted=Wanted.DRAIN)), ("traffic.2",), "ef" * 32)
 STATE_BYTES = encode_state(STATE)
 DESIRED = Desired("truck-1", b"12345678", 3, 9, STATE_BYTES)
 REPORTED = Reported(
@@ -50,6 +50,9 @@ REPORTED = Reported(
     (AppReport("traffic.3", AppState.FAILED, "it ended with 1", "ab" * 32, ("loops", "gps")),),
     "0.3.0",
     "the disk is full",
+    "ef" * 32,
+    "it went back: it hangs",
+    "3.11 aarch64",
 )
 KEPT = Kept(3, STATE_BYTES)
 
@@ -125,6 +128,7 @@ WRONG_STATES = [
     (State(1, (App("a.1", "m:f"), App("a.1", "m:g"))), "twice"),
     (State(1, (App("a.1", "m:f"),), ("a.1",)), "wanted and purged"),
     (State(1, (App("a.1", "m:f", "AB" * 32),)), "64 hexadecimal digits"),
+    (State(1, program="EF" * 32), "a program is 64 hexadecimal digits"),
     (State(1, (App("a.1", "m" * 4_097),)), "4096 are the most"),
     (State(1, (App("a.1", "m:f", options="x" * 65_537),)), "65536 are the most"),
     (State(1, tuple(App(f"a.{n}", "m:f") for n in range(65))), "more than 64 apps"),
@@ -166,9 +170,23 @@ def test_a_report_beyond_the_caps_is_not_written() -> None:
         ({"apps": (AppReport("a.1", AppState.RUNNING, lacks=("a",) * 65),)}, "more than 64 sources"),
         ({"apps": (AppReport("a.1", AppState.RUNNING, lacks=("a b",)),)}, "use a name"),
         ({"device": "a b"}, "use a name"),
+        ({"program_code": "ef"}, "a program is 64 hexadecimal digits"),
+        ({"program_why": "x" * 401}, "400 are the most"),
+        ({"machine": "x" * 4_097}, "4096 are the most"),
     ):
         with pytest.raises(WireError, match=said):
             encode_reported(report(**parts))
+
+
+def test_a_program_of_the_version_before_leaves_out_what_it_does_not_know() -> None:
+    known = State(7, STATE.apps, STATE.purged)
+    assert STATE_BYTES.startswith(
+        encode_state(known)
+    )  # whose fields it reads, and ignores the one that follows
+    older = pb.Reported(version=1, device="d", session=b"12345678", life=1, number=1, program="0.2.0")
+    older.checksum = zlib.crc32(older.SerializeToString())
+    report = decode_reported(older.SerializeToString())
+    assert (report.program, report.program_code, report.program_why, report.machine) == ("0.2.0", "", "", "")
 
 
 def test_another_version_is_refused() -> None:

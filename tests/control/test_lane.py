@@ -16,7 +16,7 @@ from geartrain.adapters.mqtt import AiomqttNet
 from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.control.receiver import ReceiverPolicy
 from geartrain.control.sender import SenderPolicy
-from geartrain.control.states import App, AppReport, AppState, State, Wanted
+from geartrain.control.states import App, AppReport, AppState, RunningProgram, State, Wanted
 from geartrain.errors import DiskError
 from geartrain_cloud.broker import choose_broker, wait_until_ready
 from geartrain_cloud.control.errors import ConflictError
@@ -78,7 +78,7 @@ class Fleet:
             told,
             SystemClock(),
             SystemRandomness(),
-            "0.2.0",
+            RunningProgram("0.2.0"),
             ReceiverPolicy(resend_s=0.3, pause_s=0.02),
         )
         async with running(lane.run()):

@@ -237,6 +237,8 @@ HOSTILE: list[tuple[bytes, str]] = [
     (made({"/".join("d" * 40): b""}), "its name may not be that of a file"),
     (doubled("same.py"), "has the file 'same.py' twice"),
     (made({"a": b"", "a/b.py": b""}), "has 'a' as a file and as a folder"),
+    (made({"a": b"", "a/b/": b""}, {"a": b""}), "has 'a' as a file and as a folder"),
+    (made({"a": b"", "a/": b""}, {"a": b""}), "has the file 'a' twice"),
     (made({"a.py": b"/etc/passwd"}, change=linked), "is no plain file but a link or a device"),
     (made({"a.py": b""}, change=device), "is no plain file but a link or a device"),
     (made({"a.py": b"x"}, change=squeezed), "packed in a way that is not known"),
@@ -259,6 +261,11 @@ def test_a_hostile_archive_is_refused_in_a_sentence(raw: bytes, said: str) -> No
         opened(raw).check()
 
 
+def test_folders_within_folders_are_no_files() -> None:
+    listed = {"a/b/c.py": b"1"}
+    opened(made({"a/": b"", "a/b/": b"", **listed}, listed)).check()
+
+
 def test_entries_over_one_another_are_refused() -> None:
     """One packed file that many entries name: a bomb whose ratio is small for each."""
     raw = made({f"f{n}.py": b"" for n in range(20)} | {"z.py": bytes(range(256)) * 40}, {})
@@ -279,11 +286,11 @@ def test_entries_over_one_another_are_refused() -> None:
 
 
 def test_too_much_is_refused_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "ARCHIVE_BYTES_MAX", 100)
+    monkeypatch.setattr(reading, "BUNDLE_BOUNDS", reading.Bounds(archive_bytes=100))
     with pytest.raises(BundleError, match="100 are the most"):
         opened(PLAIN)
     monkeypatch.undo()
-    monkeypatch.setattr(reading, "FILES_MAX", 1)
+    monkeypatch.setattr(reading, "BUNDLE_BOUNDS", reading.Bounds(files=1))
     with pytest.raises(BundleError, match="has 3 entries; 1 files are the most"):
         pack({"a.py": b"", "b.py": b""})
 

@@ -63,6 +63,28 @@ def test_the_files_are_those_that_the_flow_imports_and_their_settings(
     assert not [name for name in sys.modules if name.startswith("coldtest")]  # nothing of the user's was run
 
 
+def test_what_only_looks_like_an_import_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = '''"""Docs:
+import coldtest.page
+"""
+text = "#"; from coldtest import records
+'''
+    write(tmp_path, {"__init__.py": "", "flow.py": text, "records.py": "", "page.py": ""})
+    assert set(code_in(tmp_path, monkeypatch).files) == {
+        f"coldtest/{name}.py" for name in ("__init__", "flow", "records")
+    }
+
+
+def test_a_file_that_is_no_python_counts_and_imports_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(
+        tmp_path, {"__init__.py": "", "flow.py": "from . import bad", "bad.py": "from . import (", "a.py": ""}
+    )
+    code = code_in(tmp_path, monkeypatch)
+    assert set(code.files) == {f"coldtest/{name}.py" for name in ("__init__", "flow", "bad")}
+
+
 def test_the_hash_does_not_depend_on_place_time_bytecode_or_line_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

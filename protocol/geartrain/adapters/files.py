@@ -42,10 +42,26 @@ def write_durable(path: Path, content: bytes) -> None:
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)
-        file.flush()
-        os.fsync(descriptor)
+    replace_durably(path, draft)
+
+
+def replace_durably(path: Path, draft: Path) -> None:
+    """Put the file `draft` in the place of `path`, on the same file system: its content and name are durable
+    when this returns. Raises `OSError`.
+    """
+    fsync_path(draft)
     draft.replace(path)
     fsync_path(path.parent)
+
+
+def read_durably(path: Path) -> bytes:
+    """A file that `write_durable` wrote, made durable: a process that was killed may have left it in the page
+    cache only. Raises `OSError`.
+    """
+    content = path.read_bytes()
+    fsync_path(path)
+    fsync_path(path.parent)
+    return content
 
 
 def write_tree(folder: Path, files: Iterable[tuple[str, Iterable[bytes]]]) -> None:

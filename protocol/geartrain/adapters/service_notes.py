@@ -13,12 +13,13 @@ import math
 import os
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, MutableMapping
+from collections.abc import AsyncIterator, Callable, Mapping, MutableMapping
 from contextlib import asynccontextmanager
 
 from geartrain.printable import printable
 
 _SOCKET, _WATCHDOG, _WATCHDOG_PID = "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"
+_VARIABLES = (_SOCKET, _WATCHDOG, _WATCHDOG_PID)
 _INTERVAL_S = 5.0
 """Between two notes where the manager has no watchdog over this process."""
 _START_S = 300
@@ -36,7 +37,8 @@ class ServiceNotes:
     ) -> None:
         """now_s: seconds on a clock that never goes back."""
         found = os.environ if environment is None else environment
-        name, span, pid = (found.pop(key, "") for key in (_SOCKET, _WATCHDOG, _WATCHDOG_PID))
+        self._taken = {key: found.pop(key) for key in _VARIABLES if key in found}
+        name, span, pid = (self._taken.get(key, "") for key in _VARIABLES)
         # A name that begins with "@" is one without a file; the system writes it with a zero byte.
         self._address = f"\0{name[1:]}" if name.startswith("@") else name
         self._now_s, self._due_s = now_s, -math.inf
@@ -44,7 +46,7 @@ class ServiceNotes:
         self.interval_s = int(span) / 2_000_000 if is_watched else _INTERVAL_S
         """Seconds between two notes that the process lives: half of what the manager waits."""
         self._unsent: list[str] = []
-        self._is_ready, self._status = False, ""
+        self._is_ready, self._is_handed_on, self._status = False, False, ""
 
     def ready(self) -> None:
         """The process has started; its watchdog begins."""
@@ -53,7 +55,16 @@ class ServiceNotes:
 
     def stopping(self) -> None:
         """The process ends by itself now."""
-        self._send("STOPPING=1")
+        if not self._is_handed_on:
+            self._send("STOPPING=1")
+
+    def hand_on(self) -> Mapping[str, str]:
+        """The process goes on as another program, by `exec`, and is not said to stop.
+
+        Returns the manager's variables, which that program needs in its environment.
+        """
+        self._is_handed_on = True
+        return self._taken
 
     def alive(self, status: str = "") -> None:
         """Note that the loop that calls this goes round; called as often as it likes.

@@ -13,8 +13,10 @@ import stat
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
-from typing import BinaryIO
+from collections.abc import Callable, Iterable, Iterator
+from typing import BinaryIO, Generic, Protocol, TypeVar
+
+import msgspec
 
 from geartrain.bundle.manifest import FILES_MAX, MANIFEST, MANIFEST_BYTES_MAX, Manifest
 from geartrain.errors import BundleError
@@ -46,22 +48,62 @@ _ODD = (
 """What `zipfile` raises for bytes that are no archive of ours."""
 
 
-class Archive:
-    """A bundle in a file that can be sought; used by one thread."""
+class Bounds(msgspec.Struct, frozen=True):
+    """What an archive may have. archive_bytes: as it travels; unpacked_bytes: all its files; file_bytes: one
+    of them; files: how many, its manifest not counted.
+    """
 
-    def __init__(self, file: BinaryIO) -> None:
-        """Check its form and read its manifest; raises `BundleError`."""
-        self._zip, found = _opened(file, "the bundle")
+    archive_bytes: int = ARCHIVE_BYTES_MAX
+    unpacked_bytes: int = UNPACKED_BYTES_MAX
+    file_bytes: int = FILE_BYTES_MAX
+    files: int = FILES_MAX
+
+
+BUNDLE_BOUNDS = Bounds()
+
+
+class Listed(Protocol):
+    """A manifest."""
+
+    @property
+    def files(self) -> dict[str, str]:
+        """sha256 of each file by its path in the archive."""
+        ...
+
+    @property
+    def code(self) -> str:
+        """The hash that names the archive."""
+        ...
+
+    def to_json(self) -> bytes:
+        """Equal bytes for equal manifests."""
+        ...
+
+
+M = TypeVar("M", bound=Listed)
+
+
+class ManifestArchive(Generic[M]):
+    """An archive with a manifest in a file that can be sought; used by one thread."""
+
+    def __init__(
+        self, file: BinaryIO, name: str, read: Callable[[bytes], M], what: str, bounds: Bounds
+    ) -> None:
+        """Check its form and read its manifest; raises `BundleError`. name: of the manifest in the archive;
+        what: names the archive in a sentence.
+        """
+        self._zip, found = _opened(file, f"the {what}", bounds)
+        self._name, self._what = name, what
         names = {info.filename: info for info in found}
-        if (listed := names.pop(MANIFEST, None)) is None:
-            raise BundleError(f"the bundle has no {MANIFEST}")
+        if (listed := names.pop(name, None)) is None:
+            raise BundleError(f"the {what} has no {name}")
         if listed.file_size > MANIFEST_BYTES_MAX:
             raise BundleError(f"the manifest has more than {MANIFEST_BYTES_MAX:,} bytes")
         self._infos = names
-        self.manifest = Manifest.from_json(b"".join(_chunks(self._zip, listed)))
+        self.manifest = read(b"".join(_chunks(self._zip, listed)))
         if odd := sorted(names.keys() ^ self.manifest.files.keys())[:1]:
             where = "archive" if odd[0] in names else "manifest"
-            raise BundleError(f"file {printable(odd[0])!r} is in the {where} of the bundle alone")
+            raise BundleError(f"file {printable(odd[0])!r} is in the {where} of the {what} alone")
 
     def files(self) -> Iterator[tuple[str, Iterator[bytes]]]:
         """Each file by its path, and its content in pieces of at most 64 KiB, the manifest at last.
@@ -71,7 +113,7 @@ class Archive:
         """
         for name, digest in self.manifest.files.items():
             yield name, self._checked(name, digest)
-        yield MANIFEST, iter([self.manifest.to_json()])
+        yield self._name, iter([self.manifest.to_json()])
 
     def check(self) -> None:
         """Read every file; raises `BundleError` for one that is not what the manifest says."""
@@ -85,25 +127,33 @@ class Archive:
             found.update(part)
             yield part
         if found.hexdigest() != digest:
-            raise BundleError(f"file {printable(name)!r} of the bundle is not what its manifest says")
+            raise BundleError(f"file {printable(name)!r} of the {self._what} is not what its manifest says")
 
 
-def entries_of(file: BinaryIO, what: str) -> Iterator[tuple[str, bytes]]:
+class Archive(ManifestArchive[Manifest]):
+    """A bundle in a file that can be sought; used by one thread."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        """Check its form and read its manifest; raises `BundleError`."""
+        super().__init__(file, MANIFEST, Manifest.from_json, "bundle", BUNDLE_BOUNDS)
+
+
+def entries_of(file: BinaryIO, what: str, bounds: Bounds = BUNDLE_BOUNDS) -> Iterator[tuple[str, bytes]]:
     """The files of any zip, such as a wheel, by their paths, whole. what: names it in a sentence.
 
     Raises `BundleError`.
     """
-    opened, found = _opened(file, what)
+    opened, found = _opened(file, what, bounds)
     for info in found:
         yield info.filename, b"".join(_chunks(opened, info))
 
 
-def check_names(names: Iterable[str], what: str) -> None:
+def check_names(files: Iterable[str], folders: Iterable[str], what: str) -> None:
     """Raise `BundleError` for a name that may not be a file's below a folder, and for two that cannot be
     there together.
     """
-    seen: set[str] = set()
-    for name in names:
+    named, seen = list(files), set[str]()
+    for name in (*named, *folders):
         parts = name.split("/")
         if (
             not name.isprintable()
@@ -118,19 +168,20 @@ def check_names(names: Iterable[str], what: str) -> None:
         if name in seen:
             raise BundleError(f"{what} has the file {name!r} twice")
         seen.add(name)
+    are_files = set(named)
     for name in seen:
         above = name.rpartition("/")[0]
         while above:
-            if above in seen:
+            if above in are_files:
                 raise BundleError(f"{what} has {above!r} as a file and as a folder")
             above = above.rpartition("/")[0]
 
 
-def _opened(file: BinaryIO, what: str) -> tuple[zipfile.ZipFile, list[zipfile.ZipInfo]]:
+def _opened(file: BinaryIO, what: str, bounds: Bounds) -> tuple[zipfile.ZipFile, list[zipfile.ZipInfo]]:
     """An archive and its files, without its folders, when all that it declares is within the bounds."""
     try:
         size = file.seek(0, 2)
-        count = _declared(file, size, what)
+        count = _declared(file, size, what, bounds)
         opened = zipfile.ZipFile(file)
         found = opened.infolist()
     except _ODD as error:
@@ -139,29 +190,29 @@ def _opened(file: BinaryIO, what: str) -> tuple[zipfile.ZipFile, list[zipfile.Zi
         raise BundleError(f"{what} declares {count:,} entries and has {len(found):,}")
     files = [info for info in found if not info.filename.endswith("/")]
     folders = [info.filename.removesuffix("/") for info in found if info.filename.endswith("/")]
-    check_names((info.filename for info in files), what)
-    check_names(folders, what)
+    check_names((info.filename for info in files), folders, what)
     if sum(info.compress_size for info in found) > size:
         raise BundleError(f"{what} has entries that lie over one another")
-    if sum(info.file_size for info in files) > UNPACKED_BYTES_MAX:
-        raise BundleError(f"{what} would be larger than {UNPACKED_BYTES_MAX >> 20} MiB when it is unpacked")
+    if sum(info.file_size for info in files) > bounds.unpacked_bytes:
+        most = bounds.unpacked_bytes >> 20
+        raise BundleError(f"{what} would be larger than {most} MiB when it is unpacked")
     for info in files:
-        _check_entry(info, what)
+        _check_entry(info, what, bounds)
     return opened, files
 
 
-def _declared(file: BinaryIO, size: int, what: str) -> int:
+def _declared(file: BinaryIO, size: int, what: str, bounds: Bounds) -> int:
     """How many entries the end of the archive declares, where these are within the bounds."""
-    if size > ARCHIVE_BYTES_MAX:
-        raise BundleError(f"{what} has {size:,} bytes; {ARCHIVE_BYTES_MAX:,} are the most")
+    if size > bounds.archive_bytes:
+        raise BundleError(f"{what} has {size:,} bytes; {bounds.archive_bytes:,} are the most")
     if size < _END.size:
         raise BundleError(f"{what} is no zip archive: it has {size} bytes")
     file.seek(size - _END.size)
     mark, disk, first_disk, here, count, directory, offset, comment = _END.unpack(file.read(_END.size))
     if mark != _END_MARK or comment or disk or first_disk or here != count:
         raise BundleError(f"{what} is no zip archive in one part without a comment")
-    if count > FILES_MAX + 1:
-        raise BundleError(f"{what} has {count:,} entries; {FILES_MAX:,} files are the most")
+    if count > bounds.files + 1:
+        raise BundleError(f"{what} has {count:,} entries; {bounds.files:,} files are the most")
     if (
         directory > count * (_ENTRY_BYTES + 4 * NAME_CHARS_MAX + _EXTRA_BYTES_MAX)
         or directory + offset > size
@@ -170,15 +221,15 @@ def _declared(file: BinaryIO, size: int, what: str) -> int:
     return int(count)
 
 
-def _check_entry(info: zipfile.ZipInfo, what: str) -> None:
+def _check_entry(info: zipfile.ZipInfo, what: str, bounds: Bounds) -> None:
     name = info.filename
     kind = stat.S_IFMT(info.external_attr >> 16)
     if kind not in (0, stat.S_IFREG):
         raise BundleError(f"{what}: {name!r} is no plain file but a link or a device")
     if info.flag_bits & _FLAGS or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise BundleError(f"{what}: {name!r} is encrypted, or packed in a way that is not known here")
-    if info.file_size > FILE_BYTES_MAX:
-        raise BundleError(f"{what}: {name!r} has more than {FILE_BYTES_MAX >> 20} MiB")
+    if info.file_size > bounds.file_bytes:
+        raise BundleError(f"{what}: {name!r} has more than {bounds.file_bytes >> 20} MiB")
     if info.file_size > RATIO_FROM and info.file_size > RATIO_MAX * max(1, info.compress_size):
         raise BundleError(f"{what}: {name!r} is more than {RATIO_MAX} times as large as its packed form")
 

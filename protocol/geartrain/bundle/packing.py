@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import io
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from geartrain.bundle.archive import Archive
 from geartrain.bundle.manifest import MANIFEST, Manifest
@@ -29,11 +29,17 @@ def pack(files: Mapping[str, bytes], *, geartrain: str = "", python: str = "") -
     named = dict(sorted(files.items()))
     digests = {name: hashlib.sha256(content).hexdigest() for name, content in named.items()}
     manifest = Manifest(digests, geartrain, python)
+    raw = zipped(((MANIFEST, manifest.to_json()), *named.items()))
+    Archive(io.BytesIO(raw))
+    return manifest, raw
+
+
+def zipped(files: Iterable[tuple[str, bytes]]) -> bytes:
+    """A zip of these files in this order, by path."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
-        for name, content in ((MANIFEST, manifest.to_json()), *named.items()):
+        for name, content in files:
             info = zipfile.ZipInfo(name, _TIME)
             info.external_attr, info.create_system = _MODE, _UNIX
             archive.writestr(info, content, zipfile.ZIP_DEFLATED, _LEVEL)
-    Archive(out)
-    return manifest, out.getvalue()
+    return out.getvalue()

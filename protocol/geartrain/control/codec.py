@@ -54,7 +54,8 @@ def encode_state(state: State, limits: LaneLimits = LANE_LIMITS) -> bytes:
         for app in state.apps
     ]
     try:
-        encoded: bytes = pb.State(serial=state.serial, apps=apps, purged=state.purged).SerializeToString()
+        raw = pb.State(serial=state.serial, apps=apps, purged=state.purged, program=state.program)
+        encoded: bytes = raw.SerializeToString()
     except (TypeError, ValueError) as error:
         raise WireError(f"desired state {state.serial} cannot be encoded: {error}") from None
     check_size(encoded, f"desired state {state.serial}", limits.state_bytes_max)
@@ -73,7 +74,7 @@ def decode_state(data: bytes, limits: LaneLimits = LANE_LIMITS) -> State:
         App(app.instance, app.flow, app.revision, app.cut, app.options, Wanted(app.wanted), app.code)
         for app in raw.apps
     )
-    state = State(raw.serial, apps, tuple(raw.purged))
+    state = State(raw.serial, apps, tuple(raw.purged), raw.program)
     _check_state(state, limits)
     return state
 
@@ -126,6 +127,9 @@ def encode_reported(report: Reported, limits: LaneLimits = LANE_LIMITS) -> bytes
         apps=apps,
         program=report.program,
         why=report.why,
+        program_code=report.program_code,
+        program_why=report.program_why,
+        machine=report.machine,
     )
     return _with_checksum(raw, "a report", limits.report_bytes_max)
 
@@ -146,7 +150,8 @@ def decode_reported(data: bytes, limits: LaneLimits = LANE_LIMITS) -> Reported:
         for app in raw.apps
     )
     report = Reported(
-        raw.device, raw.session, raw.life, raw.number, raw.serial, raw.digest, apps, raw.program, raw.why
+        *(raw.device, raw.session, raw.life, raw.number, raw.serial, raw.digest, apps, raw.program, raw.why),
+        *(raw.program_code, raw.program_why, raw.machine),
     )
     _check_report(report, limits)
     return report
@@ -233,6 +238,7 @@ def _check_state(state: State, limits: LaneLimits) -> None:
     _check_range("serial", state.serial, 1)
     _check_instances([app.instance for app in state.apps], limits)
     _check_instances(state.purged, limits)
+    _check_hash("program", state.program)
     for app in state.apps:
         if app.instance in state.purged:
             raise WireError(f"instance {app.instance} is wanted and purged in one desired state")
@@ -265,8 +271,10 @@ def _check_report(report: Reported, limits: LaneLimits) -> None:
     if len(report.digest) != (DIGEST_BYTES if report.serial else 0):
         raise WireError(f"the digest of desired state {report.serial} has {len(report.digest)} bytes")
     _check_instances([app.instance for app in report.apps], limits)
-    _check_text("version", report.program, limits.text_chars_max)
-    for sentence in (report.why, *(app.why for app in report.apps)):
+    _check_hash("program", report.program_code)
+    for what, text in (("version", report.program), ("machine", report.machine)):
+        _check_text(what, text, limits.text_chars_max)
+    for sentence in (report.why, report.program_why, *(app.why for app in report.apps)):
         _check_text("sentence", sentence, limits.why_chars_max)
     for app in report.apps:
         _check_hash("revision", app.revision)

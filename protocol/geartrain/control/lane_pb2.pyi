@@ -129,7 +129,10 @@ class State(_message.Message):
     SERIAL_FIELD_NUMBER: _builtins.int
     APPS_FIELD_NUMBER: _builtins.int
     PURGED_FIELD_NUMBER: _builtins.int
+    PROGRAM_FIELD_NUMBER: _builtins.int
     serial: _builtins.int
+    program: _builtins.str
+    """the program that the device is to run, 64 hexadecimal digits; empty: none is asked for"""
     @_builtins.property
     def apps(self) -> _containers.RepeatedCompositeFieldContainer[Global___State.App]: ...
     @_builtins.property
@@ -142,10 +145,11 @@ class State(_message.Message):
         serial: _builtins.int = ...,
         apps: _abc.Iterable[Global___State.App] | None = ...,
         purged: _abc.Iterable[_builtins.str] | None = ...,
+        program: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["apps", b"apps", "purged", b"purged", "serial", b"serial"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["apps", b"apps", "program", b"program", "purged", b"purged", "serial", b"serial"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -222,6 +226,9 @@ class Reported(_message.Message):
     APPS_FIELD_NUMBER: _builtins.int
     PROGRAM_FIELD_NUMBER: _builtins.int
     WHY_FIELD_NUMBER: _builtins.int
+    PROGRAM_CODE_FIELD_NUMBER: _builtins.int
+    PROGRAM_WHY_FIELD_NUMBER: _builtins.int
+    MACHINE_FIELD_NUMBER: _builtins.int
     CHECKSUM_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     device: _builtins.str
@@ -239,6 +246,12 @@ class Reported(_message.Message):
     """the version of the device's program"""
     why: _builtins.str
     """why a newer desired state is not applied"""
+    program_code: _builtins.str
+    """the program that runs, 64 hexadecimal digits; empty: the one that is installed there"""
+    program_why: _builtins.str
+    """why the program that is asked for does not run"""
+    machine: _builtins.str
+    """which programs can run: Python and processor, such as "3.11 aarch64" """
     checksum: _builtins.int
     @_builtins.property
     def apps(self) -> _containers.RepeatedCompositeFieldContainer[Global___Reported.App]: ...
@@ -255,11 +268,14 @@ class Reported(_message.Message):
         apps: _abc.Iterable[Global___Reported.App] | None = ...,
         program: _builtins.str = ...,
         why: _builtins.str = ...,
+        program_code: _builtins.str = ...,
+        program_why: _builtins.str = ...,
+        machine: _builtins.str = ...,
         checksum: _builtins.int | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_checksum", b"_checksum", "checksum", b"checksum"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_checksum", b"_checksum", "apps", b"apps", "checksum", b"checksum", "device", b"device", "digest", b"digest", "life", b"life", "number", b"number", "program", b"program", "serial", b"serial", "session", b"session", "version", b"version", "why", b"why"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_checksum", b"_checksum", "apps", b"apps", "checksum", b"checksum", "device", b"device", "digest", b"digest", "life", b"life", "machine", b"machine", "number", b"number", "program", b"program", "program_code", b"program_code", "program_why", b"program_why", "serial", b"serial", "session", b"session", "version", b"version", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__checksum: _TypeAlias = _typing.Literal["checksum"]  # noqa: Y015
     _WhichOneofArgType__checksum: _TypeAlias = _typing.Literal["_checksum", b"_checksum"]  # noqa: Y015

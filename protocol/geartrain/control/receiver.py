@@ -17,7 +17,15 @@ import msgspec
 
 from geartrain.control.codec import decode_desired, decode_state, encode_reported
 from geartrain.control.limits import LANE_LIMITS, LaneLimits
-from geartrain.control.states import AppReport, Desired, Kept, Reported, State, state_digest
+from geartrain.control.states import (
+    AppReport,
+    Desired,
+    Kept,
+    Reported,
+    RunningProgram,
+    State,
+    state_digest,
+)
 from geartrain.errors import WireError
 
 
@@ -61,15 +69,16 @@ class DesiredReceiver:
         self,
         device: str,
         kept: Kept,
-        program: str = "",
+        program: RunningProgram | None = None,
         policy: ReceiverPolicy | None = None,
         jitter: Callable[[], float] = lambda: 1.0,
         limits: LaneLimits = LANE_LIMITS,
     ) -> None:
-        """`kept`: what the disk holds, which is applied first; program: the version that is reported; jitter:
+        """`kept`: what the disk holds, which is applied first; program: what runs, which is reported; jitter:
         a factor for the pause before a report is sent again. Raises `WireError` for a damaged `kept`.
         """
-        self._device, self._program, self._policy = device, program, policy or ReceiverPolicy()
+        self._device, self._policy = device, policy or ReceiverPolicy()
+        self._program, self._program_why = program or RunningProgram(), ""
         self._jitter, self._limits = jitter, limits
         self.counters: dict[str, int] = {}
         self._durable = _OnDisk(
@@ -98,12 +107,14 @@ class DesiredReceiver:
         """The connection has ended: nothing is to be sent, and no timer runs."""
         self._session = b""
 
-    def changed(self, apps: Sequence[AppReport], now_s: float) -> None:
-        """What the apps are like now; texts are cut to what a report holds."""
+    def changed(self, apps: Sequence[AppReport], now_s: float, program_why: str = "") -> None:
+        """What the apps are like now, and why the program that is asked for does not run; texts are cut to
+        what a report holds.
+        """
         most = self._limits.why_chars_max
         cut = tuple(msgspec.structs.replace(app, why=app.why[:most]) for app in apps[: self._limits.apps_max])
-        if cut != self._apps:
-            self._apps = cut
+        if (cut, program_why[:most]) != (self._apps, self._program_why):
+            self._apps, self._program_why = cut, program_why[:most]
             self._owe(now_s)
 
     def kept(self, now_s: float) -> None:
@@ -185,6 +196,11 @@ class DesiredReceiver:
         return self._send_s if self._taken < self._number else self._sent_s + self._policy.heartbeat_s
 
     @property
+    def is_heard(self) -> bool:
+        """Whether the platform has taken a report of this life, and what it wants is applied."""
+        return self._taken > 0 and not self._events and self._writing is None and self._pending is None
+
+    @property
     def serial(self) -> int:
         """Of the desired state that is applied, 0 for none."""
         return self._applied[0]
@@ -197,9 +213,10 @@ class DesiredReceiver:
 
     def _report(self) -> Reported:
         serial, digest = self._applied
-        life, number = self._durable.life, self._number
+        life, number, program = self._durable.life, self._number, self._program
         return Reported(
-            self._device, self._session, life, number, serial, digest, self._apps, self._program, self._why
+            *(self._device, self._session, life, number, serial, digest, self._apps, program.version),
+            *(self._why, program.code, self._program_why, program.machine),
         )
 
     def _take_answer(self, desired: Desired) -> None:

@@ -10,6 +10,8 @@ import msgspec
 VERSION = 1
 SESSION_BYTES = 8
 DIGEST_BYTES = 16
+PROGRAM_WENT_BACK = "went back to"
+"""Stands in `Reported.program_why` of a device that has tried the program which is asked for, in vain."""
 
 
 class Wanted(Enum):
@@ -57,12 +59,14 @@ class App(msgspec.Struct, frozen=True):
 
 class State(msgspec.Struct, frozen=True):
     """The desired state of a device. serial: from 1, higher for each that follows; purged: instances that are
-    over, whose folders the device removes.
+    over, whose folders the device removes; program: the hash of the program that the device is to run, empty
+    where none is asked for: then it goes on with the one that runs.
     """
 
     serial: int
     apps: tuple[App, ...] = ()
     purged: tuple[str, ...] = ()
+    program: str = ""
 
 
 class Desired(msgspec.Struct, frozen=True):
@@ -89,10 +93,21 @@ class AppReport(msgspec.Struct, frozen=True):
     lacks: tuple[str, ...] = ()
 
 
+class RunningProgram(msgspec.Struct, frozen=True):
+    """The program of a device. version: of Geartrain; code: its hash, empty for the one that is installed;
+    machine: which programs can run there: Python and processor, such as `3.11 aarch64`.
+    """
+
+    version: str = ""
+    code: str = ""
+    machine: str = ""
+
+
 class Reported(msgspec.Struct, frozen=True):
     """What a device says. session: of its connection; life, number: the how manieth report of the how manieth
     life of its parent process; serial, digest: of the desired state that is applied, 0 and empty for none;
-    program: the version of the device's program; why: a newer desired state is not applied for this reason.
+    program: the version of the device's program; why: a newer desired state is not applied for this reason;
+    program_code, machine: as in `RunningProgram`; program_why: why the one that is asked for does not run.
     """
 
     device: str
@@ -104,6 +119,9 @@ class Reported(msgspec.Struct, frozen=True):
     apps: tuple[AppReport, ...] = ()
     program: str = ""
     why: str = ""
+    program_code: str = ""
+    program_why: str = ""
+    machine: str = ""
 
     @property
     def order(self) -> tuple[int, int]:

@@ -16,6 +16,10 @@ class GeartrainError(Exception):
     """Root of every error that Geartrain raises on purpose; its text is one sentence meant for a person."""
 
 
+class MistakeError(GeartrainError):
+    """What only the user can put right: another file, folder or option. `gear` ends with 2."""
+
+
 class FlowError(GeartrainError):
     """A flow or graph that is not well formed: a missing or doubled step id, a wrong input, a wrong
     option.
@@ -36,6 +40,10 @@ class PlacementError(GeartrainError):
 
 class StepError(GeartrainError):
     """A step that cannot go on, though no single record is to blame: names the step; stops the run."""
+
+
+class QuestionError(GeartrainError):
+    """A question for the state of a key that cannot be answered: names the step."""
 
 
 class WireError(GeartrainError):

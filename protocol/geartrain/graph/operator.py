@@ -13,10 +13,11 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import msgspec
 
-from geartrain.errors import ConfigError
+from geartrain.errors import ConfigError, QuestionError
 from geartrain.ports import Clock, Randomness
 from geartrain.records.batch import Batch, DeadLetter
 from geartrain.state.keyed import KeyedState
+from geartrain.state.told import Told
 
 Transform = Callable[[Batch], Batch]
 """An operator at work that needs neither state nor a watermark nor a second input."""
@@ -137,6 +138,12 @@ class Operator(Protocol):
         """The operator at work, over the given services."""
         ...
 
+    def told(self, services: Services, key: bytes, cell: bytes) -> Told:
+        """What a saved cell of a key holds, for who asks for it. Raises `QuestionError` where the step keeps
+        nothing that can be told, `SchemaError` for a cell of another type, and what user code raises.
+        """
+        ...
+
     def with_options(self, values: Mapping[str, Any], where: str) -> Operator:
         """A copy with other options; raises `ConfigError`."""
         ...
@@ -164,6 +171,10 @@ class Plain(msgspec.Struct, frozen=True):
     def derive(self, inputs: Sequence[StreamProperties]) -> StreamProperties:
         """Nothing is known of the output, except whether it obeys its watermark."""
         return StreamProperties(None, False, timely=all(i.timely for i in inputs))
+
+    def told(self, services: Services, key: bytes, cell: bytes) -> Told:
+        """Nothing is kept that could be told by key, so any question is a `QuestionError`."""
+        raise QuestionError(f"step {services.step!r} keeps no state of a key: ask a step that does")
 
     def with_options(self, values: Mapping[str, Any], where: str) -> Any:
         """This operator has no options, so any is a `ConfigError`."""

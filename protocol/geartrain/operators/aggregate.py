@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from geartrain.accumulating.aggregating import Aggregating, aggregated
+from geartrain.accumulating.contents import kept_type
 from geartrain.accumulating.filling import KeyFields
 from geartrain.accumulating.running import running
 from geartrain.aggregates.mergeable import AggregateSpec
 from geartrain.declarations.windows import Early, Session, Window
 from geartrain.graph.operator import Keyed, Running, Services, StreamProperties, Transform
+from geartrain.state.told import Told, opened
 from geartrain.windowing.column_windows import ColumnWindows
-from geartrain.windowing.open_windows import ColumnGiver
+from geartrain.windowing.open_windows import ColumnGiver, told_windows
 from geartrain.windowing.windowing import Windowing
 
 
@@ -39,6 +41,12 @@ class Aggregate(Keyed, frozen=True):
     def open(self, services: Services) -> Transform:
         """A function from a keyed batch to the batch of running results."""
         return running(services, Aggregating(services, self.fields, self.key_fields, None))
+
+    def told(self, services: Services, key: bytes, cell: bytes) -> Told:
+        """The result of all records of the key so far."""
+        content = Aggregating(services, self.fields, self.key_fields, None)
+        kept = opened(services.step, kept_type(content.kind), cell)
+        return Told(content.result(kept.state, key, 0, 0, 0))
 
 
 class WindowAggregate(Keyed, frozen=True):
@@ -68,7 +76,14 @@ class WindowAggregate(Keyed, frozen=True):
 
     def open(self, services: Services) -> Running:
         """The operator at work; its cells hold the open windows of a key."""
-        content = Aggregating(services, self.fields, self.key_fields, self.window)
+        content = self._content(services)
         if content.trusted and self.early is None and not isinstance(self.window, Session):
             return ColumnWindows(services, self.window, content, ColumnGiver(services, content))
         return Windowing(services, self.window, content, self.early)
+
+    def told(self, services: Services, key: bytes, cell: bytes) -> Told:
+        """The open windows of the key."""
+        return told_windows(services, self._content(services), key, cell)
+
+    def _content(self, services: Services) -> Aggregating:
+        return Aggregating(services, self.fields, self.key_fields, self.window)

@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from geartrain.accumulating.contents import kept_type
 from geartrain.accumulating.folding import FoldCalls, Folding
 from geartrain.accumulating.running import running
 from geartrain.declarations.windows import Window
 from geartrain.graph.operator import Keyed, Running, Services, Transform
+from geartrain.state.told import Told, opened
+from geartrain.windowing.open_windows import told_windows
 from geartrain.windowing.windowing import Windowing
 
 
@@ -33,6 +36,10 @@ class Fold(Keyed, frozen=True):
         calls = FoldCalls(self.make, self.function, self.result)
         return running(services, Folding(services, calls, self.state))
 
+    def told(self, services: Services, key: bytes, cell: bytes) -> Told:
+        """The state of the key."""
+        return Told(opened(services.step, kept_type(kept_type(self.state)), cell).state.state)
+
 
 class WindowFold(Keyed, frozen=True):
     """`function(state, record)` from `make()` on in each window; the result is `result(state)`, or the state.
@@ -50,5 +57,11 @@ class WindowFold(Keyed, frozen=True):
 
     def open(self, services: Services) -> Running:
         """The operator at work; its cells hold the open windows of a key."""
-        calls = FoldCalls(self.make, self.function, self.result)
-        return Windowing(services, self.window, Folding(services, calls, self.state), None)
+        return Windowing(services, self.window, self._content(services), None)
+
+    def told(self, services: Services, key: bytes, cell: bytes) -> Told:
+        """The open windows of the key."""
+        return told_windows(services, self._content(services), key, cell)
+
+    def _content(self, services: Services) -> Folding:
+        return Folding(services, FoldCalls(self.make, self.function, self.result), self.state)

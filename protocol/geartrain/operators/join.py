@@ -23,6 +23,7 @@ from geartrain.records.batch import Batch, DeadLetter, Origin
 from geartrain.records.event_time import END_OF_TIME
 from geartrain.records.keys import TUPLE, encode_elements
 from geartrain.state.held import HeldRow
+from geartrain.state.told import Told, opened, told_rows
 from geartrain.tasks.task_context import StepMetrics
 
 L = TypeVar("L")
@@ -231,6 +232,13 @@ class Joining:
         return DeadLetter(step, Origin(step, 0, path), time, reason, raw_form({"left": left, "right": right}))
 
 
+def told_sides(services: Services, cell: bytes) -> Told:
+    """The records of both sides of a key that may still be joined."""
+    kind = waiting_type(services.inputs[LEFT], services.inputs[RIGHT])
+    waiting = opened(services.step, kind, cell)
+    return Told({"left": told_rows(waiting.left), "right": told_rows(waiting.right)})
+
+
 def paired(inputs: Sequence[StreamProperties], keeps: frozenset[str]) -> StreamProperties:
     """The properties of the pairs of two streams; a domain that both are keyed by is kept where the function
     passes that field on.
@@ -283,6 +291,10 @@ class IntervalJoin(Keyed, frozen=True):
         """The operator at work; its cells hold what may still be joined."""
         return Joining(services, self, self.function, outer=self.how == "left")
 
+    def told(self, services: Services, key: bytes, cell: bytes) -> Told:
+        """The records of the key that may still be joined."""
+        return told_sides(services, cell)
+
     def of(self, side: int, time: int) -> tuple[int, int]:
         """The times of the other side for a record of `side` at `time`, both ends in."""
         if side == LEFT:
@@ -318,6 +330,10 @@ class WindowJoin(Keyed, frozen=True):
     def open(self, services: Services) -> Running:
         """The operator at work; its cells hold what may still be joined."""
         return Joining(services, self, self.function, outer=self.how == "left")
+
+    def told(self, services: Services, key: bytes, cell: bytes) -> Told:
+        """The records of the key that may still be joined."""
+        return told_sides(services, cell)
 
     def of(self, side: int, time: int) -> tuple[int, int] | None:
         """The times that share a window with `time`, both ends in; None in a gap between windows."""

@@ -23,6 +23,8 @@ from geartrain.graph.operator import Keyed, Running, Services, StreamProperties
 from geartrain.operators.aggregate import WindowAggregate
 from geartrain.records.batch import Batch
 from geartrain.records.event_time import END_OF_TIME
+from geartrain.state.told import Told
+from geartrain.windowing.open_windows import told_windows
 from geartrain.windowing.windowing import Windowing
 
 A = TypeVar("A")
@@ -55,6 +57,10 @@ class MergePartials(Keyed, frozen=True):
         """The operator at work; its cells hold the open windows of a key."""
         content = _Merging(services, self.whole, self.record)
         return _MergedWindows(services, self.whole.window, content, None)
+
+    def told(self, services: Services, key: bytes, cell: bytes) -> Told:
+        """The open windows of the key, of what devices have sent so far."""
+        return told_windows(services, _Merging(services, self.whole, self.record), key, cell)
 
 
 class _Merging(Aggregating):

@@ -15,6 +15,7 @@ from geartrain.graph.operator import Keyed, Running, Services, StreamProperties
 from geartrain.records.batch import Batch
 from geartrain.state.held import Held, HeldRow, held_type
 from geartrain.state.keyed import StepState
+from geartrain.state.told import Told, opened, told_rows
 
 
 class Order(Keyed, frozen=True):
@@ -31,6 +32,10 @@ class Order(Keyed, frozen=True):
         """The operator at work; its cells hold the records of a key that wait."""
         held = held_type(services.inputs[0])
         return _Ordering(services.state.of_step(services.step, held, own=True, lasting=True))
+
+    def told(self, services: Services, key: bytes, cell: bytes) -> Told:
+        """The records of the key that wait."""
+        return Told(told_rows(opened(services.step, held_type(services.inputs[0]), cell).rows))
 
 
 class _Ordering:

@@ -14,14 +14,15 @@ from msgspec.structs import replace
 
 from geartrain.declarations.options import check_options
 from geartrain.declarations.task import Task
-from geartrain.errors import USER_ERRORS, StepError
+from geartrain.errors import USER_ERRORS, QuestionError, StepError
 from geartrain.graph.conform import checker, describe
 from geartrain.graph.operator import Keyed, Running, Services
 from geartrain.records.batch import Batch
 from geartrain.records.children import Children
+from geartrain.state.told import ROWS_MAX, Told, opened
 from geartrain.tasks.task_calls import PlainCalls
 from geartrain.tasks.task_context import KeylessContext
-from geartrain.tasks.timed_calls import TimedCalls
+from geartrain.tasks.timed_calls import TimedCalls, cell_type
 
 
 class Process(Keyed, frozen=True):
@@ -69,6 +70,16 @@ class Process(Keyed, frozen=True):
         else:
             calls = PlainCalls(self.task, services, self.initial)
         return Processing(self.task, services, calls)
+
+    def told(self, services: Services, key: bytes, cell: bytes) -> Told:
+        """The task's state of the key, and its timers."""
+        if not self.timed:
+            if self.task.state is None:
+                raise QuestionError(f"step {services.step!r}: its task keeps no state")
+            return Told(opened(services.step, self.task.state, cell))
+        kept = opened(services.step, cell_type(self.task.state), cell)
+        forgets = None if self.ttl_us is None or kept.touched is None else kept.touched + self.ttl_us
+        return Told(kept.state, timers=tuple(kept.timers[: -ROWS_MAX - 1 : -1]), forgets_us=forgets)
 
     def with_options(self, values: Mapping[str, Any], where: str) -> Process:
         """A copy whose task has other options."""

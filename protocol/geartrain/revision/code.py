@@ -13,8 +13,8 @@ by name at run time (`importlib.import_module(variable)`) is not seen, nor is an
 
 from __future__ import annotations
 
+import ast
 import hashlib
-import re
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from importlib.machinery import ModuleSpec, PathFinder
@@ -32,12 +32,6 @@ from geartrain.errors import BundleError, ConfigError
 
 SETTINGS = (".json", ".toml", ".yaml", ".yml", ".ini", ".cfg", ".sql")
 """How the names of settings files end, which count beside the modules of a package."""
-
-_IMPORT = re.compile(
-    r"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]*(\([^)]*\)|[^\n;#]*)|import[ \t]+([^\n;#]+))",
-    re.MULTILINE,
-)
-_COMMENT = re.compile(r"#[^\n]*")
 
 
 class Code(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True):
@@ -193,7 +187,7 @@ class _Search:
             return
         content = self._read(spec)
         self._note(f"{place}/__init__.py" if folders else f"{place}.py", content)
-        yield from _imported(content.decode("utf-8", "replace"), name if folders else name.rpartition(".")[0])
+        yield from _imported(content, name if folders else name.rpartition(".")[0])
 
     def _read(self, spec: ModuleSpec) -> bytes:
         loader: Any = spec.loader
@@ -243,25 +237,24 @@ def _is_plain(spec: ModuleSpec) -> bool:
     )
 
 
-def _imported(text: str, package: str) -> Iterator[str]:
-    """The names of modules that a module's text may import; some are no modules but things in one."""
-    for above, names, plain in _IMPORT.findall(_COMMENT.sub("", text).replace("\\\n", " ")):
-        if plain:
-            for part in plain.split(","):
-                name = part.split(" as ")[0].strip()
-                yield from _all_above(name)
-            continue
-        base = above.lstrip(".")
-        dots = len(above) - len(base)
-        if dots:
-            parts = package.split(".")
-            root = parts[: len(parts) - dots + 1]
-            base = ".".join([*root, base] if base else root)
-        yield from _all_above(base)
-        for part in names.strip("() \t").split(","):
-            name = part.split(" as ")[0].strip()
-            if name.isidentifier():
-                yield f"{base}.{name}"
+def _imported(content: bytes, package: str) -> Iterator[str]:
+    """The names of modules that a module's source may import; some are no modules but things in one."""
+    try:
+        tree = ast.parse(content)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return  # it cannot be imported, so that it imports nothing
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield from _all_above(alias.name)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parts = package.split(".")
+                root = parts[: len(parts) - node.level + 1]
+                base = ".".join([*root, base] if base else root)
+            yield from _all_above(base)
+            yield from (f"{base}.{alias.name}" for alias in node.names)
 
 
 def _all_above(name: str) -> Iterator[str]:

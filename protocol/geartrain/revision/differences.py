@@ -32,12 +32,12 @@ def differences(old: Revision, new: Revision) -> list[str]:
     if old.flow != new.flow and old.flow and new.flow:
         found.append(f"the flow was {old.flow}, is now {new.flow}")
     steps = {s.id: s for s in old.steps}, {s.id: s for s in new.steps}
-    found += _members("step", steps, _step)
+    found += _members("step", steps, step_clauses)
     channels = {c.id: c for c in old.channels}, {c.id: c for c in new.channels}
     found += _members("channel", channels, _channel)
     found += _members("source", ({s.id: s for s in old.sources}, {s.id: s for s in new.sources}), _source)
     if old.code.files and new.code.files:
-        found += _files(old.code.files, new.code.files)
+        found += file_clauses(old.code.files, new.code.files)
     return found
 
 
@@ -80,7 +80,8 @@ def _members(what: str, both: tuple[dict[str, Any], dict[str, Any]], compare: An
             yield from (f"{what} {name}: {clause}" for clause in compare(old[name], now))
 
 
-def _step(old: StepForm, new: StepForm) -> Iterator[str]:
+def step_clauses(old: StepForm, new: StepForm) -> Iterator[str]:
+    """How two steps of one id differ, a clause each."""
     if old.kind != new.kind:
         yield f"it was a {old.kind}, is now a {new.kind}"
     if old.inputs != new.inputs:
@@ -129,7 +130,8 @@ def _source(old: SourceForm, new: SourceForm) -> Iterator[str]:
         yield f"its devices were {old.devices or 'all'}, are now {new.devices or 'all'}"
 
 
-def _files(old: dict[str, str], new: dict[str, str]) -> Iterator[str]:
+def file_clauses(old: dict[str, str], new: dict[str, str]) -> Iterator[str]:
+    """Which files differ, by their hashes, a clause each."""
     for name in sorted(old.keys() | new.keys()):
         if old.get(name) != new.get(name):
             what = "is gone" if name not in new else "is new" if name not in old else "has changed"
@@ -138,7 +140,7 @@ def _files(old: dict[str, str], new: dict[str, str]) -> Iterator[str]:
 
 def _records(old: str, new: str) -> str:
     """How two record types differ: the first field that does, where both are schemas."""
-    was, now = _fields(old), _fields(new)
+    was, now = record_fields(old), record_fields(new)
     if was and now:
         for name in dict.fromkeys((*was, *now)):
             if name not in now:
@@ -153,7 +155,8 @@ def _records(old: str, new: str) -> str:
     return f"were {_shown(old or None)}, are now {_shown(new or None)}"
 
 
-def _fields(schema: str) -> dict[str, str]:
+def record_fields(schema: str) -> dict[str, str]:
+    """The type of each field of a schema; nothing for what is none."""
     try:
         fields = msgspec.json.decode(schema)["fields"]
         return {str(f[0]): f"{f[3] if len(f) > 3 else f[1]}{' or None' if f[2] else ''}" for f in fields}

@@ -20,6 +20,7 @@ from geartrain.graph.operator import Services
 from geartrain.records.batch import Batch, DeadLetter, Origin, child_path
 from geartrain.records.event_time import END_OF_TIME
 from geartrain.records.keys import decode_key, encode_key
+from geartrain.state.told import Told, ToldWindow, opened
 
 A = TypeVar("A")
 
@@ -60,6 +61,19 @@ class OpenWindows(msgspec.Struct, Generic[A], array_like=True):
 def windows_type(kind: Any) -> Any:
     """The state type of a key whose windows hold what is of the type `kind`."""
     return OpenWindows[kind]
+
+
+def told_windows(services: Services, content: Content, key: bytes, cell: bytes) -> Told:
+    """The open windows of a key in a saved cell, and what each would give by now; raises what user code
+    raises.
+    """
+    found = opened(services.step, windows_type(content.kind), cell).windows.values()
+    return Told(
+        windows=tuple(
+            ToldWindow(one.start, one.end, content.result(one.held, key, one.start, one.end, one.revision))
+            for one in sorted(found, key=lambda window: (window.start, window.end))
+        )
+    )
 
 
 def in_reach(services: Services, batch: Batch) -> Batch:

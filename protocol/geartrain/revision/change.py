@@ -1,0 +1,253 @@
+"""What becomes of each step where an app that runs goes over to another revision, and of what it has kept.
+
+Asked by control before such a change; pure. Guarantees: state stays only with a step whose id, kind, key and
+types of state are as they were. Whatever forbids the change is a sentence, and so is all that is lost by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from geartrain.errors import GeartrainError
+from geartrain.revision.differences import (
+    SHOWN_MAX,
+    differences,
+    file_clauses,
+    record_fields,
+    step_clauses,
+)
+from geartrain.revision.revision import Revision, StepForm
+
+TASKS = frozenset({"process"})
+"""Kinds whose state is what a user's class says, whatever else is set of them."""
+REST_ON_RECORDS = frozenset(
+    {
+        "aggregate",
+        "broadcast",
+        "fold",
+        "interval_join",
+        "merge_partials",
+        "order",
+        "partial_aggregate",
+        "reduce",
+        "window_aggregate",
+        "window_fold",
+        "window_join",
+        "window_reduce",
+    }
+)
+"""Kinds whose state follows from their options and the records that they read."""
+STATEFUL = TASKS | REST_ON_RECORDS
+ON_DEVICES = (
+    "what runs on the devices would change ({}), and an app changes in the cloud alone while it runs: kill "
+    "it, and submit the flow"
+)
+
+What = Literal["attached", "replaced", "removed", "moved", "same"]
+Kept = Literal["", "kept", "dropped", "refused"]
+
+
+class StepChange(msgspec.Struct, frozen=True):
+    """A step of either revision: what becomes of it, what differs (a clause each), and whether it keeps its
+    state: "" where it had none.
+    """
+
+    step: str
+    what: What
+    says: tuple[str, ...] = ()
+    state: Kept = ""
+
+
+class TableForm(msgspec.Struct, frozen=True):
+    """A table as a revision writes it: the class of its sink, its key, and the schema of its records."""
+
+    sink: str
+    key: tuple[str, ...]
+    record: str
+
+
+class TableChange(msgspec.Struct, frozen=True):
+    """A table that is `new`, that `stays` as it is when its sink is removed, or whose columns `change`."""
+
+    table: str
+    what: Literal["new", "stays", "changes"]
+    says: tuple[str, ...] = ()
+
+
+class Change(msgspec.Struct, frozen=True):
+    """From one revision to another. steps: those that differ or keep state; code: a clause for each file that
+    differs; drops: the steps that lose what they have kept; refusals: why it is not to be, a sentence each.
+    """
+
+    steps: tuple[StepChange, ...] = ()
+    tables: tuple[TableChange, ...] = ()
+    code: tuple[str, ...] = ()
+    drops: tuple[str, ...] = ()
+    refusals: tuple[str, ...] = ()
+
+
+Evolution = Callable[[str, TableForm, TableForm], tuple[str, ...]]
+"""The clauses that say how the columns of the table of this name change; raises `GeartrainError` where they
+cannot.
+"""
+
+
+def change_of(
+    old: Revision,
+    new: Revision,
+    drop: Collection[str] = (),
+    laid: Mapping[str, TableForm] | None = None,
+    evolution: Evolution | None = None,
+) -> Change:
+    """What a change does. The two revisions are of one cut.
+
+    drop: the steps whose state is to be dropped, by a person's word; laid: tables of earlier revisions, which
+    are still there; evolution: None where no column may change.
+    """
+    refusals = _on_devices(old, new)
+    was, now = ({step.id: step for step in one.steps} for one in (old, new))
+    steps = [_judged(step, was, now, drop) for step in _in_order(old, new)]
+    refusals += [_sentence(one, was, now) for one in steps if one.state == "refused"]
+    refusals += [
+        f"--drop-state {name}: no step of this name keeps anything in the cloud"
+        for name in drop
+        if name not in was or not _keeps(was[name])
+    ]
+    tables, troubles = _tables({**(laid or {}), **tables_of(old)}, tables_of(old), tables_of(new), evolution)
+    return Change(
+        tuple(one for one in steps if one.what != "same" or one.state),
+        tables,
+        tuple(file_clauses(old.code.files, new.code.files)),
+        tuple(one.step for one in steps if one.state == "dropped"),
+        (*refusals, *troubles),
+    )
+
+
+def tables_of(revision: Revision) -> dict[str, TableForm]:
+    """The tables that a revision writes in the cloud, by name."""
+    records = {step.id: step.record for step in revision.steps}
+    return {
+        step.options["name"]: TableForm(
+            step.options["sink"], tuple(step.options["key"]), records[_id(step.inputs[0])]
+        )
+        for step in revision.steps
+        if step.kind == "sink" and step.tier == "cloud"
+    }
+
+
+def _on_devices(old: Revision, new: Revision) -> list[str]:
+    """The sentence that refuses a change of the devices' part, if there is one."""
+    of_devices = [replace(one, code=new.code).on("edge") for one in (old, new)]
+    found = differences(of_devices[0], of_devices[1])
+    if not found:
+        return []
+    more = f"; and {len(found) - SHOWN_MAX} more" if len(found) > SHOWN_MAX else ""
+    return [ON_DEVICES.format("; ".join(found[:SHOWN_MAX]) + more)]
+
+
+def _in_order(old: Revision, new: Revision) -> Iterable[str]:
+    """The steps of both, those of the new one first."""
+    return dict.fromkeys(step.id for step in (*new.steps, *old.steps))
+
+
+def _judged(
+    name: str, was: Mapping[str, StepForm], now: Mapping[str, StepForm], drop: Collection[str]
+) -> StepChange:
+    """What becomes of one step."""
+    if name not in was:
+        return StepChange(name, "attached")
+    old = was[name]
+    if name not in now:
+        return StepChange(name, "removed", state="dropped" if _keeps(old) else "")
+    says = tuple(step_clauses(old, now[name]))
+    what: What = "moved" if old.tier != now[name].tier else "replaced" if says else "same"
+    if not _keeps(old):
+        return StepChange(name, what, says)
+    if name in drop:
+        return StepChange(name, "replaced", says, "dropped")
+    return StepChange(name, what, says, "refused" if _lost(name, was, now) else "kept")
+
+
+def _keeps(step: StepForm) -> bool:
+    return step.kind in STATEFUL and step.tier == "cloud"
+
+
+def _lost(name: str, was: Mapping[str, StepForm], now: Mapping[str, StepForm]) -> str:
+    """Why a step cannot keep its state, as a clause; "" where it does."""
+    old, new = was[name], now[name]
+    if old.kind != new.kind:
+        return "it is of another kind"
+    if old.tier != new.tier:
+        return "it is elsewhere"
+    if _keys(old, was) != _keys(new, now):
+        return "its key is another one"
+    if old.state != new.state:
+        return "its state type is another one"
+    if old.kind in TASKS:
+        return ""
+    if old.options != new.options:
+        return "its options are others"
+    if [was[_id(one)].record for one in old.inputs] != [now[_id(one)].record for one in new.inputs]:
+        return "the records that it reads are of another type"
+    return ""
+
+
+def _keys(step: StepForm, steps: Mapping[str, StepForm]) -> list[Any]:
+    """What the records are keyed by that a step reads, and the type of that, where it is a field."""
+    above = [steps[_id(one)] for one in step.inputs]
+    return [(step.key, [(one.key, record_fields(one.record).get(one.key, "")) for one in above])]
+
+
+def _sentence(change: StepChange, was: Mapping[str, StepForm], now: Mapping[str, StepForm]) -> str:
+    step, lost = change.step, _lost(change.step, was, now)
+    return (
+        f"step {step} cannot keep its state, since {lost}: keep that as it was, give the step another id, or "
+        f"have it begin anew with --drop-state {step}"
+    )
+
+
+def _tables(
+    there: Mapping[str, TableForm],
+    old: Mapping[str, TableForm],
+    new: Mapping[str, TableForm],
+    evolution: Evolution | None,
+) -> tuple[tuple[TableChange, ...], list[str]]:
+    """What becomes of the tables, and why it is not to be; there: also those that no step writes any more."""
+    found: list[TableChange] = [TableChange(name, "stays") for name in old if name not in new]
+    troubles: list[str] = []
+    for name, form in new.items():
+        former = there.get(name)
+        if former is None:
+            found.append(TableChange(name, "new"))
+        elif former != form:
+            trouble, says = _trouble(former, form, evolution), tuple[str, ...]()
+            if evolution is not None and not trouble:
+                try:
+                    says = evolution(name, former, form)
+                except GeartrainError as error:
+                    trouble = str(error)
+            troubles += [f"table {name}: {trouble}"] if trouble else []
+            found.append(TableChange(name, "changes", says))
+    return tuple(found), troubles
+
+
+def _trouble(old: TableForm, new: TableForm, evolution: Evolution | None) -> str:
+    """What no evolution of columns can do; "" for nothing."""
+    another = "give the table another name, and it begins anew beside this one"
+    if old.sink != new.sink:
+        return f"it was written by a {old.sink}, and would be by a {new.sink}: {another}"
+    if old.key != new.key:
+        was, now = (", ".join(one.key) or "nothing" for one in (old, new))
+        return f"its key was {was}, and would be {now}: {another}"
+    if evolution is None:
+        return f"its columns would be others: {another}"
+    return ""
+
+
+def _id(source: str) -> str:
+    """The step that an input names, without its grouping."""
+    return source.partition(":")[0]
