@@ -7,10 +7,11 @@ sentence that says what was meant. Text is converted by the type of its field: `
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from dataclasses import field
 from datetime import UTC, datetime
 from typing import Any
 
+from geartrain.declarations.options import Options
 from geartrain.errors import SourceError
 from geartrain.records.event_time import from_datetime
 from geartrain.schema.derive import is_record_type
@@ -20,27 +21,34 @@ from geartrain_devices.text_files import not_utf8
 _NUMBER = re.compile(r"-?\d{1,30}(\.\d{1,30})?", re.ASCII)
 
 
+class LineOptions(Options):
+    """The options of every source that reads lines: how a line becomes a record.
+
+    Args:
+        pattern: a regular expression of a whole line; its named groups are fields. Without one a line is the
+            field `line`.
+        json: each line is a JSON document.
+        time: the group, or the path, of the event time; empty where the time of reading is meant.
+        time_unit: of a time that is a number: `s`, `ms` or `us` since 1970 UTC.
+        time_format: of a time that is not ISO 8601, as `datetime.strptime` takes it; UTC without a zone.
+        fields: groups or paths by field, for those that are not found by their own name.
+    """
+
+    pattern: str = ""
+    json: bool = False
+    time: str = ""
+    time_unit: str = "s"
+    time_format: str = ""
+    fields: dict[str, str] = field(default_factory=dict)
+
+
 class LineFields:
     """How lines become records of the type `kind`."""
 
-    def __init__(
-        self,
-        where: str,
-        kind: Any,
-        *,
-        pattern: str = "",
-        json: bool = False,
-        time: str = "",
-        time_unit: str = "s",
-        time_format: str = "",
-        fields: Mapping[str, str] | None = None,
-    ) -> None:
-        """pattern: a regular expression of a whole line, its named groups are the fields; without one the
-        line is the field `line`. json: each line is a JSON document. time: the group, or the path, of the
-        event time, empty where the time of reading is meant. time_format: of `datetime.strptime`, empty for
-        ISO 8601 and numbers of `time_unit`. fields: groups or paths by field. Raises `SourceError`, which
-        begins with `where`.
-        """
+    def __init__(self, where: str, kind: Any, options: LineOptions) -> None:
+        """Raises `SourceError`, which begins with `where`, for options that do not fit each other."""
+        pattern, json, time = options.pattern, options.json, options.time
+        time_unit, time_format = options.time_unit, options.time_format
         if json and (pattern or time_format):
             given = "pattern" if pattern else "time_format"
             raise SourceError(f"{where}: {given} is of lines of text: leave it out, or json = true")
@@ -51,7 +59,7 @@ class LineFields:
         except re.error as error:
             raise SourceError(f"{where}: pattern = {pattern!r} is no regular expression: {error}") from None
         self._groups = dict.fromkeys(self._pattern.groupindex if self._pattern is not None else ("line",))
-        paths = dict(fields or {})
+        paths = dict(options.fields)
         if not json and not is_record_type(kind):
             paths.setdefault("value", next(iter(self._groups), "line"))
         for name in () if json else (time, *paths.values()):

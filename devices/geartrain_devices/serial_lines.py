@@ -14,7 +14,6 @@ import os
 import struct
 import termios
 from collections.abc import Callable, Sequence
-from dataclasses import field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
 import msgspec
@@ -24,7 +23,7 @@ from geartrain.errors import SourceError
 from geartrain.schema.derive import field_names, is_record_type
 from geartrain.source import Source, Split
 from geartrain_devices.json_fields import JsonFields, now_us
-from geartrain_devices.line_fields import LineFields
+from geartrain_devices.line_fields import LineFields, LineOptions
 from geartrain_devices.live import Framed
 from geartrain_devices.serial_frames import CHECKS, Frames, Framing, Lines
 from geartrain_devices.sharing import ExclusiveSplit
@@ -42,7 +41,7 @@ _FRAME_BYTES_MAX = 1_024
 _ESCAPES = {"\\r": "\r", "\\n": "\n", "\\t": "\t", "\\0": "\0"}
 
 
-class SerialLines(Source[T]):
+class SerialLines(LineOptions, Source[T]):
     """Records of type `T` from what a device says on a serial port.
 
     Args:
@@ -86,12 +85,6 @@ class SerialLines(Source[T]):
     ending: str = "\n"
     whole_start: bool = False
     line_bytes_max: Annotated[int, msgspec.Meta(ge=1, le=1 << 16)] = 4_096
-    pattern: str = ""
-    json: bool = False
-    time: str = ""
-    time_unit: str = "s"
-    time_format: str = ""
-    fields: dict[str, str] = field(default_factory=dict)
     frame: str = ""
     begin: str = ""
     check: Literal["none", "sum8", "xor8", "crc16"] = "none"
@@ -124,16 +117,7 @@ class SerialLines(Source[T]):
             raise SourceError(
                 f"{where}: " + ("begin and check are of frames: set frame" if ending else "ending is empty")
             )
-        fields = LineFields(
-            where,
-            out,
-            pattern=self.pattern,
-            json=self.json,
-            time=self.time,
-            time_unit=self.time_unit,
-            time_format=self.time_format,
-            fields=self.fields,
-        )
+        fields = LineFields(where, out, self)
         return lambda: Lines(ending.encode(), self.line_bytes_max, is_whole=self.whole_start), (
             lambda raw: fields.read(raw.strip(b"\r\n\0"))
         )

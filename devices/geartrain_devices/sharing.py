@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import fcntl
 import hashlib
 import logging
 import os
@@ -23,6 +22,7 @@ from typing import Annotated, Any, Generic, Protocol, TypeVar
 
 import msgspec
 
+from geartrain.adapters.file_lock import open_lock, try_lock
 from geartrain.errors import SourceError
 from geartrain.source import Source
 from geartrain_devices.live import LiveBufferSplit
@@ -350,14 +350,9 @@ async def _hello_of(stream: asyncio.StreamReader) -> Hello:
 @contextmanager
 def _locked(path: Path) -> Iterator[bool]:
     """Hold the lock, if it is free: whether it is held. It ends with the process at the latest."""
-    handle = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    handle = open_lock(path)
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
+        yield try_lock(handle)
     finally:
         os.close(handle)
 

@@ -14,7 +14,6 @@ import os
 import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import field
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, TypeVar
 
@@ -24,7 +23,7 @@ from msgspec.structs import replace
 from geartrain.declarations.options import Count, FilePath
 from geartrain.errors import SourceError
 from geartrain.source import Batch, Reject, Source, Split
-from geartrain_devices.line_fields import LineFields
+from geartrain_devices.line_fields import LineFields, LineOptions
 from geartrain_devices.tail_lines import OpenSegment, Taken, parts_of
 from geartrain_devices.tail_places import (
     Found,
@@ -49,7 +48,7 @@ LineBytes = Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]
 """The cap of a line, bytes."""
 
 
-class TailFiles(Source[T]):
+class TailFiles(LineOptions, Source[T]):
     """Records of type `T` from the lines of a log file, and of the files that it is rotated to.
 
     Args:
@@ -78,12 +77,6 @@ class TailFiles(Source[T]):
     keep: FilePath = ""
     rotated: str = ""
     begin: Literal["start", "end", "oldest"] = "start"
-    pattern: str = ""
-    json: bool = False
-    time: str = ""
-    time_unit: str = "s"
-    time_format: str = ""
-    fields: dict[str, str] = field(default_factory=dict)
     line_bytes_max: LineBytes = 65_536
     rotate_wait_s: Annotated[float, msgspec.Meta(ge=0, le=3_600)] = 5.0
     out_of_orderness_ms: Count = 0
@@ -107,16 +100,7 @@ class TailFiles(Source[T]):
             raise SourceError(f"{where}: path = {self.path!r}: there is no folder {log.parent}")
         if "/" in self.rotated:
             raise SourceError(f"{where}: rotated = {self.rotated!r} must be of names, such as app.log.*")
-        lines = LineFields(
-            where,
-            out,
-            pattern=self.pattern,
-            json=self.json,
-            time=self.time,
-            time_unit=self.time_unit,
-            time_format=self.time_format,
-            fields=self.fields,
-        )
+        lines = LineFields(where, out, self)
         split = TailSplit(where, f"{device}/{step}", log, Path(self.keep), lines, self.monotonic_s)
         split.rotated = self.rotated or f"{_literal(log.name)}[.-]*"
         split.begin, split.line_bytes_max = self.begin, self.line_bytes_max

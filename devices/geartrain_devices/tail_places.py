@@ -9,7 +9,6 @@ anew is another. The list is locked, so that two processes never share it.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import stat
@@ -17,7 +16,8 @@ from pathlib import Path
 
 import msgspec
 
-from geartrain.adapters.files import make_private_folder, write_durable
+from geartrain.adapters.file_lock import take_lock
+from geartrain.adapters.files import write_durable
 from geartrain.errors import SourceError
 
 START_BYTES_MAX = 4_096
@@ -99,19 +99,13 @@ class Places:
         name = hashlib.blake2b(f"{split}\n{log}".encode(), digest_size=8).hexdigest()
         self._where, self._split, self._log, self._rotated = where, split, log, rotated
         self._path = keep / f"{name}.json"
-        try:
-            make_private_folder(keep)
-            self._lock = os.open(keep / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise SourceError(f"{where}: keep = {str(keep)!r} cannot be used: {error.strerror}") from None
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(self._lock)
-            raise SourceError(
-                f"{where}: another process reads {log} as {split} and keeps its place in {keep}: "
-                "end it, or set another folder as keep"
-            ) from None
+        self._lock = take_lock(
+            keep / f"{name}.lock",
+            SourceError,
+            unusable=f"{where}: keep = {str(keep)!r} cannot be used",
+            taken=f"{where}: another process reads {log} as {split} and keeps its place in {keep}: "
+            "end it, or set another folder as keep",
+        )
         try:
             self.segments: list[Segment] | None = self._load()
         except BaseException:
