@@ -45,14 +45,15 @@ class Platform:
         self._net = AiomqttNet(*device.address)
         self.machine = DesiredSender(DEVICE, Standing(), SenderPolicy(resend_s=0.3, ask_s=0.3))
         self.reports: list[Reported] = []
-        self.serial, self.rows = 0, 0
+        self.serial, self.rows, self.program = 0, 0, ""
+        self.acks = True
         self._places: dict[bytes, tuple[int, bytes]] = {}
 
     def want(self, *codes: str, instance: str = INSTANCE) -> None:
         """Have the app run with this code, or have no app."""
         self.serial += 1
         apps = tuple(App(instance, FLOW, cut="edge", code=code) for code in codes)
-        state = encode_state(State(self.serial, apps))
+        state = encode_state(State(self.serial, apps, program=self.program))
         self.machine.wanted(Standing(state, self.reports[-1] if self.reports else None), time.monotonic())
 
     def submit(self, kind: str) -> str:
@@ -138,7 +139,8 @@ class Platform:
                 seq, digest = self._places[header.epoch] = header.seq, envelope.digest
                 self.rows += header.count if header.channel and not header.channel.startswith("_") else 0
             answer = Ack(header.flow, header.epoch, seq, digest, 1)
-        await connection.publish(ack_topic(device, flow), encode_control(answer))
+        if self.acks or isinstance(answer, Welcome):
+            await connection.publish(ack_topic(device, flow), encode_control(answer))
 
 
 class Device:

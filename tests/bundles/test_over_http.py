@@ -12,7 +12,8 @@ import re
 import ssl
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,8 @@ from tuf.api.exceptions import DownloadHTTPError
 from tuf.ngclient import FetcherInterface, Updater, UpdaterConfig
 
 from geartrain_cloud.broker import free_port
-from geartrain_cloud.platform.places import PlatformPlaces
+from geartrain_cloud.log.roster import RosterReader, changed
+from geartrain_cloud.platform.places import PlatformPlaces, read_report, write_report
 from tests.bundles.test_repository import files_of
 from tests.control.enrolled import Key
 from tests.control.platform_client import Client, control_process
@@ -156,7 +158,7 @@ class Device(FetcherInterface):
         info = updater.get_targetinfo(f"{code}.zip")
         if info is None:
             return None
-        assert set(info.custom) == {"app", "flow", "manifest"}
+        assert set(info.custom) <= {"app", "flow", "manifest", "program"}
         return Path(updater.download_target(info)).read_bytes()
 
 
@@ -173,6 +175,7 @@ def test_from_an_authors_folder_to_a_device(world: World) -> None:
     check_devices_are_served(world, first)
     check_another_author(world)
     check_update_and_rollback(world, first)
+    check_revisions(world)
     check_authors_at_once(world)
     check_hostile_requests(world)
     check_keys_are_taken_away(world)
@@ -318,8 +321,84 @@ def check_update_and_rollback(world: World, first: str) -> None:
     assert "there is no app cold" in world.gear(
         "update", "cold", str(world.folder / "project"), "--no-wait", code=2
     )
+
+
+MORE = FLOW.replace(
+    'readings.filter(hot).sink("all", Table("heat"))',
+    'kept = readings.filter(hot)\nkept.sink("all", Table("heat"))\nkept.sink("again", Table("again"))',
+)
+
+
+def host_says(world: World, **flow: Any) -> None:
+    """Play the Spark host: it has come to all that it was told."""
+    places = PlatformPlaces(world.folder / "state")
+    told = read_report(places.spark_wanted)["serial"]
+    flows = {"heat.1": {"state": "running", "run": 1, "revision": 1, "prepared": 1, **flow}}
+    write_report(places.spark_status, {"serial": told, "flows": flows})
+
+
+def until(condition: Callable[[], bool]) -> None:
+    for _ in range(300):
+        if condition():
+            return
+        time.sleep(0.1)
+    raise AssertionError("it did not come")
+
+
+def revision_of_log(world: World) -> int:
+    found = changed(RosterReader(PlatformPlaces(world.folder / "state").log).after())
+    return found["heat.1"].revision
+
+
+def check_revisions(world: World) -> None:
+    """Steps are attached and taken away while the app runs; the test plays the Spark host."""
+    more = str(world.project("LIMIT = 40.0\n", flow=MORE))
+    refused = world.gear("update", "heat", more, "--no-wait", code=2)
+    assert "app heat is starting, and only one that runs goes over" in refused
+    host_says(world)
+    until(lambda: bool(world.client.get("/apps/heat")["state"] == "running"))
+    before = _wanted(world)
+    said = world.gear("update", "heat", more, "--dry-run")
+    assert "again attached" in said
+    assert "table again: is made with the first row" in said
+    assert "nothing was changed" in said
+    assert "as revision 2" in said
+    other = world.project(flow=FLOW.replace("readings.filter(hot)", "readings"))
+    said = world.gear("update", "heat", str(other), "--dry-run", code=2)
+    assert "what runs on the devices would change" in said
+    assert _wanted(world) == before
+    world.gear("update", "heat", str(world.project("LIMIT = 40.0\n", flow=MORE)), "--no-wait")
+    wanted = _wanted(world)
+    assert (wanted["revision"], len(wanted["former"]), wanted["attempt"]) == (2, 1, before["attempt"])
+    assert wanted["former"][0]["bundle"] == before["bundle"] != wanted["bundle"]
+    assert "2 being prepared" in world.gear("revisions", "heat")
+    assert "1, in force; revision 2 is being prepared" in world.gear("info", "heat")
+    assert "is to go over to revision 2" in world.gear("replay", "heat", code=2)
+    assert "revision 2 is given up" in world.gear("rollback", "heat", "--no-wait")
+    assert _wanted(world) == before
+    world.gear("update", "heat", more, "--no-wait")
+    serial = world.client.get("/devices/truck-1")["serial"]
+    assert revision_of_log(world) == 1
+    host_says(world, prepared=2)
+    until(lambda: revision_of_log(world) == 2)
+    assert world.client.get("/devices/truck-1")["serial"] == serial + 1
+    refused = world.gear("rollback", "heat", "--no-wait", code=2)
+    assert "revision 2 is not in force yet" in refused
+    host_says(world, prepared=2, revision=2)
+    assert "revision number: 2, in force" in world.gear("info", "heat")
+    listed = json.loads(world.gear("revisions", "heat", "--json"))
+    assert [(one["number"], one["state"]) for one in listed] == [(2, "in force"), (1, "former")]
+    said = world.gear("rollback", "heat", "--dry-run")
+    assert "again removed" in said
+    assert "table again: stays as it is" in said
+    world.gear("rollback", "heat", "--no-wait")
+    assert (_wanted(world)["revision"], _wanted(world)["bundle"]) == (3, before["bundle"])
+    host_says(world, prepared=3, revision=3)
+    until(lambda: revision_of_log(world) == 3)
+    status = PlatformPlaces(world.folder / "state").spark_status
+    write_report(status, {"serial": 1_000_000, "flows": {}})  # and lets go of what is killed
     world.gear("kill", "heat", "--now")
-    assert "only one that is to run is updated" in world.gear("rollback", "heat", "--no-wait", code=2)
+    assert "only one that runs goes over" in world.gear("rollback", "heat", "--no-wait", code=2)
 
 
 def check_keys_are_taken_away(world: World) -> None:

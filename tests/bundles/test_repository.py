@@ -15,7 +15,7 @@ from tuf.api.exceptions import ExpiredMetadataError, RepositoryError, UnsignedMe
 from tuf.api.metadata import Metadata, Root, Targets
 
 from geartrain.bundle import Archive
-from geartrain_client.errors import MistakeError
+from geartrain.errors import MistakeError
 from geartrain_client.signing.keys import Author
 from geartrain_client.signing.metadata import first_root, next_root, next_targets, target_of, text_of
 from geartrain_cloud.bundles import repository as module

@@ -138,6 +138,26 @@ def test_changed_code_is_refused_by_the_name_of_its_file(
     assert "file changedtest/tasks.py has changed" in go_on(config, monkeypatch)
 
 
+def test_other_steps_in_the_cloud_are_other_code_to_a_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = own_flow(tmp_path)
+    flow, plain = tmp_path / "changedtest" / "flow.py", config.read_text()
+    assert go_on(config, monkeypatch) == ""
+    flow.write_text(
+        FLOW.replace("flow.source(", "high = flow.source(").replace('.sink("table", Table("high"))', "")
+        + 'high.sink("table", Table("high"))\nhigh.sink("again", Table("again"))\n'
+    )
+    pinned = f'cut = ["quotes", "high"]\n{plain}'  # as control tells it
+    config.write_text(pinned)
+    (line,) = re.findall(r'write (mended = "[0-9a-f]{12}") in its file$', go_on(config, monkeypatch))
+    config.write_text(f"{line}\n{pinned}")
+    assert go_on(config, monkeypatch) == ""
+    both = FLOW.replace("flow.source(", "quotes = flow.source(").replace(".filter(", "\nquotes.filter(")
+    flow.write_text(both + 'quotes.sink("all", Table("all"))\n')
+    assert "channel quotes is new" in go_on(config, monkeypatch)
+
+
 def test_a_spool_of_0_2_0_goes_on_and_keeps_the_revision_from_then_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -129,3 +129,32 @@ def test_all_else_has_its_turn_between_two_reads_of_one_commit(tmp_path: Path) -
     assert len(seen) == READS
     assert len(set(seen)) == READS
     assert agent.status().batches_spooled <= 3
+
+
+def test_a_read_gives_fewer_rows_where_the_flow_is_slow_and_more_where_it_is_not() -> None:
+    now, slow = 0.0, 0.02
+
+    class Told(SystemClock):
+        def monotonic_s(self) -> float:
+            return now
+
+    def takes_its_time(number: int) -> int:
+        nonlocal now
+        now += slow
+        return number
+
+    flow = Flow("slow")
+    flow.source("numbers", Three(), out=int).map(takes_its_time).sink("out", Table("out"))
+    plan = make_plan(flow.graph(), "edge")
+    intake = Intake(plan, "d", 1_000, 100, Told())
+    intake.restore({})
+    fragment, counters = Fragment(plan.graph, plan.edge), Counters({})
+
+    def reads() -> list[int]:
+        return [asyncio.run(intake.read(fragment, counters, 1_000)) for _ in range(3)]
+
+    assert reads() == [1_000, 75, 75]  # 25 rows of each split take half a second
+    slow = 5.0
+    assert reads()[1:] == [3, 3]
+    slow = 0.0
+    assert reads() == [1 + 2 + 4, 8 + 16 + 32, 64 + 128 + 256]

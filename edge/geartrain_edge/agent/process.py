@@ -30,6 +30,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from geartrain_edge.joining.main import main as run_joining  # which imports no agent
 
         return run_joining(words)
+    if words[:1] == ["--device"]:
+        from geartrain_edge.programs.launch import launch  # which imports nothing
+
+        launch(words)
     prepare()
     if words[:1] == ["--device"]:
         from geartrain_edge.parent.main import main as run_parent  # which imports no agent

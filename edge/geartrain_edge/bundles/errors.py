@@ -7,3 +7,7 @@ from geartrain.errors import GeartrainError
 
 class FetchError(GeartrainError):
     """A bundle could not be had, or was refused; it is tried again later."""
+
+
+class RefusedError(FetchError):
+    """What was had cannot run here, and would not another time."""

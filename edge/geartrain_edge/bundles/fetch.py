@@ -1,4 +1,4 @@
-"""`python -m geartrain_edge.bundles.fetch`: gets one bundle onto a device, and ends.
+"""`python -m geartrain_edge.bundles.fetch`: gets one bundle, or one program, onto a device, and ends.
 
 Between the parent of a device's agents, which starts it, and the platform. It alone imports python-tuf and
 cryptography, so that the parent stays small. Its request comes on stdin, its answer is one line on stdout.
@@ -8,13 +8,10 @@ is pinned; nor anything before the device's time is trusted. It may be killed at
 
 from __future__ import annotations
 
-import fcntl
 import os
 import ssl
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -23,8 +20,10 @@ from tuf.api import exceptions as tuf
 from tuf.ngclient.updater import Updater
 
 import geartrain
+from geartrain.adapters.file_lock import locked
 from geartrain.adapters.files import make_private_folder, write_durable
-from geartrain.bundle import Archive
+from geartrain.adapters.machine import machine
+from geartrain.bundle import Archive, ProgramArchive
 from geartrain.errors import BundleError, DiskError
 from geartrain.printable import printable
 from geartrain_edge.bundles.choice import short
@@ -65,8 +64,10 @@ def main() -> int:
     try:
         request = msgspec.json.decode(sys.stdin.buffer.read(_REQUEST_BYTES_MAX), type=Request)
         fetch(request)
-    except (FetchError, DiskError, BundleError) as error:
+    except (FetchError, DiskError) as error:
         return _answer(str(error))
+    except BundleError as error:
+        return _answer(str(error), is_final=True)
     except msgspec.DecodeError as error:
         return _answer(f"the request cannot be read: {error}")
     return _answer("")
@@ -75,12 +76,18 @@ def main() -> int:
 def fetch(request: Request, patience: Patience | None = None) -> None:
     """Have what the request names; raises `FetchError`, `DiskError` or `BundleError`."""
     root = Path(request.root)
-    folder = BundleFolder(root)
-    with _alone(root):
+    folder = BundleFolder(Path(request.programs or root))
+    # Another process of this kind may be left from a parent that was killed.
+    in_use, unusable = "another process is fetching a bundle just now", f"{root} cannot be written"
+    with locked(root / "lock", FetchError, unusable=unusable, taken=in_use):
         try:
-            folder.keep({*request.keep, request.code})
+            used = {*request.keep, request.code}
+            folder.keep(used)
             if request.code and not folder.has(request.code):
-                _get(request, folder, patience)
+                try:
+                    _get(request, folder, patience)
+                finally:
+                    folder.keep(used)  # what is left half takes no room until the next time
         except OSError as error:
             raise DiskError(f"{error.filename or root}: {error.strerror or error}") from None
 
@@ -88,12 +95,14 @@ def fetch(request: Request, patience: Patience | None = None) -> None:
 def _get(request: Request, folder: BundleFolder, patience: Patience | None) -> None:
     if not is_code(request.code):
         raise FetchError(f"{request.code[:80]!r} names no bundle")
-    trust, now_s = folder.root / TRUST, time.time()
+    kind = "program" if request.programs else "bundle"
+    trust, now_s = Path(request.root) / TRUST, time.time()
     check_time(now_s, TimeBounds(_begin_of(Path(request.identity)), _seen(trust / SEEN)))
     fetcher = HttpsFetcher(request.url, _context(request), patience)
     base = request.url.rstrip("/")
     metadata, bundles = f"{base}/v1/trust/", f"{base}/v1/bundles/"
     make_private_folder(trust / METADATA)
+    make_private_folder(folder.root)
     archive = folder.root / _ARCHIVE
     try:
         updater = DurableUpdater(
@@ -108,17 +117,14 @@ def _get(request: Request, folder: BundleFolder, patience: Patience | None) -> N
         write_durable(trust / SEEN, str(int(now_s)).encode())
         found = updater.get_targetinfo(f"{request.code}.zip")
         if found is None:
-            raise FetchError(f"bundle {short(request.code)} is not named by any author's metadata")
+            raise FetchError(f"{kind} {short(request.code)} is not named by any author's metadata")
         updater.download_target(found, str(archive))
     except (tuf.RepositoryError, tuf.DownloadError) as error:
-        kind = next(text for known, text in _KINDS if isinstance(error, known))
+        what = next(text for known, text in _KINDS if isinstance(error, known))
         raise FetchError(
-            f"bundle {short(request.code)} is not installed: {kind}: {printable(str(error))}"
+            f"{kind} {short(request.code)} is not installed: {what}: {printable(str(error))}"
         ) from None
-    try:
-        _unpack(archive, request.code, folder)
-    finally:
-        archive.unlink(missing_ok=True)
+    (_unpack_program if request.programs else _unpack)(archive, request.code, folder)
 
 
 def _unpack(path: Path, code: str, folder: BundleFolder) -> None:
@@ -129,6 +135,17 @@ def _unpack(path: Path, code: str, folder: BundleFolder) -> None:
             raise FetchError(f"bundle {short(code)} holds other code, {short(archive.manifest.code)}")
         python = f"{sys.version_info[0]}.{sys.version_info[1]}"
         archive.manifest.check_fits(geartrain.__version__, python)
+        folder.draft(code, archive.files())
+    folder.install(code)
+
+
+def _unpack_program(path: Path, code: str, folder: BundleFolder) -> None:
+    """The same for a program, which has to fit this machine."""
+    with path.open("rb") as file:
+        archive = ProgramArchive(file)
+        if archive.manifest.code != code:
+            raise FetchError(f"program {short(code)} holds other code, {short(archive.manifest.code)}")
+        archive.manifest.check_fits(machine())
         folder.draft(code, archive.files())
     folder.install(code)
 
@@ -171,25 +188,8 @@ def _seen(path: Path) -> int:
         raise DiskError(f"{path} is damaged: remove it, once the device's clock is right") from None
 
 
-@contextmanager
-def _alone(root: Path) -> Iterator[None]:
-    """Hold the folder: another process of this kind may be left from a parent that was killed."""
-    try:
-        make_private_folder(root)
-        handle = os.open(root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise DiskError(f"{root} cannot be written: {error.strerror or error}") from None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError:
-        raise FetchError("another process is fetching a bundle just now") from None
-    finally:
-        os.close(handle)
-
-
-def _answer(why: str) -> int:
-    sys.stdout.buffer.write(msgspec.json.encode(Answer(why)) + b"\n")
+def _answer(why: str, *, is_final: bool = False) -> int:
+    sys.stdout.buffer.write(msgspec.json.encode(Answer(why, is_final)) + b"\n")
     sys.stdout.buffer.flush()
     return 1 if why else 0
 

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
+from geartrain.adapters.files import fsync_path
 from geartrain.errors import DiskError
 
 _CODE_CHARS = 64
@@ -60,11 +61,7 @@ class SystemFiles:
 
     def sync(self, path: Path) -> None:
         """Make durable."""
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        fsync_path(path)
 
     def rename(self, old: Path, new: Path) -> None:
         """Give it another name."""

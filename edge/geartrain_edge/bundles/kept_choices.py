@@ -13,7 +13,7 @@ from typing import Protocol
 
 import msgspec
 
-from geartrain.adapters.files import fsync_path, write_durable
+from geartrain.adapters.files import read_durably, write_durable
 from geartrain.errors import DiskError
 from geartrain_edge.bundles.choice import Choice
 
@@ -68,9 +68,7 @@ class KeptChoices:
     async def load(self) -> dict[str, Choice]:
         """What was saved last."""
         try:
-            data = self._path.read_bytes()
-            fsync_path(self._path)  # a killed process may have left it in the page cache only
-            fsync_path(self._path.parent)
+            data = read_durably(self._path)
         except FileNotFoundError:
             return {}
         except OSError as error:

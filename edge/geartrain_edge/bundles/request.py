@@ -6,9 +6,10 @@ import msgspec
 
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """root: the folder of the device's bundles; url: of the platform, `https://HOST:PORT`; ca, identity: PEM
-    files of the fleet's authority, and of the device's key and certificate; code: the bundle to have, empty
-    for none; keep: those that are in use: all others go.
+    """root: the folder of the device's bundles, with what it trusts; url: of the platform, `https://HOST:PORT`;
+    ca, identity: PEM files of the fleet's authority, and of the device's key and certificate; code: what to
+    have, empty for none; keep: those that are in use: all others go; programs: the folder of the device's
+    programs, where one of these is meant, else empty.
     """
 
     root: str
@@ -17,9 +18,13 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     identity: str = ""
     code: str = ""
     keep: tuple[str, ...] = ()
+    programs: str = ""
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """why: the sentence of what went wrong, empty where all was done."""
+    """why: the sentence of what went wrong, empty where all was done; is_final: it would not go otherwise
+    another time.
+    """
 
     why: str
+    is_final: bool = False

@@ -21,6 +21,8 @@ from geartrain.wire.topics import check_name
 from geartrain_edge.bundles.choice import TrialPolicy
 from geartrain_edge.identity import FOLDER as IDENTITY_FOLDER
 from geartrain_edge.parent.limits import Limits, LimitsTable
+from geartrain_edge.programs.launch import DEADLINE_S, DEADLINE_S_MAX, TRIES_MAX, TRIES_MOST, Trial
+from geartrain_edge.programs.store import FOLDER as PROGRAMS_FOLDER
 from geartrain_edge.settings import CLAIMS_FILE, SHARED_FOLDER
 
 Options = dict[str, dict[str, Any]]
@@ -31,6 +33,7 @@ on its way stands before the urgent one's records at the broker and at ingest.
 """
 BUNDLES_FOLDER = "bundles"
 """Of a device's state folder."""
+_READ_BY_APPS = (IDENTITY_FOLDER, BUNDLES_FOLDER, PROGRAMS_FOLDER)
 _PATHS = ("ca", "certificate", "key")
 
 
@@ -58,6 +61,15 @@ class _Bundles(_Section, frozen=True):
     memory_mib_max: Annotated[int, msgspec.Meta(ge=0, le=1 << 20)] = TrialPolicy().memory_bytes_max >> 20
 
 
+class _Program(_Section, frozen=True):
+    """The table `[program]`, which the launcher reads, too: when a program that came over the air is given
+    up.
+    """
+
+    deadline_s: Annotated[int, msgspec.Meta(ge=1, le=DEADLINE_S_MAX)] = DEADLINE_S
+    tries_max: Annotated[int, msgspec.Meta(ge=1, le=TRIES_MOST)] = TRIES_MAX
+
+
 class _File(_Section, frozen=True):
     device: str
     state: str
@@ -65,6 +77,7 @@ class _File(_Section, frozen=True):
     isolation: bool | None = None
     platform: str = ""
     bundles: _Bundles = msgspec.field(default_factory=_Bundles)
+    program: _Program = msgspec.field(default_factory=_Program)
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     spool: dict[str, Any] = msgspec.field(default_factory=dict)
     commit: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -85,7 +98,8 @@ class DeviceConfig(msgspec.Struct, frozen=True):
 
     broker_table: as the agents are given it, with absolute paths; platform: where the platform that the
     device has joined listens for devices, `https://HOST:PORT`, empty for none: its apps run from bundles;
-    trial: when code from there is given up; isolation: whether apps are kept from each other's files.
+    trial, program_trial: when code and programs from there are given up; isolation: whether apps are kept
+    from each other's files.
     """
 
     path: str
@@ -99,11 +113,17 @@ class DeviceConfig(msgspec.Struct, frozen=True):
     platform: str = ""
     trial: TrialPolicy = TrialPolicy()
     isolation: bool = False
+    program_trial: Trial = Trial()
 
     @property
     def bundles(self) -> Path:
         """Where unpacked bundles are."""
         return self.state / BUNDLES_FOLDER
+
+    @property
+    def programs(self) -> Path:
+        """Where the device's own programs are."""
+        return self.state / PROGRAMS_FOLDER
 
     def limits(self, instance: str) -> Limits:
         """What the process of an app may take."""
@@ -131,7 +151,7 @@ class DeviceConfig(msgspec.Struct, frozen=True):
         }
         if self.isolation:
             content["private"] = [str(self.state)]
-            content["read_only"] = [str(self.state / name) for name in (IDENTITY_FOLDER, BUNDLES_FOLDER)]
+            content["read_only"] = [str(self.state / name) for name in _READ_BY_APPS]
         if app.code:
             # What the platform names takes the place of other code whose steps and types are equal.
             content |= {"code": app.code, "mended": app.code}
@@ -187,6 +207,7 @@ def read_device(path: str) -> DeviceConfig:
         found.platform,
         TrialPolicy(found.bundles.deadline_s, found.bundles.tries_max, found.bundles.memory_mib_max << 20),
         bool(found.platform) if found.isolation is None else found.isolation,
+        Trial(found.program.deadline_s, found.program.tries_max),
     )
 
 

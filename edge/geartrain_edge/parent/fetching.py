@@ -1,4 +1,4 @@
-"""Bundles as a process gets them: the parent starts it, waits for its one line, and imports none of it.
+"""Bundles and programs, as a process gets them: the parent starts it, waits for its line, imports none of it.
 
 Under `BundledApps`. Guarantees: one such process at a time. It has a deadline, and does not outlive the
 parent's wait for it. What it says is taken from what it prints, which is bounded, and not from its exit code.
@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from geartrain.printable import printable
-from geartrain_edge.bundles.errors import FetchError
+from geartrain_edge.bundles.errors import FetchError, RefusedError
 from geartrain_edge.bundles.folder import BundleFolder
 from geartrain_edge.bundles.request import Answer, Request
 from geartrain_edge.identity import Identity
@@ -29,10 +29,13 @@ _SAID_BYTES_MAX = 1 << 16
 
 
 class FetchProcesses:
-    """`Bundles` of one device."""
+    """`Bundles` of one device, or with `programs` its `Shelf`."""
 
-    def __init__(self, config: DeviceConfig) -> None:
-        self._folder, self._url = BundleFolder(config.bundles), config.platform
+    def __init__(self, config: DeviceConfig, turn: asyncio.Lock, *, programs: bool = False) -> None:
+        """turn: held while such a process runs, so that there is one at a time."""
+        self._root, self._url, self._turn = config.bundles, config.platform, turn
+        self._programs = str(config.programs) if programs else ""
+        self._folder = BundleFolder(config.programs if programs else config.bundles)
         self._identity = Identity(config.state)
 
     def has(self, code: str) -> bool:
@@ -40,9 +43,14 @@ class FetchProcesses:
         return self._folder.has(code)
 
     async def fetch(self, code: str, keep: Collection[str]) -> None:
-        """As `Bundles.fetch`."""
+        """As `Bundles.fetch`; raises `RefusedError`, too."""
+        async with self._turn:
+            await self._fetch(code, keep)
+
+    async def _fetch(self, code: str, keep: Collection[str]) -> None:
         ca, identity = str(self._identity.authority), str(self._identity.file)
-        request = Request(str(self._folder.root), self._url, ca, identity, code, tuple(sorted(keep)))
+        kept = tuple(sorted(keep))
+        request = Request(str(self._root), self._url, ca, identity, code, kept, self._programs)
         popen = _start()
         try:
             async with asyncio.timeout(FETCH_S_MAX):
@@ -57,7 +65,7 @@ class FetchProcesses:
 def _start() -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(
-            [sys.executable, "-m", _MODULE],
+            [sys.executable, "-P", "-m", _MODULE],  # no module of the working folder: it has the device's key
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -96,10 +104,10 @@ def _end(popen: subprocess.Popen[bytes]) -> None:
 def _judge(said: bytes) -> None:
     lines = said.splitlines()
     try:
-        why = msgspec.json.decode(lines[-1], type=Answer).why
+        answer = msgspec.json.decode(lines[-1], type=Answer)
     except (IndexError, msgspec.DecodeError):
         last = printable(lines[-1].decode(errors="backslashreplace")) if lines else "it said nothing"
         needs = "" if b"ModuleNotFoundError" not in said else ": install geartrain-edge[fleet] on this device"
         raise FetchError(f"the process that fetches bundles broke down ({last[:200]}){needs}") from None
-    if why:
-        raise FetchError(why)
+    if answer.why:
+        raise (RefusedError if answer.is_final else FetchError)(answer.why)

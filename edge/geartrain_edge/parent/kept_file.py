@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from geartrain.adapters.files import fsync_path, make_private_folder, write_durable
+from geartrain.adapters.files import make_private_folder, read_durably, write_durable
 from geartrain.control.codec import decode_kept, encode_kept
 from geartrain.control.states import Kept
 from geartrain.errors import DiskError, WireError
@@ -25,9 +25,7 @@ class KeptFile:
     async def load(self) -> Kept:
         """What was saved last."""
         try:
-            data = self._path.read_bytes()
-            fsync_path(self._path)  # a killed process may have left it in the page cache only
-            fsync_path(self._path.parent)
+            data = read_durably(self._path)
         except FileNotFoundError:
             return Kept()
         except OSError as error:

@@ -13,7 +13,7 @@ from typing import Protocol
 from geartrain.concurrency.connecting import Backoff, Connector
 from geartrain.concurrency.waiting import MovingTimer
 from geartrain.control.receiver import DesiredReceiver, Keep, ReceiverPolicy
-from geartrain.control.states import SESSION_BYTES, AppReport, Kept, State
+from geartrain.control.states import SESSION_BYTES, AppReport, Kept, RunningProgram, State
 from geartrain.errors import DiskError, NetError
 from geartrain.ports import Clock, Connection, Net, Randomness
 from geartrain.printable import printable
@@ -55,6 +55,37 @@ class Told(Protocol):
         ...
 
 
+class Programs(Protocol):
+    """What is told which program the device is to run."""
+
+    @property
+    def why(self) -> str:
+        """Why the one that is asked for does not run, empty where it does; `Told.changed` is set with it."""
+        ...
+
+    def want(self, program: str) -> None:
+        """Have this one from now on, empty for the one that runs; returns at once."""
+        ...
+
+    def heard(self) -> None:
+        """The platform has taken a report of this program, which does what is wanted of it."""
+        ...
+
+
+class InstalledProgram:
+    """`Programs` of a device that takes none over the air."""
+
+    def __init__(self) -> None:
+        self.why = ""
+
+    def want(self, program: str) -> None:
+        """As `Programs.want`."""
+        self.why = "this device takes no program over the air: install it there" if program else ""
+
+    def heard(self) -> None:
+        """As `Programs.heard`."""
+
+
 class DeviceLane:
     """One device's end of the control lane."""
 
@@ -66,13 +97,14 @@ class DeviceLane:
         told: Told,
         clock: Clock,
         randomness: Randomness,
-        program: str = "",
+        program: RunningProgram | None = None,
         policy: ReceiverPolicy | None = None,
+        programs: Programs | None = None,
     ) -> None:
-        """`program`: the version that is reported."""
+        """program: what runs, which is reported; programs: what is told of another one."""
         self._device, self._net, self._store, self._told = device, net, store, told
         self._clock, self._randomness = clock, randomness
-        self._program, self._policy = program, policy
+        self._program, self._policy, self._programs = program, policy, programs or InstalledProgram()
         self._connector = Connector(clock, randomness, BACKOFF)
         self._timer, self._due = MovingTimer(clock), asyncio.Event()
         self._heard = 0
@@ -112,8 +144,11 @@ class DeviceLane:
                 else:
                     _LOG.info("device %s: applies desired state %d", self._device, event.state.serial)
                     self._told.apply(event.state)
-                    self._machine.changed(self._told.reports(), self._clock.monotonic_s())
+                    self._programs.want(event.state.program)
+                    self._look()
                     self._machine.applied(self._clock.monotonic_s())
+            if self._machine.is_heard:
+                self._programs.heard()
             self._moved()
 
     async def _keep(self, event: Keep) -> None:
@@ -129,8 +164,11 @@ class DeviceLane:
         while True:
             await self._told.changed.wait()
             self._told.changed.clear()
-            self._machine.changed(self._told.reports(), self._clock.monotonic_s())
+            self._look()
             self._moved()
+
+    def _look(self) -> None:
+        self._machine.changed(self._told.reports(), self._clock.monotonic_s(), self._programs.why)
 
     def _moved(self) -> None:
         for name, count in self._machine.counters.items():

@@ -58,7 +58,7 @@ class Renewal:
 
     async def _renew(self) -> bool:
         """Have a process renew; whether it did."""
-        command = ("-m", "geartrain_edge.agent.process", "renew", "--device", self._config.path)
+        command = ("-P", "-m", "geartrain_edge.agent.process", "renew", "--device", self._config.path)
         process = await asyncio.create_subprocess_exec(
             sys.executable, *command, stdin=asyncio.subprocess.DEVNULL
         )

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from geartrain.adapters.files import fsync_path
 from geartrain.errors import SpoolError
 
 
@@ -61,9 +62,5 @@ def _append(path: Path, at: int, data: bytes) -> int:
     finally:
         os.close(handle)
     if fresh:
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        fsync_path(path.parent)
     return at + len(data)

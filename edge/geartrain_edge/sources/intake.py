@@ -2,7 +2,7 @@
 
 The first half of the agent, from a record's birth to the fragment's output. Guarantees: rows are fed as soon
 as they are read, and the split's own watermark decides which are late. One round reads a bounded number of
-rows of each split.
+rows of each split, fewer where the flow's code is slow: acks and keep-alives wait while it runs.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ _LOG = logging.getLogger("geartrain.agent")
 
 _EMPTY_READS_MAX = 100
 """Reads in a row that may give nothing while rows of a former life are read again."""
+_FEED_S_MAX = 0.5
+"""So long may the flow's code run for one read, about: nothing else of the process runs meanwhile."""
 _SLOW_READ_S = 10.0
 """A read that takes so long is said."""
 _PAUSE_S_MIN, _PAUSE_S_MAX = 0.001, 0.1
@@ -74,6 +76,7 @@ class Intake:
 
         Raises `SourceError`, or `ConfigError` for more splits than fit a header."""
         self._plan, self._read_max, self._clock = plan, read_max, clock
+        self._rows_max = read_max  # of the next read, by what the last ones took
         self._readers = open_splits(plan.graph, device, clock, shared)
         if max(len(self._readers), len(plan.channels)) > names_max:
             raise ConfigError(
@@ -180,7 +183,7 @@ class Intake:
             if rows >= limit:  # the next read goes on from here, so that each has its turn
                 self._first = number % len(self._feeds)
                 break
-            most = 1 if buggify("poll of one row", 0.3) else min(limit - rows, self._read_max)
+            most = 1 if buggify("poll of one row", 0.3) else min(limit - rows, self._rows_max)
             rows += await self._read_split(feed, fragment, counters, most)
         if not self.holds:  # else what fires by rows of this life could not be told from a former one's
             self.advance(fragment)
@@ -277,11 +280,21 @@ class Intake:
         counters.add("records_mistimed", tracker.mistimed - mistimed)
         if len(taken.batch) and not feed.reader.replayable:
             feed.lowest = min(feed.lowest, *taken.batch.times)
+        began_s = self._clock.monotonic_s()
         taken.feed(tracker.step, fragment)
+        self._settle_rows_max(taken.rows, self._clock.monotonic_s() - began_s)
         if taken.moved:
             self._note(tracker)
         counters.add("records_read", taken.rows)
         return taken.rows
+
+    def _settle_rows_max(self, rows: int, took_s: float) -> None:
+        """Have the next read give as many rows as the flow's code runs in `_FEED_S_MAX`, twice as many as
+        this one at most.
+        """
+        if rows:
+            fitting = int(rows * _FEED_S_MAX / took_s) if took_s > 0 else self._read_max
+            self._rows_max = max(1, min(self._read_max, fitting, 2 * max(self._rows_max, rows)))
 
     @staticmethod
     def _warn_if_slow(tracker: SplitTracker, took_s: float, counters: Counters) -> None:

@@ -35,11 +35,22 @@ def free_bytes(folder: Path) -> int:
     return found.f_bavail * found.f_frsize
 
 
+def size_bytes(path: Path) -> int:
+    """Bytes of a file; raises `OSError`."""
+    return path.stat().st_size
+
+
 class DiskFloor:
     """`Room` of the spool in the file `path`, on a disk of which `floor_bytes` stay free."""
 
-    def __init__(self, path: Path, floor_bytes: int, free: Callable[[Path], int] = free_bytes) -> None:
-        self._path, self._floor_bytes, self._free = path, floor_bytes, free
+    def __init__(
+        self,
+        path: Path,
+        floor_bytes: int,
+        free: Callable[[Path], int] = free_bytes,
+        size: Callable[[Path], int] = size_bytes,
+    ) -> None:
+        self._path, self._floor_bytes, self._free, self._size = path, floor_bytes, free, size
 
     def now(self, bytes_max: int) -> int:
         """Bytes of batches that it may hold now: below the floor, about what its file has room for."""
@@ -47,6 +58,6 @@ class DiskFloor:
             if self._free(self._path.parent) >= self._floor_bytes:
                 return bytes_max
             # An eighth is for what a page holds besides, and for positions and state.
-            return min(bytes_max, self._path.stat().st_size * 7 // 8)
+            return min(bytes_max, self._size(self._path) * 7 // 8)
         except OSError:  # a disk that cannot be asked says so at the next commit
             return bytes_max
