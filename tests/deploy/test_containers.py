@@ -44,6 +44,9 @@ def test_an_image_is_made_of_wheels_and_runs_as_nobody_special(file: Path) -> No
     text = file.read_text(encoding="utf-8")
     assert re.findall(r"^USER (.*)$", text, re.MULTILINE) == ["10001:10001"]
     assert "--no-index --find-links /wheels" in text
+    [venv] = re.findall(r"python -m venv (\S+)", text)
+    compiled = f"compileall -q --invalidation-mode unchecked-hash /usr/local/lib/python3.11 {venv}/lib "
+    assert compiled in text  # what is known by its source's time would be compiled anew where it is copied
     copied = set(re.findall(r"^COPY (\S+) ", text, re.MULTILINE))
     named = set(
         re.findall(r"^!(\S+)$", (file.parent / "Dockerfile.dockerignore").read_text("utf-8"), re.MULTILINE)

@@ -43,7 +43,9 @@ def write_wheels(folder: Path, *made: tuple[str, str, bytes]) -> None:
         (folder / f"{name.replace('-', '_')}-{version}-py3-none-any.whl").write_bytes(content)
 
 
-def own_parts(edge_needs: Sequence[str] = (), extras: Sequence[str] = ()) -> list[tuple[str, str, bytes]]:
+def own_parts(
+    edge_needs: Sequence[str] = (), extras: Sequence[str] = (), version: str = __version__
+) -> list[tuple[str, str, bytes]]:
     """The three distributions of a device; the agent needs what is named."""
     agent = {
         "geartrain_edge/__init__.py": "",
@@ -54,9 +56,9 @@ def own_parts(edge_needs: Sequence[str] = (), extras: Sequence[str] = ()) -> lis
         "geartrain_edge/parent/main.py": "",
     }
     return [
-        ("geartrain", __version__, wheel("geartrain", __version__)),
-        ("geartrain-devices", __version__, wheel("geartrain-devices", __version__, extras=extras)),
-        ("geartrain-edge", __version__, wheel("geartrain-edge", __version__, edge_needs, files=agent)),
+        ("geartrain", version, wheel("geartrain", version)),
+        ("geartrain-devices", version, wheel("geartrain-devices", version, extras=extras)),
+        ("geartrain-edge", version, wheel("geartrain-edge", version, edge_needs, files=agent)),
     ]
 
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from geartrain_client.errors import FailedError, MistakeError
+from geartrain.errors import MistakeError
+from geartrain_client.errors import FailedError
 from geartrain_client.flash.base_image import prepare_image
 from tests.flash.disks import FAT_SIZE, FAT_START, disk, take
 

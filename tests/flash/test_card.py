@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from geartrain_client.errors import FailedError, MistakeError
+from geartrain.errors import MistakeError
+from geartrain_client.errors import FailedError
 from geartrain_client.flash import card
 from geartrain_client.flash.card import Disks, write_card
 

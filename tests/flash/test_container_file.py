@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import importlib.util
 import io
 import json
 import lzma
 import re
+import subprocess
+import sys
 import tarfile
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from geartrain_client.errors import MistakeError
+from geartrain.errors import MistakeError
 from geartrain_client.flash.archive import Entry, tar
-from geartrain_client.flash.container import write_container
+from geartrain_client.flash.container import _layer, write_container
 from geartrain_client.flash.installer import Content
-from geartrain_client.flash.target import Target
+from geartrain_client.flash.target import PYTHONS, Target
 from geartrain_client.flash.wheels import Wheels
 from tests.flash.made_wheels import some_wheels, wheel
 
@@ -103,6 +107,42 @@ def test_the_same_input_gives_the_same_bytes_however_the_base_is_packed(tmp_path
     first, *others = (made(tmp_path, base, "amd64") for base in packed)
     assert all(other == first for other in others)
     assert json.loads(first["index.json"])["manifests"][0]["platform"]["architecture"] == "amd64"
+
+
+def test_the_agent_finds_bytecode_that_fits_whatever_the_times(tmp_path: Path) -> None:
+    """Of the Python that runs here: each module is loaded from its bytecode, though its source is gone."""
+    here = f"{sys.version_info.major}.{sys.version_info.minor}"
+    files = {"found/__init__.py": "", "found/it.py": "import sys\nNAMES = {'a', 'b'}\nprint('found')\n"}
+    files |= {"found/bad.py": "this is no Python"}
+    parts = {"found-1-py3-none-any.whl": wheel("found", "1", files=files)}
+    wheels = Wheels((), {**some_wheels().files, **parts}, some_wheels().pip)
+    what = Content(Target.of("amd64", here), wheels, None)
+    first, other = _layer(what), _layer(what)
+    assert first == other
+    packages = f"opt/geartrain/venv/lib/python{here}/site-packages"
+    compiled = {path: one.content for path, one in first.items() if path.endswith(".pyc")}
+    tag = sys.implementation.cache_tag
+    assert f"{packages}/geartrain_edge/parent/__pycache__/main.{tag}.pyc" in compiled
+    assert not [path for path in compiled if "bad" in path]
+    content = compiled[f"{packages}/found/__pycache__/it.{tag}.pyc"]
+    assert content is not None
+    unchecked = (1).to_bytes(4, "little")  # PEP 552
+    assert content[:8] == importlib.util.MAGIC_NUMBER + unchecked
+    assert f"/{packages}/found/it.py".encode() in content
+    assert str(Path(tempfile.gettempdir())).encode() not in content
+    for path, one in first.items():
+        if path.startswith(f"{packages}/found/") and one.content is not None:
+            place = tmp_path / path.removeprefix(f"{packages}/")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(b"raise SystemError" if path.endswith("it.py") else one.content)
+    run = subprocess.run(
+        [sys.executable, "-c", "import found.it"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (run.stdout, run.stderr) == ("found\n", "")
+    other_python = next(one for one in PYTHONS if one != here)
+    assert not [
+        p for p in _layer(Content(Target.of("amd64", other_python), wheels, None)) if p.endswith(".pyc")
+    ]
 
 
 def test_what_cannot_be_a_base_is_said_and_nothing_stays(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geartrain_client.errors import MistakeError
+from geartrain.errors import MistakeError
 from geartrain_client.flash.partitions import Partition, partitions
 from tests.flash.disks import gpt, mbr
 

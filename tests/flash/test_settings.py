@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from geartrain_client.errors import MistakeError
+from geartrain.errors import MistakeError
 from geartrain_client.flash.settings import Address, DeviceSettings, Wifi
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from geartrain import __version__
-from geartrain_client.errors import FailedError, MistakeError
+from geartrain.errors import MistakeError
+from geartrain_client.errors import FailedError
 from geartrain_client.flash import wheels
 from geartrain_client.flash.target import Target
 from tests.flash.made_wheels import own_parts, wheel, write_wheels

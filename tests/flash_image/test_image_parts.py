@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from geartrain_client.errors import MistakeError
+from geartrain.errors import MistakeError
 from geartrain_client.flash.image_build import PUBLIC_MIRROR, SUITE, mirror_lines, own_mirror
 from geartrain_client.flash.image_disk import BOOT_KIND, DATA_KIND, MIB, Partition, write_disk
 from geartrain_client.flash.image_initramfs import APPLETS, make_initramfs, ordered_modules

@@ -15,8 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from geartrain.errors import MistakeError
 from geartrain.printable import printable
-from geartrain_client.errors import FailedError, MistakeError
+from geartrain_client.errors import FailedError
 from geartrain_client.flash.archive import EPOCH_S
 from geartrain_client.flash.first_boot import INSTALLER, READ, FirstBoot, first_boot
 from geartrain_client.flash.partitions import Partition, fat_partitions

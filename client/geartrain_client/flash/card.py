@@ -15,7 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from geartrain_client.errors import FailedError, MistakeError
+from geartrain.errors import MistakeError
+from geartrain_client.errors import FailedError
 
 CHUNK = 4 << 20
 Progress = Callable[[str, int, int], None]

@@ -2,7 +2,7 @@
 
 Two layers: the root file system that the operator names, and the agent on top. Guarantees: each blob has the
 digest that names it, and the same input gives the same bytes. The agent runs as a user without rights, needs
-no writable root, and keeps its state in a volume.
+no writable root, and keeps its state in a volume. It has its bytecode where the Python here is the target's.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from geartrain import __version__
-from geartrain_client.errors import MistakeError
+from geartrain.errors import MistakeError
 from geartrain_client.flash.archive import EPOCH_S, Entry, gzipped, tar
+from geartrain_client.flash.bytecode import bytecode, can_compile
 from geartrain_client.flash.installer import Content
 from geartrain_client.flash.unpacked import VENV, environment
 
@@ -91,6 +92,8 @@ def _blobs(content: Content, base: Path, folder: Path) -> list[Blob]:
 
 def _layer(content: Content) -> dict[str, Entry]:
     entries = environment(content.target, content.wheels)
+    if can_compile(content.target.python):
+        entries |= bytecode(entries)
     for path in (STATE, CONFIG):
         entries[path[1:]] = Entry(mode=0o700, owner=USER)
     if content.join is not None:

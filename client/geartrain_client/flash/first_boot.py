@@ -14,7 +14,7 @@ from email.mime.base import MIMEBase
 from email.parser import BytesParser
 from email.policy import default
 
-from geartrain_client.errors import MistakeError
+from geartrain.errors import MistakeError
 
 INSTALLER = "geartrain-installer.tar.gz"
 """The installer's name on the boot partition."""

@@ -16,7 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from geartrain_client.errors import FailedError, MistakeError
+from geartrain.errors import MistakeError
+from geartrain_client.errors import FailedError
 from geartrain_client.flash.image_disk import BOOT_KIND, DATA_KIND, MIB, Partition, Place, write_disk
 from geartrain_client.flash.image_initramfs import make_initramfs
 from geartrain_client.flash.image_root import EXCLUDED, PACKAGES, Boot, finish_root, shipped

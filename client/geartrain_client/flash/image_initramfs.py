@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import stat
 
-from geartrain_client.errors import MistakeError
+from geartrain.errors import MistakeError
 from geartrain_client.flash.image_root import Boot, shipped
 
 DRIVERS = (

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from geartrain import __version__
 from geartrain.adapters.files import write_private
-from geartrain_client.errors import MistakeError
+from geartrain.errors import MistakeError
 from geartrain_client.flash.archive import Entry, gzipped, tar
 from geartrain_client.flash.settings import DeviceSettings
 from geartrain_client.flash.target import Target

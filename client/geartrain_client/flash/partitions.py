@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from geartrain_client.errors import MistakeError
+from geartrain.errors import MistakeError
 
 SECTORS = (512, 4096)
 ENTRIES_MAX = 128

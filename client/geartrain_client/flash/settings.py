@@ -12,7 +12,7 @@ import json
 import re
 from dataclasses import dataclass
 
-from geartrain_client.errors import MistakeError
+from geartrain.errors import MistakeError
 
 _HOSTNAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _SERVER = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.:-]{0,251}[A-Za-z0-9])?")

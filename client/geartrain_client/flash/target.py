@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from geartrain_client.errors import MistakeError
+from geartrain.errors import MistakeError
 
 GLIBC_MINOR_MAX = 36
 """Wheels may ask for glibc 2.36, that of Debian 12 and Raspberry Pi OS of 2023, and no newer one."""
@@ -46,6 +46,12 @@ class Target:
             )
             raise MistakeError(f"--python {python} cannot be served: {wrong}; it may be {', '.join(PYTHONS)}")
         return Target(arch, python)
+
+    @staticmethod
+    def of_machine(machine: str, python: str) -> Target:
+        """The target of a device that says what `uname -m` says there; raises `MistakeError`."""
+        found = next((arch for arch, names in _MACHINES.items() if machine in names), machine)
+        return Target.of(found, python)
 
     @property
     def machine(self) -> str:

@@ -11,7 +11,7 @@ import zipfile
 from io import BytesIO
 from pathlib import PurePosixPath
 
-from geartrain_client.errors import MistakeError
+from geartrain.errors import MistakeError
 from geartrain_client.flash.archive import Entry
 from geartrain_client.flash.target import Target
 from geartrain_client.flash.wheels import Wheels

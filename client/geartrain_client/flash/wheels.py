@@ -25,7 +25,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from geartrain import __version__
-from geartrain_client.errors import FailedError, MistakeError
+from geartrain.errors import MistakeError
+from geartrain_client.errors import FailedError
 from geartrain_client.flash.target import Target
 
 PARTS = ("geartrain", "geartrain-devices", "geartrain-edge")
@@ -78,21 +79,41 @@ class Wheels:
 def collect(
     target: Target, extras: Sequence[str], work: Path, *, own: Path | None = None, lock: Path | None = None
 ) -> Wheels:
-    """Resolve and fetch into the folder `work`, which must be empty; raises `GeartrainError`.
+    """Resolve and fetch what an installer holds into the folder `work`, which must be empty.
 
-    extras: of geartrain-edge or geartrain-devices, such as `serial`. own: a folder with wheels, looked into
-    before the index; with None, Geartrain's own are built where `gear` runs from a checkout. lock: a file of
-    requirements with hashes, as an earlier run gave it.
+    Takes and raises what `resolve` does, for this version of Geartrain.
     """
-    found, places = work / "found", _own_wheels(work, own)
-    pins = _resolve(target, _wanted(extras, places), places, work) if lock is None else read_lock(lock)
-    _fetch(target, pins, places, work / "requirements.txt", found)
-    wheels = {path.name: path.read_bytes() for path in sorted(found.glob("*.whl"))}
-    _check_closed(target, wheels, lock)
+    places = own_wheels(work, own)
+    pins, files = resolve(target, extras, work, places, lock=lock)
     tool = work / "pip"
     _pip("download", "--quiet", "--no-deps", *_for(target), "--dest", str(tool), PIP, *_links(places))
     [pip] = tool.glob("pip-*.whl")
-    return Wheels(tuple(pins), wheels, (pip.name, pip.read_bytes()))
+    return Wheels(pins, files, (pip.name, pip.read_bytes()))
+
+
+def resolve(
+    target: Target,
+    extras: Sequence[str],
+    work: Path,
+    places: tuple[Path, ...],
+    *,
+    lock: Path | None = None,
+    version: str = __version__,
+) -> tuple[tuple[Pin, ...], dict[str, bytes]]:
+    """Resolve and fetch what an agent of a version of Geartrain needs: its pins, and its wheels by file name.
+
+    extras: of geartrain-edge or geartrain-devices, such as `serial`. work: a folder of its own, in which
+    `found` is made. places: folders with wheels, looked into before the index. lock: a file of requirements
+    with hashes, as an earlier run gave it. Raises `GeartrainError`.
+    """
+    found = work / "found"
+    pins = (
+        _resolve(target, _wanted(extras, places, version), places, work) if lock is None else read_lock(lock)
+    )
+    _fetch(target, pins, places, work / "requirements.txt", found)
+    wheels = {path.name: path.read_bytes() for path in sorted(found.glob("*.whl"))}
+    _check_closed(target, wheels, lock)
+    return tuple(pins), wheels
 
 
 def read_lock(path: Path) -> list[Pin]:
@@ -114,22 +135,26 @@ def read_lock(path: Path) -> list[Pin]:
     return pins
 
 
-def _own_wheels(work: Path, own: Path | None) -> tuple[Path, ...]:
-    """The folders to look into beside the index."""
+def own_wheels(work: Path, own: Path | None, version: str = __version__) -> tuple[Path, ...]:
+    """The folders to look into beside the index; raises `GeartrainError`.
+
+    own: one that the user has named. With None, the parts of Geartrain are built into `work` where `gear`
+    runs from a checkout of this version.
+    """
     if own is not None:
         if not own.is_dir():
             raise MistakeError(f"--wheels {own} is no folder")
         return (own.absolute(),)
     checkout = Path(__file__).parents[3]
     folders = [checkout / folder for folder in _FOLDERS]
-    if not all((folder / "pyproject.toml").is_file() for folder in folders):
+    if version != __version__ or not all((folder / "pyproject.toml").is_file() for folder in folders):
         return ()
     built = work / "own"
     _pip("wheel", "--quiet", "--no-deps", "--wheel-dir", str(built), *map(str, folders))
     return (built,)
 
 
-def _wanted(extras: Sequence[str], places: tuple[Path, ...]) -> list[str]:
+def _wanted(extras: Sequence[str], places: tuple[Path, ...], version: str) -> list[str]:
     """The requirements: the agent and the sources of devices, with the extras that each has."""
     offered: dict[str, set[str]] = {}
     for place in places:
@@ -143,7 +168,7 @@ def _wanted(extras: Sequence[str], places: tuple[Path, ...]) -> list[str]:
     for part in PARTS:
         asked = {*extras, AGENT_EXTRA}
         has = sorted(asked & offered[part]) if part in offered else _assumed(part, extras)
-        wanted.append(f"{part}[{','.join(has)}]=={__version__}" if has else f"{part}=={__version__}")
+        wanted.append(f"{part}[{','.join(has)}]=={version}" if has else f"{part}=={version}")
     return wanted
 
 
