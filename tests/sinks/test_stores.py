@@ -240,12 +240,13 @@ def test_a_commit_that_was_not_heard_of_is_not_written_twice(
     write = store._write  # type: ignore[attr-defined]
     calls: list[int] = []
 
-    def breaks(db: Any, *arguments: Any) -> None:
-        write(db, *arguments)
+    def breaks(db: Any, **arguments: Any) -> bool:
+        is_new = bool(write(db, **arguments))
         calls.append(1)
         if len(calls) == 1:
             db.execute("COMMIT")  # it arrives, and then the connection breaks
             raise psycopg.OperationalError("the connection was lost")
+        return is_new
 
     monkeypatch.setattr(store, "_write", breaks)
     tables.write("q", 0, {"c": 1}, {"sink0": [columns(Trade, (1, FIRST))]})

@@ -9,8 +9,8 @@ records of one key, the canonically later one stays, in whatever order they are 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import repeat
 from operator import itemgetter
@@ -20,7 +20,7 @@ from geartrain.declarations.sink import Sink, Table
 from geartrain.errors import GeartrainError
 from geartrain.graph.graph import DEAD_LETTERS, LATE, OVERTAKEN
 from geartrain.records.letters import Letter
-from geartrain.schema import ColumnBatch, FieldType, Schema, derive
+from geartrain.schema import ColumnBatch, Field, FieldType, Schema, derive
 
 ORDER_COLUMNS = ("_event_time", "_origin_name", "_origin_number", "_origin_path")
 """Hidden columns of every table: the record's place in canonical order."""
@@ -57,11 +57,20 @@ class AwayError(TableError):
 
 @dataclass(frozen=True)
 class Layout:
-    """One sink's table: `sink` is the id of its step, `schema` that of its records."""
+    """One sink's table.
+
+    Args:
+        sink: the id of its step.
+        table: the sink as it was declared.
+        schema: that of its records.
+        defaults: by field, what a row gets that was written before the record had the field; as a column
+            holds it.
+    """
 
     sink: str
     table: Sink
     schema: Schema
+    defaults: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def check(self) -> None:
         """Raise `TableError` for a table that cannot be kept."""
@@ -96,18 +105,22 @@ class Layout:
         """What names a row; empty where every record is a row of its own."""
         return ("step", *ORDER_COLUMNS) if self.sink in SYSTEM_TABLES else self.table.key
 
-    @cached_property
+    @property
     def create(self) -> str:
         """The statement that makes the table."""
+        return self.create_as(self.table.name)
+
+    def create_as(self, name: str) -> str:
+        """The statement that makes the table under another name."""
         parts = [
-            f"{quoted(f.name)} {_TYPES[f.type]}{'' if f.optional or not _TYPES[f.type] else ' NOT NULL'}"
+            f"{quoted(f.name)} {column_type(f)}{'' if may_be_null(f) else ' NOT NULL'}"
             for f in self.schema.fields
         ]
         parts += [f"{c} {t} NOT NULL" for c, t in zip(ORDER_COLUMNS, _HIDDEN_TYPES, strict=True)]
         if self.primary_key:
             parts.append(f"PRIMARY KEY ({_list(self.primary_key)})")
         tail = " WITHOUT ROWID" if self.primary_key else ""
-        return f"CREATE TABLE {quoted(self.table.name)} ({', '.join(parts)}){tail}"
+        return f"CREATE TABLE {quoted(name)} ({', '.join(parts)}){tail}"
 
     @cached_property
     def insert(self) -> str:
@@ -144,6 +157,16 @@ class Layout:
 def system_layouts() -> list[Layout]:
     """The layouts of the tables that every flow has."""
     return [Layout(sink, table, derive(Letter)) for sink, table in SYSTEM_TABLES.items()]
+
+
+def column_type(one: Field) -> str:
+    """The type of a column in SQLite, "" for none."""
+    return _TYPES[one.type]
+
+
+def may_be_null(one: Field) -> bool:
+    """Whether a column in SQLite may hold NULL: of a float that is NaN."""
+    return one.optional or one.type is FieldType.FLOAT64
 
 
 def quoted(name: str) -> str:

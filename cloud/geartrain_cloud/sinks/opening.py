@@ -5,14 +5,17 @@ This is the one place that knows all stores. A store's library is imported when 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from geartrain.declarations.cloud_sink import ConsoleSink, MqttSink, ParquetTable, PostgresTable
 from geartrain.declarations.sink import DeviceSink, Sink
 from geartrain.graph.graph import Graph
 from geartrain.schema import Schema, derive
+from geartrain_cloud.sinks.defaults import column_defaults
+from geartrain_cloud.sinks.layout import Layout
 from geartrain_cloud.sinks.own import OwnTables
 from geartrain_cloud.sinks.sqlite import SqliteTables
 from geartrain_cloud.sinks.store import Store, Tables
@@ -25,11 +28,19 @@ class OutgoingSink(Sink):
 
 @dataclass(frozen=True, slots=True)
 class SinkPlace:
-    """A sink as data: the id of its step, where its records come to rest, and their schema."""
+    """A sink as data: the id of its step, where its records come to rest, their schema, and its defaults for
+    rows that are older than a field.
+    """
 
     id: str
     sink: Sink
     schema: Schema
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def layout(self) -> Layout:
+        """The same, as stores take it that evolve."""
+        return Layout(self.id, self.sink, self.schema, self.defaults)
 
 
 def sink_places(graph: Graph) -> list[SinkPlace]:
@@ -38,7 +49,8 @@ def sink_places(graph: Graph) -> list[SinkPlace]:
     for step in graph.sinks():
         sink = getattr(step.operator, "table", None)
         if sink is not None and not isinstance(sink, DeviceSink):
-            found.append(SinkPlace(step.id, sink, derive(graph[step.inputs[0].step].out)))
+            out = graph[step.inputs[0].step].out
+            found.append(SinkPlace(step.id, sink, derive(out), column_defaults(out)))
     dealt = [step for step in graph.steps if step.operator.kind == "deal"]
     return found + [SinkPlace(step.id, OutgoingSink(step.id), derive(step.out)) for step in dealt]
 
@@ -57,9 +69,12 @@ def open_places(
     own: OwnTables,
     folder: Path,
     outbox: Callable[[], Store] | None = None,
+    *,
+    evolving: bool = False,
 ) -> Tables:
     """As `open_tables`, of sinks as data; own: the flow's own tables, which are closed where this raises;
-    folder: for files of other sinks.
+    folder: for files of other sinks; evolving: as by `Tables.evolve`, so that tables may differ from these
+    sinks, and become them with the next micro-batch that is written.
     """
 
     def postgres() -> Store:
@@ -92,7 +107,9 @@ def open_places(
         stores[OutgoingSink] = outbox
     tables = Tables(own, stores)
     try:
-        for place in places:
+        if evolving:
+            tables.evolve([place.layout for place in places])
+        for place in () if evolving else places:
             tables.declare(place.id, place.sink, place.schema)
     except BaseException:
         tables.close()

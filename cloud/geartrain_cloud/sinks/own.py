@@ -14,6 +14,8 @@ from typing import Any, Protocol
 from geartrain.declarations.sink import Table
 from geartrain.schema import ColumnBatch, Schema
 from geartrain_cloud.sinks import tables
+from geartrain_cloud.sinks.evolution import Evolution
+from geartrain_cloud.sinks.layout import Layout
 from geartrain_cloud.sinks.sqlite import QueryProgress
 
 
@@ -27,6 +29,14 @@ class OwnTables(Protocol):
 
     def declare(self, sink_id: str, table: Table, schema: Schema) -> None:
         """Say where the records of `sink_id` come to rest."""
+        ...
+
+    def planned(self, layouts: Sequence[Layout]) -> list[Evolution]:
+        """What `evolve` would change, and nothing is changed; raises `TableError` where that is refused."""
+        ...
+
+    def evolve(self, layouts: Sequence[Layout]) -> None:
+        """Have the tables be these from the next micro-batch on that is written, in its transaction."""
         ...
 
     def attach(self, query: str, checkpoint: str, *, has_run: bool) -> None:

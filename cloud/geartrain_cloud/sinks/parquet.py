@@ -3,59 +3,74 @@
 A store beside the flow's own tables; pyarrow.dataset, Spark and pandas can read it while it grows.
 
 Guarantees: a file appears whole. A micro-batch that is run again makes the same file under the same name. A
-file that a kill left and that the manifest does not name is removed when the query starts again.
+file that a kill left and that the manifest does not name is removed when the query starts again. Files are
+never changed: where the columns change, so does what the manifest says of all files.
 """
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from decimal import Decimal
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from geartrain.adapters.files import fsync_path, make_private_folder
+from geartrain.adapters.files import make_private_folder, write_durable
 from geartrain.declarations.cloud_sink import ParquetTable
 from geartrain.declarations.sink import Sink
-from geartrain.schema import ColumnBatch, Field, Schema
-from geartrain_cloud.log.arrow import SYSTEM_FIELDS, arrow_type
+from geartrain.schema import ColumnBatch, Schema
 from geartrain_cloud.sinks.binding import Binding, Mark
-from geartrain_cloud.sinks.layout import TableError
-from geartrain_cloud.sinks.rows import plain_rows
+from geartrain_cloud.sinks.evolution import Evolution, evolution
+from geartrain_cloud.sinks.layout import Layout, TableError
+from geartrain_cloud.sinks.parquet_form import (
+    MANIFEST,
+    Form,
+    Manifest,
+    read_manifest,
+    table_of,
+)
 from geartrain_cloud.sinks.store import Rows, is_reached
-
-MANIFEST = "_manifest.json"
-"""Readers of Parquet pass over names that begin with `_`."""
 
 
 @dataclass
 class _Dataset:
-    """One sink's folder and what its manifest says: by query its checkpoint, last micro-batch and files."""
+    """One sink's folder and what its manifest says.
 
-    sink: str
+    layout: what is written from now on; form: of the files; queries: by query its checkpoint, last
+    micro-batch and files; joins: whether it came with a revision, while the query was under way.
+    """
+
+    layout: Layout
     folder: Path
-    schema: Schema
+    form: Form
     queries: dict[str, dict[str, Any]] = field(default_factory=dict)
+    joins: bool = False
 
-    def load(self) -> None:
-        path = self.folder / MANIFEST
+    @property
+    def sink(self) -> str:
+        return self.layout.sink
+
+    @staticmethod
+    def load(layout: Layout, folder: Path) -> _Dataset:
+        """What the manifest holds, or will; raises `TableError`."""
+        held = read_manifest(folder)
+        if held is None:
+            return _Dataset(layout, folder, Form(layout.schema))
+        return _Dataset(layout, folder, held.form, held.queries)
+
+    def make(self) -> None:
+        """Make the folder where there is none; raises `TableError`."""
         try:
             make_private_folder(self.folder)
-            if path.exists():
-                held = json.loads(path.read_bytes())
-                self.queries = held["queries"]
-                if held["schema"] != self.schema.to_json():
-                    raise TableError(
-                        f"sink {self.sink!r}: {self.folder} holds records with other fields: rename the "
-                        "sink, or remove that folder"
-                    )
-        except (OSError, ValueError, KeyError) as error:
-            raise TableError(f"sink {self.sink!r}: {path} cannot be read ({error})") from error
+        except OSError as error:
+            raise _failed(self, error) from error
+
+    def change(self) -> Evolution:
+        """What the files are to become; raises `TableError`."""
+        was = Layout(self.sink, self.layout.table, self.form.schema)
+        return evolution(was, self.layout, self.form.dropped)
 
     def mark(self, query: str) -> Mark | None:
         held = self.queries.get(query)
@@ -66,15 +81,18 @@ class _Dataset:
     def binding(self, query: str) -> Binding:
         return Binding(f"query {query!r}", str(self.folder), "folder")
 
-    def save(self) -> None:
-        content = json.dumps({"schema": self.schema.to_json(), "queries": self.queries}, indent=1)
-        draft = self.folder / f".{MANIFEST}.draft"
-        _write_durably(draft, content.encode())
-        draft.replace(self.folder / MANIFEST)
-        fsync_path(self.folder)
+    def save(self, queries: dict[str, dict[str, Any]], form: Form | None = None) -> None:
+        """Make this the state of the folder, in one step; raises `OSError`, and nothing has changed then."""
+        form = form or self.form
+        write_durable(self.folder / MANIFEST, Manifest(form, queries).encoded())
+        self.queries, self.form = queries, form
+
+    def set(self, query: str, **values: Any) -> None:
+        """Save changed values of one query."""
+        self.save(self.queries | {query: self.queries.get(query, {"files": []}) | values})
 
     def remove_orphans(self) -> None:
-        named = {name for held in self.queries.values() for name in held["files"]}
+        named = {name for held in self.queries.values() for name in held["files"]} | {self.form.head}
         for path in self.folder.glob("*.parquet"):
             if path.name not in named:
                 path.unlink()
@@ -87,31 +105,61 @@ class ParquetTables:
         """beside: the folder in which a sink's folder is made where it does not say where."""
         self._beside = beside
         self._datasets: dict[str, _Dataset] = {}
+        self._bound: dict[str, str] = {}
 
     def declare(self, sink_id: str, sink: Sink, schema: Schema) -> None:
         """Make the folder; raises `TableError` where it holds something else, or the sink has a key."""
+        dataset = self._load(Layout(sink_id, sink, schema))
+        if dataset.form.schema != schema:
+            raise TableError(
+                f"sink {sink_id!r}: {dataset.folder} holds records with other fields: rename the sink, or "
+                "remove that folder"
+            )
+        dataset.make()
+        self._datasets[sink_id] = dataset
+
+    def _load(self, layout: Layout) -> _Dataset:
+        sink = layout.table
         if sink.key:
             raise TableError(
-                f"sink {sink_id!r}: Parquet files are only added to, so there is no key: leave it away, or "
-                "use a Table or PostgresTable"
+                f"sink {layout.sink!r}: Parquet files are only added to, so there is no key: leave it away, "
+                "or use a Table or PostgresTable"
             )
         folder = sink.folder if isinstance(sink, ParquetTable) else ""
-        dataset = _Dataset(sink_id, Path(folder or self._beside) / f"{sink.name}.parquet", schema)
-        dataset.load()
-        self._datasets[sink_id] = dataset
+        return _Dataset.load(layout, Path(folder or self._beside) / f"{sink.name}.parquet")
+
+    def planned(self, layouts: Sequence[Layout]) -> list[Evolution]:
+        """What `evolve` would change, and nothing is changed; raises `TableError` where that is refused."""
+        return [self._load(layout).change() for layout in layouts]
+
+    def evolve(self, layouts: Sequence[Layout]) -> None:
+        """Have the folders be these from the next micro-batch on that is written.
+
+        Each folder changes together with it, by its manifest. Raises `TableError` for a folder that cannot be
+        read, `write` for one that cannot be evolved.
+        """
+        known = {dataset.folder for dataset in self._datasets.values()}
+        loaded = {layout.sink: self._load(layout) for layout in layouts}
+        for dataset in loaded.values():
+            dataset.make()
+            dataset.joins = dataset.folder not in known
+        self._datasets = loaded
 
     def attach(self, query: str, checkpoint: str, *, has_run: bool) -> None:
         """Bind a query to its checkpoint; raises `TableError` where a folder is of another one."""
         for dataset in self._datasets.values():
-            dataset.binding(query).check_checkpoint(dataset.mark(query), checkpoint, has_run=has_run)
-            self._change(dataset, query, checkpoint)
+            mark = dataset.mark(query)
+            if mark is not None or not dataset.joins:
+                dataset.binding(query).check_checkpoint(mark, checkpoint, has_run=has_run)
+                self._change(dataset, query, checkpoint)
+        self._bound[query] = checkpoint
 
     def _change(self, dataset: _Dataset, query: str, checkpoint: str) -> None:
         try:
             dataset.remove_orphans()
             if query not in dataset.queries or dataset.queries[query]["checkpoint"] != checkpoint:
-                dataset.queries[query] = {"checkpoint": checkpoint, "batch_id": -1, "files": []}
-                dataset.save()
+                fresh = {"checkpoint": checkpoint, "batch_id": -1, "files": []}
+                dataset.save(dataset.queries | {query: fresh})
         except OSError as error:
             raise _failed(dataset, error) from error
 
@@ -125,15 +173,13 @@ class ParquetTables:
         where these are given.
         """
         for dataset in self._datasets.values():
-            held = dataset.queries.setdefault(query, {"files": []})
-            held["checkpoint"], held["batch_id"] = checkpoint, -1
+            held = dataset.queries.get(query, {})
+            changed: dict[str, Any] = {"checkpoint": checkpoint, "batch_id": -1}
             if positions is not None and held.get("positions"):
-                held["positions"] = dict(positions)
-            held["life"] = held.get("life", 0) + 1  # micro-batches are numbered anew, files are not replaced
-            try:
-                dataset.save()
-            except OSError as error:
-                raise _failed(dataset, error) from error
+                changed["positions"] = dict(positions)
+            changed["life"] = held.get("life", 0) + 1  # micro-batches get new numbers, files are not replaced
+            self._set(dataset, query, **changed)
+        self._bound[query] = checkpoint
 
     def catch_up(self, query: str, batch_id: int, positions: Mapping[str, int], rows: Rows) -> None:
         """As `write`, but a folder that stands at `positions` or beyond is left as it is."""
@@ -142,12 +188,11 @@ class ParquetTables:
             if held is None or not is_reached(held.positions, positions):
                 self._write(sink, query, batch_id, positions, rows)
             elif batch_id > held.batch_id:
-                dataset.queries[query]["batch_id"] = batch_id
-                self._save(dataset)
+                self._set(dataset, query, batch_id=batch_id)
 
-    def _save(self, dataset: _Dataset) -> None:
+    def _set(self, dataset: _Dataset, query: str, **values: Any) -> None:
         try:
-            dataset.save()
+            dataset.set(query, **values)
         except OSError as error:
             raise _failed(dataset, error) from error
 
@@ -162,80 +207,69 @@ class ParquetTables:
 
     def _write(self, sink: str, query: str, batch_id: int, positions: Mapping[str, int], rows: Rows) -> None:
         dataset = self._datasets[sink]
-        mark = dataset.mark(query)
-        if mark is None:
-            raise TableError(f"sink {sink!r}: query {query!r} was never bound to {dataset.folder}")
-        if dataset.binding(query).holds(mark, batch_id, positions):
-            return
-        held = dataset.queries[query]
         try:
+            mark = self._joined(dataset, query, batch_id)
+            if mark is None:
+                raise TableError(f"sink {sink!r}: query {query!r} was never bound to {dataset.folder}")
+            if dataset.binding(query).holds(mark, batch_id, positions):
+                return
+            head, form = dataset.form.head, self._evolved(dataset)
+            held = dataset.queries[query]
+            files = list(held["files"])
             batches = [batch for batch in rows.get(sink, ()) if len(batch)]
             if batches:
                 life = f"-{held['life']}" if held.get("life") else ""
                 name = f"{query}{life}-{batch_id:010d}.parquet"
                 self._write_file(dataset, name, batches)
-                held["files"].append(name)
-            held["batch_id"], held["positions"] = batch_id, dict(positions)
-            dataset.save()
+                files.append(name)
+            held = held | {"files": files, "batch_id": batch_id, "positions": dict(positions)}
+            dataset.save(dataset.queries | {query: held}, form)
+            if form.head != head:
+                dataset.remove_orphans()
         except (OSError, pa.ArrowException) as error:
             raise _failed(dataset, error) from error
 
+    def _joined(self, dataset: _Dataset, query: str, batch_id: int) -> Mark | None:
+        """What a folder holds of a query; one that came with a revision is at the micro-batch before."""
+        mark, checkpoint = dataset.mark(query), self._bound.get(query)
+        if dataset.joins and checkpoint is not None and (mark is None or mark.batch_id < batch_id - 1):
+            dataset.binding(query).check_checkpoint(mark, checkpoint, has_run=False)
+            dataset.set(query, checkpoint=checkpoint, batch_id=batch_id - 1)
+        dataset.joins = False
+        return dataset.mark(query)
+
+    def _evolved(self, dataset: _Dataset) -> Form:
+        """The form of the folder's files from this micro-batch on; its head is written where it differs."""
+        if dataset.form.schema == dataset.layout.schema:
+            return dataset.form
+        change = dataset.change()
+        if not change.changes:
+            return replace(dataset.form, schema=dataset.layout.schema)
+        form = dataset.form.after(change, dataset.layout)
+        self._put(dataset, form.head, form.empty())
+        return form
+
     def _write_file(self, dataset: _Dataset, name: str, batches: Sequence[ColumnBatch]) -> None:
-        table = pa.concat_tables([_table(dataset.schema, batch) for batch in batches])
+        self._put(
+            dataset, name, pa.concat_tables([table_of(dataset.layout.schema, batch) for batch in batches])
+        )
+
+    def _put(self, dataset: _Dataset, name: str, table: pa.Table) -> None:
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink, compression="zstd")
-        draft = dataset.folder / f".{name}.draft"
-        _write_durably(draft, sink.getvalue().to_pybytes())
-        draft.replace(dataset.folder / name)
+        write_durable(dataset.folder / name, sink.getvalue().to_pybytes())
 
     def reset(self) -> None:
         """Remove every file of every folder."""
         for dataset in self._datasets.values():
             try:
-                dataset.queries = {}
-                dataset.save()
+                dataset.save({}, Form(dataset.layout.schema))
                 dataset.remove_orphans()
             except OSError as error:
                 raise _failed(dataset, error) from error
 
     def close(self) -> None:
         """Nothing stays open."""
-
-
-def _table(schema: Schema, rows: ColumnBatch) -> pa.Table:
-    """Rows with the record's fields in their own types, then their place in canonical order."""
-    texts = list(plain_rows(schema, rows)) if any(one.logical for one in schema.fields) else []
-    arrays, layout = [], []
-    for one, column in zip(schema.fields, rows.fields, strict=True):
-        kind = _arrow_type(one)
-        values: list[Any] = column
-        if one.logical.startswith("decimal("):
-            values = [None if row[one.name] is None else Decimal(row[one.name]) for row in texts]
-        elif one.logical.startswith("nested("):
-            values = [None if row[one.name] is None else json.dumps(row[one.name]) for row in texts]
-        arrays.append(pa.array(values, kind))
-        layout.append(pa.field(one.name, kind, nullable=one.optional))
-    paths = rows.paths if rows.paths is not None else [b""] * len(rows)
-    places: list[list[Any]] = [rows.times, rows.names, rows.numbers, paths]
-    for place, system in zip(places, SYSTEM_FIELDS[:4], strict=True):
-        arrays.append(pa.array(place, system.type))
-        layout.append(system)
-    return pa.Table.from_arrays(arrays, schema=pa.schema(layout))
-
-
-def _arrow_type(one: Field) -> pa.DataType:
-    if one.logical.startswith("decimal("):
-        precision, scale = map(int, one.logical[len("decimal(") : -1].split(","))
-        return pa.decimal128(precision, scale)
-    return pa.string() if one.logical.startswith("nested(") else arrow_type(one.type)
-
-
-def _write_durably(path: Path, content: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _failed(dataset: _Dataset, error: Exception) -> TableError:

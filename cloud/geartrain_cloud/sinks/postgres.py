@@ -10,27 +10,24 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 import psycopg
 from psycopg import pq, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from geartrain.adapters.sqlite import Fault
 from geartrain.declarations.cloud_sink import PostgresTable
 from geartrain.declarations.sink import Sink
 from geartrain.schema import ColumnBatch, Schema
+from geartrain_cloud.sinks import postgres_catalog as catalog
 from geartrain_cloud.sinks.binding import NOTHING, Binding, Mark
-from geartrain_cloud.sinks.layout import ORDER_COLUMNS, Layout, TableError
-from geartrain_cloud.sinks.postgres_columns import (
-    ORDER_TYPES,
-    column_type,
-    converter,
-    insert_of,
-    names_of,
-    not_kept,
-)
+from geartrain_cloud.sinks.evolution import Evolution
+from geartrain_cloud.sinks.layout import AwayError, Layout, TableError
+from geartrain_cloud.sinks.postgres_columns import converter, insert_of, not_kept
 from geartrain_cloud.sinks.store import Rows, is_reached
 
 _LOG = logging.getLogger("geartrain.sinks")
@@ -39,6 +36,8 @@ T = TypeVar("T")
 MARKS = "_geartrain_queries"
 """The table that says how far each query of each flow is in this database."""
 
+_LOCK_MS_MAX = 100
+"""How long columns are changed that somebody reads; a longer wait would hold up whoever comes after."""
 _AWAY_S_MAX = 60.0
 _PAUSE_S = 0.5
 _CONNECT_S_MAX = 10
@@ -53,59 +52,65 @@ class PostgresTables:
         self._flow = flow
         self._layouts: dict[str, tuple[str, Layout]] = {}
         self._connections: dict[str, psycopg.Connection[Any]] = {}
+        self._bound: dict[str, str] = {}
+        self._changing: set[str] = set()
+        self._joining: set[str] = set()
 
     def declare(self, sink_id: str, sink: Sink, schema: Schema) -> None:
         """Make the table if there is none yet; raises `TableError` where there is another of its name."""
+        dsn, layout = self._checked(Layout(sink_id, sink, schema))
+        self._layouts[sink_id] = (dsn, layout)
+        self._run(dsn, lambda db: self._declare(db, layout))
+
+    def _checked(self, layout: Layout) -> tuple[str, Layout]:
+        sink = layout.table
         dsn = sink.dsn if isinstance(sink, PostgresTable) else ""
-        if "password" in _parts(sink_id, dsn):
+        if "password" in _parts(layout.sink, dsn):
             raise TableError(
-                f"sink {sink_id!r}: its dsn holds a password, which does not belong into a flow or a "
+                f"sink {layout.sink!r}: its dsn holds a password, which does not belong into a flow or a "
                 "configuration: use PGPASSWORD or ~/.pgpass"
             )
-        layout = Layout(sink_id, sink, schema)
         layout.check()
-        self._layouts[sink_id] = (dsn, layout)
-        self._run(dsn, lambda db: self._create(db, layout))
+        return dsn, layout
 
-    def _create(self, db: psycopg.Connection[Any], layout: Layout) -> None:
-        name = layout.table.name
-        found = db.execute(
-            "SELECT column_name FROM information_schema.columns "
-            "WHERE table_schema = current_schema() AND table_name = %s ORDER BY ordinal_position",
-            (name,),
-        ).fetchall()
-        wanted = [*layout.columns, *ORDER_COLUMNS]
-        if found and [column for (column,) in found] != wanted:
-            raise TableError(
-                f"sink {layout.sink!r}: the database has a table {name!r} with other columns "
-                f"({', '.join(column for (column,) in found)}): rename the sink, or drop that table"
-            )
-        parts = [
-            sql.SQL("{} {}").format(sql.Identifier(f.name), column_type(f)) for f in layout.schema.fields
-        ]
-        parts += [
-            sql.SQL("{} {} NOT NULL").format(sql.Identifier(c), sql.SQL(t))
-            for c, t in zip(ORDER_COLUMNS, ORDER_TYPES, strict=True)
-        ]
-        if layout.primary_key:
-            parts.append(sql.SQL("PRIMARY KEY ({})").format(names_of(layout.primary_key)))
-        db.execute(
-            sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(
-                sql.Identifier(name), sql.SQL(", ").join(parts)
-            )
-        )
+    def _declare(self, db: psycopg.Connection[Any], layout: Layout) -> None:
+        catalog.declare(db, layout)
+        self._make_marks(db)
+
+    def _make_marks(self, db: psycopg.Connection[Any]) -> None:
         db.execute(
             f"CREATE TABLE IF NOT EXISTS {MARKS} (flow text, query text, checkpoint text NOT NULL, "
             "batch_id bigint NOT NULL, positions text NOT NULL, PRIMARY KEY (flow, query))"
         )
 
+    def planned(self, layouts: Sequence[Layout]) -> list[Evolution]:
+        """What `evolve` would change, and nothing is changed; raises `TableError` where that is refused."""
+        found = [self._checked(layout) for layout in layouts]
+        return [self._run(dsn, lambda db, it=it: catalog.planned(db, it)) for dsn, it in found]  # type: ignore[misc]
+
+    def evolve(self, layouts: Sequence[Layout]) -> None:
+        """Have the tables be these from the next micro-batch on that is written, in its transaction.
+
+        Raises `TableError` for a table that cannot be kept. One that cannot be evolved is refused by `write`.
+        """
+        known = set(self._databases())
+        self._layouts = {layout.sink: self._checked(layout) for layout in layouts}
+        self._changing = set(self._databases())
+        self._joining = self._changing - known
+
     def attach(self, query: str, checkpoint: str, *, has_run: bool) -> None:
         """Bind a query to its checkpoint in every database; raises `TableError` where they differ."""
         for dsn in self._databases():
-            self._run(dsn, lambda db: self._attach(db, query, checkpoint, has_run))
+            self._run(dsn, lambda db, dsn=dsn: self._attach(db, dsn, query, checkpoint, has_run))  # type: ignore[misc]
+        self._bound[query] = checkpoint
 
-    def _attach(self, db: psycopg.Connection[Any], query: str, checkpoint: str, has_run: bool) -> None:
+    def _attach(
+        self, db: psycopg.Connection[Any], dsn: str, query: str, checkpoint: str, has_run: bool
+    ) -> None:
+        self._make_marks(db)
         held = self._mark(db, query)
+        if held is None and dsn in self._joining:
+            return
         if self._binding(db, query).check_checkpoint(held, checkpoint, has_run=has_run):
             self._set_mark(db, query, checkpoint, -1, {})
 
@@ -123,6 +128,7 @@ class PostgresTables:
         """
         for dsn in self._databases():
             self._run(dsn, lambda db: self._adopt(db, query, checkpoint, positions))
+        self._bound[query] = checkpoint
 
     def _adopt(
         self, db: psycopg.Connection[Any], query: str, checkpoint: str, positions: Mapping[str, int] | None
@@ -159,31 +165,55 @@ class PostgresTables:
 
     def write(self, query: str, batch_id: int, positions: Mapping[str, int], rows: Rows) -> None:
         """Write a micro-batch, in one transaction a database; raises `TableError`."""
-        for dsn in self._databases():
-            mine = {sink: batches for sink, batches in rows.items() if self._layouts[sink][0] == dsn}
-            self._run(dsn, lambda db, mine=mine: self._write(db, query, batch_id, positions, mine))  # type: ignore[misc]
+        self._each(self._write, query, batch_id, positions, rows)
 
     def catch_up(self, query: str, batch_id: int, positions: Mapping[str, int], rows: Rows) -> None:
         """As `write`, but a database that stands at `positions` or beyond is left as it is."""
+        self._each(self._catch_up, query, batch_id, positions, rows)
+
+    def _each(
+        self, how: Callable[..., bool], query: str, batch_id: int, positions: Mapping[str, int], rows: Rows
+    ) -> None:
+        """Bring a micro-batch to each database; how: says whether it was written there."""
         for dsn in self._databases():
             mine = {sink: batches for sink, batches in rows.items() if self._layouts[sink][0] == dsn}
-            self._run(dsn, lambda db, mine=mine: self._catch_up(db, query, batch_id, positions, mine))  # type: ignore[misc]
+            bring = partial(how, dsn=dsn, query=query, batch_id=batch_id, positions=positions, rows=mine)
+            if self._run(dsn, bring):
+                self._changing.discard(dsn)
+                self._joining.discard(dsn)
 
     def _catch_up(
-        self, db: psycopg.Connection[Any], query: str, batch_id: int, positions: Mapping[str, int], rows: Rows
-    ) -> None:
+        self,
+        db: psycopg.Connection[Any],
+        dsn: str,
+        query: str,
+        batch_id: int,
+        positions: Mapping[str, int],
+        rows: Rows,
+    ) -> bool:
         held = self._mark(db, query)
         if held is None or not is_reached(held.positions, positions):
-            self._write(db, query, batch_id, positions, rows)
-        else:
-            self._set_mark(db, query, held.checkpoint, max(batch_id, held.batch_id), held.positions)
+            return self._write(db, dsn, query, batch_id, positions, rows)
+        self._set_mark(db, query, held.checkpoint, max(batch_id, held.batch_id), held.positions)
+        return False
 
     def _write(
-        self, db: psycopg.Connection[Any], query: str, batch_id: int, positions: Mapping[str, int], rows: Rows
-    ) -> None:
-        held = self._mark(db, query) or NOTHING
+        self,
+        db: psycopg.Connection[Any],
+        dsn: str,
+        query: str,
+        batch_id: int,
+        positions: Mapping[str, int],
+        rows: Rows,
+    ) -> bool:
+        """Whether it was not held yet."""
+        held = (
+            self._joined(db, query, batch_id) if dsn in self._joining else self._mark(db, query)
+        ) or NOTHING
         if self._binding(db, query).holds(held, batch_id, positions):
-            return
+            return False
+        if dsn in self._changing:
+            self._change(db, dsn)
         with db.cursor() as cursor:
             for sink, batches in rows.items():
                 layout = self._layouts[sink][1]
@@ -197,6 +227,23 @@ class PostgresTables:
                     ],
                 )
         self._set_mark(db, query, held.checkpoint, batch_id, positions)
+        return True
+
+    def _change(self, db: psycopg.Connection[Any], dsn: str) -> None:
+        """Make the tables of a database those that were asked for."""
+        db.execute("SELECT set_config('lock_timeout', %s, true)", (str(_LOCK_MS_MAX),))
+        for where, layout in self._layouts.values():
+            if where == dsn:
+                catalog.evolve(db, layout)
+
+    def _joined(self, db: psycopg.Connection[Any], query: str, batch_id: int) -> Mark | None:
+        """What a database holds that came with a revision: it is at the micro-batch before."""
+        self._make_marks(db)
+        held, checkpoint = self._mark(db, query), self._bound[query]
+        if held is None or held.batch_id < batch_id - 1:
+            self._binding(db, query).check_checkpoint(held, checkpoint, has_run=False)
+            held = Mark(checkpoint, batch_id - 1, {} if held is None else held.positions)
+        return held
 
     def reset(self) -> None:
         """Empty the tables and forget the queries of this flow."""
@@ -219,6 +266,10 @@ class PostgresTables:
             try:
                 with self._transaction(dsn) as db:
                     return work(db)
+            except psycopg.errors.LockNotAvailable as error:
+                raise AwayError(
+                    f"the database ({dsn or 'of the environment'}) {Fault.IN_USE.value}"
+                ) from error
             except (psycopg.OperationalError, psycopg.InterfaceError) as error:
                 refusals += dsn not in self._connections and _is_ready(dsn)
                 self._drop(dsn)

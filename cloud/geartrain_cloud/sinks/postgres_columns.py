@@ -1,4 +1,5 @@
-"""The columns of a table in PostgreSQL: types, how values go there, and the statement that writes a row.
+"""The columns of a table in PostgreSQL: types, how values go there, and the statements that
+make it and write a row.
 
 `geartrain_cloud.sinks.postgres` uses it. Guarantees: texts sort by their bytes, as everywhere else. Of two
 records of one key, the canonically later one stays.
@@ -95,3 +96,19 @@ def insert_of(layout: Layout) -> sql.Composed:
     old = sql.SQL(", ").join(sql.SQL("held.{}").format(sql.Identifier(c)) for c in ORDER_COLUMNS)
     tail = sql.SQL(" ON CONFLICT ({}) DO UPDATE SET {} WHERE ({}) > ({})")
     return statement + tail.format(names_of(layout.primary_key), changes, new, old)
+
+
+def create_of(layout: Layout, *more: sql.Composable, if_missing: bool = False) -> sql.Composed:
+    """The statement that makes a table; more: further columns."""
+    parts = [sql.SQL("{} {}").format(sql.Identifier(f.name), column_type(f)) for f in layout.schema.fields]
+    parts += [
+        sql.SQL("{} {} NOT NULL").format(sql.Identifier(c), sql.SQL(t))
+        for c, t in zip(ORDER_COLUMNS, ORDER_TYPES, strict=True)
+    ]
+    if layout.primary_key:
+        parts.append(sql.SQL("PRIMARY KEY ({})").format(names_of(layout.primary_key)))
+    return sql.SQL("CREATE TABLE {} {} ({})").format(
+        sql.SQL("IF NOT EXISTS" if if_missing else ""),
+        sql.Identifier(layout.table.name),
+        sql.SQL(", ").join([*parts, *more]),
+    )

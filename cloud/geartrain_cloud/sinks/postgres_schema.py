@@ -23,22 +23,10 @@ from geartrain.adapters.sqlite import Fault
 from geartrain.declarations.sink import Table
 from geartrain.schema import ColumnBatch, Schema
 from geartrain_cloud.sinks.binding import Binding
-from geartrain_cloud.sinks.layout import (
-    ORDER_COLUMNS,
-    SYSTEM_TABLES,
-    AwayError,
-    Layout,
-    TableError,
-    system_layouts,
-)
-from geartrain_cloud.sinks.postgres_columns import (
-    ORDER_TYPES,
-    column_type,
-    converter,
-    insert_of,
-    names_of,
-    not_kept,
-)
+from geartrain_cloud.sinks.evolution import Evolution, evolutions, moved_sinks, unwritten
+from geartrain_cloud.sinks.layout import SYSTEM_TABLES, AwayError, Layout, TableError, system_layouts
+from geartrain_cloud.sinks.postgres_columns import converter, create_of, insert_of, not_kept
+from geartrain_cloud.sinks.postgres_evolution import alter
 from geartrain_cloud.sinks.sqlite import QueryProgress
 
 LAYOUT_VERSION = 1
@@ -147,11 +135,14 @@ class PostgresSchema:
         """
         self._link = SchemaConnection(dsn, schema, wait_s)
         self._layouts: dict[str, Layout] = {}
+        self._wanted: list[Layout] | None = None
         self._held: dict[str, QueryProgress] = {}
         self._records: dict[str, int] = {}
         try:
             with self._link.transaction() as db:
                 self._create(db, owner)
+                for (query,) in db.execute("SELECT query FROM _queries").fetchall():
+                    self._held[query] = _progress(db, query) or QueryProgress("", -1, {})
             for layout in system_layouts():
                 self._declare(layout)
         except BaseException:
@@ -185,14 +176,8 @@ class PostgresSchema:
         self._declare(Layout(sink_id, table, schema))
 
     def _declare(self, layout: Layout) -> None:
-        layout.check()
+        _check(layout)
         name, key, schema = layout.table.name, json.dumps(layout.table.key), layout.schema.to_json()
-        for one in (name, *layout.columns):
-            if len(one.encode()) > NAME_BYTES_MAX:
-                raise TableError(
-                    f"sink {layout.sink!r}: the name {one!r} is longer than the {NAME_BYTES_MAX} bytes that "
-                    "PostgreSQL keeps: choose a shorter one"
-                )
         with self._link.transaction() as db:
             held = db.execute(
                 "SELECT sink, name, key, schema, records FROM _sinks "
@@ -200,11 +185,7 @@ class PostgresSchema:
                 (layout.sink, name),
             ).fetchall()
             if not held:
-                db.execute(_create_of(layout))
-                db.execute(
-                    "INSERT INTO _sinks (sink, name, key, schema) VALUES (%s, %s, %s, %s)",
-                    (layout.sink, name, key, schema),
-                )
+                _make(db, layout)
             elif [one[:4] for one in held] != [(layout.sink, name, key, schema)]:
                 raise TableError(
                     f"{self._link.place} holds table {held[0][1]!r} of sink {held[0][0]!r} with another "
@@ -213,6 +194,23 @@ class PostgresSchema:
                 )
         self._layouts[layout.sink] = layout
         self._records[layout.sink] = held[0][4] if held else 0
+
+    def planned(self, layouts: Sequence[Layout]) -> list[Evolution]:
+        """What `evolve` would change, and nothing is changed; raises `TableError` where that is refused."""
+        for layout in layouts:
+            _check(layout)
+        with self._link.transaction() as db:
+            return evolutions(_held_layouts(db), layouts)
+
+    def evolve(self, layouts: Sequence[Layout]) -> None:
+        """Have the tables be these from the next micro-batch on that is written, in its transaction.
+
+        Raises `TableError` for a table that cannot be kept. One that cannot be evolved is refused by `write`.
+        """
+        for layout in layouts:
+            _check(layout)
+        self._layouts = {layout.sink: layout for layout in (*system_layouts(), *layouts)}
+        self._wanted = list(layouts)
 
     def attach(self, query: str, checkpoint: str, *, has_run: bool) -> None:
         """Bind `query` to the checkpoint named `checkpoint`; `has_run`: it holds a micro-batch already.
@@ -246,6 +244,7 @@ class PostgresSchema:
         """Write micro-batch `batch_id`, which ends at `positions`, in one durable transaction.
 
         log_rows: rows of the log that it was made of. False where the schema holds that micro-batch already.
+        The tables become those of `evolve` before.
         Raises `TableError`, also for a micro-batch that leaves a gap or repeats the last one elsewhere.
         """
         if unknown := sorted(set(rows) - set(self._layouts)):
@@ -254,12 +253,15 @@ class PostgresSchema:
             held = _progress(db, query) or QueryProgress("", -1, {})
             is_held = self._binding(query).holds(held.mark, batch_id, positions)
             if not is_held:
+                if self._wanted is not None:
+                    _evolve(db, self._wanted)
                 for sink, batches in rows.items():
                     self._insert(db, self._layouts[sink], batches)
                 held = QueryProgress(held.checkpoint, batch_id, dict(positions), held.log_rows + log_rows)
                 _set_progress(db, query, held)
             records = dict(db.execute("SELECT sink, records FROM _sinks").fetchall())
         self._held[query], self._records = held, records
+        self._wanted = self._wanted if is_held else None
         return not is_held
 
     def _insert(self, db: psycopg.Connection[Any], layout: Layout, batches: Sequence[ColumnBatch]) -> None:
@@ -362,20 +364,51 @@ def _exists(db: psycopg.Connection[Any], schema: str) -> bool:
     )
 
 
-def _create_of(layout: Layout) -> sql.Composed:
-    parts = [sql.SQL("{} {}").format(sql.Identifier(f.name), column_type(f)) for f in layout.schema.fields]
-    parts += [
-        sql.SQL("{} {} NOT NULL").format(sql.Identifier(c), sql.SQL(t))
-        for c, t in zip(ORDER_COLUMNS, ORDER_TYPES, strict=True)
+def _check(layout: Layout) -> None:
+    """Raise `TableError` for a table that cannot be kept."""
+    layout.check()
+    for one in (layout.table.name, *layout.columns):
+        if len(one.encode()) > NAME_BYTES_MAX:
+            raise TableError(
+                f"sink {layout.sink!r}: the name {one!r} is longer than the {NAME_BYTES_MAX} bytes that "
+                "PostgreSQL keeps: choose a shorter one"
+            )
+
+
+def _held_layouts(db: psycopg.Connection[Any]) -> list[Layout]:
+    """The tables of the schema, without those that every schema has."""
+    found = db.execute("SELECT sink, name, key, schema FROM _sinks").fetchall()
+    return [
+        Layout(sink, Table(name, tuple(json.loads(key))), Schema.from_json(schema))
+        for sink, name, key, schema in found
+        if sink not in SYSTEM_TABLES
     ]
-    if layout.primary_key:
-        parts.append(sql.SQL("PRIMARY KEY ({})").format(names_of(layout.primary_key)))
-    else:
-        number = sql.SQL("{} bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY")
-        parts.append(number.format(sql.Identifier(WRITTEN)))
-    return sql.SQL("CREATE TABLE {} ({})").format(
-        sql.Identifier(layout.table.name), sql.SQL(", ").join(parts)
-    )
+
+
+def _make(db: psycopg.Connection[Any], layout: Layout) -> None:
+    number = sql.SQL("{} bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY").format(sql.Identifier(WRITTEN))
+    db.execute(create_of(layout, *([] if layout.primary_key else [number])))
+    values = (layout.sink, layout.table.name, json.dumps(layout.table.key), layout.schema.to_json())
+    db.execute("INSERT INTO _sinks (sink, name, key, schema) VALUES (%s, %s, %s, %s)", values)
+
+
+def _evolve(db: psycopg.Connection[Any], wanted: Sequence[Layout]) -> None:
+    """Make the tables of the schema those of `wanted`; others stay as they are. Raises `TableError`."""
+    held = _held_layouts(db)
+    moved = moved_sinks(held, wanted)
+    for name, _ in moved:  # at first none has an id that another one may want
+        db.execute("UPDATE _sinks SET sink = %s WHERE name = %s", (unwritten(name), name))
+    for name, sink in moved:
+        db.execute("UPDATE _sinks SET sink = %s WHERE name = %s", (sink, name))
+    for one in evolutions(held, wanted):
+        if one.new is None:
+            continue
+        if one.old is None:
+            _make(db, one.new)
+        else:
+            alter(db, one)
+            values = (one.new.schema.to_json(), one.table.name)
+            db.execute("UPDATE _sinks SET schema = %s WHERE name = %s AND schema != %s", (*values, values[0]))
 
 
 def _progress(db: psycopg.Connection[Any], query: str) -> QueryProgress | None:

@@ -21,7 +21,10 @@ from geartrain.adapters.sqlite import open_to_write, transaction, translated
 from geartrain.declarations.sink import Table
 from geartrain.schema import ColumnBatch, Schema
 from geartrain_cloud.sinks.binding import Binding, Mark
+from geartrain_cloud.sinks.evolution import Evolution, evolutions
 from geartrain_cloud.sinks.layout import Layout, TableError, quoted, system_layouts
+from geartrain_cloud.sinks.sqlite_evolution import declare as note_made
+from geartrain_cloud.sinks.sqlite_evolution import evolve, held_layouts
 
 LAYOUT_VERSION = 2
 """Of the file's own tables; kept in SQLite's `user_version`."""
@@ -67,6 +70,7 @@ class SqliteTables:
         self.path = Path(path)
         self._lock = threading.Lock()
         self._layouts: dict[str, Layout] = {}
+        self._wanted: list[Layout] | None = None
         with self._errors():
             self._db = open_to_write(self.path, busy_s=busy_s)
         self._create()
@@ -107,16 +111,28 @@ class SqliteTables:
             ).fetchall()
             if not held:
                 self._db.execute(layout.create)
-                self._db.execute(
-                    "INSERT INTO _sinks (sink, name, key, schema) VALUES (?, ?, ?, ?)",
-                    (layout.sink, name, key, schema),
-                )
+                note_made(self._db, layout)
             elif held != [(layout.sink, name, key, schema)]:
                 raise TableError(
                     f"{self.path} holds table {held[0][1]!r} of sink {held[0][0]!r} with another name, key "
                     f"or fields than sink {layout.sink!r} has: rename the table, or start with a new file"
                 )
         self._layouts[layout.sink] = layout
+
+    def planned(self, layouts: Sequence[Layout]) -> list[Evolution]:
+        """What `evolve` would change, and nothing is changed; raises `TableError` where that is refused."""
+        with self._lock, self._errors():
+            return evolutions(held_layouts(self._db), layouts)
+
+    def evolve(self, layouts: Sequence[Layout]) -> None:
+        """Have the tables be these from the next micro-batch on that is written, in its transaction.
+
+        Raises `TableError` for a table that cannot be kept. One that cannot be evolved is refused by `write`.
+        """
+        for layout in layouts:
+            layout.check()
+        self._layouts = {layout.sink: layout for layout in (*system_layouts(), *layouts)}
+        self._wanted = list(layouts)
 
     def attach(self, query: str, checkpoint: str, *, has_run: bool) -> None:
         """Bind `query` to the checkpoint named `checkpoint`; `has_run`: it holds a micro-batch already.
@@ -148,7 +164,7 @@ class SqliteTables:
         """Write micro-batch `batch_id` of `query`, which ends at `positions`, in one durable transaction.
 
         rows: record batches by sink; log_rows: rows of the log that they were made of. Returns False where
-        the file holds that micro-batch already.
+        the file holds that micro-batch already. The tables become those of `evolve` before.
 
         Raises `TableError` for a sink that was not declared, for positions that go back, or for a file that
         cannot be written. It also raises it for a micro-batch that leaves a gap after the last one, or
@@ -160,6 +176,8 @@ class SqliteTables:
             held = self._progress(query) or QueryProgress("", -1, {})
             if self._binding(query).holds(held.mark, batch_id, positions):
                 return False
+            if self._wanted is not None:
+                evolve(self._db, self._wanted)
             for sink, batches in rows.items():
                 layout = self._layouts[sink]
                 self._db.executemany(layout.insert, layout.rows(batches))
@@ -167,6 +185,7 @@ class SqliteTables:
                 self._db.execute("UPDATE _sinks SET records = records + ? WHERE sink = ?", (count, sink))
             ends = json.dumps(dict(positions), sort_keys=True)
             self._db.execute(_SET_QUERY, (query, held.checkpoint, batch_id, ends, held.log_rows + log_rows))
+        self._wanted = None
         return True
 
     def adopt(self, query: str, checkpoint: str, positions: Mapping[str, int] | None = None) -> None:

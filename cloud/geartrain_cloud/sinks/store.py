@@ -10,14 +10,15 @@ store cannot take is a dead letter, not the end of the query.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from geartrain.declarations.sink import Sink, Table
 from geartrain.graph.graph import DEAD_LETTERS
 from geartrain.records.letters import RAW_BYTES_MAX
 from geartrain.schema import ColumnBatch, Schema
-from geartrain_cloud.sinks.layout import TableError
+from geartrain_cloud.sinks.evolution import Evolution
+from geartrain_cloud.sinks.layout import Layout, TableError
 from geartrain_cloud.sinks.own import OwnTables
 from geartrain_cloud.sinks.rows import json_row, take_rows
 from geartrain_cloud.sinks.sqlite import QueryProgress
@@ -79,6 +80,22 @@ class Keeping(Protocol):
 
 
 @runtime_checkable
+class Evolving(Protocol):
+    """A store of tables, whose columns may change with a revision of the flow."""
+
+    def planned(self, layouts: Sequence[Layout]) -> list[Evolution]:
+        """What `evolve` would change, and nothing is changed; raises `TableError` where that is refused."""
+        ...
+
+    def evolve(self, layouts: Sequence[Layout]) -> None:
+        """Have the tables be these from the next micro-batch on that is written, in one step with it.
+
+        A place that is not known here yet, and holds nothing of a query, begins with that micro-batch.
+        """
+        ...
+
+
+@runtime_checkable
 class Returning(Protocol):
     """A store that may find out only while it writes that it cannot take a row."""
 
@@ -97,6 +114,7 @@ class Tables:
         self._opened: dict[type[Sink], Store] = {}
         self._store_of: dict[str, Store] = {}
         self._schemas: dict[str, Schema] = {}
+        self._bound: dict[str, str] = {}
 
     def declare(self, sink_id: str, sink: Sink, schema: Schema) -> None:
         """Say where the records of `sink_id` come to rest; raises `TableError`."""
@@ -104,16 +122,70 @@ class Tables:
             self.own.declare(sink_id, sink, schema)
             self._schemas[sink_id] = schema
             return
+        store = self._opened_for(sink_id, sink)
+        store.declare(sink_id, sink, schema)
+        self._store_of[sink_id], self._schemas[sink_id] = store, schema
+
+    def planned(self, layouts: Iterable[Layout]) -> list[Evolution]:
+        """What `evolve` would change in the tables that are there; nothing is changed.
+
+        Raises:
+            TableError: a table cannot be evolved so; one sentence says what to do.
+        """
+        own, others = self._by_store(layouts)
+        found = self.own.planned(own)
+        for store, several in others.items():
+            found += store.planned(several) if isinstance(store, Evolving) else []
+        return found
+
+    def evolve(self, layouts: Iterable[Layout]) -> None:
+        """Have the sinks be these from the next micro-batch on that is written.
+
+        The tables of each store change in one step with the rows of that micro-batch. A micro-batch that a
+        store holds already changes nothing. Tables that are not among these stay as they are, and another
+        database or folder begins with that micro-batch.
+
+        Args:
+            layouts: all sinks of the flow, those without tables, too.
+
+        Raises:
+            TableError: a sink cannot be kept. A table that cannot be evolved is refused by `write`.
+        """
+        own, others = self._by_store(layouts)
+        self.own.evolve(own)
+        self._store_of, self._schemas = {}, {layout.sink: layout.schema for layout in own}
+        for store, several in others.items():
+            if isinstance(store, Evolving):
+                store.evolve(several)
+            for layout in several:
+                if not isinstance(store, Evolving):
+                    store.declare(layout.sink, layout.table, layout.schema)
+                self._store_of[layout.sink], self._schemas[layout.sink] = store, layout.schema
+
+    def _by_store(self, layouts: Iterable[Layout]) -> tuple[list[Layout], dict[Store, list[Layout]]]:
+        """Layouts of the flow's own tables, and of each other store; one that is new is opened."""
+        own: list[Layout] = []
+        others: dict[Store, list[Layout]] = {store: [] for store in self._opened.values()}
+        for layout in layouts:
+            if isinstance(layout.table, Table):
+                own.append(layout)
+            else:
+                others.setdefault(self._opened_for(layout.sink, layout.table), []).append(layout)
+        return own, others
+
+    def _opened_for(self, sink_id: str, sink: Sink) -> Store:
         kind = type(sink)
         if kind not in self._open:
             raise TableError(f"sink {sink_id!r}: nothing here writes a {kind.__name__}")
         if kind not in self._opened:
-            self._opened[kind] = self._open[kind]()
-        self._opened[kind].declare(sink_id, sink, schema)
-        self._store_of[sink_id], self._schemas[sink_id] = self._opened[kind], schema
+            store = self._opened[kind] = self._open[kind]()
+            for query, checkpoint in self._bound.items():
+                store.attach(query, checkpoint, has_run=False)
+        return self._opened[kind]
 
     def attach(self, query: str, checkpoint: str, *, has_run: bool) -> None:
         """Bind a query to its checkpoint in every store; raises `TableError`."""
+        self._bound[query] = checkpoint
         for store in self._opened.values():
             store.attach(query, checkpoint, has_run=has_run)
         self.own.attach(query, checkpoint, has_run=has_run)
