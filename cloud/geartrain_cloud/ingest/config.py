@@ -36,7 +36,8 @@ class FlowConfig:
     bounded: all its sources come to an end, so no device is ever excluded. Otherwise ingest excludes a device
     that does not join within join_timeout_s, or of which nothing is heard for idle_after_s. partitioned_by:
     of some channels the field of whose values each is said to live on one device; schemas: of channels, the
-    id of the schema that they have to have; that of any other is the first that is announced.
+    id of the schema that they have to have; that of any other is the first that is announced; revision: the
+    number of the one that the log is to bring next, or has brought.
     """
 
     devices: tuple[str, ...]
@@ -47,6 +48,7 @@ class FlowConfig:
     idle_after_s: float = 30.0
     partitioned_by: Mapping[str, str] = field(default_factory=dict)
     schemas: Mapping[str, str] = field(default_factory=dict)
+    revision: int = 1
 
     @staticmethod
     def of(

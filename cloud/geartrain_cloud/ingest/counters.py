@@ -62,6 +62,8 @@ class Counter(StrEnum):
     """Times that a device was taken from a flow, which goes on without it."""
     FLOWS_ENDED = "flows_ended"
     """Flows that have ended, by a last entry in each partition."""
+    REVISIONS = "revisions"
+    """Times that a partition of a flow went over to another revision, by an entry."""
     RECORDS_DISOWNED = "records_disowned"
     """Of the dropped records, those of retired devices and ended flows: declared dropped, and acked."""
     ROSTER_REFUSED = "roster_refused"

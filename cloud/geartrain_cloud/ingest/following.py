@@ -18,9 +18,9 @@ from geartrain_cloud.ingest.alarm import Alarm
 from geartrain_cloud.ingest.config import FlowConfig, IngestConfig
 from geartrain_cloud.ingest.counters import Counter
 from geartrain_cloud.ingest.domains import Domains
-from geartrain_cloud.ingest.group import Group
+from geartrain_cloud.ingest.group import Group, Place
 from geartrain_cloud.ingest.recovery import Recovered, make_partition, make_stream
-from geartrain_cloud.ingest.roster import Followed, Move, Roster, moves
+from geartrain_cloud.ingest.roster import Followed, Move, Roster, crossings, moves
 from geartrain_cloud.ingest.status import Durable
 from geartrain_cloud.ingest.streams import DeviceStream, Gone
 from geartrain_cloud.log.part import partition_of
@@ -72,6 +72,9 @@ class Following:
             self._make(move)
         if found:
             self._settle_clocks()
+        for move in crossings(self._revisions(), self._flows):
+            self._cross(move)
+            found.append(move)
         for name in sorted(followed.ended - self._ended):  # while ingest was down, or before it took anything
             found += [Move(EntryKind.ENDED, name)]
             self._end(name)
@@ -103,6 +106,17 @@ class Following:
             members += [(d, source) for source, clock in partition.clocks.items() for d in clock.devices]
         return found
 
+    def _revisions(self) -> dict[Place, int]:
+        """The newest that each partition has brought."""
+        return {place: partition.revision for place, partition in self._known.partitions.items()}
+
+    def _cross(self, move: Move) -> None:
+        partition = self._known.partitions[move.flow, move.partition]
+        why = f"what follows is run by revision {move.number} of the flow"
+        self._group.append_note(partition, EntryKind.REVISION, ("", b"", move.number), why)
+        partition.revision = move.number
+        self._known.counters.add(Counter.REVISIONS)
+
     def _ours(self) -> set[str]:
         devices = {device for flow in self._flows.values() for device in flow.devices}
         return {d for d in devices if partition_of(d, self._config.partitions) in self._config.owned}
@@ -111,7 +125,9 @@ class Following:
         partitions = []
         for index in self._config.owned:
             known, place = self._known, (name, index)
-            partition = make_partition(place, flow, known.newest, known.members, known.cursors)
+            partition = make_partition(
+                *(place, flow, known.newest, known.members, known.cursors, known.revisions)
+            )
             self._known.partitions[place] = partition
             self._advance.add(partition)
             partitions.append(partition)
@@ -149,7 +165,7 @@ class Following:
             newest = self._known.newest.get((name, index))
             partition = self._known.partitions.get((name, index))
             if partition is None and newest is not None and newest.kind is not EntryKind.ENDED:
-                partition = make_partition((name, index), NOBODY, self._known.newest, {}, {})
+                partition = make_partition((name, index), NOBODY, self._known.newest, {}, {}, {})
             if partition is not None and partition.number:
                 why = "the flow has ended: what its devices still send is declared dropped"
                 self._group.append_note(partition, EntryKind.ENDED, ("", b"", 0), why)

@@ -37,7 +37,7 @@ class Partition:
     """One partition of a flow as ingest sees it: the clock of each source, and the last entry given out.
 
     number, logged: that of the last entry, and its clocks; mover: device, epoch and seq of the batch that
-    last moved a clock.
+    last moved a clock; revision: the newest that it has brought.
     """
 
     flow: str
@@ -46,6 +46,7 @@ class Partition:
     number: int = 0
     logged: Mapping[str, int] = field(default_factory=dict)
     mover: tuple[str, bytes, int] = ("", b"", 0)
+    revision: int = 1
 
     @property
     def has_moved(self) -> bool:

@@ -43,7 +43,8 @@ class Recovered:
     """What the ledger says: partitions by place, schemas by (flow, channel), streams by (device, flow).
 
     cursors: by (device, flow), of flows and devices without a stream too; newest: by place, the last entry,
-    of flows that the configuration does not have too; members: whom these wait for, as the process began.
+    of flows that the configuration does not have too; members: whom these wait for, as the process began;
+    revisions: by place, the newest that it has brought by then.
     """
 
     term: int
@@ -55,6 +56,7 @@ class Recovered:
     cursors: dict[tuple[str, str], AckCursor]
     newest: dict[Place, Entry]
     members: Mapping[Place, Sequence[Member]]
+    revisions: Mapping[Place, int]
 
 
 async def recover(config: IngestConfig, ledger: LedgerStore, disk: Disk, budget: WaitingBudget) -> Recovered:
@@ -81,8 +83,9 @@ async def recover(config: IngestConfig, ledger: LedgerStore, disk: Disk, budget:
         member = source, device, (name, source, device) in excluded
         members.setdefault((name, partition_of(device, total)), []).append(member)
     newest = {(entry.flow, entry.partition): entry for entry in last}
+    revisions = await ledger.revisions() if config.follows_roster else {}
     partitions = {
-        (name, index): make_partition((name, index), flow, newest, members, cursors)
+        (name, index): make_partition((name, index), flow, newest, members, cursors, revisions)
         for (name, flow), index in product(sorted(flows.items()), owned)
     }
     streams = {
@@ -94,7 +97,8 @@ async def recover(config: IngestConfig, ledger: LedgerStore, disk: Disk, budget:
         if partition_of(device, total) in owned
     }
     closed = ClosedEpochs(await ledger.closed_epochs())
-    return Recovered(term, partitions, schemas, streams, closed, counters, cursors, newest, members)
+    known = (cursors, newest, members, revisions)
+    return Recovered(term, partitions, schemas, streams, closed, counters, *known)
 
 
 def assign(config: IngestConfig, partitions: Mapping[Place, Partition], group: Group) -> None:
@@ -162,6 +166,7 @@ def make_partition(
     newest: Mapping[Place, Entry],
     members: Mapping[Place, Sequence[Member]],
     cursors: Mapping[tuple[str, str], AckCursor],
+    revisions: Mapping[Place, int],
 ) -> Partition:
     """A partition of a flow behind its newest entry, with the members that the log waits for there."""
     last = newest.get(place)
@@ -173,7 +178,7 @@ def make_partition(
         clocks[source].assign(device, marks.get(source, START_OF_TIME), excluded=is_excluded)
     for clock in clocks.values():
         clock.settle()  # a migrated log may stand behind all of its devices
-    return Partition(*place, clocks, number, logged)
+    return Partition(*place, clocks, number, logged, revision=revisions.get(place, 1))
 
 
 def make_stream(

@@ -34,13 +34,15 @@ class Roster(Protocol):
 @dataclass(frozen=True, slots=True)
 class Move:
     """Something that the log must say: a device has a source from here on, or has it no more, or the flow has
-    ended.
+    ended. Or a partition goes over to the revision `number`.
     """
 
     kind: EntryKind
     flow: str
     device: str = ""
     source: str = ""
+    partition: int = 0
+    number: int = 0
 
 
 @dataclass(slots=True)
@@ -108,7 +110,18 @@ def flow_of(document: RosterDocument) -> FlowConfig:
         idle_after_s=document.idle_after_s,
         partitioned_by=document.partitioned_by,
         schemas={channel: row.schema for channel, row in document.channels.items() if row.schema},
+        revision=document.revision,
     )
+
+
+def crossings(logged: Mapping[tuple[str, int], int], flows: Mapping[str, FlowConfig]) -> list[Move]:
+    """The revisions that partitions lack, in order; logged: by (flow, partition), the newest."""
+    return [
+        Move(EntryKind.REVISION, name, partition=index, number=number)
+        for (name, index), newest in sorted(logged.items())
+        if name in flows
+        for number in range(newest + 1, flows[name].revision + 1)
+    ]
 
 
 def moves(

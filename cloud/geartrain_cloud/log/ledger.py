@@ -39,6 +39,7 @@ from geartrain_cloud.log.tables import (
     SELECT_EXCLUDED,
     SELECT_MEMBERS,
     SELECT_PLACES,
+    SELECT_REVISIONS,
     SELECT_SEGMENTS,
     entry_at,
     read_cursor,
@@ -176,6 +177,10 @@ class SqliteLedger:
     async def excluded(self) -> list[tuple[str, str, str]]:
         """(flow, source, device) of every member whose newest entry of that source is EXCLUDED or LACKS."""
         return await self._rows(SELECT_EXCLUDED)
+
+    async def revisions(self) -> dict[tuple[str, int], int]:
+        """By (flow, partition), the number of the newest REVISION entry, where it has one."""
+        return {(flow, index): number for flow, index, number in await self._rows(SELECT_REVISIONS)}
 
     async def segments(self) -> set[str]:
         """Every file name that an entry names."""

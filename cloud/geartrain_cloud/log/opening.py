@@ -8,18 +8,17 @@ commit. No ingest runs on a log that is being repaired, and the lock for that en
 
 from __future__ import annotations
 
-import fcntl
-import os
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
+from geartrain.adapters.file_lock import locked
 from geartrain.adapters.files import fsync_path
 from geartrain.adapters.sqlite import open_to_read, open_to_write, transaction, translated
 from geartrain.errors import ConfigError, FencedError, LedgerError
 from geartrain_cloud.log.rows import put_terms, put_totals, read_terms, read_totals
-from geartrain_cloud.log.tables import CREATE, LEDGER_FILE, VERSION, check_version
+from geartrain_cloud.log.tables import CREATE, INDEX_REVISIONS, LEDGER_FILE, VERSION, check_version
 
 BUSY_S = 10.0
 """Seconds that a statement waits for whoever else writes the ledger."""
@@ -33,7 +32,7 @@ LOCK_FILE = "lock"
 @contextmanager
 def shared_log(folder: Path) -> Iterator[None]:
     """Hold the log together with other ingests; raises `LedgerError` while it is being repaired."""
-    with _locked(folder, fcntl.LOCK_SH, "another program is writing to it: wait for it to end"):
+    with _locked(folder, "another program is writing to it: wait for it to end", is_shared=True):
         yield
 
 
@@ -42,26 +41,18 @@ def stopped_log(
     folder: Path, why_not: str = "gear-ingest is running on it: stop it, resubmit, and start it again"
 ) -> Iterator[None]:
     """Hold the log alone; raises `LedgerError` while an ingest runs, which ends in `why_not`."""
-    with _locked(folder, fcntl.LOCK_EX, why_not):
+    with _locked(folder, why_not, is_shared=False):
         yield
 
 
-@contextmanager
-def _locked(folder: Path, how: int, why_not: str) -> Iterator[None]:
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise LedgerError(f"the log {folder} cannot be used: {error.strerror or error}") from None
-    try:
-        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        raise LedgerError(f"the log {folder} is in use: {why_not}") from None
-    try:
-        yield
-    finally:
-        os.close(descriptor)
+def _locked(folder: Path, why_not: str, *, is_shared: bool) -> AbstractContextManager[None]:
+    return locked(
+        folder / LOCK_FILE,
+        LedgerError,
+        unusable=f"the log {folder} cannot be used",
+        taken=f"the log {folder} is in use: {why_not}",
+        is_shared=is_shared,
+    )
 
 
 # Who reads the ledger
@@ -125,6 +116,7 @@ def take_ledger(path: Path, partitions: int, owned: Sequence[int]) -> tuple[sqli
             if is_new:
                 _create(connection, partitions)
             check_version(connection, path)
+            connection.execute(INDEX_REVISIONS)
             term = _take(connection, partitions, owned)
         fsync_path(path.parent)
         if is_new:

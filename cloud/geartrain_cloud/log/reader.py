@@ -179,29 +179,44 @@ class LogReader:
                 )
         return entries
 
-    def limit(self, flow: str, key: str, after: int, rows_max: int) -> int:
+    def limit(self, flow: str, key: str, after: int, rows_max: int, revision: int = 0) -> int:
         """The largest position such that the entries after `after` up to it hold at most `rows_max` rows, of
         all channels together.
 
-        At least one entry is taken if there is one; without any it is `after`.
+        At least one entry is taken if there is one; without any it is `after`. revision: that which the
+        reader runs; the entry that brings a later one is the last that it may take, 0 for no such end.
         """
         query = (
-            "SELECT number, count FROM entries "
-            "WHERE flow = ? AND partition = ? AND number > ? ORDER BY number"
+            "SELECT number, count, CASE WHEN kind = 'revision' THEN seq ELSE 0 END FROM entries "
+            "WHERE flow = ? AND partition = ? AND number >= ? ORDER BY number"
         )
         end, rows = after, 0
         with (
             self._ledger() as ledger,
             closing(ledger.execute(query, (flow, partition_of_key(key), after))) as found,
         ):
-            for number, count in found:
-                if type(number) is not int or type(count) is not int:
+            for number, count, begins in found:
+                if type(number) is not int or type(count) is not int or type(begins) is not int:
                     raise LedgerError(f"{flow}/{key}: an entry after {end} is damaged: restore the ledger")
-                rows += count
-                if rows > rows_max and end > after:
+                if number > after:
+                    rows += count
+                    if rows > rows_max and end > after:
+                        break
+                    end = number
+                if begins > revision > 0:
                     break
-                end = number
         return end
+
+    def boundary(self, flow: str, revision: int) -> dict[str, int]:
+        """By key, the position of the entry that brings a revision; keys that lack it are absent."""
+        query = SELECT_ENTRIES + AT_PLACE + "AND kind = 'revision' AND seq = ? ORDER BY number LIMIT 1"
+        found: dict[str, int] = {}
+        with self._ledger() as ledger:
+            for partition in read_terms(ledger):
+                row = ledger.execute(query, (flow, partition, revision)).fetchone()
+                if row is not None:
+                    found[position_key(partition)] = entry_at(row, flow, partition).number
+        return found
 
     def table(self, entry: Entry) -> pa.Table:
         """The rows of an entry, without a copy; an entry without rows raises `LedgerError`."""

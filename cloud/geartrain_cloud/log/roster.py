@@ -34,6 +34,8 @@ DEVICES_MAX = 100_000
 """Of one instance."""
 BYTES_MAX = 32 << 20
 """Of one document."""
+REVISIONS_MAX = 100_000
+"""Of one instance."""
 
 _VERSION = 1
 _BUSY_S = 10.0
@@ -64,7 +66,8 @@ class RosterDocument(msgspec.Struct, frozen=True):
     channels: those that go up, without the two of the system; sources: all of the flow; bounded: all of them
     come to an end, so no device is ever excluded; join_timeout_s, idle_after_s: after how long without a sign
     a device of a flow with live sources holds no clock; partitioned_by: of some channels the field of whose
-    values each is said to live on one device; devices: those assigned, with the sources that each has.
+    values each is said to live on one device; devices: those assigned, with the sources that each has;
+    revision: the number of the one that every partition is to bring.
     """
 
     channels: dict[str, RosterChannel]
@@ -75,6 +78,7 @@ class RosterDocument(msgspec.Struct, frozen=True):
     idle_after_s: Seconds = 30.0
     partitioned_by: dict[str, str] = {}
     ended: bool = False
+    revision: Annotated[int, msgspec.Meta(ge=1, le=REVISIONS_MAX)] = 1
 
     def checked(self, instance: str) -> RosterDocument:
         """This document, if its names can be those of topics and files, and fit each other.

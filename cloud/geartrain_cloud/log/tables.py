@@ -59,6 +59,7 @@ CREATE TABLE entries (
 CREATE INDEX of_channel ON entries (flow, channel, partition, number) WHERE channel <> '';
 CREATE INDEX moves ON entries (flow, source, device, number)
     WHERE kind IN ('assigned', 'retired', 'excluded', 'lacks', 'readmitted');
+CREATE INDEX revisions ON entries (flow, partition, seq, number) WHERE kind = 'revision';
 CREATE INDEX in_segment ON entries (segment) WHERE segment <> '';
 CREATE TABLE cursors (
     device TEXT NOT NULL,
@@ -200,6 +201,13 @@ SELECT_MEMBERS = _NEWEST_MOVES.format(kinds="'assigned', 'excluded', 'lacks', 'r
 """Of each (flow, source, device) whose newest move is not RETIRED."""
 SELECT_EXCLUDED = _NEWEST_MOVES.format(kinds="'excluded', 'lacks'")
 """Of each whose newest move is EXCLUDED or LACKS."""
+INDEX_REVISIONS = next(one for one in CREATE.split(";") if "INDEX revisions" in one).replace(
+    "INDEX", "INDEX IF NOT EXISTS", 1
+)
+"""Ledgers that were made before there were revisions lack it."""
+SELECT_REVISIONS = (
+    "SELECT flow, partition, max(seq) FROM entries WHERE kind = 'revision' GROUP BY flow, partition"
+)
 SELECT_SEGMENTS = select("segments")
 INSERT_SEGMENT = insert("segments")
 SELECT_CURSORS = (

@@ -34,6 +34,7 @@ class EntryKind(Enum):
     ENDED = "ended"
     ADVANCE = "advance"
     REMOVED = "removed"
+    REVISION = "revision"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class Entry:
 
     channel: what its rows are of, or what it declares rows of, else empty; clocks: the partition's clock of
     each source after it, microseconds, without those that nobody has said anything of; source: what a
-    change of membership is about; segment: file name on the log's disk and
+    change of membership is about; seq: of a REVISION its number; segment: file name on the log's disk and
     `[first_row, first_row + count)` in it, empty for an entry without rows; detail: for people.
     """
 
@@ -280,6 +281,10 @@ class LedgerStore(Protocol):
 
     async def excluded(self) -> list[tuple[str, str, str]]:
         """(flow, source, device) of every member whose newest entry of that source is EXCLUDED or LACKS."""
+        ...
+
+    async def revisions(self) -> dict[tuple[str, int], int]:
+        """By (flow, partition), the number of the newest REVISION entry, where it has one."""
         ...
 
     async def segments(self) -> set[str]:
