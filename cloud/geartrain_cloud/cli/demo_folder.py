@@ -7,7 +7,6 @@ them.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -18,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from geartrain.adapters.file_lock import take_lock
 from geartrain.adapters.files import write_private
 from geartrain.errors import ConfigError
 from geartrain.revision import Revision, differences, in_short
@@ -97,18 +97,15 @@ class StateFolder:
         try:
             if path is None:
                 path = Path(tempfile.mkdtemp(prefix=prefix))
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self.path = path.absolute()
-            self._lock = os.open(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise StateError(f"the state folder {path} cannot be used: {error.strerror or error}") from None
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(self._lock)
-            raise StateError(
-                f"the state folder {path} is in use by another gear: wait for it to end"
-            ) from None
+            raise StateError(f"no state folder can be made: {error.strerror or error}") from None
+        self.path = path.absolute()
+        self._lock = take_lock(
+            self.path / LOCK_FILE,
+            StateError,
+            unusable=f"the state folder {path} cannot be used",
+            taken=f"the state folder {path} is in use by another gear: wait for it to end",
+        )
         if strangers := self._strangers():
             self.close()
             raise StateError(

@@ -22,21 +22,22 @@ from typing import Any
 
 from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.declarations.cloud_sink import ConsoleSink, MqttSink, ParquetTable, PostgresTable
-from geartrain.declarations.device_sink import Actuator, Delivery, JsonLinesFile
+from geartrain.declarations.device_sink import Actuator, JsonLinesFile
 from geartrain.declarations.sink import Sink, Table
-from geartrain.errors import USER_ERRORS, ConfigError, GeartrainError, StepError
-from geartrain.graph.conform import describe, raw_form
+from geartrain.errors import ConfigError
 from geartrain.graph.graph import DEAD_LETTERS, LATE, OVERTAKEN, Graph, Step
 from geartrain.operators.sink import SinkOperator
 from geartrain.operators.source import SourceOperator
 from geartrain.ports import Clock
-from geartrain.records.batch import Batch, DeadLetter
+from geartrain.records.batch import Batch
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME, format_time
 from geartrain.records.letters import Letter
 from geartrain.runtime.fragment import Output
 from geartrain.runtime.local import LocalRun
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain_client.errors import DeadLettersError
+from geartrain_cloud.cli.actuating import Actuating
+from geartrain_cloud.cli.fetched import Fetched, FetchedRun
 from geartrain_cloud.sinks.console import Console
 from geartrain_cloud.sinks.layout import SYSTEM_TABLES, TableError
 from geartrain_cloud.sinks.parquet import ParquetTables
@@ -52,7 +53,6 @@ WRITE_S = 1.0
 REASONS_KEPT = 5
 """Dead letters of each step whose reasons are in the result."""
 _QUERY = "run"
-_PAUSES_DOUBLED = 5
 _RECORD_CHARS = 200
 
 
@@ -135,21 +135,28 @@ class RunOptions:
 
 
 def run_in_process(
-    graph: Graph, output: Path | None, options: RunOptions | None = None, *, refused_max: int = 10
+    graph: Graph,
+    output: Path | None,
+    options: RunOptions | None = None,
+    *,
+    refused_max: int = 10,
+    fetched: Fetched | None = None,
 ) -> RunResult:
     """Run `graph` until its sources have ended, or `options` say to stop.
 
     output: a folder for `tables.sqlite`, one JSON file a table (the output contract) and one folder a Parquet
-    sink; with None, nothing is kept. The folder is tried before anything is read. Raises `ConfigError` where
-    it cannot be written, `SourceError` when a source cannot be read, `StepError` and `TableError`.
+    sink; with None, nothing is kept. The folder is tried before anything is read. fetched: records that stand
+    in the place of the sources. Raises `ConfigError` where the folder cannot be written, `SourceError` when a
+    source cannot be read, `StepError` and `TableError`.
     """
     how = options or RunOptions()
     with _draft_folder(output) as folder:
         path = folder / "tables.sqlite"
-        result = asyncio.run(_run(graph, folder, how, keeps=output is not None))
+        result = asyncio.run(_run(graph, folder, how, fetched, keeps=output is not None))
         result.refused = rows(path, "dead_letters", canonical=True)[:refused_max]
         # Without a log between them no clock passes a record.
-        names = [name for name in table_names(path) if name != SYSTEM_TABLES[OVERTAKEN].name]
+        absent = SYSTEM_TABLES[OVERTAKEN].name if fetched is None else ""
+        names = [name for name in table_names(path) if name != absent]
         contents = {name: rows(path, name) for name in names}
         result.rows = {name: len(contents[name]) for name in names}
         if output is not None and (result.ended or live_sources(graph)):
@@ -238,13 +245,19 @@ def _put_in_place(
         result.written.append(f"{name}.json")
 
 
-async def _run(graph: Graph, folder: Path, how: RunOptions, *, keeps: bool) -> RunResult:
+async def _run(
+    graph: Graph, folder: Path, how: RunOptions, fetched: Fetched | None, *, keeps: bool
+) -> RunResult:
     tables = SqliteTables(folder / "tables.sqlite")
     try:
         sinks = _Sinks(graph, tables, folder if keeps else None, console=how.console)
-        run = LocalRun(graph, clock=how.clock, randomness=SystemRandomness())
+        run: LocalRun | FetchedRun
+        if fetched is None:
+            run = LocalRun(graph, clock=how.clock, randomness=SystemRandomness())
+        else:
+            run = FetchedRun(fetched, graph, how.clock)
         letters = _Letters(run.progress.records_of)
-        actuators = _Actuators(graph, how.clock, run.fragment.reject) if how.actuate else None
+        actuators = Actuating(_actuators(graph), how.clock, run.fragment.reject) if how.actuate else None
         try:
             async for output in run.outputs(READ_ROWS, how.going):
                 letters.take(output)
@@ -279,7 +292,7 @@ async def _run(graph: Graph, folder: Path, how: RunOptions, *, keeps: bool) -> R
         tables.close()
 
 
-def _places(run: LocalRun) -> Iterator[Place]:
+def _places(run: LocalRun | FetchedRun) -> Iterator[Place]:
     for (source, split), at in run.progress.positions.items():
         top = at.max_time
         known = START_OF_TIME < top < END_OF_TIME
@@ -290,6 +303,10 @@ def _declared(graph: Graph) -> Iterator[tuple[Step, Sink]]:
     for step in graph.sinks():
         if isinstance(step.operator, SinkOperator):
             yield step, step.operator.table
+
+
+def _actuators(graph: Graph) -> dict[str, Actuator[Any]]:
+    return {step.id: sink for step, sink in _declared(graph) if isinstance(sink, Actuator)}
 
 
 def _left_out(graph: Graph, *, keeps: bool, how: RunOptions) -> Iterator[str]:
@@ -368,7 +385,7 @@ class _Sinks:
     def __init__(self, graph: Graph, tables: SqliteTables, folder: Path | None, *, console: bool) -> None:
         """folder: where Parquet folders are made, None for nowhere."""
         self._tables = tables
-        self._codecs: dict[str, RowCodec] = {DEAD_LETTERS: RowCodec(Letter), LATE: RowCodec(Letter)}
+        self._codecs: dict[str, RowCodec] = dict.fromkeys(SYSTEM_TABLES, RowCodec(Letter))
         self._files = ParquetTables(folder) if folder is not None else None
         self._console = Console() if console else None
         self._store_of: dict[str, Store] = {}
@@ -436,62 +453,3 @@ class _Sinks:
             ColumnBatch(codec.to_columns(one.values), one.times, one.names, one.numbers, one.paths)
             for one in batches
         ]
-
-
-class _Actuators:
-    """Hands records to the actuators of a flow, as an agent does: one after the other, again after a failure,
-    and as a dead letter once they have failed too often.
-    """
-
-    def __init__(self, graph: Graph, clock: Clock, reject: Callable[[DeadLetter], None]) -> None:
-        self._actuators = {s.id: sink for s, sink in _declared(graph) if isinstance(sink, Actuator)}
-        self._clock, self._reject = clock, reject
-        self._life, self._seq, self._started = SystemRandomness().token(8).hex(), 0, False
-
-    async def take(self, output: Output) -> None:
-        """Act on the records of an output; raises `StepError` when an actuator cannot start."""
-        if not self._started:
-            self._started = True
-            for step, actuator in self._actuators.items():
-                await _called(f"actuator {step} cannot start", actuator.start("local"))
-        for step, actuator in self._actuators.items():
-            index = 0
-            for batch in output.batches.get(step, ()):
-                self._seq += 1
-                for row, value in enumerate(batch.values):
-                    at = Delivery(self._life, self._seq, index, batch.times[row])
-                    reason = await self._act(actuator, value, at)
-                    if reason:
-                        origin, time = batch.origin(row), batch.times[row]
-                        self._reject(DeadLetter(step, origin, time, reason, raw_form(value)))
-                    index += 1
-
-    async def _act(self, actuator: Actuator[Any], value: Any, at: Delivery) -> str:
-        """Call it as often as it may fail; why it failed, or nothing."""
-        for attempt in range(1, actuator.attempts + 1):
-            try:
-                async with asyncio.timeout(actuator.timeout_ms / 1_000):
-                    await actuator.act(value, at)
-            except USER_ERRORS as error:
-                if attempt == actuator.attempts:
-                    times = "once" if attempt == 1 else f"{attempt} times"
-                    return f"the actuator failed {times}: {describe(error)}"
-                doubled = min(attempt - 1, _PAUSES_DOUBLED)
-                await self._clock.sleep(actuator.pause_ms * 2**doubled / 1_000)
-            else:
-                break
-        return ""
-
-    async def stop(self) -> None:
-        """Let go of them; raises `StepError`."""
-        for step, actuator in self._actuators.items() if self._started else ():
-            await _called(f"actuator {step} cannot stop", actuator.stop())
-
-
-async def _called(where: str, call: Any) -> None:
-    try:
-        await call
-    except GeartrainError:
-        raise
-    except USER_ERRORS as error:
-        raise StepError(f"{where}: {describe(error)}") from error

@@ -15,6 +15,7 @@ from geartrain.flow.loading import load_flow
 from geartrain.printable import printable
 from geartrain_client.errors import StoppedError
 from geartrain_client.terminal.screen import ProgressLine, notices, print_json, results, table_of
+from geartrain_cloud.cli.fetched import Fetched
 from geartrain_cloud.cli.inprocess import (
     Now,
     Place,
@@ -32,13 +33,16 @@ PLACES_SHOWN = 10
 
 @dataclass(frozen=True, slots=True)
 class RunWishes:
-    """What the user asked for; seconds: how long sources that go on by themselves are read, None for ever."""
+    """What the user asked for; seconds: how long sources that go on by themselves are read, None for ever;
+    fetched: a folder with records that stand in the place of the sources.
+    """
 
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     output: Path | None = None
     seconds: float | None = None
     actuate: bool = False
     as_json: bool = False
+    fetched: Path | None = None
 
 
 def run_flow(flow: str, wishes: RunWishes) -> None:
@@ -48,7 +52,10 @@ def run_flow(flow: str, wishes: RunWishes) -> None:
     ended the run, and any `GeartrainError`.
     """
     graph = load_flow(flow).graph().with_options(wishes.settings)
-    notice, live = notices(), live_sources(graph)
+    fetched = None if wishes.fetched is None else Fetched(wishes.fetched)
+    notice, live = notices(), [] if fetched else live_sources(graph)
+    if fetched is not None:
+        notice.print(printable(fetched.said(graph)), soft_wrap=True)
     if live:
         limit = "" if wishes.seconds is None else f", for {wishes.seconds:g} s at the most"
         notice.print(f"reading {', '.join(live)} to the end, or until Ctrl-C{limit}", soft_wrap=True)
@@ -60,7 +67,7 @@ def run_flow(flow: str, wishes: RunWishes) -> None:
             )
 
         options = RunOptions(wishes.actuate, not wishes.as_json, stop.going, tell)
-        result = run_in_process(graph, wishes.output, options)
+        result = run_in_process(graph, wishes.output, options, fetched=fetched)
     if wishes.as_json:
         print_json(asdict(result))
     else:
@@ -68,7 +75,8 @@ def run_flow(flow: str, wishes: RunWishes) -> None:
     _print_notices(result, wishes)
     if stop.received is not None:
         raise StoppedError(stop.received)
-    check_letters(graph, result)
+    if fetched is None:
+        check_letters(graph, result)
 
 
 class _Stop:

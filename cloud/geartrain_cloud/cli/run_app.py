@@ -35,6 +35,10 @@ def run(
     actuate: Annotated[
         bool, typer.Option("--actuate", help="Call the functions of the flow's actuators.")
     ] = False,
+    fetched: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Run over what gear fetch has written, not over the sources."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Run a whole flow in this process, without broker and Spark.
@@ -49,10 +53,11 @@ def run(
     Examples:
       gear run my_flow:flow --output results
       gear run my_flow:flow --for 30s --actuate
+      gear run my_flow:flow --fetched heat-monday --output results
       gear run geartrain_examples.stocks.flow:flow --set quotes.path=prices.csv --set drawdown.period=month
     """
     from geartrain_cloud.cli.run import RunWishes, run_flow
 
     seconds = None if length is None else parse_seconds("--for", length)
-    wishes = RunWishes(parse_set(settings or []), output, seconds, actuate, json)
+    wishes = RunWishes(parse_set(settings or []), output, seconds, actuate, json, fetched)
     run_flow(flow, wishes)

@@ -1,0 +1,192 @@
+"""The records of an instance in the log, in its order, and what the cloud's steps make of them here.
+
+On the read side of the log, in a short-lived process. Guarantees: steps are fed with what Spark feeds them,
+row by row in the order of each partition, and their clocks move as the log says. So a replay gives the same
+records. Rows that retention has removed are noted by channel, not passed over in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from geartrain.adapters.system import SystemClock, SystemRandomness
+from geartrain.graph.graph import DEAD_LETTERS, LATE, key_step
+from geartrain.graph.operator import Services
+from geartrain.planning import Plan
+from geartrain.planning.properties import derive_properties
+from geartrain.records.batch import Batch, DeadLetter
+from geartrain.runtime.fragment import Fragment
+from geartrain.schema import ColumnBatch, RowCodec
+from geartrain.state.keyed import DictBackend, KeyedState
+from geartrain_cloud.explaining.errors import ExplainError
+from geartrain_cloud.log.arrow import arrow_schema, from_table
+from geartrain_cloud.log.pack import take
+from geartrain_cloud.log.part import SYSTEM_NAMES
+from geartrain_cloud.log.reader import LogReader
+from geartrain_cloud.ports import Entry, position_key
+from geartrain_cloud.spark.clocks import least_clock, sources_of
+from geartrain_cloud.spark.rows import decoded
+
+CHUNK_ROWS = 20_000
+"""Rows of a partition that are fed before the clocks move."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedRows:
+    """Rows of one entry. indexes: of each in its entry; devices, seqs: the batch that each came in; late,
+    overtaken: what ingest has said of each.
+    """
+
+    entry: Entry
+    rows: ColumnBatch
+    indexes: list[int]
+    devices: list[str]
+    seqs: list[int]
+    late: list[bool]
+    overtaken: list[bool]
+
+    def chosen(self, rows: list[int]) -> LoggedRows:
+        """Some of the rows."""
+        return LoggedRows(
+            self.entry,
+            take(self.rows, rows),
+            [self.indexes[row] for row in rows],
+            [self.devices[row] for row in rows],
+            [self.seqs[row] for row in rows],
+            [self.late[row] for row in rows],
+            [self.overtaken[row] for row in rows],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Rows in the order of the log, and the flow's clocks behind them."""
+
+    rows: list[LoggedRows]
+    clocks: Mapping[str, int]
+
+
+@dataclass
+class LoggedFlow:
+    """The log of one instance, up to where it stood when this was made.
+
+    removed: by channel, the newest entry whose rows retention has removed, known once the log was read.
+    """
+
+    log: LogReader
+    instance: str
+    plan: Plan
+    removed: dict[str, Entry] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._ends = self.log.positions(self.instance)
+        self._codecs = {channel.id: RowCodec(channel.kind) for channel in self.plan.channels}
+        known = derive_properties(self.plan.graph)
+        self._timely = {c for c in self._codecs if c in known and known[c].timely}
+        self._sources = sources_of(self.plan.graph, self._codecs)
+
+    @property
+    def clocks(self) -> Mapping[str, int]:
+        """The flow's clocks at its end."""
+        return self.log.clocks_at(self.instance, self._ends)
+
+    @cached_property
+    def boundaries(self) -> list[Mapping[str, int]]:
+        """Behind which positions the flow's second revision ran, its third, and so on."""
+        found: list[Mapping[str, int]] = []
+        while boundary := self.log.boundary(self.instance, len(found) + 2):
+            found.append(boundary)
+        return found
+
+    def revision_at(self, entry: Entry) -> int:
+        """The number of the revision that ran the rows of an entry."""
+        key = position_key(entry.partition)
+        return 1 + sum(key in one and one[key] < entry.number for one in self.boundaries)
+
+    def chunks(self, channels: Collection[str]) -> Iterator[Chunk]:
+        """All rows of these channels; raises `LedgerError`, and `ExplainError` for rows of another type."""
+        at = dict.fromkeys(self._ends, 0)
+        while at != self._ends:
+            rows: list[LoggedRows] = []
+            for key, end in self._ends.items():
+                upto = min(end, self.log.limit(self.instance, key, at[key], CHUNK_ROWS))
+                entries = self.log.entries(self.instance, key, at[key], upto, channels)
+                rows += [found for entry in entries for found in self._rows(entry)]
+                at[key] = upto
+            yield Chunk(rows, self.log.clocks_at(self.instance, at))
+
+    def _rows(self, entry: Entry) -> Iterator[LoggedRows]:
+        if entry.count and not entry.segment:
+            known = self.removed.get(entry.channel)
+            if known is None or known.number < entry.number:
+                self.removed[entry.channel] = entry
+        if not entry.segment:
+            return
+        codec, table = self._codecs[entry.channel], self.log.table(entry)
+        layout = arrow_schema(codec.schema)
+        if (table.schema.names, table.schema.types) != (layout.names, layout.types):
+            raise ExplainError(
+                f"channel {entry.channel}: the log holds records of another type than the flow now has: "
+                "install the code that the app runs"
+            )
+        said: list[list[Any]] = [table.column(name).to_pylist() for name in SYSTEM_NAMES[4:]]
+        yield LoggedRows(entry, from_table(codec.schema, table), list(range(entry.count)), *said)
+
+    def on_time(self, found: LoggedRows) -> ColumnBatch:
+        """The rows without those that the clock had passed when they came: no step is fed with these."""
+        if found.entry.channel not in self._timely or not any(found.overtaken):
+            return found.rows
+        return take(found.rows, [row for row, flag in enumerate(found.overtaken) if not flag])
+
+    def batch(self, channel: str, rows: ColumnBatch) -> Batch:
+        """Rows of a channel as records; one that cannot be read is left out, as its dead letter says."""
+        return decoded(self._codecs[channel], rows, channel, _nobody)
+
+    def read_by(self, steps: Iterable[str]) -> set[str]:
+        """The channels that some of the cloud's steps read."""
+        within = set(steps)
+        read = {one.step for step in within for one in self.plan.graph[step].inputs}
+        return {channel for channel in self._codecs if channel in read - within} - {DEAD_LETTERS, LATE}
+
+    def advance(self, fragment: Fragment, channels: Iterable[str], clocks: Mapping[str, int]) -> None:
+        """Tell steps of the clocks of the channels that they read."""
+        for channel in sorted(channels):
+            fragment.advance(channel, least_clock(clocks, self._sources[channel]))
+
+    def stream(self, stream: str) -> Iterator[Batch]:
+        """The records of a stream, keyed where it is, from the log's beginning on."""
+        graph, cloud = self.plan.graph, set(self.plan.cloud)
+        if stream not in cloud:
+            for chunk in self.chunks({stream}):
+                for found in chunk.rows:
+                    yield self._keyed(stream, self.batch(stream, self.on_time(found)))
+            return
+        steps = graph.ancestors(stream) & cloud
+        channels = self.read_by(steps)
+        fragment = opened(self.plan, steps)
+        for chunk in self.chunks(channels):
+            for found in chunk.rows:
+                fragment.feed(found.entry.channel, self.batch(found.entry.channel, self.on_time(found)))
+            self.advance(fragment, channels, chunk.clocks)
+            yield from fragment.take().batches.get(stream, [])
+
+    def _keyed(self, stream: str, batch: Batch) -> Batch:
+        """A batch of a channel with the keys of its stream, which no channel carries."""
+        step = key_step(self.plan.graph, stream)
+        if step is None:
+            return batch
+        kind = self.plan.graph[stream].out
+        transform = step.operator.open(Services(stream, kind, _nobody, KeyedState(DictBackend())))
+        return transform(batch) if callable(transform) else batch
+
+
+def opened(plan: Plan, steps: Iterable[str]) -> Fragment:
+    """Some of the cloud's steps, ready to be fed."""
+    return Fragment(plan.graph, steps, clock=SystemClock(), randomness=SystemRandomness())
+
+
+def _nobody(letter: DeadLetter) -> None:
+    """Dead letters are in a table of their own already."""

@@ -1,0 +1,85 @@
+"""Random flows under random cuts: the log fetched page by page and run again gives the reference's answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, seed, settings
+
+from geartrain.adapters.system import SystemClock
+from geartrain.graph.graph import OVERTAKEN
+from geartrain.planning import legal_cuts, make_plan
+from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
+from geartrain_client.cli.fetching import META_FILE, RECORDS_FILE, FetchedMeta
+from geartrain_cloud.cli.fetched import Fetched, FetchedRun
+from geartrain_cloud.explaining import records
+from geartrain_cloud.explaining.question import RecordsQuestion
+from tests.explaining.two_tier_log import log_of
+from tests.reference.flows import Case, cases, split_cases
+from tests.reference.interpreter import interpret
+from tests.reference.rows import same_bits
+from tests.reference.two_tiers import Parts, answer_of
+
+FLOWS = 20
+
+
+def test_what_was_fetched_gives_the_answer_of_the_flow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "PAGE_ROWS", 5)
+
+    def check(case: Case) -> None:
+        rng, graph = case.rng(), case.graph
+        cut = rng.choice(legal_cuts(graph))
+        want = interpret(graph, case.world.inputs(), case.world.bounds_us)
+        plan = make_plan(graph, sorted(cut.edge))
+        with tempfile.TemporaryDirectory() as folder:
+            log_of(plan, case.world, rng, Path(folder))
+            _fetch(Path(folder), graph.name, sorted(cut.edge))
+            found = answer_of(graph, asyncio.run(_run(Fetched(Path(folder)), case)))
+        for sink in (one.id for one in graph.sinks() if one.id in plan.cloud):
+            assert [row.order for row in found.sinks[sink]] == [row.order for row in want.sinks[sink]]
+            pairs = zip(found.sinks[sink], want.sinks[sink], strict=True)
+            assert all(same_bits(row.value, other.value) for row, other in pairs)
+        assert (found.dead, found.late) == (want.dead, want.late)
+
+    for drawn in (cases(), split_cases()):
+        limits = settings(
+            max_examples=FLOWS, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+        )
+        seed(3)(limits(given(drawn)(check)))()
+
+
+def _fetch(folder: Path, flow: str, edge: list[str]) -> None:
+    """What the client writes, without REST."""
+    after, upto, done = dict[str, int](), dict[str, int](), False
+    schemas: dict[str, str] = {}
+    page: dict[str, Any] = {}
+    with (folder / RECORDS_FILE).open("w", encoding="utf-8") as file:
+        while not done:
+            question = RecordsQuestion(flow, str(folder), START_OF_TIME, END_OF_TIME, after, upto)
+            page = json.loads(msgspec.json.encode(records.page_of(question)))
+            for record in page["records"]:
+                file.write(json.dumps(record) + "\n")
+            schemas |= page["schemas"]
+            after, upto, done = page["after"], page["upto"], page["done"]
+    span = (START_OF_TIME, END_OF_TIME, False, 0)
+    meta = FetchedMeta("app", flow, "", edge, {}, "", *span, page["clocks"], schemas, page["removed"])
+    (folder / META_FILE).write_bytes(msgspec.json.encode(meta))
+
+
+async def _run(fetched: Fetched, case: Case) -> Parts:
+    run = FetchedRun(fetched, case.graph, SystemClock())
+    parts = [
+        (stream, batch)
+        async for output in run.outputs(7, lambda: True)
+        for stream, batches in output.batches.items()
+        for batch in batches
+        if stream != OVERTAKEN
+    ]
+    assert run.ended
+    return parts

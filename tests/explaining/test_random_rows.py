@@ -1,0 +1,88 @@
+"""Rows of random flows under random cuts, explained from a real log: the records that are named make the row
+again, by the engine and by the naive reference.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, given, seed, settings
+
+from geartrain.planning import Plan, legal_cuts, make_plan
+from geartrain.schema import RowCodec
+from geartrain.source import Reject
+from geartrain_cloud.explaining.held_row import HeldRow, json_row
+from geartrain_cloud.explaining.reproducing import made_again
+from geartrain_cloud.explaining.tracing import Trace, Tracer
+from tests.explaining.two_tier_log import log_of
+from tests.reference.flows import Case, cases, split_cases
+from tests.reference.interpreter import interpret
+from tests.reference.rows import Row
+
+FLOWS = 25
+ROWS_MAX = 3
+"""Of each sink, drawn by chance."""
+
+
+def test_the_records_behind_a_row_make_it_again() -> None:
+    met: Counter[str] = Counter()
+
+    def check(case: Case) -> None:
+        rng = case.rng()
+        graph = case.graph
+        cut = rng.choice(legal_cuts(graph))
+        want = interpret(graph, case.world.inputs(), case.world.bounds_us)
+        plan = make_plan(graph, sorted(cut.edge))
+        with tempfile.TemporaryDirectory() as folder:
+            logged = log_of(plan, case.world, rng, Path(folder))
+            for sink, rows in want.sinks.items():
+                for row in rng.sample(rows, min(ROWS_MAX, len(rows))) if sink in plan.cloud else ():
+                    stream = plan.graph[sink].inputs[0].step
+                    trace = Tracer(logged).trace(stream, row.order)
+                    held = HeldRow(sink, _json(plan, stream, row.value), row.order, 1)
+                    assert trace.whole
+                    assert trace.found
+                    assert made_again(logged, trace.found, held) == held.row, trace.made
+                    met.update(one.operator for one in trace.made)
+                    if all(plan.graph[one].operator.kind == "source" for one in trace.counts):
+                        _check_by_reference(case, trace, sink, row)
+                        met["by reference"] += 1
+
+    for drawn in (cases(), split_cases()):
+        limits = settings(
+            max_examples=FLOWS, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+        )
+        seed(7)(limits(given(drawn)(check)))()
+    assert met.keys() >= _MET, met
+
+
+_MET = {"map", "flat_map", "key_by", "order", "process", "window_aggregate", "window_fold", "aggregate"}
+_MET |= {"merge", "merge_partials", "interval_join", "by reference"}
+
+
+def _json(plan: Plan, stream: str, value: Any) -> dict[str, Any]:
+    codec = RowCodec(plan.graph[stream].out)
+    return json_row(codec.schema, [column[0] for column in codec.to_columns([value])])
+
+
+def _check_by_reference(case: Case, trace: Trace, sink: str, row: Row) -> None:
+    """Without every other record of the sources, the reference gives the row all the same."""
+    kept = {
+        (name, number)
+        for one in trace.found
+        for name, number in zip(one.rows.names, one.rows.numbers, strict=True)
+    }
+    inputs = {
+        source: {
+            split: [
+                item if (split, at) in kept else Reject(at, "left out", b"") for at, item in enumerate(items)
+            ]
+            for split, items in splits.items()
+        }
+        for source, splits in case.world.inputs().items()
+    }
+    again = interpret(case.graph, inputs, case.world.bounds_us)
+    assert row.order in {one.order for one in again.sinks[sink]}

@@ -1,0 +1,47 @@
+"""A log of what the devices of a random world have sent, written with the real ledger and segments."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from geartrain.planning import Plan
+from geartrain.schema import ColumnBatch, RowCodec
+from geartrain_cloud.explaining.logged import LoggedFlow
+from geartrain_cloud.log.reader import LogReader
+from tests.reference.two_tiers import Device, World
+from tests.spark.log_writer import LogWriter
+
+
+def log_of(plan: Plan, world: World, rng: random.Random, folder: Path) -> LoggedFlow:
+    """Run the devices' part of the plan, and write what they send in a random interleaving."""
+    sent = {
+        device: Device(plan, splits, world.bounds_us, rng).run() for device, splits in world.devices.items()
+    }
+    sources = [step.id for step in plan.graph.sources()]
+    writer = LogWriter(
+        folder, plan.graph.name, {c.id: c.kind for c in plan.channels}, sources=sources, sealed=True
+    )
+    codecs = {channel.id: RowCodec(channel.kind) for channel in plan.channels}
+    marks: dict[str, dict[str, int]] = {device: {} for device in sent}
+    for items in sent.values():
+        items.reverse()
+    while left := [device for device, items in sent.items() if items]:
+        device = rng.choice(left)
+        one = sent[device].pop()
+        if one.rows is None:
+            marks[device] |= one.marks
+            least = {
+                source: min(told[source] for told in marks.values())
+                for source in sources
+                if all(source in told for told in marks.values())
+            }
+            writer.move(least)
+            continue
+        rows = one.rows
+        columns = codecs[one.channel].to_columns(rows.values)
+        writer.append_rows(
+            one.channel, ColumnBatch(columns, rows.times, rows.names, rows.numbers, rows.paths)
+        )
+    writer.close()
+    return LoggedFlow(LogReader(folder), plan.graph.name, plan)
