@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from geartrain import Table
+from geartrain.errors import GeartrainError
 from geartrain.schema import ColumnBatch, derive
 from geartrain_cloud.hosting.flow_store import FlowStore, Portion
 from geartrain_cloud.log.pack import pack
@@ -82,6 +83,8 @@ def test_what_a_locked_table_does_not_take_is_parked_and_written_once(kept: Kept
         assert kept.store.count() == 3
         assert kept.store.stand() == {"0": 4}
         assert kept.held() == ["s0"]
+        with pytest.raises(GeartrainError, match=r"in use|parked"):  # at once: its thread is busy
+            kept.store.check([])
         other.execute("ROLLBACK")
     kept.until(lambda: not kept.store.held)
     assert kept.held() == ["s0", "s1", "s2", "s3"]

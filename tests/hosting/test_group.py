@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,8 +11,10 @@ import pytest
 
 from geartrain.adapters.files import write_private
 from geartrain.schema import derive
+from geartrain_cloud.hosting import group as group_module
+from geartrain_cloud.hosting.admission import Admission, Member
 from geartrain_cloud.hosting.errors import HostError
-from geartrain_cloud.hosting.group import Admission, Group, Member
+from geartrain_cloud.hosting.group import Group
 from geartrain_cloud.hosting.host import Host
 from geartrain_cloud.hosting.offsets import generation_name
 from geartrain_cloud.hosting.places import HostPlaces
@@ -21,6 +24,7 @@ from geartrain_cloud.hosting.versions import Hosted, Version, Versions, new_labe
 from geartrain_cloud.log.queries import registered
 from geartrain_cloud.platform.runs import tables_of_run
 from geartrain_cloud.sinks.app_tables import AppTables
+from geartrain_cloud.sinks.layout import AwayError
 from geartrain_cloud.spark.errors import RefusedError
 from tests.hosting.mill_log import MillLog
 from tests.spark.flows import Reading
@@ -40,12 +44,13 @@ def group_of(places: HostPlaces) -> Group:
     return Group(SESSION, "all", places.folder, places.group("all"), places.folder.parent / "log")
 
 
-def version(number: int) -> Version:
+def version(number: int, revision: int = 1) -> Version:
     """One with a flow."""
     hosted: dict[str, Any] = dict.fromkeys(Hosted.__struct_fields__, ())  # whatever the log has them keyed by
     hosted |= {"flow": "stone.1", "generation": 1, "plan": "p", "request": "r", "code": {}, "stages": 1}
     hosted |= {"labels": (2, 3), "buckets": 8, "keys": ("0",), "identity": "i", "begin": {}}
-    hosted |= {"begin_count": -1, "stop": {}, "rows_max": 10, "run": 1}
+    hosted |= {"begin_count": -1, "stop": {}, "rows_max": 10, "run": 1, "drops": {}}
+    hosted |= {"revision": revision}
     return Version(number, 2, {"stone.1~1": Hosted(**hosted)})
 
 
@@ -69,6 +74,21 @@ def test_no_flow_is_forgotten_because_nobody_says_what_is_wanted(places: HostPla
     with pytest.raises(HostError, match=r"wanted\.json is missing: start gear-control"):
         host.open()
     assert host.groups.shared.out == {}
+
+
+def test_an_older_control_store_puts_no_older_plan_under_a_newer_number(places: HostPlaces) -> None:
+    log = places.folder.parent / "log"
+    Versions(places.group("all").versions).publish(version(2, revision=3))
+    tables = places.folder / "apps" / "stone.1" / "tables.sqlite"
+    wanted = {"flow": "mill.flows:flow0", "tables": str(tables), "revision": 2, "former": [{"flow": "m:f"}]}
+    write_private(places.wanted, json.dumps({"serial": 1, "flows": {"stone.1": wanted}}))
+    host = Host(SESSION, places.folder, log)
+    host._follow()
+    host._prepare()
+    assert host._coming == {}
+    host.show()
+    said = json.loads(places.status.read_text())["flows"]["stone.1"]["why"]
+    assert "runs revision 3, and control knows of 2 alone" in said
 
 
 def test_a_checkpoint_without_its_group_is_refused(places: HostPlaces) -> None:
@@ -124,3 +144,31 @@ def test_a_replay_of_a_flow_that_has_sent_all_opens_no_outbox(places: HostPlaces
 def test_runs_of_a_flow_have_names_of_their_own() -> None:
     assert generation_name("stone.1", 3) == "stone.1~3"
     assert generation_name("stone.1", 3, 2) == "stone.1~2.3"
+
+
+def test_a_flow_whose_tables_go_away_while_it_goes_over_is_out_and_says_why(
+    places: HostPlaces, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object) -> None:
+        raise AwayError("the server of its tables is away")
+
+    at = {"stone.1~1/0": 7, "!n:stone.1~1": 3}
+    monkeypatch.setattr(Group, "committed", lambda group: at)
+    monkeypatch.setattr(Group, "_dropped", lambda *_: {})
+    monkeypatch.setattr(Group, "_open_store", away)
+    monkeypatch.setattr(group_module, "boundary", lambda *_: {"0": 7})
+    group_of(places)
+    Versions(places.group("all").versions).publish(version(2))
+    group = group_of(places)
+    closed: list[str] = []
+    store: Any = SimpleNamespace(held="", positions=lambda: {"0": 7}, close=lambda: closed.append("it"))
+    group._stores["stone.1~1"] = store
+    prepared = Prepared("p", {}, 1, ("readings",), ("readings",), ())
+    admission = Admission("stone.1", "r", prepared, Member(AppTables(places.folder / "t.sqlite")), revision=2)
+    with pytest.raises(AwayError):
+        group.cross(admission)
+    out = group.out["stone.1~1"]
+    assert (out.why, out.positions, out.count) == ("the server of its tables is away", {"0": 7}, 3)
+    assert group.locked == {"stone.1~1"}  # it is brought in again when they are back
+    assert SteeringFile(places.group("all").steering).read().out == group.out
+    assert (closed, list(group.version.flows)) == (["it"], ["stone.1~1"])

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from geartrain_cloud.hosting import groups as groups_module
+from geartrain_cloud.hosting.admission import Admission, Member
 from geartrain_cloud.hosting.errors import HostError
-from geartrain_cloud.hosting.group import Admission, Group, Member
+from geartrain_cloud.hosting.group import Group
 from geartrain_cloud.hosting.group_query import GroupQuery
 from geartrain_cloud.hosting.groups import Groups, own_group
 from geartrain_cloud.hosting.places import HostPlaces

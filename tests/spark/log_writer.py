@@ -102,6 +102,10 @@ class LogWriter:
         self._clocks |= clocks
         self._commit([self._entry(EntryKind.WATERMARK)])
 
+    def revise(self, revision: int) -> None:
+        """Go over to a revision."""
+        self._commit([self._entry(EntryKind.REVISION, seq=revision)])
+
     def end(self) -> None:
         """All sources have ended."""
         self.advance(END_OF_TIME)

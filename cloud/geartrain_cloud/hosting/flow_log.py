@@ -22,9 +22,9 @@ class FlowLog(LogStreamReader):
         """channels: those that the query reads."""
         self._log, self._flow, self._channels = log, flow, frozenset(channels)
 
-    def limit(self, key: str, after: int, rows_max: int) -> int:
-        """How far `key` goes in one micro-batch."""
-        return self._log.limit(self._flow, key, after, rows_max)
+    def limit(self, key: str, after: int, rows_max: int, revision: int) -> int:
+        """How far `key` goes in one micro-batch that runs a revision."""
+        return self._log.limit(self._flow, key, after, rows_max, revision)
 
     def entries(self, key: str, after: int, upto: int) -> list[Entry]:
         """The entries of its channels behind `after`."""

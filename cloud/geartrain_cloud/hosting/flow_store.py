@@ -11,7 +11,7 @@ tables hold is not written again. A flow with too many dead letters is stopped a
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from geartrain.errors import GeartrainError
 from geartrain.graph.graph import DEAD_LETTERS
 from geartrain.printable import printable
 from geartrain_cloud.log.pack import unpack
+from geartrain_cloud.sinks.layout import Layout
 from geartrain_cloud.sinks.store import Tables
 from geartrain_cloud.spark.breaker import Breaker
 from geartrain_cloud.spark.compile import HOSTED
@@ -29,6 +30,8 @@ from geartrain_cloud.spark.errors import BreakerError
 
 BUSY_S = 0.1
 """How long a write waits for whoever else writes the flow's tables, before it is parked."""
+ANSWER_S = 5.0
+"""How long the tables may take to say whether they can become others."""
 RETRY_S = 0.5
 """Between two attempts to write what is parked."""
 
@@ -183,6 +186,19 @@ class FlowStore:
     def _read(self, count: int) -> Portion:
         raw = (self._folder / str(count)).read_bytes()
         return msgspec.msgpack.decode(raw, type=Portion)
+
+    def check(self, layouts: Sequence[Layout]) -> None:
+        """Raise a `GeartrainError` where the tables cannot become these, take no rows just now, or do not
+        answer in time.
+        """
+        if self.held:  # its thread is busy with what is parked
+            raise GeartrainError(self.held)
+        answer = self._threads.submit(self._tables.planned, layouts)
+        try:
+            answer.result(ANSWER_S)
+        except TimeoutError:
+            answer.cancel()
+            raise GeartrainError("its tables do not say in time whether they can change") from None
 
     def records(self) -> Mapping[str, int]:
         """Records written so far, by sink."""

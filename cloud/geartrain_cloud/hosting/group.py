@@ -14,27 +14,31 @@ import logging
 import secrets
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from geartrain.adapters.files import make_private_folder, write_private
-from geartrain.adapters.sqlite import Fault
 from geartrain.declarations.sink import Table
 from geartrain.errors import GeartrainError, LedgerError
 from geartrain.printable import printable
+from geartrain_cloud.hosting.admission import Admission, Key, Member, is_locked
+from geartrain_cloud.hosting.crossing import boundary, check_successor, dropped_state, has_written, stands_at
 from geartrain_cloud.hosting.errors import HostError
 from geartrain_cloud.hosting.flow_store import BUSY_S, RETRY_S, FlowStore
 from geartrain_cloud.hosting.group_file import open_group
 from geartrain_cloud.hosting.group_query import GroupQuery
 from geartrain_cloud.hosting.offsets import PLAN, count_name, generation_name, positions_by_name
 from geartrain_cloud.hosting.outbox import down_places, outbox_of
-from geartrain_cloud.hosting.places import GroupPlaces
+from geartrain_cloud.hosting.places import GroupPlaces, HostPlaces
 from geartrain_cloud.hosting.prepared import Prepared, read_prepared
+from geartrain_cloud.hosting.questions import QuestionFolder
 from geartrain_cloud.hosting.steering import Out, Steering, SteeringFile
 from geartrain_cloud.hosting.versions import FIRST, Hosted, Version, Versions, new_labels
 from geartrain_cloud.hosting.wanted import SHARED_STAGES
@@ -42,8 +46,6 @@ from geartrain_cloud.hosting.watch import STRIKES, Watch
 from geartrain_cloud.hosting.writer import HostWriter
 from geartrain_cloud.log.queries import Registration
 from geartrain_cloud.log.reader import LogReader
-from geartrain_cloud.sinks.app_tables import AppTables
-from geartrain_cloud.sinks.layout import AwayError
 from geartrain_cloud.sinks.opening import open_places
 from geartrain_cloud.spark.compile import HOSTED
 from geartrain_cloud.spark.whole import numbers
@@ -52,10 +54,6 @@ _log = logging.getLogger("host")
 
 RELEASE_EVERY_S = 5.0
 """How often the log is told how far each flow is."""
-
-
-Key = tuple[str, int]
-"""A run of a flow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,47 +67,6 @@ class GroupSettings:
     hang_s: float = 4.0
     retry_s: float = RETRY_S
     rows_max: int = 5_000
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """What the host tells a group of a flow.
-
-    tables: where they are; letters_percent: the share of dead letters that stops it; slots and buckets: of
-    one that comes anew; rows_max: of each key in one micro-batch, None for that of all flows; sends: whether
-    what goes to devices is sent, which a former run may have done; own: whether it has a query to itself.
-    """
-
-    tables: AppTables
-    letters_percent: float = 1.0
-    slots: int = 2
-    buckets: int = 8
-    rows_max: int | None = None
-    sends: bool = True
-    own: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Admission:
-    """A flow that comes into a group, or back into it; request: the hash of what was asked for; run: which
-    pass over its log.
-    """
-
-    flow: str
-    request: str
-    prepared: Prepared
-    member: Member
-    run: int = 1
-
-    @property
-    def key(self) -> Key:
-        """The run of the flow that comes."""
-        return self.flow, self.run
-
-
-def is_locked(error: GeartrainError) -> bool:
-    """Whether tables could not be opened since another program writes them, or their server is away."""
-    return isinstance(error, AwayError) or Fault.IN_USE.value in str(error)
 
 
 class Group:
@@ -147,7 +104,8 @@ class Group:
         self._registrations: dict[str, Registration] = {}
         self._watch = Watch(places, self._settings.hang_s)
         self._released_s = 0.0
-        self.writer = HostWriter(self._checkpoint, self._log, self._versions.read, self._stores.get)
+        answers = QuestionFolder(HostPlaces(host).questions)
+        self.writer = HostWriter(self._checkpoint, self._log, self._versions.read, self._stores.get, answers)
         self.query = GroupQuery(session, name, self.made, self._checkpoint.location, host, places, log)
 
     # The flows
@@ -190,11 +148,16 @@ class Group:
                 self._note_out(hosted, suspect.read_text(encoding="utf-8"), offsets)
             elif hosted.name in self._steering.out:
                 self._registrations[hosted.name] = self._registration(hosted)
-            else:
+            elif self._is_last(hosted):
                 self._open_or_put_out(hosted, members.get(hosted.flow), offsets)
         self._save_steering()
         self._forget_suspects()
         self._set_budgets(members)
+
+    def _is_last(self, hosted: Hosted) -> bool:
+        """Whether no later generation has its tables: that comes in after a generation that has read all."""
+        later = self.version.of_flow(hosted.flow, hosted.run)
+        return later is None or later.generation <= hosted.generation
 
     def _set_budgets(self, members: Mapping[str, Member]) -> None:
         """What is wanted, or the configuration, may have changed since the flows came."""
@@ -248,8 +211,12 @@ class Group:
             sends=member.sends,
         )
         own = member.tables.open(hosted.flow, hosted.run, BUSY_S)
-        tables = open_places(hosted.flow, places, own, member.tables.first.parent, outbox)
+        folder = member.tables.first.parent
+        begins = hosted.revision > 1 and not has_written(hosted, own)
+        tables = open_places(hosted.flow, places, own, folder, outbox, evolving=begins)
         try:
+            if begins:  # what cannot be evolved is refused before the first micro-batch
+                tables.planned([place.layout for place in places])
             has_run = offsets.get(count_name(hosted.name), hosted.begin_count) >= 0
             tables.attach(HOSTED, hosted.identity, has_run=has_run)
             self._stores[hosted.name] = FlowStore(
@@ -296,6 +263,55 @@ class Group:
         self._publish(slots, flows)
         return refused
 
+    def check_crossing(self, admission: Admission) -> None:
+        """Raise a `GeartrainError` where a flow that runs here could not go over to a revision."""
+        earlier = self.version.of_flow(*admission.key)
+        if earlier is None:
+            return
+        self._check_stages(admission)
+        self._dropped(admission, earlier)
+        if (store := self._stores.get(earlier.name)) is not None:
+            store.check([sink.place().layout for sink in admission.prepared.sinks])
+
+    def _dropped(self, admission: Admission, earlier: Hosted) -> dict[int, tuple[str, ...]]:
+        old = read_prepared(self._places.plans, earlier.plan, earlier.code)
+        check_successor(admission.flow, old, admission.prepared)
+        return dropped_state(admission.flow, old, admission.prepared, admission.drops)
+
+    def cross(self, admission: Admission) -> bool:
+        """Have a flow that runs go over to its next revision, in the next micro-batch.
+
+        False until all of the log before it is in the tables. Where this raises, a `GeartrainError`, the flow
+        stays where it is, before the first entry of the next revision; it is out where its tables cannot be
+        opened again.
+        """
+        earlier = self.version.of_flow(*admission.key)
+        store = None if earlier is None else self._stores.get(earlier.name)
+        if earlier is None or store is None or store.held:
+            return False
+        places, offsets = boundary(self._log, earlier), self.committed()
+        positions = positions_by_name(offsets).get(earlier.name, {})
+        if places is None or not (stands_at(positions, places) and stands_at(store.positions(), places)):
+            return False
+        hosted = replace(
+            self._succeeding(self._new(admission, ()), earlier),
+            begin=places,
+            begin_count=offsets[count_name(earlier.name)],
+            drops=self._dropped(admission, earlier),
+        )
+        del self._stores[earlier.name]
+        store.close()
+        try:
+            self._open_store(hosted, admission.member, {})
+        except GeartrainError:
+            self._open_or_put_out(earlier, admission.member, offsets)
+            self._save_steering()
+            raise
+        self._registrations.pop(earlier.name)
+        flows = {name: one for name, one in self.version.flows.items() if name != earlier.name}
+        self._publish(self.version.slots, flows | {hosted.name: hosted})
+        return True
+
     def _up_to_its_tables(self, hosted: Hosted) -> Hosted:
         """Its first micro-batch ends where its tables stand, if they hold that one already.
 
@@ -307,14 +323,33 @@ class Group:
         return replace(hosted, stop=store.stand())
 
     def _admitted(self, admission: Admission, earlier: Hosted | None, slots: int) -> Hosted:
-        prepared, member = admission.prepared, admission.member
-        if prepared.stages > self.made.stages:
+        self._check_stages(admission)
+        member = admission.member
+        if earlier is None:
+            hosted = self._new(admission, new_labels(slots, member.slots, self.made.partitions))
+            if hosted.run > 1:
+                self._check_replay(hosted, admission.prepared, sends=member.sends)
+            return hosted
+        out = self._steering.out.get(earlier.name)
+        if out is None:
+            raise HostError(f"flow {admission.flow} runs already: put it out first")
+        hosted = self._succeeding(self._new(admission, ()), earlier)
+        return replace(hosted, begin=out.positions, begin_count=out.count, stop=out.stop)
+
+    def _check_stages(self, admission: Admission) -> None:
+        if admission.prepared.stages > self.made.stages:
+            anew = "submit it under another name, whose query has as many"
+            if admission.revision == 1:
+                anew = "gear replay begins it anew, in a query that has as many"
             raise HostError(
-                f"flow {admission.flow} has {prepared.stages} shuffles one after another now, and its query "
-                f"was made for {self.made.stages}: gear replay begins it anew, in a query that has as many"
+                f"flow {admission.flow} has {admission.prepared.stages} shuffles one after another now, and "
+                f"its query was made for {self.made.stages}: {anew}"
             )
-        labels = new_labels(slots, member.slots, self.made.partitions)
-        hosted = Hosted(
+
+    def _new(self, admission: Admission, labels: tuple[int, ...]) -> Hosted:
+        """The first generation of a run."""
+        prepared, member = admission.prepared, admission.member
+        return Hosted(
             admission.flow,
             1,
             prepared.plan,
@@ -329,23 +364,17 @@ class Group:
             secrets.token_hex(16),
             rows_max=member.rows_max or self._settings.rows_max,
             run=admission.run,
+            revision=admission.revision,
         )
-        if earlier is None:
-            if hosted.run > 1:
-                self._check_replay(hosted, prepared, sends=member.sends)
-            return hosted
-        out = self._steering.out.get(earlier.name)
-        if out is None:
-            raise HostError(f"flow {admission.flow} runs already: put it out first")
+
+    def _succeeding(self, hosted: Hosted, earlier: Hosted) -> Hosted:
+        """The generation that goes on with the state and the tables of `earlier`."""
         return replace(
             hosted,
             generation=earlier.generation + 1,
             labels=earlier.labels,
             buckets=earlier.buckets,
             identity=earlier.identity,
-            begin=out.positions,
-            begin_count=out.count,
-            stop=out.stop,
         )
 
     def _check_replay(self, hosted: Hosted, prepared: Prepared, *, sends: bool) -> None:
@@ -394,6 +423,13 @@ class Group:
         hosted = self.version.of_flow(flow, run)
         out = None if hosted is None else self.out.get(hosted.name)
         return self.reached(flow, run) if out is None else out.stop or out.positions
+
+    def dropped(self, name: str) -> dict[str, int]:
+        """By step, how many keys' state went when a generation came in."""
+        folder, found = self._places.dropped(name), Counter[str]()
+        for path in folder.iterdir() if folder.is_dir() else ():
+            found.update(msgspec.json.decode(path.read_bytes(), type=dict[str, int]))
+        return dict(found)
 
     def store(self, name: str) -> FlowStore | None:
         """The tables of a generation."""

@@ -25,8 +25,9 @@ from pyspark.sql import SparkSession
 
 from geartrain.errors import GeartrainError
 from geartrain.printable import printable
+from geartrain_cloud.hosting.admission import Admission, Key, Member
 from geartrain_cloud.hosting.errors import HostError
-from geartrain_cloud.hosting.group import Admission, Group, GroupSettings, Key, Member
+from geartrain_cloud.hosting.group import Group, GroupSettings
 from geartrain_cloud.hosting.places import HostPlaces
 from geartrain_cloud.hosting.versions import Hosted, Versions
 from geartrain_cloud.log.queries import Registration
@@ -192,6 +193,17 @@ class Groups:
         group = self.of(key)
         found = self._stopped.get(own_group(key) if group is None else group.name)
         return "" if found is None else found.why
+
+    def check_crossing(self, admission: Admission) -> None:
+        """Raise a `GeartrainError` where a run could not go over to a revision."""
+        group = self.of(admission.key)
+        if group is not None:
+            group.check_crossing(admission)
+
+    def cross(self, admission: Admission) -> bool:
+        """As `Group.cross`."""
+        group = self.of(admission.key)
+        return group is not None and not self.stopped(admission.key) and group.cross(admission)
 
     def holds(self, flow: str, run: int) -> bool:
         """Whether a generation of this run is here, or has not quite left."""

@@ -18,14 +18,17 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from geartrain.errors import GeartrainError, LedgerError
+from geartrain_cloud.hosting.admission import Admission, Key, Member, is_locked
+from geartrain_cloud.hosting.asking import Asking
 from geartrain_cloud.hosting.errors import HostError, PreparationError
-from geartrain_cloud.hosting.group import Admission, GroupSettings, Key, Member, is_locked
+from geartrain_cloud.hosting.group import GroupSettings
 from geartrain_cloud.hosting.groups import Groups
 from geartrain_cloud.hosting.leftovers import release_log, remove_unused_code, remove_unused_state
 from geartrain_cloud.hosting.places import HostPlaces
 from geartrain_cloud.hosting.prepared import Prepared
 from geartrain_cloud.hosting.preparing import Preparing
 from geartrain_cloud.hosting.status import FlowStatus, StatusFile, describe
+from geartrain_cloud.hosting.succession import Succession
 from geartrain_cloud.hosting.wanted import Wanted, WantedFile, WantedFlow
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.platform.runs import runs_with_tables, serve_run, served_run
@@ -47,6 +50,27 @@ class _Failed:
 
     request: str
     why: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Coming:
+    """A run on its way in, or back: what was wanted, which revision of it, and when that is prepared."""
+
+    wanted: WantedFlow
+    revision: int
+    prepared: Future[Prepared]
+
+    @property
+    def request(self) -> str:
+        """The hash of what was asked for."""
+        return self.wanted.request_of(self.revision)
+
+
+def _too_new(flow: str, runs: int, wanted: int) -> str:
+    return (
+        f"flow {flow} runs revision {runs}, and control knows of {wanted} alone: its store was restored from "
+        "an older copy; bring back a newer one, or kill the app and submit it again"
+    )
 
 
 class Host:
@@ -71,7 +95,7 @@ class Host:
         self._wanted = Wanted()
         self._known = False
         self._preparing = Preparing(self._places)
-        self._coming: dict[Key, tuple[WantedFlow, Future[Prepared]]] = {}
+        self._coming: dict[Key, _Coming] = {}
         self._failed: dict[Key, _Failed] = {}
         self._served: dict[str, int] = {}
         self._locked: dict[Key, str] = {}  # flows whose tables another program writes just now
@@ -79,6 +103,8 @@ class Host:
         self._status = StatusFile(self._places.status)
         self._complaint = ""
         self.groups = Groups(session, self._places, log.absolute(), settings)
+        self._succession = Succession(self.groups, self._preparing, self._log, self._member)
+        self._asking = Asking(self._places, self.groups)
         self._shown_s = 0.0
         self._cleaned: tuple[float, frozenset[str]] = (0.0, frozenset())
 
@@ -99,7 +125,9 @@ class Host:
         self._swap()
         self._prepare()
         self._admit()
+        self._succession.step(self._runs())
         self.groups.check(self._members)
+        self._asking.step(self._run_asked)
         if time.monotonic() - self._shown_s >= STATUS_EVERY_S:
             self.show()
 
@@ -118,6 +146,11 @@ class Host:
         if flow not in self._served:
             self._served[flow] = served_run(Path(wanted.tables))
         return self._served[flow]
+
+    def _run_asked(self, flow: str) -> int | None:
+        """The run of a flow that answers questions, None for a flow that is not wanted."""
+        wanted = self._wanted.flows.get(flow)
+        return None if wanted is None else self._run_served(flow, wanted)
 
     def _runs(self) -> dict[Key, WantedFlow]:
         """What shall be here: of each flow the run that is served, unless it had finished before, and one
@@ -145,7 +178,7 @@ class Host:
                     serve_run(Path(wanted.tables), run)
                     self._served[flow] = run
             except GeartrainError as error:
-                self._failed[flow, run] = _Failed(wanted.request, str(error))
+                self._failed[flow, run] = _Failed(self._request((flow, run), wanted), str(error))
 
     def _remove_former(self) -> set[str]:
         """Remove the tables of runs that are not served, not coming and not here any more.
@@ -179,37 +212,51 @@ class Host:
         self._removing.pop((tables.first, run), None)
         return ""
 
+    def _revision(self, key: Key) -> int:
+        """The revision that a run stands in: a run begins with the first."""
+        hosted = self.groups.hosted(key)
+        return 1 if hosted is None else hosted.revision
+
+    def _request(self, key: Key, wanted: WantedFlow) -> str:
+        return wanted.request_of(self._revision(key))
+
     def _prepare(self) -> None:
         """Begin with what is wanted and not there, or not as it is wanted."""
         runs = self._runs()
         for key, wanted in runs.items():
             hosted, failed = self.groups.hosted(key), self._failed.get(key)
-            is_due = hosted is None or hosted.request != wanted.request or self.groups.is_locked(key)
+            request = self._request(key, wanted)
+            if hosted is not None and hosted.revision > wanted.revision:
+                self._failed[key] = _Failed("", _too_new(key[0], hosted.revision, wanted.revision))
+                continue
+            is_due = hosted is None or hosted.request != request or self.groups.is_locked(key)
             if not is_due:
                 self._failed.pop(key, None)
-            elif key not in self._coming and (failed is None or failed.request != wanted.request):
-                self._coming[key] = (wanted, self._preparing.begin(key[0], wanted))
+            elif key not in self._coming and (failed is None or failed.request != request):
+                revision = self._revision(key)
+                prepared = self._preparing.begin(key[0], wanted.plan_of(revision))
+                self._coming[key] = _Coming(wanted, revision, prepared)
         for key in self._failed.keys() - runs.keys():
             del self._failed[key]
 
     def _admit(self) -> None:
         """Bring in what is prepared, and take out what is not wanted any more, in one version."""
         ready: list[Admission] = []
-        coming: dict[Key, tuple[WantedFlow, Future[Prepared]]] = {}
+        coming: dict[Key, _Coming] = {}
         runs = self._runs()
-        for key, (wanted, future) in list(self._coming.items()):
-            if not future.done():
+        for key, one in list(self._coming.items()):
+            if not one.prepared.done():
                 continue
             del self._coming[key]
             if key not in runs:
                 continue
             try:
-                prepared = future.result()
+                prepared, member = one.prepared.result(), self._member(one.wanted)
             except PreparationError as error:
-                self._failed[key] = _Failed(wanted.request, str(error))
+                self._failed[key] = _Failed(one.request, str(error))
             else:
-                coming[key] = wanted, future
-                ready.append(Admission(key[0], wanted.request, prepared, self._member(wanted), key[1]))
+                coming[key] = one
+                ready.append(Admission(key[0], one.request, prepared, member, key[1], one.revision))
         self._locked = self._put_out_for(ready)
         ready = [admission for admission in ready if admission.key not in self._locked]
         gone = self.groups.runs() - runs.keys()
@@ -219,7 +266,7 @@ class Host:
                 if is_locked(refusal):
                     self._locked[key] = str(refusal)
                 else:
-                    self._failed[key] = _Failed(coming[key][0].request, str(refusal))
+                    self._failed[key] = _Failed(coming[key].request, str(refusal))
         for key in self._locked:
             self._coming[key] = coming[key]  # tried again in the next step
 
@@ -255,7 +302,8 @@ class Host:
 
     def _clean(self) -> None:
         """Remove what flows that have left have left behind."""
-        kept = None if self._coming else self.groups.kept()
+        is_idle = not self._coming and self._succession.is_idle
+        kept = self.groups.kept() if is_idle else None
         if kept is None:
             return
         now, names = time.monotonic(), frozenset(kept)
@@ -301,6 +349,7 @@ class Host:
             waits = FlowStatus("starting", self._locked.get(key, ""))
             return waits if failed is None else FlowStatus("failed", failed.why)
         found = describe(group, self._log, hosted, newest)
+        self._succession.say(hosted, found)
         if found.state == "out" and (key in self._locked or hosted.name in group.locked):
             found.state, found.why = "held", self._locked.get(key, found.why)
         elif found.state in ("out", "running") and key in self._coming:

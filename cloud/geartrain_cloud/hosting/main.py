@@ -24,6 +24,7 @@ from geartrain.adapters.service_notes import ServiceNotes
 from geartrain.adapters.signals import EXIT_INTERRUPTED
 from geartrain.errors import ConfigError, GeartrainError
 from geartrain.printable import printable
+from geartrain_cloud.bounded_log import bound_log
 from geartrain_cloud.hosting.group import GroupSettings
 from geartrain_cloud.hosting.groups import OWN_MAX
 from geartrain_cloud.hosting.host import Host
@@ -106,6 +107,7 @@ class Program:
             self._notes.ready()
             while not self._stopping.is_set():
                 host.step()
+                bound_log(self._config.places.spark / LOG_FILE)
                 self._notes.alive("runs")
                 self._stopping.wait(_POLL_S)
         finally:

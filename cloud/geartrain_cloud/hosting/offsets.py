@@ -17,8 +17,22 @@ from collections.abc import Mapping
 PLAN = "!plan"
 """The version of the plan under which a micro-batch runs."""
 
+QUESTIONS = "!questions"
+"""Up to which number a micro-batch has answered questions; not there before the first one. A question is no
+part of the log: this key is what starts a micro-batch where nothing else is new.
+"""
+
 EMPTIED = "!emptied"
 """The stream of a row which says that the flow of a slot has left: its state goes."""
+
+DROPPED = "!dropped"
+"""The stream of a row which says that steps of a slot lose their state: those that its generation names."""
+
+ASKED = "!asked"
+"""The stream of a row that brings a question to a slot."""
+
+ANSWER = "!answer"
+"""The stream of a row that brings an answer to the end of the micro-batch."""
 
 _COUNT = "!n:"
 
@@ -26,6 +40,11 @@ _COUNT = "!n:"
 def generation_name(flow: str, generation: int, run: int = 1) -> str:
     """How a generation of a flow's run is called."""
     return f"{flow}~{generation}" if run == 1 else f"{flow}~{run}.{generation}"
+
+
+def asked_name(flow: str, run: int) -> str:
+    """Under which questions to a flow's run come into a micro-batch, whatever generation it runs there."""
+    return f"{flow}~{run}"
 
 
 def position_name(name: str, key: str) -> str:

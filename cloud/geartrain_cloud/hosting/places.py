@@ -33,6 +33,11 @@ class HostPlaces:
         return self.folder / "code"
 
     @property
+    def questions(self) -> Path:
+        """Questions for the state of flows, and their answers."""
+        return self.folder / "questions"
+
+    @property
     def groups(self) -> Path:
         """The folders of all groups."""
         return self.folder / "groups"
@@ -61,6 +66,11 @@ class GroupPlaces:
         return self.folder / "steering.json"
 
     @property
+    def questions(self) -> Path:
+        """Those that its next micro-batches answer."""
+        return self.folder / "questions"
+
+    @property
     def marks(self) -> Path:
         """What its workers run."""
         return self.folder / "running"
@@ -82,6 +92,10 @@ class GroupPlaces:
     def flow(self, name: str) -> Path:
         """What the host keeps for generation `name`: whether its dead letters stopped it."""
         return self.folder / "flows" / name
+
+    def dropped(self, name: str) -> Path:
+        """How many keys' state went when generation `name` came in, a file for each stage and slot."""
+        return self.flow(name) / "dropped"
 
     def parked(self, flow: str, run: int) -> Path:
         """Rows that the tables of a flow's run did not take in time."""

@@ -83,6 +83,12 @@ def prepare(request: Request) -> Prepared:
             DownSaid(channel.id, channel.schema.to_json(), waits_for_time(plan.graph, channel.id))
             for channel in plan.down
         ),
+        {
+            step: stage.number
+            for stage in query.stages[1:]
+            for step in sorted(stage.steps)
+            if plan.graph[step].operator.stateful
+        },
     )
     put_prepared(Path(request.plans), prepared)
     return prepared

@@ -25,12 +25,15 @@ _KINDS: dict[str, type[Sink]] = {
 
 
 class SinkSaid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A sink: the id of its step, its kind with its options, and its schema as text."""
+    """A sink: the id of its step, its kind with its options, its schema as text, and the defaults of fields
+    for rows that are older than they, each packed.
+    """
 
     id: str
     kind: str
     options: dict[str, Any]
     schema: str
+    defaults: dict[str, bytes] = {}
 
     @staticmethod
     def of(place: SinkPlace) -> SinkSaid:
@@ -42,12 +45,14 @@ class SinkSaid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 "in a table, or run the flow by a driver of its own"
             )
         options = {one.name: getattr(place.sink, one.name) for one in fields(place.sink)}
-        return SinkSaid(place.id, kind, options, place.schema.to_json())
+        defaults = {name: msgspec.msgpack.encode(value) for name, value in place.defaults.items()}
+        return SinkSaid(place.id, kind, options, place.schema.to_json(), defaults)
 
     def place(self) -> SinkPlace:
         """The sink again."""
         options = self.options | {"key": tuple(self.options.get("key", ()))}
-        return SinkPlace(self.id, _KINDS[self.kind](**options), Schema.from_json(self.schema))
+        defaults = {name: msgspec.msgpack.decode(packed) for name, packed in self.defaults.items()}
+        return SinkPlace(self.id, _KINDS[self.kind](**options), Schema.from_json(self.schema), defaults)
 
 
 class DownSaid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -63,7 +68,7 @@ class DownSaid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Prepared(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """plan: the hash of the pickled query; code: by top-level name, the hash of the user's files; stages:
     those behind a shuffle; channels: what it reads; sources: the flow's; sinks: what the cloud writes; down:
-    what goes to devices.
+    what goes to devices; states: of each step that keeps state, the stage in which it stands.
     """
 
     plan: str
@@ -73,6 +78,7 @@ class Prepared(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sources: tuple[str, ...]
     sinks: tuple[SinkSaid, ...]
     down: tuple[DownSaid, ...] = ()
+    states: dict[str, int] = {}
 
 
 def put_prepared(plans: Path, prepared: Prepared) -> None:

@@ -19,7 +19,7 @@ from geartrain_cloud.hosting.errors import PreparationError
 from geartrain_cloud.hosting.places import HostPlaces
 from geartrain_cloud.hosting.prepare import Request
 from geartrain_cloud.hosting.prepared import Prepared
-from geartrain_cloud.hosting.wanted import WantedFlow
+from geartrain_cloud.hosting.wanted import WantedPlan
 
 WAIT_S = 120.0
 """How long a flow may take to be prepared: its module is imported, which may take long on a busy machine."""
@@ -35,11 +35,11 @@ class Preparing:
         self._places, self._wait_s = places, wait_s
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="prepare")
 
-    def begin(self, instance: str, wanted: WantedFlow) -> Future[Prepared]:
+    def begin(self, instance: str, wanted: WantedPlan) -> Future[Prepared]:
         """Have a flow prepared; the future raises `PreparationError`."""
         return self._pool.submit(self.prepare, instance, wanted)
 
-    def prepare(self, instance: str, wanted: WantedFlow) -> Prepared:
+    def prepare(self, instance: str, wanted: WantedPlan) -> Prepared:
         """Have a flow prepared, and wait; raises `PreparationError`."""
         request = Request(
             instance,
@@ -65,6 +65,10 @@ class Preparing:
             raise PreparationError(
                 f"flow {instance}: its module was not imported and planned within {self._wait_s:.0f} s: look "
                 "for what it waits for when it is imported"
+            ) from None
+        except OSError as error:
+            raise PreparationError(
+                f"flow {instance}: no process can be started to prepare it: {error.strerror or error}"
             ) from None
         return self._answer(instance, done)
 

@@ -21,10 +21,20 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.types import StructType
 
 from geartrain.errors import LedgerError
+from geartrain_cloud.hosting.answering import Asked, sent
 from geartrain_cloud.hosting.dealing import Dealing
 from geartrain_cloud.hosting.flow_log import FlowLog
-from geartrain_cloud.hosting.offsets import EMPTIED, PLAN, count_name, position_name
+from geartrain_cloud.hosting.offsets import (
+    DROPPED,
+    EMPTIED,
+    PLAN,
+    QUESTIONS,
+    asked_name,
+    count_name,
+    position_name,
+)
 from geartrain_cloud.hosting.places import HostPlaces
+from geartrain_cloud.hosting.questions import BatchFolder
 from geartrain_cloud.hosting.steering import SteeringFile
 from geartrain_cloud.hosting.versions import FIRST, Hosted, Versions, sink_labels
 from geartrain_cloud.hosting.workshop import Workshop
@@ -81,6 +91,10 @@ class HostSpan(InputPartition):
     flows: tuple[FlowSpan, ...]
     emptied: tuple[tuple[int, int], ...] = ()
     """(label, stage) of slots whose flow has left with this micro-batch."""
+    dropped: tuple[tuple[int, int, str], ...] = ()
+    """(label, stage, generation) of slots that lose the state of steps with this micro-batch."""
+    asked: dict[str, tuple[Asked, ...]] = field(default_factory=dict)
+    """Questions, by generation."""
 
 
 class HostReader(DataSourceStreamReader):
@@ -92,6 +106,7 @@ class HostReader(DataSourceStreamReader):
         self._places = HostPlaces(Path(options["host"])).group(options["group"])
         self._versions = Versions(self._places.versions)
         self._steering = SteeringFile(self._places.steering)
+        self._questions = BatchFolder(self._places.questions)
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
         """Where the flows of the first version begin."""
@@ -110,8 +125,10 @@ class HostReader(DataSourceStreamReader):
         newest = self._log.newest(moving)
         resting = {name: hosted for name, hosted in flows.items() if name in still}
         going = {name: hosted for name, hosted in flows.items() if name not in still}
+        asked = self._questions.newest(start.get(QUESTIONS, 0))
         return (
             {PLAN: number}
+            | ({QUESTIONS: asked} if asked else {})
             | self._ends(resting, start, {}, move=False)
             | self._ends(going, start, newest, move=True)
         )
@@ -148,24 +165,33 @@ class HostReader(DataSourceStreamReader):
             )
         if newest == after:
             return after
-        return min(newest, log.limit(key, after, hosted.rows_max))
+        return min(newest, log.limit(key, after, hosted.rows_max, hosted.revision))
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         """One span for a small micro-batch, up to `readers` of about equal rows for a large one."""
         out = self._steering.read().out
         moved: dict[str, Clocks] = {}
         entries: list[tuple[str, str, Entry]] = []
+        questions = self._questions.between(start.get(QUESTIONS, 0), end.get(QUESTIONS, 0))
+        asked: dict[str, tuple[Asked, ...]] = {}
         for name, hosted in self._versions.read(end[PLAN]).flows.items():
             first = {key: start.get(position_name(name, key), hosted.begin_at(key)) for key in hosted.keys}
             last = {key: end[position_name(name, key)] for key in hosted.keys}
-            if first == last or name in out:
+            mine = questions.get(asked_name(hosted.flow, hosted.run), [])
+            if (first == last and not mine) or name in out:
                 continue
             log = FlowLog(self._log, hosted.flow, hosted.channels)
-            moved[name] = log.clocks(last)
+            clocks = log.clocks(last)
+            asked[name] = tuple(Asked(one, last, dict(clocks)) for one in mine)
+            if first == last:
+                continue
+            moved[name] = clocks
             for key in hosted.keys:
                 entries += [(name, key, entry) for entry in log.entries(key, first[key], last[key])]
         spans = self._spans(end[PLAN], moved, entries)
         spans[0].emptied = self._emptied(start[PLAN], end[PLAN])
+        spans[0].dropped = self._dropped(start[PLAN], end[PLAN])
+        spans[0].asked = {name: several for name, several in asked.items() if several}
         return list(spans)
 
     def _emptied(self, before: int, now: int) -> tuple[tuple[int, int], ...]:
@@ -180,6 +206,22 @@ class HostReader(DataSourceStreamReader):
             for label in hosted.labels
             if label not in used
             for stage in range(1, hosted.stages + 1)
+        )
+
+    def _dropped(self, before: int, now: int) -> tuple[tuple[int, int, str], ...]:
+        """The slots of generations that come in with a switch of versions and drop state of the one before.
+
+        Whether one of them is out does not matter: the one that comes after it finds that state gone.
+        """
+        if before == now or not self._versions.exists(before):
+            return ()
+        known = self._versions.read(before).flows
+        return tuple(
+            (label, stage, name)
+            for name, hosted in self._versions.read(now).flows.items()
+            if name not in known
+            for stage in hosted.drops
+            for label in hosted.labels
         )
 
     def _spans(
@@ -203,8 +245,29 @@ class HostReader(DataSourceStreamReader):
         if span.emptied:
             beside = ("", EMPTIED, "", 0, span.version, b"")
             yield _batch([(label, stage, *beside) for label, stage in span.emptied])
+        if span.dropped:
+            said = (DROPPED, "", 0, span.version, b"")
+            yield _batch([(label, stage, name, *said) for label, stage, name in span.dropped])
         for one in span.flows:
             yield from self._read_flow(workshop, version.flows[one.name], one, span.version)
+        for name, several in span.asked.items():
+            yield from self._ask(workshop, version.flows[name], several, span.version)
+
+    def _ask(
+        self, workshop: Workshop, hosted: Hosted, asked: tuple[Asked, ...], version: int
+    ) -> Iterator[pa.RecordBatch]:
+        with workshop.running(hosted) as (query, _):
+            rows = sent(query, hosted, asked)
+        label, beside = sink_labels(self._readers)[0], ("", 0, version)
+        yield _batch(
+            [
+                (
+                    *(hosted.labels[row.shard] if row.stage else label, row.stage, hosted.name, row.stream),
+                    *(*beside, row.packed),
+                )
+                for row in rows
+            ]
+        )
 
     def _read_flow(
         self, workshop: Workshop, hosted: Hosted, span: FlowSpan, version: int

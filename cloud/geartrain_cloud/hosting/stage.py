@@ -17,7 +17,7 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from geartrain.errors import LedgerError
-from geartrain_cloud.hosting.offsets import EMPTIED
+from geartrain_cloud.hosting.offsets import ANSWER, ASKED, DROPPED, EMPTIED
 from geartrain_cloud.hosting.places import HostPlaces
 
 if TYPE_CHECKING:
@@ -38,20 +38,42 @@ class HostStage(StatefulProcessor):
         self._state = handle.getMapState("buckets", "bucket int", "packed binary")
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
-        """Run the rows of a slot in this micro-batch, `HOST_ROWS` to `HOST_ROWS`."""
+        """Run the rows of a slot in this micro-batch, `HOST_ROWS` to `HOST_ROWS`, then answer questions."""
         ours: list[Row] = []
+        asked: list[Row] = []
         for row in rows:
             if row.stage == self._number and row.stream == EMPTIED:
                 self._state.clear()
+            elif row.stage == self._number and row.stream == DROPPED:
+                self._drop(row)
+            elif row.stage == self._number and row.stream == ASKED:
+                asked.append(row)
             elif row.stage == self._number:
                 ours.append(row)
             else:
                 yield row
         if ours:
             yield from self._run(ours)
+        if asked:
+            yield from self._answer(asked)
+
+    def _drop(self, row: Row) -> None:
+        """Forget the state of steps that the next revision of a flow has not, or begins anew."""
+        from geartrain_cloud.spark.buckets import forget_steps
+
+        workshop = self._opened()
+        hosted = workshop.version(row.sequence).flows[row.flow]
+        forgotten = forget_steps(self._state, hosted.drops[self._number])
+        workshop.note_dropped(hosted, f"{self._number}.{row.shard}", forgotten)
+
+    def _opened(self) -> Workshop:
+        from geartrain_cloud.hosting.workshop import Workshop
+
+        if self._workshop is None:
+            self._workshop = Workshop(HostPlaces(Path(self._host)).group(self._group))
+        return self._workshop
 
     def _run(self, rows: list[Row]) -> Iterator[Row]:
-        from geartrain_cloud.hosting.workshop import Workshop
         from geartrain_cloud.spark.embedded import EmbeddedFragment
         from geartrain_cloud.spark.rows import CLOCKS
 
@@ -61,11 +83,10 @@ class HostStage(StatefulProcessor):
                 f"stage {self._number}, flow {rows[0].flow}: rows came without a clock: keep log and "
                 "checkpoint and report this"
             )
-        if self._workshop is None:
-            self._workshop = Workshop(HostPlaces(Path(self._host)).group(self._group))
-        hosted = self._workshop.version(tick.sequence).flows[tick.flow]
-        with self._workshop.running(hosted) as (query, dealing):
-            goes_on = self._workshop.marks.goes_on
+        workshop = self._opened()
+        hosted = workshop.version(tick.sequence).flows[tick.flow]
+        with workshop.running(hosted) as (query, dealing):
+            goes_on = workshop.marks.goes_on
             fragment = EmbeddedFragment(query, self._number, hosted.labels, hosted.buckets, goes_on)
             found = [
                 (row, dealing.named(row.stage, row.stream, row.packed))
@@ -82,6 +103,18 @@ class HostStage(StatefulProcessor):
                 sequence=row.sequence,
                 packed=packed,
             )
+
+    def _answer(self, rows: list[Row]) -> Iterator[Row]:
+        """Answer the questions to a slot, after its rows of this micro-batch."""
+        from geartrain_cloud.hosting.answering import answered
+
+        workshop = self._opened()
+        hosted = workshop.version(rows[0].sequence).flows[rows[0].flow]
+        with workshop.running(hosted) as (query, _):
+            found = [answered(query, hosted, self._state, bytes(row.packed)) for row in rows]
+        place = {"shard": self._sinks[0], "stage": 0, "flow": hosted.name, "stream": ANSWER}
+        for sequence, packed in enumerate(found):
+            yield Row(**place, sender="", position=0, sequence=sequence, packed=packed)
 
     def close(self) -> None:
         """Nothing is held between calls."""

@@ -26,7 +26,9 @@ class FlowStatus(msgspec.Struct):
     state: one of those below; why: a sentence where it does not run; positions: where its tables stand;
     clocks: microseconds, by source; rows: in its tables; records: those by sink. lag: entries of the log that
     are not in its tables yet; micro_batch_ms: how long the last micro-batch of its group took; generation:
-    how often it was brought in; run: which pass over its log its tables are of.
+    how often it was brought in; run: which pass over its log its tables are of. revision: the number of the
+    one that it runs; prepared: that of the newest one that it could go over to; dropped: by step, how many
+    keys' state went when it came into force.
 
     A flow is `starting` until a micro-batch has taken it up, then `running`. It is `held` while its tables
     take no rows, and `out` when its code or its dead letters have put it out. It is `failed` if it could not
@@ -43,6 +45,9 @@ class FlowStatus(msgspec.Struct):
     micro_batch_ms: int = 0
     generation: int = 0
     run: int = 1
+    revision: int = 1
+    prepared: int = 1
+    dropped: dict[str, int] = {}
 
 
 def describe(group: Group, log: LogReader, hosted: Hosted, newest: Mapping[str, int]) -> FlowStatus:
@@ -64,6 +69,9 @@ def describe(group: Group, log: LogReader, hosted: Hosted, newest: Mapping[str, 
         micro_batch_ms=round(ran.seconds * 1_000),
         generation=hosted.generation,
         run=hosted.run,
+        revision=hosted.revision,
+        prepared=hosted.revision,
+        dropped=group.dropped(hosted.name),
     )
     if out is not None:
         found.state, found.why = "out", out.why

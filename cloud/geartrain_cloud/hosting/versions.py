@@ -31,7 +31,8 @@ class Hosted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     of the log; channels: those that it reads; sources: those of the flow; identity: to which its tables are
     bound; begin: its positions before its first micro-batch, begin_count: its own count there; stop: where
     its first micro-batch must end, if anywhere; rows_max: rows of each key in one micro-batch; run: which
-    pass over its log.
+    pass over its log. revision: the number of the one that it runs; drops: by stage, the steps whose state of
+    the generation before goes when it comes in.
     """
 
     flow: str
@@ -51,6 +52,8 @@ class Hosted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stop: dict[str, int] = {}
     rows_max: int = 5_000
     run: int = 1
+    revision: int = 1
+    drops: dict[int, tuple[str, ...]] = {}
 
     @property
     def name(self) -> str:

@@ -24,26 +24,39 @@ SHARED_STAGES = 2
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
-class WantedFlow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One instance.
+class WantedPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What one revision of an instance runs in the cloud.
 
-    flow: `module:name`; cut: as for `make_plan`; steps and sources: options by step id; tables: the SQLite
-    file, whose folder also has the outbox. attempt: goes up by one to bring a flow back that is out. end:
-    `drain` where it has finished when all of the log is in its tables; `ended` where it had finished. Of that
-    one only the run that is asked for is to be made. rows_max: rows of each key in one micro-batch, None for
-    the host's own; letters_percent: the share of dead letters that stops it.
-
-    slots: for how many tasks at once its keys are dealt, buckets: into how many parts each keeps its state;
-    both stay for an instance's life. bundle: the folder of its unpacked code, "" for what is installed here.
-    isolation: `own` for a query to itself, one for each of its runs. run:
-    the pass over its log that is asked for; the former one is served until it has caught up.
+    flow: `module:name`; cut: as for `make_plan`; steps and sources: options by step id. bundle: the folder of
+    its unpacked code, "" for what is installed here; drops: the steps whose state goes when it comes into
+    force.
     """
 
     flow: str
-    tables: str
     cut: str | list[str] = "auto"
     steps: dict[str, dict[str, Any]] = {}
     sources: dict[str, dict[str, Any]] = {}
+    bundle: str = ""
+    drops: tuple[str, ...] = ()
+
+
+class WantedFlow(WantedPlan, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One instance, with the plan of its newest revision.
+
+    revision: the number of that one; former: the plans of those before it, from the first on. tables: the
+    SQLite file, whose folder also has the outbox. attempt: goes up by one to bring a flow back that is out.
+    end: `drain` where it has finished when all of the log is in its tables; `ended` where it had finished. Of
+    that one only the run that is asked for is to be made. rows_max: rows of each key in one micro-batch, None
+    for the host's own; letters_percent: the share of dead letters that stops it.
+
+    slots: for how many tasks at once its keys are dealt, buckets: into how many parts each keeps its state;
+    both stay for an instance's life. isolation: `own` for a query to itself, one for each of its runs. run:
+    the pass over its log that is asked for; the former one is served until it has caught up.
+    """
+
+    tables: str
+    revision: Positive = 1
+    former: tuple[WantedPlan, ...] = ()
     run: Positive = 1
     attempt: Positive = 1
     end: Literal["", "drain", "ended"] = ""
@@ -52,17 +65,22 @@ class WantedFlow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     slots: Annotated[int, msgspec.Meta(ge=1, le=64)] = 2
     buckets: Annotated[int, msgspec.Meta(ge=1, le=4_096)] = 8
     isolation: Isolation = "shared"
-    bundle: str = ""
 
     def replays(self, served: int) -> bool:
         """Whether a run is to take the place of the one that is served."""
         return self.run > served and self.end != "drain"
 
-    @property
-    def request(self) -> str:
-        """The hash of what decides its plan: where it changes, the flow comes in as a new generation."""
-        asked = [self.flow, self.cut, self.steps, self.sources, self.attempt]
-        asked += [self.bundle] if self.bundle else []
+    def plan_of(self, revision: int) -> WantedPlan:
+        """The plan of one of its revisions."""
+        return self if revision >= self.revision else self.former[revision - 1]
+
+    def request_of(self, revision: int) -> str:
+        """The hash of what decides the plan of a revision: where it changes, the flow comes in as a new
+        generation.
+        """
+        plan = self.plan_of(revision)
+        asked = [plan.flow, plan.cut, plan.steps, plan.sources, self.attempt]
+        asked += [plan.bundle] if plan.bundle else []
         return sha256(msgspec.json.encode(asked, order="deterministic")).hexdigest()
 
 
@@ -91,5 +109,11 @@ class WantedFile:
             if not _NAME.fullmatch(name):
                 raise HostError(
                     f"{self._path}: instance {name!r}: a name has 1 to 64 letters, digits, '_', '.' and '-'"
+                )
+            flow = wanted.flows[name]
+            if len(flow.former) != flow.revision - 1:
+                raise HostError(
+                    f"{self._path}: instance {name}: revision {flow.revision} follows {len(flow.former)} "
+                    f"former ones: name each of the {flow.revision - 1} before it"
                 )
         return wanted

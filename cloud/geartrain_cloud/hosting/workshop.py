@@ -11,7 +11,9 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from geartrain.adapters.files import write_private
+import msgspec
+
+from geartrain.adapters.files import make_private_folder, write_private
 from geartrain.printable import printable
 from geartrain_cloud.hosting.code import Bookcase
 from geartrain_cloud.hosting.dealing import Dealing
@@ -38,6 +40,12 @@ class Workshop:
     def version(self, number: int) -> Version:
         """A version of the plan; raises `HostError`."""
         return self._versions.read(number)
+
+    def note_dropped(self, hosted: Hosted, where: str, cells: dict[str, int]) -> None:
+        """Note how many keys' state steps have lost when a generation came in; where: stage and slot."""
+        folder = self._places.dropped(hosted.name)
+        make_private_folder(folder)
+        write_private(folder / where, msgspec.json.encode(cells).decode())
 
     @contextmanager
     def running(self, hosted: Hosted, calls: int = 0) -> Iterator[tuple[Query, Dealing]]:

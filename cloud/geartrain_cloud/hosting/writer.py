@@ -7,6 +7,7 @@ is out gets nothing of a micro-batch that is run again without it.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -16,12 +17,16 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 
 from geartrain.graph.graph import DEAD_LETTERS, LATE
+from geartrain_cloud.hosting.answering import read_answers
 from geartrain_cloud.hosting.flow_log import FlowLog
 from geartrain_cloud.hosting.flow_store import FlowStore, Portion
-from geartrain_cloud.hosting.offsets import PLAN, count_name, positions_by_name
+from geartrain_cloud.hosting.offsets import ANSWER, PLAN, count_name, positions_by_name
+from geartrain_cloud.hosting.questions import QuestionFolder, merged
 from geartrain_cloud.hosting.versions import Version
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.spark.checkpoint import Checkpoint
+
+_log = logging.getLogger("host")
 
 DEADLINE_S = 1.0
 """How long a micro-batch waits for all tables together; a locked file says so long before."""
@@ -45,8 +50,12 @@ class HostWriter:
         log: LogReader,
         version: Callable[[int], Version],
         store: Callable[[str], FlowStore | None],
+        questions: QuestionFolder,
     ) -> None:
-        """version: by its number; store: that of a generation, None for one that is out or gone."""
+        """version: by its number; store: that of a generation, None for one that is out or gone; questions:
+        where answers go.
+        """
+        self._questions = questions
         self._checkpoint, self._log, self._version, self._store = checkpoint, log, version, store
         self.last = Ran(-1, 0.0, {})
         self.failure: Exception | None = None
@@ -67,6 +76,7 @@ class HostWriter:
         columns = (packed.column(name).to_pylist() for name in ("flow", "sink", "packed"))
         for name, sink, raw in zip(*columns, strict=True):
             rows.setdefault(name, {}).setdefault(sink, []).append(raw)
+        answers = [(name, of_flow.pop(ANSWER)) for name, of_flow in rows.items() if ANSWER in of_flow]
         offsets = self._checkpoint.positions(batch_id)
         before = positions_by_name(self._checkpoint.positions(batch_id - 1))
         version = self._version(offsets[PLAN])
@@ -90,7 +100,19 @@ class HostWriter:
         wait([future for _, _, future in offered], DEADLINE_S)
         for store, portion, future in offered:
             store.settle(portion, future)
+        self._answer(answers)
         self.last = Ran(batch_id, time.monotonic() - start, offsets)
+
+    def _answer(self, found: list[tuple[str, list[bytes]]]) -> None:
+        """Give the answers of flows that are not out; what cannot be written expires with its question."""
+        for name, packed in found:
+            if self._store(name) is None:
+                continue
+            for one in merged(read_answers(packed)):
+                try:
+                    self._questions.answer(one)
+                except OSError as error:
+                    _log.warning("question %s stays without an answer: %s", one.id, error)
 
 
 def _rows_read(log: FlowLog, was: Mapping[str, int], positions: Mapping[str, int]) -> Counter[str]:

@@ -15,7 +15,7 @@ A shard has 64 buckets. A user key lies in bucket `crc32(key) // shards % 64`. E
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Protocol
 from zlib import crc32
 
@@ -66,6 +66,22 @@ class StateMap(Protocol):
         ...
 
 
+def forget_steps(state: StateMap, steps: Collection[str]) -> dict[str, int]:
+    """Forget all cells of some steps of a shard; how many each had, by step."""
+    forgotten = dict.fromkeys(steps, 0)
+    for (number,), (raw,) in list(state.iterator()):
+        if number == _PLACE:
+            place = _decode_place(bytes(raw))
+            place.due = {step: due for step, due in place.due.items() if step not in steps}
+            state.updateValue((_PLACE,), (_encode(place),))
+            continue
+        cells = _decode_bucket(bytes(raw))
+        for step in cells.keys() & forgotten.keys():
+            forgotten[step] += len(cells.pop(step))
+        state.updateValue((number,), (_encode(cells),))
+    return forgotten
+
+
 class BucketState:
     """Saved state of one shard, for one call: buckets are read when they are first touched (a
     `StateBackend`).
@@ -96,6 +112,15 @@ class BucketState:
     def load(self, step: str, key: bytes) -> bytes | None:
         """The saved cell of (step, encoded key), None where there is none."""
         return self._bucket(self._number(key)).get(step, {}).get(key)
+
+    def keys(self, step: str, most: int) -> list[bytes]:
+        """Up to `most` keys of saved cells of a step: of the first buckets that have as many."""
+        found: list[bytes] = []
+        for number in range(self._count):
+            found += self._bucket(number).get(step, ())
+            if len(found) >= most:
+                break
+        return sorted(found)[:most]
 
     def due(self, step: str, watermark: int) -> Iterator[bytes]:
         """The keys of the saved cells of a step that are due at `watermark` or before."""

@@ -33,7 +33,7 @@ from geartrain_cloud.spark.rows import CLOCKS, Routed, Router, decoded
 
 RecordBatches = Iterator[pa.RecordBatch]
 
-_OVERTAKEN = "overtaken: the clock had passed it when it came into the log"
+OVERTAKEN_REASON = "overtaken: the clock had passed it when it came into the log"
 
 _FIELDS: list[pa.Field[Any]] = [
     pa.field("shard", pa.int32()),
@@ -193,7 +193,9 @@ class Chains:
             batch = decoded(self._codecs[channel], passed, channel, self._fragment.reject)
             letters = to_batch(
                 [
-                    DeadLetter(channel, batch.origin(row), batch.times[row], _OVERTAKEN, raw_form(value))
+                    DeadLetter(
+                        channel, batch.origin(row), batch.times[row], OVERTAKEN_REASON, raw_form(value)
+                    )
                     for row, value in enumerate(batch.values)
                 ]
             )

@@ -32,6 +32,7 @@ from geartrain.planning import Plan
 from geartrain.printable import printable
 from geartrain.records.event_time import END_OF_TIME
 from geartrain.revision import differences, in_short, is_mended, way_on
+from geartrain_cloud.bounded_log import bound_log
 from geartrain_cloud.log.queries import Registration
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.revision_file import read_revision, write_revision
@@ -247,6 +248,7 @@ class Driver:
                 _log.info("every source has ended and everything is in the tables")
                 return
             self._status.show(lambda: describe(self._log, tables, running))
+            bound_log(self._config.state / LOG_FILE)
             self._stopping.wait(_POLL_S)
 
     def _has_ended(self, tables: Tables) -> bool:

@@ -7,11 +7,11 @@ be left behind.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 from pathlib import Path
 
+from geartrain.adapters.file_lock import open_lock, try_lock
 from geartrain_cloud.spark.errors import QueryError, RefusedError
 
 LEAVING_WAIT_S = 30.0
@@ -25,10 +25,9 @@ class StateLock:
 
     def __init__(self, folder: Path, wait_s: float = LEAVING_WAIT_S) -> None:
         """Take it; raises `RefusedError` where another driver has it, `QueryError` where its Java does."""
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.descriptor = os.open(folder / "driver.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self.descriptor = open_lock(folder / "driver.lock")
         deadline = time.monotonic() + wait_s
-        while not self._taken():
+        while not try_lock(self.descriptor):
             holder = os.pread(self.descriptor, 20, 0).decode(errors="replace")
             is_alive = _is_alive(holder)
             if is_alive or time.monotonic() > deadline:
@@ -42,13 +41,6 @@ class StateLock:
             time.sleep(_PAUSE_S)
         os.ftruncate(self.descriptor, 0)
         os.pwrite(self.descriptor, str(os.getpid()).encode(), 0)
-
-    def _taken(self) -> bool:
-        try:
-            fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
 
     def release(self) -> None:
         """Let go of it in this process."""

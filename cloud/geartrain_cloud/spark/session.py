@@ -21,6 +21,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from geartrain.adapters.files import write_private
+from geartrain_cloud.bounded_log import bound_log
 from geartrain_cloud.spark.columns import LogColumns
 from geartrain_cloud.spark.java import ensure_java
 from geartrain_cloud.spark.worker_python import worker_python
@@ -95,7 +96,8 @@ def open_session(
 
     master: as for Spark; folder: for its log, `spark.log`, and scratch files; settings: over
     `session_settings`; pass_fds: file descriptors that the JVM holds open as well, such as that of a lock;
-    queries: so many may run beside each other on a local master.
+    queries: so many may run beside each other on a local master. The log is bounded here; whoever keeps the
+    session calls `bound_log` on it again and again.
 
     Each of them has places for as many tasks as there are cores: one that hangs takes none from another.
     Raises `JavaError` where there is no Java, and pyspark's errors where the session cannot start.
@@ -116,6 +118,7 @@ def open_session(
     # What is asked for comes last, where Java takes it over ours.
     asked = conf.get("spark.driver.extraJavaOptions", "")
     conf.set("spark.driver.extraJavaOptions", f"{_java_options(master, settings_file, home.version)} {asked}")
+    bound_log(folder / LOG_FILE)
     descriptor = os.open(folder / LOG_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         streams = {"stdout": descriptor, "stderr": descriptor, "pass_fds": tuple(pass_fds)}

@@ -20,6 +20,23 @@ class Sum(Record):
     total: float
 
 
+class Halved(Record):
+    """A sum, and the half of it where somebody has asked for that."""
+
+    sensor: str
+    count: int
+    total: float
+    half: float | None = None
+
+
+class Text(Record):
+    """A sum whose count is a text."""
+
+    sensor: str
+    count: str
+    total: float
+
+
 class Running(State):
     """Of one sensor."""
 
@@ -39,3 +56,11 @@ class Spread(Record):
 
     sensors: int
     levels: int
+
+
+class Second(Record):
+    """So many readings of a sensor in a second, which begins at so many microseconds."""
+
+    sensor: str
+    window_start: int
+    readings: int

@@ -1,0 +1,63 @@
+"""Revisions of one flow: steps come and go, and those that stay keep what they have kept."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from geartrain import Context, Flow, Table, Task, agg, tumbling
+from geartrain.testing import TestingSource
+from tests.hosting.mill.flows import Adding
+from tests.hosting.mill.records import Halved, Level, Reading, Running, Second, Sum, Text
+
+
+class Counting(Task[Sum, Level]):
+    """How often each count has come."""
+
+    state = Running
+
+    def on_next(self, value: Sum, ctx: Context[Level, Running]) -> None:
+        ctx.state.count += 1
+        ctx.emit(Level(value.count, ctx.state.count))
+
+
+def make(factor: float, *, levels: bool, windows: bool, again: bool = False, as_text: bool = False) -> Flow:
+    """The sums of sensors; levels: with a step behind another shuffle; windows: with one beside, too; again:
+    with a third shuffle; as_text: with counts that no table of the others can hold.
+    """
+    flow = Flow("river")
+    readings = flow.source("readings", TestingSource[Reading](), out=Reading, partitioned_by="sensor")
+    keyed = readings.key_by("sensor", name="by_sensor")
+    if again:
+        keyed = keyed.process("twice", Adding(1.0)).map(back, name="back").key_by("sensor", name="anew")
+    sums = keyed.process("adding", Adding(factor))
+    shown = sums.map(texts) if as_text else sums.map(halved) if windows else sums
+    shown.sink("each", Table("each_sum"))
+    if levels:
+        counted = sums.key_by("count", name="by_count").process("levels", Counting())
+        counted.sink("level", Table("level"))
+    if windows:
+        seconds = readings.key_by("sensor", name="by_name").window(tumbling(timedelta(seconds=1)))
+        seconds.aggregate("per_second", out=Second, readings=agg.count()).sink("second", Table("second"))
+    return flow
+
+
+def halved(value: Sum) -> Halved:
+    """A sum with its half beside it."""
+    return Halved(value.sensor, value.count, value.total, value.total / 2)
+
+
+def texts(value: Sum) -> Text:
+    """A sum with its count as a text."""
+    return Text(value.sensor, str(value.count), value.total)
+
+
+def back(value: Sum) -> Reading:
+    """A reading of a sum."""
+    return Reading(value.sensor, value.total)
+
+
+one = make(0.5, levels=True, windows=False)
+two = make(0.25, levels=False, windows=True)
+three = make(0.25, levels=True, windows=False)
+deep = make(0.25, levels=True, windows=False, again=True)
+counts_as_text = make(0.5, levels=True, windows=False, as_text=True)

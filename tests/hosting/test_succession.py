@@ -1,0 +1,103 @@
+"""The next revision of a flow beside the one that runs, without Spark: when it is prepared anew."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from concurrent.futures import Future
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from geartrain_cloud.hosting import succession as succession_module
+from geartrain_cloud.hosting.admission import Admission, Member
+from geartrain_cloud.hosting.errors import PreparationError
+from geartrain_cloud.hosting.places import HostPlaces
+from geartrain_cloud.hosting.prepared import Prepared
+from geartrain_cloud.hosting.preparing import Preparing
+from geartrain_cloud.hosting.status import FlowStatus
+from geartrain_cloud.hosting.succession import Succession
+from geartrain_cloud.hosting.wanted import WantedFlow, WantedPlan
+from geartrain_cloud.sinks.app_tables import AppTables
+from tests.hosting.test_group import version
+
+KEY = ("stone.1", 1)
+HOSTED = version(1).flows["stone.1~1"]
+
+
+class World:
+    """A flow that runs its first revision, and what was prepared and tried for the second."""
+
+    def __init__(self, folder: Path, *results: Prepared | Exception) -> None:
+        self.results, self.begun = list(results), 0
+        self.tried: list[Admission] = []
+        groups: Any = SimpleNamespace(
+            hosted=lambda key: HOSTED,
+            is_running=lambda key: True,
+            check_crossing=lambda admission: None,
+            cross=self.cross,
+        )
+        log: Any = SimpleNamespace(boundary=lambda flow, revision: {})
+        preparing: Any = SimpleNamespace(begin=self.begin)
+        member = Member(AppTables(folder / "t.sqlite"))
+        self.succession = Succession(groups, preparing, log, lambda wanted: member)
+
+    def begin(self, instance: str, plan: WantedPlan) -> Future[Prepared]:
+        self.begun += 1
+        future, result = Future[Prepared](), self.results.pop(0)
+        if isinstance(result, Exception):
+            future.set_exception(result)
+        else:
+            future.set_result(result)
+        return future
+
+    def cross(self, admission: Admission) -> bool:
+        self.tried.append(admission)
+        return False
+
+    def step(self, *drops: str) -> FlowStatus:
+        former = (WantedPlan("mill:flow"),)
+        wanted = WantedFlow("mill:flow", tables="t", revision=2, former=former, drops=drops)
+        self.succession.step({KEY: wanted})
+        found = FlowStatus("running")
+        self.succession.say(HOSTED, found)
+        return found
+
+
+PREPARED = Prepared("p", {}, 1, (), (), ())
+
+
+def test_another_wish_what_to_drop_takes_the_place_of_the_former(tmp_path: Path) -> None:
+    world = World(tmp_path, PREPARED, PREPARED)
+    assert world.step("means").prepared == 2
+    assert world.step("means", "alarms").prepared == 2
+    assert [one.drops for one in world.tried] == [("means",), ("means", "alarms")]
+
+
+def test_what_could_not_be_prepared_is_prepared_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, PreparationError("flow stone.1: it took too long"), PREPARED)
+    found = world.step()
+    assert (found.prepared, found.why) == (1, "revision 2: flow stone.1: it took too long")
+    assert world.step().why == found.why
+    assert world.begun == 1
+    later_s = time.monotonic() + succession_module.PREPARE_AGAIN_S
+    monkeypatch.setattr(succession_module, "time", SimpleNamespace(monotonic=lambda: later_s))
+    found = world.step()
+    assert (found.prepared, found.why, world.begun) == (2, "", 2)
+
+
+def test_a_machine_without_room_for_a_process_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(subprocess, "run", full)
+    preparing = Preparing(HostPlaces(tmp_path))
+    with pytest.raises(PreparationError, match=r"no process can be started .* temporarily unavailable"):
+        preparing.prepare("stone.1", WantedPlan("mill:flow"))
+    preparing.close()
