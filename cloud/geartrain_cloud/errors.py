@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from geartrain.errors import GeartrainError
-from geartrain_client.errors import MistakeError
+from geartrain.errors import GeartrainError, MistakeError
 
 
 class BrokerError(GeartrainError):

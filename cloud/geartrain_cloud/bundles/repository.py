@@ -12,23 +12,23 @@ Beside the record's path: control changes it, devices are served its files. Guar
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from securesystemslib.signer import CryptoSigner, SSlibKey
 from tuf.api.exceptions import RepositoryError
 from tuf.api.metadata import Metadata, MetaFile, Root, Snapshot, Targets, Timestamp
 
-from geartrain.adapters.files import fsync_path, make_private_folder, write_durable, write_tree
+from geartrain.adapters.files import make_private_folder, replace_durably, write_durable, write_tree
 from geartrain.adapters.tls import check_private
 from geartrain.bundle import Archive, target_path
+from geartrain.bundle.archive import ManifestArchive
 from geartrain.errors import BundleError, ConfigError
 from geartrain.printable import printable
 from geartrain_cloud.bundles.files import BundleFiles, code_of_target, split_stored, stored_name
@@ -37,6 +37,8 @@ from geartrain_cloud.errors import TrustConflictError, TrustError
 METADATA_BYTES_MAX = 500_000
 """Of a root or of targets: devices take no more of a root."""
 TARGETS_MAX = 1_000
+TARGETS_BYTES_MAX = 16 << 30
+"""Of all archives that metadata name."""
 SNAPSHOT_LIFE = timedelta(days=7)
 TIMESTAMP_LIFE = timedelta(days=1)
 UNUSED_S = 3_600.0
@@ -145,24 +147,26 @@ class Repository:
         self._write(self.files.version(Root.type, root.version), raw)
         self._root = given
 
-    def put_archive(self, name: str, draft: Path) -> None:
+    def put_archive(
+        self, name: str, draft: Path, kind: Callable[[BinaryIO], ManifestArchive[Any]] = Archive
+    ) -> None:
         """Take an archive, a file that may be moved, under the name `SHA256.CODE.zip`; it is served when
-        metadata name it. Raises `TrustError` for one that is not what its name says.
+        metadata name it. kind: `Archive` for a bundle, `ProgramArchive` for a program.
+
+        Raises `TrustError` for one that is not what its name says.
         """
         if (named := split_stored(name)) is None:
             raise TrustError(f"{printable(name[:80])} is no name of a bundle: write SHA256.CODE.zip")
         try:
             with draft.open("rb") as file:
-                archive = Archive(file)
+                archive = kind(file)
                 archive.check()
                 file.seek(0)
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
-                os.fsync(file.fileno())
             if (digest, archive.manifest.code) != named:
                 raise TrustError("the bundle is another one than its name says: its hashes differ")
             draft.chmod(0o600)
-            draft.replace(self.files.stored / name)
-            fsync_path(self.files.stored)
+            replace_durably(self.files.stored / name, draft)
         except BundleError as error:
             raise TrustError(str(error)) from None
         except OSError as error:
@@ -195,6 +199,9 @@ class Repository:
             raise TrustError("targets must not delegate: trust another author with gear key trust")
         if len(targets.targets) > TARGETS_MAX:
             raise TrustError(f"there are {len(targets.targets):,} bundles; {TARGETS_MAX:,} are the most")
+        if (size := sum(target.length for target in targets.targets.values())) > TARGETS_BYTES_MAX:
+            most = TARGETS_BYTES_MAX >> 30
+            raise TrustError(f"the bundles and programs have {size >> 30} GiB; {most} are the most")
         for path, target in targets.targets.items():
             if not code_of_target(path) or "sha256" not in target.hashes:
                 raise TrustError(f"{printable(path[:80])} is no bundle: write CODE.zip, with its sha256")

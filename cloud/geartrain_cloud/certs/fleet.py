@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,7 +22,8 @@ from typing import Any
 import msgspec
 from cryptography.x509 import Certificate
 
-from geartrain.adapters.files import make_private_folder, write_durable, write_private
+from geartrain.adapters.file_lock import open_lock
+from geartrain.adapters.files import write_durable, write_private
 from geartrain_cloud.certs import authority as pki
 from geartrain_cloud.certs.names import CLOUD, DEVICE, KINDS, SERVER, check, check_host, common_name
 from geartrain_cloud.errors import CertificateError
@@ -214,9 +214,9 @@ class Fleet:
         write_durable(self.register, msgspec.json.format(msgspec.json.encode(entries), indent=1) + b"\n")
 
     def _key(self, path: Path) -> pki.Key:
-        """The key at `path`, made there if it is missing."""
+        """The key at `path`, made there if it is missing; the caller holds the folder."""
         if not path.exists():
-            _write_new(path, pki.key_pem(pki.new_key()))
+            write_durable(path, pki.key_pem(pki.new_key()))
         return pki.load_key(self._read(path), str(path))
 
     @staticmethod
@@ -229,8 +229,7 @@ class Fleet:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         try:
-            make_private_folder(self.folder)
-            lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            lock = open_lock(self.folder / "lock")
         except OSError as error:
             raise CertificateError(f"{self.folder} cannot be written: {error.strerror or error}") from None
         try:
@@ -240,17 +239,3 @@ class Fleet:
             raise CertificateError(f"{self.folder} cannot be written: {error.strerror or error}") from None
         finally:
             os.close(lock)
-
-
-def _write_new(path: Path, content: bytes) -> None:
-    """Put a file there whole, 0600 and synced, if there is none; raises `OSError` if there is."""
-    make_private_folder(path.parent)
-    descriptor, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.link(draft, path)
-    finally:
-        Path(draft).unlink()

@@ -15,9 +15,10 @@ from geartrain_cloud.control.database import ControlDatabase, as_text, to_row
 from geartrain_cloud.control.desired import Desired
 from geartrain_cloud.control.devices import Devices
 from geartrain_cloud.control.errors import ConflictError, NotFoundError
-from geartrain_cloud.control.model import Instance, Mode, Outline, State, Submission, Wanted
+from geartrain_cloud.control.model import Instance, Mode, Outline, Planned, State, Submission, Wanted
 from geartrain_cloud.control.names import check_app, instance_name
 from geartrain_cloud.control.reports import Reports
+from geartrain_cloud.control.revisions import REVISIONS_MAX, Revisions
 from geartrain_cloud.hosting.wanted import SHARED_STAGES
 
 INSTANCES_MAX = 10_000
@@ -32,10 +33,11 @@ class Apps:
         devices: Devices,
         desired: Desired,
         reports: Reports,
+        revisions: Revisions,
         now_us: Callable[[], int],
     ) -> None:
         self._database, self._devices, self._desired = database, devices, desired
-        self._reports, self._now_us = reports, now_us
+        self._reports, self._revisions, self._now_us = reports, revisions, now_us
 
     # Changes
 
@@ -71,6 +73,7 @@ class Apps:
                 submitted_us=now_us,
                 changed_us=now_us,
                 isolation="own" if outline.shuffles > SHARED_STAGES else asked.isolation,
+                made_us=now_us,
             )
             held = to_row(row)
             database.execute(f"INSERT INTO instances VALUES ({', '.join('?' * len(held))})", held)  # noqa: S608
@@ -103,6 +106,7 @@ class Apps:
         """
         with self._database.change() as database:
             instance = self.newest(name)
+            self._revisions.give_up(instance)
             if instance.state is State.REPLAYING:
                 self.enter(instance.instance, State.ENDED)
                 if not purge:
@@ -152,6 +156,8 @@ class Apps:
                 "UPDATE instances SET state = ?, why = ?, changed_us = ? WHERE instance = ?",
                 (state, why, self._now_us(), instance),
             )
+            if state is State.ENDED:
+                self._revisions.give_up(found)
         return True
 
     def forget(self, instance: str) -> None:
@@ -163,6 +169,7 @@ class Apps:
         with self._database.change() as database:
             self._desired.purge(instance)
             self._reports.drop(instance)
+            self._revisions.drop(instance)
             database.execute("DELETE FROM instances WHERE instance = ?", (instance,))
 
     def replay(self, name: str) -> Instance:
@@ -173,6 +180,7 @@ class Apps:
             instance = self.newest(name)
             if instance.wanted is Wanted.KILLED:
                 raise ConflictError(f"app {name} is {instance.state}: submit it again instead")
+            self._check_whole(instance)
             if instance.outline.down and not instance.state.has_whole_log:
                 raise ConflictError(
                     f"app {name} sends to devices, and a replay while it runs would send all of it twice: "
@@ -204,16 +212,21 @@ class Apps:
             )
         return self._get(instance.instance)
 
-    def update(self, name: str, instance: str, outline: Outline) -> Instance:
+    def update(self, known: Instance, outline: Outline) -> Instance:
         """Have the app go on with this code, from its state; its devices are told. The outline that it had is
-        the former one of `outline` from then on.
+        the former one of `outline` from then on. known: the app as it was when the two were compared.
 
-        Raises `NotFoundError`, and `ConflictError` where the app is another instance by now, or ends.
+        Raises `NotFoundError`, and `ConflictError` where the app is another instance or has another revision
+        by now, or ends.
         """
+        name, instance = known.name, known.instance
         with self._database.change() as database:
             found = self.newest(name)
             if found.instance != instance or found.wanted is Wanted.KILLED or found.state.has_whole_log:
                 raise ConflictError(f"app {name} is {found.state}: only one that is to run is updated")
+            self._check_whole(found)
+            if found.revision != known.revision:
+                raise ConflictError(f"app {name} has had another update meanwhile: look, and ask again")
             kept = replace(outline, former=replace(found.outline, former=None))
             database.execute(
                 "UPDATE instances SET outline = ?, attempt = attempt + 1, state = ?, why = '', "
@@ -224,7 +237,88 @@ class Apps:
             self._desired.tell_again(instance)
         return self._get(instance)
 
+    def plan(self, name: str, planned: Planned) -> Instance:
+        """Have the app go over to another revision, as soon as the host could. It takes the place of one that
+        was to come and of which the log was not told.
+
+        Raises `NotFoundError`, and `ConflictError` where the app is another instance by now, does not run, or
+        has another revision by now.
+        """
+        with self._database.change():
+            found = self.newest(name)
+            is_running = found.wanted is Wanted.RUNNING and found.state is State.RUNNING
+            if found.instance != planned.instance or not is_running:
+                raise ConflictError(
+                    f"app {name} is {found.state}: only one that runs goes over to other steps"
+                    + (": gear resume first" if found.state is State.FAILED else "")
+                )
+            if planned.number != found.revision + 1:
+                raise ConflictError(f"app {name} has had another update meanwhile: look, and ask again")
+            if planned.number > REVISIONS_MAX:
+                raise ConflictError(
+                    f"app {name} has had {REVISIONS_MAX:,} revisions, which is all that it can have: "
+                    "kill it, and submit the flow"
+                )
+            self._revisions.plan(planned)
+        return found
+
+    def cross(self, instance: str) -> None:
+        """Let the log be told of the revision that the instance is to go over to: from now on it is the
+        instance's own, and its devices are told. Of one that has none, or does not run, nothing changes.
+        """
+        with self._database.change() as database:
+            found = self._get(instance)
+            following = self._revisions.next_of(found)
+            if following is None or found.wanted is not Wanted.RUNNING or found.state is not State.RUNNING:
+                return
+            self._revisions.retire(found)
+            database.execute(
+                "UPDATE instances SET revision = ?, flow = ?, cut = ?, options = ?, device_options = ?, "
+                "outline = ?, drops = ?, made_us = ?, changed_us = ? WHERE instance = ?",
+                (
+                    following.number,
+                    following.flow,
+                    following.cut,
+                    as_text(following.options),
+                    as_text(following.device_options),
+                    as_text(following.outline),
+                    as_text(following.drops),
+                    following.made_us,
+                    self._now_us(),
+                    instance,
+                ),
+            )
+            self._reports.drop(instance)
+            self._desired.tell_again(instance)
+
+    def give_up(self, name: str, instance: str) -> bool:
+        """Give up the revision that the app is to go over to and of which the log was not told; whether there
+        was such.
+        """
+        with self._database.change():
+            found = self.newest(name)
+            return found.instance == instance and self._revisions.give_up(found)
+
+    def _check_whole(self, instance: Instance) -> None:
+        """Raise `ConflictError` where the instance is to go over to another revision."""
+        following = self._revisions.next_of(instance)
+        if following is not None:
+            raise ConflictError(
+                f"app {instance.name} is to go over to revision {following.number}: wait until that is in "
+                "force, or give it up with gear rollback"
+            )
+
     # Questions
+
+    def codes(self, *, living: bool) -> set[str]:
+        """The signed code of all apps, that of former revisions and before their last updates included;
+        living: of those alone that have not ended, and without that before updates.
+        """
+        every = [one for one in self.every() if not (living and one.state.is_over)]
+        outlines = [one.outline for one in every]
+        former = () if living else (one.former for one in outlines if one.former)
+        found = {one.code for one in (*outlines, *former) if one.bundled}
+        return found | self._revisions.codes()
 
     def newest(self, name: str) -> Instance:
         """The app's newest instance; raises `NotFoundError`."""

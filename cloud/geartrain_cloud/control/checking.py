@@ -23,8 +23,14 @@ from geartrain.operators.source import SourceOperator
 from geartrain.planning import Plan, make_plan
 from geartrain.planning.properties import derive_properties
 from geartrain.planning.shuffles import stage_numbers
-from geartrain.revision import Revision, code_of, differences, in_short, revision_of
+from geartrain.planning.splitting import with_partials
+from geartrain.revision import Change, Revision, change_of, code_of, differences, in_short, revision_of
+from geartrain.revision.change import Evolution, TableForm
+from geartrain.schema import Schema
 from geartrain_cloud.control.model import Channel, Options, Outline, SourceOutline
+from geartrain_cloud.sinks.evolution import evolutions
+from geartrain_cloud.sinks.layout import Layout, TableError
+from geartrain_cloud.sinks.opening import OutgoingSink, sink_places
 
 QUESTION_BYTES_MAX = 4 << 20
 _OWNERS = ("source", "task", "table")
@@ -35,7 +41,9 @@ class Question(msgspec.Struct, frozen=True):
     """What to check. Texts among the options are converted by their annotations, as on a command line.
 
     revision: the document of who submits, as JSON, "" for none; bundle: the folder that the flow is imported
-    from, "" for what is installed here.
+    from, "" for what is installed here. running: the document of the app that is to go over to this flow.
+    The flow gets the cut and the options of that, but for steps that it does not have. drop: the steps that
+    are to keep nothing; laid: the tables of revisions before that one.
     """
 
     flow: str
@@ -44,11 +52,15 @@ class Question(msgspec.Struct, frozen=True):
     device_options: dict[str, Options] = {}
     revision: str = ""
     bundle: str = ""
+    running: str = ""
+    drop: tuple[str, ...] = ()
+    laid: dict[str, TableForm] = {}
 
 
 class Answer(msgspec.Struct, frozen=True):
     """What it is, with options as they were converted; or why it is refused. differs: in what the flow that
-    is installed here is another than that of who submits.
+    is installed here is another than that of who submits. change: what becomes of the app that runs; cut: the
+    one that was made.
     """
 
     outline: Outline | None = None
@@ -56,6 +68,8 @@ class Answer(msgspec.Struct, frozen=True):
     device_options: dict[str, Options] = {}
     refused: str = ""
     differs: str = ""
+    change: Change | None = None
+    cut: str = ""
 
 
 def main() -> int:
@@ -77,6 +91,9 @@ def check(question: Question) -> Answer:
     if question.bundle:
         sys.path.insert(0, question.bundle)
     graph = load_flow(question.flow).graph()
+    running = Revision.from_json(question.running) if question.running else None
+    if running is not None:
+        question = _pinned(question, running, graph)
     plain = _of_person(question.options)
     whole = graph.with_options(plain)
     per_device = {}
@@ -90,7 +107,39 @@ def check(question: Question) -> Answer:
         if found:
             return Answer(differs=in_short(found))
     outline = replace(outline_of(plan, revision), bundled=bool(question.bundle))
-    return Answer(outline, _as_data(whole, plain), per_device)
+    change = None
+    if running is not None:
+        change = change_of(running, revision, question.drop, question.laid, _evolution(plan.graph))
+    return Answer(outline, _as_data(whole, plain), per_device, change=change, cut=question.cut)
+
+
+def _evolution(graph: Graph) -> Evolution:
+    """How the columns of a flow's tables change, by the name of the table."""
+    places = [place for place in sink_places(graph) if not isinstance(place.sink, OutgoingSink)]
+    layouts = {place.layout.table.name: place.layout for place in places}
+
+    def clauses(name: str, old: TableForm, new: TableForm) -> tuple[str, ...]:
+        wanted, begin = layouts[name], f"table {name}: "
+        held = Layout(wanted.sink, wanted.table, Schema.from_json(old.record))
+        try:
+            said = [one for each in evolutions([held], [wanted]) for one in each.sentences()]
+        except TableError as error:
+            raise GeartrainError(str(error).removeprefix(f"table {name!r}: ")) from None
+        return tuple(one.removeprefix(begin) for one in said)
+
+    return clauses
+
+
+def _pinned(question: Question, running: Revision, graph: Graph) -> Question:
+    """The question with the cut of the app that runs, and without what the flow does not have."""
+    split, steps = ({step.id for step in one.steps} for one in (with_partials(graph), graph))
+    cut = ",".join(one for one in running.cut if one in split)
+
+    def known(options: Options) -> Options:
+        return {step: values for step, values in options.items() if step in steps}
+
+    own = {device: known(options) for device, options in question.device_options.items()}
+    return replace(question, cut=cut or "cloud", options=known(question.options), device_options=own)
 
 
 def _cut_of(text: str) -> str | tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 Under all that control keeps. Guarantees: what is changed within `change` is durable together when the
 outermost one returns, and leaves no trace when it raises. An error of SQLite or the system is a `StoreError`.
+A file of a former format is brought to this one when it is opened, in one transaction.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ import msgspec
 
 from geartrain.adapters.sqlite import open_to_write, transaction, translated
 from geartrain_cloud.control.errors import StoreError
-from geartrain_cloud.control.model import Device, Instance
+from geartrain_cloud.control.model import Device, Instance, Planned
 
-VERSION = 1
+VERSION = 3
 BUSY_S = 10.0
 
 _CREATE = """
@@ -46,14 +47,29 @@ CREATE INDEX purges_of ON purges (device, number);
 """A purge's serial: that of the device's desired state which names the instance first; 0 while none does.
 lacks: of an assignment, the sources that are not for the device; of a report, those that it does not have.
 """
-_JSON = ("options", "device_options", "outline", "labels")
+_PROGRAMS = """
+CREATE TABLE programs (device TEXT PRIMARY KEY, wanted TEXT NOT NULL, version TEXT NOT NULL,
+    former TEXT NOT NULL, runs TEXT NOT NULL, serial INTEGER NOT NULL) WITHOUT ROWID;
+"""
+_REVISIONS = """
+CREATE TABLE revisions (instance TEXT NOT NULL, number INTEGER NOT NULL, flow TEXT NOT NULL,
+    cut TEXT NOT NULL, options TEXT NOT NULL, device_options TEXT NOT NULL, outline TEXT NOT NULL,
+    drops TEXT NOT NULL, made_us INTEGER NOT NULL, PRIMARY KEY (instance, number)) WITHOUT ROWID;
+ALTER TABLE instances ADD COLUMN revision INTEGER NOT NULL DEFAULT 1;
+ALTER TABLE instances ADD COLUMN drops TEXT NOT NULL DEFAULT '[]';
+ALTER TABLE instances ADD COLUMN made_us INTEGER NOT NULL DEFAULT 0;
+UPDATE instances SET made_us = submitted_us;
+"""
+_STEPS = (_CREATE, _PROGRAMS, _REVISIONS)
+"""What brings a store of each format to the next one."""
+_JSON = ("options", "device_options", "outline", "labels", "drops")
 
-T = TypeVar("T", Instance, Device)
+T = TypeVar("T", Instance, Device, Planned)
 
 
 class ControlDatabase:
-    """The file at `path`, held by one process. The columns of instances and devices are the fields of these,
-    in their order.
+    """The file at `path`, held by one process. The columns of instances, revisions and devices are the fields
+    of these, in their order. A file of a former release is brought to this form when it is opened.
     """
 
     def __init__(self, path: Path) -> None:
@@ -64,13 +80,13 @@ class ControlDatabase:
                 path, busy_s=BUSY_S, one_thread=True, settings=("locking_mode = EXCLUSIVE",)
             )
             version = self._database.execute("PRAGMA user_version").fetchone()[0]
-            if version == 0:
+            if version > VERSION:
+                raise StoreError(f"{self._subject} has format {version}, and this version knows {VERSION}")
+            if version < VERSION:
                 with transaction(self._database):
-                    for statement in _CREATE.split(";\n"):
+                    for statement in "".join(_STEPS[version:]).split(";\n"):
                         self._database.execute(statement)
                     self._database.execute(f"PRAGMA user_version = {VERSION}")
-            elif version != VERSION:
-                raise StoreError(f"{self._subject} has format {version}, and this version knows {VERSION}")
 
     def close(self) -> None:
         """Let the file go."""
@@ -92,7 +108,7 @@ class ControlDatabase:
             return self._database.execute(question, values).fetchall()
 
     def read(self, kind: type[T], question: str, values: Sequence[Any] = ()) -> list[T]:
-        """The instances, or the devices, whose columns the question gives; raises `StoreError`."""
+        """The instances, revisions or devices whose columns the question gives; raises `StoreError`."""
         return [from_row(kind, row) for row in self.rows(question, values)]
 
     @property
@@ -106,14 +122,14 @@ def as_text(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def to_row(value: Instance) -> list[Any]:
-    """The columns of an instance."""
+def to_row(value: Instance | Planned) -> list[Any]:
+    """The columns of an instance, or of a revision."""
     fields = msgspec.to_builtins(value)
     return [as_text(fields[f]) if f in _JSON else fields[f] for f in value.__struct_fields__]
 
 
 def from_row(kind: type[T], row: Sequence[Any]) -> T:
-    """The instance, or the device, that the columns hold."""
+    """The instance, the revision or the device that the columns hold."""
     fields = dict(zip(kind.__struct_fields__, row, strict=True))
     for name in _JSON:
         if name in fields:

@@ -41,7 +41,7 @@ class Desired:
                     (instance.instance, device.device, lacks),
                 ).rowcount
                 if changed:
-                    self._next_serial("SELECT ?", (device.device,))
+                    self.tell(device.device)
 
     def join(self, device: Device) -> None:
         """Have the device run each instance whose selector matches it."""
@@ -67,7 +67,7 @@ class Desired:
                         "UPDATE assignments SET lacks = ? WHERE instance = ? AND device = ?",
                         (as_text(lacks), instance.instance, device.device),
                     )
-                    self._next_serial("SELECT ?", (device.device,))
+                    self.tell(device.device)
 
     def drain(self, instance: str) -> None:
         """Have the devices of the instance only send what they hold of it."""
@@ -92,12 +92,18 @@ class Desired:
             told = "SELECT device FROM assignments WHERE instance = ? AND state = 'wanted'"
             self._next_serial(told, (instance,))
 
+    def tell(self, device: str) -> None:
+        """Bring the device's serial up by one: what is wanted of it beside apps is not what it was."""
+        with self._database.change():
+            self._next_serial("SELECT ?", (device,))
+
     def clear(self, device: str) -> None:
-        """Have the device run nothing."""
+        """Have the device run nothing, and whichever program it has."""
         with self._database.change() as database:
+            database.execute("DELETE FROM programs WHERE device = ?", (device,))
             database.execute("UPDATE assignments SET state = 'left' WHERE device = ?", (device,))
             database.execute("DELETE FROM purges WHERE device = ? AND serial = 0", (device,))
-            self._next_serial("SELECT ?", (device,))
+            self.tell(device)
 
     def purge(self, instance: str) -> None:
         """Have the devices that were ever given the instance remove what they keep of it, but for those that
@@ -124,7 +130,7 @@ class Desired:
                 (device,),
             )
             if waiting and done:
-                self._next_serial("SELECT ?", (device,))
+                self.tell(device)
 
     def lift(self, device: str, serial: int) -> None:
         """Tell the device what it is told now under this serial, a later one."""

@@ -41,6 +41,20 @@ class RefusedError(ControlError):
     code = "refused"
 
 
+class UnansweredError(ControlError):
+    """A question that the running app cannot answer, or has not answered in time."""
+
+    status = 409
+    code = "unanswered"
+
+
+class TooManyError(ControlError):
+    """More is asked at a time than is answered."""
+
+    status = 429
+    code = "too_many"
+
+
 class FlowRefusedError(ControlError):
     """The flow, its cut or a setting of it was refused when it was loaded."""
 

@@ -6,12 +6,13 @@ what is written is a function of the store alone, so that it may be written agai
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from geartrain_cloud.control.model import Instance, Options, State, Wanted
+from geartrain_cloud.control.model import Instance, Options, Planned, State, Wanted
 from geartrain_cloud.platform.followed import put_wanted
 from geartrain_cloud.platform.places import PlatformPlaces, read_report
 
@@ -27,6 +28,20 @@ class HostReport(msgspec.Struct, frozen=True):
     lag: int = 0
     micro_batch_ms: float | None = None
     run: int = 0
+    revision: int = 1
+    prepared: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ToHost:
+    """An instance for the host. drain: only to the end that its log has then; former: its revisions before,
+    from the first on; following: the one that it is to go over to.
+    """
+
+    instance: Instance
+    drain: bool = False
+    former: Sequence[Planned] = ()
+    following: Planned | None = None
 
 
 def is_hosted(instance: Instance, assigned: Mapping[str, str]) -> bool:
@@ -38,10 +53,18 @@ def is_hosted(instance: Instance, assigned: Mapping[str, str]) -> bool:
     return instance.wanted is Wanted.RUNNING or any(state != "left" for state in assigned.values())
 
 
-def write_hosted(places: PlatformPlaces, hosted: list[tuple[Instance, bool]]) -> None:
-    """Tell the host what to run, and whether only to the end that the log has then; raises `OSError`."""
-    flows = {instance.instance: _flow(places, instance, drain=drain) for instance, drain in hosted}
-    put_wanted(places.spark_wanted, flows)
+def write_hosted(places: PlatformPlaces, hosted: Iterable[ToHost]) -> None:
+    """Tell the host what to run; raises `OSError`."""
+    put_wanted(places.spark_wanted, {one.instance.instance: _flow(places, one) for one in hosted})
+
+
+def knows_next(places: PlatformPlaces, told: ToHost, serial: int) -> bool:
+    """Whether the host, which has come to `serial`, was told by then of the revision to which the instance is
+    to go over.
+    """
+    found = read_report(places.spark_wanted)
+    flow = found.get("flows", {}).get(told.instance.instance)
+    return bool(flow == _flow(places, told) and serial >= found.get("serial", 0))
 
 
 def write_outboxes(places: PlatformPlaces, hosted: list[Instance]) -> None:
@@ -61,19 +84,32 @@ def unsent_because(places: PlatformPlaces, instance: str) -> str:
     return str(said.get("why", "")) if isinstance(said, dict) and said.get("state") == "failed" else ""
 
 
-def _flow(places: PlatformPlaces, instance: Instance, *, drain: bool) -> dict[str, Any]:
-    sources, steps = split_options(instance, instance.options)
+def _flow(places: PlatformPlaces, told: ToHost) -> dict[str, Any]:
+    instance, newest = told.instance, told.following or told.instance
+    number = instance.revision if told.following is None else told.following.number
+    former = [_plan(places, instance, one) for one in told.former]
+    former += [_plan(places, instance, instance)] if told.following is not None else []
     return {
-        "flow": instance.flow,
-        "cut": cut_in_file(instance.cut),
-        "sources": sources,
-        "steps": steps,
+        **_plan(places, instance, newest),
         "tables": str(places.tables(instance.instance)),
         "run": instance.run,
         "isolation": instance.isolation,
         "attempt": instance.attempt,
-        **({"bundle": str(places.code(instance.outline.code))} if instance.outline.bundled else {}),
-        **({"end": "ended"} if instance.state is State.REPLAYING else {"end": "drain"} if drain else {}),
+        **({"revision": number, "former": former} if number > 1 else {}),
+        **({"end": "ended"} if instance.state is State.REPLAYING else {"end": "drain"} if told.drain else {}),
+    }
+
+
+def _plan(places: PlatformPlaces, instance: Instance, one: Instance | Planned) -> dict[str, Any]:
+    """What the host is told of a revision of an instance."""
+    sources, steps = split_options(instance, one.options)
+    return {
+        "flow": one.flow,
+        "cut": cut_in_file(one.cut),
+        "sources": sources,
+        "steps": steps,
+        **({"bundle": str(places.code(one.outline.code))} if one.outline.bundled else {}),
+        **({"drops": list(one.drops)} if one.drops else {}),
     }
 
 

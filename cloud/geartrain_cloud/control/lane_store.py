@@ -46,7 +46,12 @@ class StoreOfLane:
             try:
                 desired = store.desired
                 state = encode_state(
-                    desired_of(store.devices.get(name), desired.wanted_on(name), desired.purged_on(name))
+                    desired_of(
+                        store.devices.get(name),
+                        desired.wanted_on(name),
+                        desired.purged_on(name),
+                        store.programs.of(name).wanted,
+                    )
                 )
             except WireError as error:  # of this device alone: the others are told all the same
                 _LOG.error("device %s cannot be told what is wanted of it: %s", name, error)
@@ -69,7 +74,9 @@ class StoreOfLane:
             )
             for app in report.apps
         ]
-        self._store.reports.heard(report.device, encode_reported(report), report.serial, reports)
+        with self._store.database.change():
+            self._store.programs.heard(report.device, report.program_code)
+            self._store.reports.heard(report.device, encode_reported(report), report.serial, reports)
 
     async def refuse(self, device: str, why: str) -> None:
         """Keep the sentence."""
@@ -90,12 +97,14 @@ def accept(store: ControlStore, name: str) -> Device:
     return store.reports.accept(name, decode_reported(report).serial if report else device.applied)
 
 
-def desired_of(device: Device, wanted: list[tuple[Instance, bool]], purged: list[str]) -> State:
+def desired_of(
+    device: Device, wanted: list[tuple[Instance, bool]], purged: list[str], program: str = ""
+) -> State:
     """What a device is to run: instances, and whether each is only to be drained; purged: those of which it
-    is to keep nothing.
+    is to keep nothing; program: the hash of its agent's, empty to leave what it has.
     """
     apps = tuple(_app(one, device.device, drains=drains) for one, drains in wanted)
-    return State(device.serial, apps, tuple(purged))
+    return State(device.serial, apps, tuple(purged), program)
 
 
 def _app(instance: Instance, device: str, *, drains: bool) -> App:

@@ -25,17 +25,22 @@ from geartrain.adapters.signals import EXIT_INTERRUPTED, EndSignals
 from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.errors import ConfigError, GeartrainError
 from geartrain.printable import printable
+from geartrain_cloud.control.agents import Agents
 from geartrain_cloud.control.clones import Clones
+from geartrain_cloud.control.explaining import Explanations
+from geartrain_cloud.control.hosting import HostReport, read_hosted
 from geartrain_cloud.control.lane import ControlLane
 from geartrain_cloud.control.lane_store import StoreOfLane
 from geartrain_cloud.control.loading import Loader
 from geartrain_cloud.control.observing import Observer
+from geartrain_cloud.control.questions import Questions
 from geartrain_cloud.control.reconciler import Reconciler
 from geartrain_cloud.control.server import Api, is_local, listen, make_app
 from geartrain_cloud.control.store import ControlStore
 from geartrain_cloud.control.trust import Trust
 from geartrain_cloud.control.updating import Updates
 from geartrain_cloud.errors import CertificateError, PageError
+from geartrain_cloud.hosting.questions import QuestionFolder
 from geartrain_cloud.pages.token import read_token
 from geartrain_cloud.platform.config import PlatformConfig, read_platform
 from geartrain_cloud.platform.places import PlatformPlaces, read_report, write_report
@@ -92,10 +97,23 @@ async def _serve(config: PlatformConfig, notes: ServiceNotes) -> bool:
         observer = Observer(
             store, config, reconciler, lambda: url[0], clock.monotonic_s, clones.sentence, enrolment
         )
-        trust = Trust(places.bundles, store.apps)
-        updates = Updates(store, Loader(), trust, changed.set, enrolment.has_joined if enrolment else None)
+        trust = Trust(places.bundles, store.apps, store.programs)
+        has_joined = enrolment.has_joined if enrolment else None
+        updates = Updates(
+            store,
+            Loader(),
+            trust,
+            changed.set,
+            lambda instance: read_hosted(places)[1].get(instance, HostReport()),
+            clock.now_us,
+            has_joined,
+        )
+        agents = Agents(store, trust, changed.set, has_joined)
         api = Api(store, updates.load, observer, changed.set, updates, enrolment)
-        routes = [*trust.routes(), *updates.routes()]
+        explanations = Explanations(store, config, trust)
+        questions = Questions(store, QuestionFolder(places.questions), clock)
+        more = [*agents.routes(), *explanations.routes(), *questions.routes()]
+        routes = [*trust.routes(), *updates.routes(), *more]
         app = make_app(api, token, routes, local=is_local(config.control.host))
         runner, address = await listen(app, config.control.host, config.control.port, _former_port(places))
         url.append(address)

@@ -110,7 +110,9 @@ class Instance(msgspec.Struct, frozen=True):
     flow: `module:name`; cut: as for a plan; selector: which devices; options: by step; device_options: by
     device, over these; why: a sentence for a state that needs one; attempt: goes up by one whenever it
     is to go on after it has failed; isolation: `own` where
-    its cloud part has a query to itself.
+    its cloud part has a query to itself. revision: the number of the newest that the log is to have or has,
+    which is the one that these fields tell of and that devices run; drops: the steps that lost what they had
+    kept by it; made_us: when it was asked for.
     """
 
     instance: str
@@ -131,6 +133,26 @@ class Instance(msgspec.Struct, frozen=True):
     submitted_us: int
     changed_us: int
     isolation: Isolation = "shared"
+    revision: int = 1
+    drops: tuple[str, ...] = ()
+    made_us: int = 0
+
+
+class Planned(msgspec.Struct, frozen=True):
+    """A revision of an instance that its own fields do not tell of: a former one, or the next.
+
+    The fields are those of the instance.
+    """
+
+    instance: str
+    number: int
+    flow: str
+    cut: str
+    options: Options
+    device_options: dict[str, Options]
+    outline: Outline
+    drops: tuple[str, ...]
+    made_us: int
 
 
 class Device(msgspec.Struct, frozen=True):

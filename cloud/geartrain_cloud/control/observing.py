@@ -15,6 +15,7 @@ from geartrain import __version__
 from geartrain.fleet.selectors import ALL, parse_selector
 from geartrain.printable import TEXT_CHARS_MAX, printable
 from geartrain.records.event_time import END_OF_TIME
+from geartrain_cloud.control.agents import standing_of
 from geartrain_cloud.control.errors import NotFoundError
 from geartrain_cloud.control.hosting import HostReport, read_hosted, unsent_because
 from geartrain_cloud.control.machine import ProcessMeter
@@ -113,6 +114,7 @@ class Observer:
             "revision": instance.outline.revision,
             "flow": instance.flow,
             "isolation": instance.isolation,
+            "number": instance.revision,
             "code": instance.outline.code,
             "bundled": instance.outline.bundled,
             "devices": {"assigned": len(assigned), "applied": applied, "online": online},
@@ -133,6 +135,7 @@ class Observer:
             "cut": instance.cut,
             "selector": instance.selector,
             "run": instance.run,
+            "change": self._change(instance, host or HostReport()),
             "tables": self._place(instance),
             "submitted_us": instance.submitted_us,
             "options": instance.options,
@@ -159,6 +162,22 @@ class Observer:
             "waits_for": self._waits(instance, assigned, ingest),
             "applied": self._applied_by(instance, list(assigned)[:NAMES_MAX]),
         }
+
+    def _change(self, instance: Instance, host: HostReport) -> dict[str, Any] | None:
+        """The revision that an app goes over to, and how far that is; None where it stays."""
+        following = self._store.revisions.next_of(instance)
+        number = instance.revision if following is None else following.number
+        if instance.state.has_whole_log or host.revision >= number:
+            return None
+        stage = (
+            "being logged"
+            if following is None
+            else "prepared"
+            if host.prepared >= number
+            else "being prepared"
+        )
+        _, _, why = host.why.partition(f"revision {number}: ")
+        return {"number": number, "stage": stage, "why": printable(why, TEXT_CHARS_MAX)}
 
     def _ingest(self, instance: str) -> Mapping[str, Any]:
         found = read_report(self._places.ingest_status).get("flows", {})
@@ -334,6 +353,7 @@ class Observer:
             "seen_us": device.seen_us or None,
             "online": self._reconciler.is_online(device),
             "clones": self._cloned(device.device),
+            "agent": standing_of(self._store, device, online=self._reconciler.is_online(device)),
             **({} if self._enrolment is None else self._enrolment.standing(device.device)),
         }
 

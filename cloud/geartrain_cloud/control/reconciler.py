@@ -14,7 +14,15 @@ from collections.abc import Callable, Mapping
 
 from geartrain.errors import ConfigError, LedgerError
 from geartrain_cloud.control.fleet import write_local
-from geartrain_cloud.control.hosting import HostReport, is_hosted, read_hosted, write_hosted, write_outboxes
+from geartrain_cloud.control.hosting import (
+    HostReport,
+    ToHost,
+    is_hosted,
+    knows_next,
+    read_hosted,
+    write_hosted,
+    write_outboxes,
+)
 from geartrain_cloud.control.model import Device, Instance, Mode, State, Wanted
 from geartrain_cloud.control.roster import RosterKeeper, Told
 from geartrain_cloud.control.store import ControlStore
@@ -50,6 +58,7 @@ class Reconciler:
     def round(self) -> None:
         """One round; raises `StoreError`. What cannot be written is said, and tried again in the next."""
         serial, said = read_hosted(self._places)
+        several = self._store.revisions.with_others()
         for instance in self._store.apps.instances():
             assigned = self._store.desired.assigned(instance.instance)
             report = said.get(instance.instance)
@@ -57,6 +66,8 @@ class Reconciler:
                 self._replay(instance, report or HostReport(), serial)
             elif instance.wanted is Wanted.RUNNING:
                 self._forward(instance, assigned, report or HostReport(), serial)
+                if instance.instance in several:
+                    self._cross(instance, report or HostReport(), serial)
             else:
                 self._end(instance, assigned, report, serial)
         try:
@@ -90,6 +101,22 @@ class Reconciler:
             self._store.apps.enter(name, State.RUNNING, host.why if host.state == "held" else "")
         elif instance.state is State.FAILED:
             self._store.apps.enter(name, State.STARTING)
+
+    def _cross(self, instance: Instance, host: HostReport, serial: int) -> None:
+        """An instance that is to go over to another revision: the log is told once the host could."""
+        told = self._to_host(instance)
+        following = told.following
+        if following is None or host.prepared < following.number or host.run != instance.run:
+            return
+        if knows_next(self._places, told, serial):
+            self._store.apps.cross(instance.instance)
+
+    def _to_host(self, instance: Instance, *, drain: bool = False, alone: bool = False) -> ToHost:
+        """What the host is to know of an instance; alone: it has no other revision."""
+        if alone:
+            return ToHost(instance, drain)
+        revisions = self._store.revisions
+        return ToHost(instance, drain, revisions.former(instance), revisions.next_of(instance))
 
     def _replay(self, instance: Instance, host: HostReport, serial: int) -> None:
         """An instance that had ended and is run again: until its next run is served, or cannot be."""
@@ -217,7 +244,12 @@ class Reconciler:
         local = [one.device for one in self._store.devices.every() if one.local and not one.retired]
         write_local(self._places, local)
         hosted = [one for one in every if is_hosted(one, given[one.instance])]
-        write_hosted(self._places, [(one, self._is_drained(one)) for one in hosted])
+        several = self._store.revisions.with_others()
+        told = [
+            self._to_host(one, drain=self._is_drained(one), alone=one.instance not in several)
+            for one in hosted
+        ]
+        write_hosted(self._places, told)
         write_outboxes(self._places, hosted)
 
     def _is_drained(self, instance: Instance) -> bool:

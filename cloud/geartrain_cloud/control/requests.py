@@ -86,10 +86,29 @@ class MetadataBody(_Body, frozen=True):
 
 
 class UpdateBody(_Body, frozen=True):
-    """`POST /apps/{name}/update`: the flow, and the hash of its files."""
+    """`POST /apps/{name}/update`: the flow, and the hash of its files.
+
+    dry_run: only tell what would change; drop_state: the steps that are to keep nothing.
+    """
 
     flow: str
     code: str
+    dry_run: bool = False
+    drop_state: list[str] = []
+
+
+class RollbackBody(_Body, frozen=True):
+    """`POST /apps/{name}/rollback`: as for an update."""
+
+    dry_run: bool = False
+    drop_state: list[str] = []
+
+
+class UpgradeBody(_Body, frozen=True):
+    """`POST /agents/upgrade`: the hash of a program, and the devices that are to run it."""
+
+    program: str
+    devices: list[str]
 
 
 class EmptyBody(_Body, frozen=True):

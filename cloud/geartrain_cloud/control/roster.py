@@ -85,4 +85,5 @@ class RosterKeeper:
             self._fleet.idle_after_s,
             {one.id: one.partitioned_by for one in channels if one.partitioned_by},
             ended,
+            instance.revision,
         )

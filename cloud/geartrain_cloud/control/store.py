@@ -15,7 +15,9 @@ from geartrain_cloud.control.database import ControlDatabase
 from geartrain_cloud.control.desired import Desired
 from geartrain_cloud.control.devices import Devices
 from geartrain_cloud.control.idempotency import Answers
+from geartrain_cloud.control.programs import Programs
 from geartrain_cloud.control.reports import Reports
+from geartrain_cloud.control.revisions import Revisions
 
 
 class ControlStore:
@@ -29,8 +31,10 @@ class ControlStore:
         self.answers = Answers(self.database)
         self.desired = Desired(self.database)
         self.devices = Devices(self.database, self.desired)
+        self.programs = Programs(self.database, self.devices, self.desired)
         self.reports = Reports(self.database, self.devices, self.desired, now_us)
-        self.apps = Apps(self.database, self.devices, self.desired, self.reports, now_us)
+        self.revisions = Revisions(self.database)
+        self.apps = Apps(self.database, self.devices, self.desired, self.reports, self.revisions, now_us)
 
     def close(self) -> None:
         """Let the file go."""

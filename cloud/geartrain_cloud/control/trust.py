@@ -1,8 +1,9 @@
 """What authors have signed, as control uses it: taken by REST, served to devices, unpacked for the cloud.
 
 Between the repository of bundles and the rest of control. Guarantees: a bundle that an app runs, or ran
-before its last update, stays. Snapshot and timestamp are signed anew in time, without anybody asking. A
-platform that no author has come to holds no key and loads no library for one.
+before its last update, stays; so does a program that a device is to run, runs, or was to run before. Snapshot
+and timestamp are signed anew in time, without anybody asking. A platform that no author has come to holds no
+key and loads no library for one.
 """
 
 from __future__ import annotations
@@ -11,20 +12,24 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from aiohttp import web
 
-from geartrain.bundle.archive import ARCHIVE_BYTES_MAX
+from geartrain.bundle import Archive, ProgramArchive, ProgramManifest
+from geartrain.bundle.archive import ARCHIVE_BYTES_MAX, ManifestArchive
+from geartrain.bundle.program import PROGRAM_BOUNDS
+from geartrain.errors import BundleError
 from geartrain_cloud.bundles.files import BundleFiles
 from geartrain_cloud.control.answering import Handler, Work
 from geartrain_cloud.control.apps import Apps
 from geartrain_cloud.control.errors import InvalidError, NotFoundError, StoreError
 from geartrain_cloud.control.idempotency import Answer
+from geartrain_cloud.control.programs import Programs
 from geartrain_cloud.control.requests import MetadataBody, body_of
 from geartrain_cloud.errors import TrustError
 from geartrain_cloud.pages.questions import Question
@@ -42,9 +47,9 @@ _CHUNK = 1 << 16
 class Trust:
     """The bundles of one platform, for one event loop."""
 
-    def __init__(self, folder: Path, apps: Apps) -> None:
+    def __init__(self, folder: Path, apps: Apps, programs: Programs) -> None:
         """`folder`: the platform's own for bundles; it need not be there."""
-        self._files, self._apps = BundleFiles(folder), apps
+        self._files, self._apps, self._programs = BundleFiles(folder), apps, programs
         self._opened: Repository | None = None
         self._next_s = 0.0
 
@@ -70,9 +75,8 @@ class Trust:
         try:
             if self._repository().refresh():
                 _LOG.info("the bundles' snapshot and timestamp are signed anew")
-            for instance in self._apps.every():
-                if instance.outline.bundled and not instance.state.is_over:
-                    self._repository().unpacked(instance.outline.code)
+            for code in self._apps.codes(living=True):
+                self._repository().unpacked(code)
         except TrustError as error:
             _LOG.error("bundles: %s", error)
 
@@ -84,10 +88,24 @@ class Trust:
         found = self._repository().unpacked(code) if code and self._is_used else None
         return "" if found is None else str(found.absolute())
 
+    def program(self, code: str) -> ProgramManifest | None:
+        """What is in the program of this hash; None where no author has signed one. Raises `TrustError`."""
+        archive = self._repository().archive(code) if self._is_used else None
+        if archive is None:
+            return None
+        try:
+            with archive.open("rb") as file:
+                return ProgramArchive(file).manifest
+        except BundleError:
+            return None  # a flow's
+        except OSError as error:
+            raise TrustError(f"program {code[:12]} cannot be read: {error.strerror or error}") from None
+
     def _used(self) -> set[str]:
-        """The code of all apps that there are, and of each before its last update."""
-        outlines = [one.outline for one in self._apps.every()]
-        return {one.code for one in (*outlines, *(o.former for o in outlines if o.former)) if one.bundled}
+        """The code of all apps that there are, of their former revisions, and before their last updates;
+        programs of devices.
+        """
+        return self._apps.codes(living=False) | self._programs.used()
 
     # What people ask for
 
@@ -98,6 +116,7 @@ class Trust:
             ("POST", "/trust/root", self.put_root),
             ("POST", "/trust/targets", self.put_targets),
             ("PUT", "/bundles/{name}", self.put_bundle),
+            ("PUT", "/programs/{name}", self.put_program),
         ]
 
     async def show(self, request: web.Request) -> Answer:
@@ -126,6 +145,15 @@ class Trust:
 
     async def put_bundle(self, request: web.Request) -> Answer:
         """`PUT /bundles/{name}`: the archive is the body."""
+        return await self._put(request, Archive, ARCHIVE_BYTES_MAX)
+
+    async def put_program(self, request: web.Request) -> Answer:
+        """`PUT /programs/{name}`: the same for the program of an agent."""
+        return await self._put(request, ProgramArchive, PROGRAM_BOUNDS.archive_bytes)
+
+    async def _put(
+        self, request: web.Request, kind: Callable[[BinaryIO], ManifestArchive[Any]], most: int
+    ) -> Answer:
         repository = self._repository()
         draft = repository.files.stored / f".{os.urandom(8).hex()}"
         try:
@@ -133,10 +161,10 @@ class Trust:
                 count = 0
                 async for part in request.content.iter_chunked(_CHUNK):
                     count += len(part)
-                    if count > ARCHIVE_BYTES_MAX:
-                        raise InvalidError(f"a bundle has at most {ARCHIVE_BYTES_MAX:,} bytes")
+                    if count > most:
+                        raise InvalidError(f"the archive has at most {most:,} bytes")
                     file.write(part)
-            await asyncio.to_thread(repository.put_archive, request.match_info["name"], draft)
+            await asyncio.to_thread(repository.put_archive, request.match_info["name"], draft, kind)
         except OSError as error:
             raise StoreError(f"the bundle cannot be kept: {error.strerror or error}") from None
         finally:

@@ -1,30 +1,45 @@
-"""Which code an app runs, and its exchange by other code of an equal flow.
+"""Which code an app runs, its exchange by other code of an equal flow, and its way to another revision.
 
-Between REST, the bundles and the control store. Guarantees: only code whose flow has the same steps, types,
-options and channels takes the place of an app's code. The app keeps its instance, its state, its log and its
-tables. Anything else is refused in one sentence that names what differs.
+Between REST, the bundles and the control store. Guarantees: code whose flow has the same steps, types,
+options and channels takes the place of an app's code at once. Where only the cloud's part differs, that is
+the app's next revision. The app keeps its instance, its log, its tables and the state of each step that fits.
+Anything else is refused in one sentence that names what differs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any
 
+import msgspec
 from aiohttp import web
 from msgspec.structs import replace
 
 from geartrain.errors import GeartrainError
-from geartrain.revision import Revision, differences, in_short
+from geartrain.revision import Change, Revision, differences, in_short, tables_of
+from geartrain.revision.change import TableForm
 from geartrain_cloud.control.answering import Work
 from geartrain_cloud.control.checking import Answer as Checked
 from geartrain_cloud.control.checking import Question
 from geartrain_cloud.control.errors import ConflictError, InvalidError
+from geartrain_cloud.control.hosting import HostReport
 from geartrain_cloud.control.idempotency import Answer
-from geartrain_cloud.control.model import Instance, Outline
-from geartrain_cloud.control.requests import EmptyBody, UpdateBody, body_of, key_of
+from geartrain_cloud.control.model import Instance, Options, Outline, Planned, State
+from geartrain_cloud.control.requests import RollbackBody, UpdateBody, body_of, key_of
 from geartrain_cloud.control.store import ControlStore
 from geartrain_cloud.control.trust import Trust
+from geartrain_cloud.pages.questions import Question as Parameters
 
 HASH_CHARS = 64
+
+
+class Target(msgspec.Struct, frozen=True):
+    """What an app is to run: which flow, with which code and options."""
+
+    flow: str
+    code: str
+    options: Options
+    device_options: dict[str, Options]
 
 
 class Updates:
@@ -36,19 +51,23 @@ class Updates:
         load: Callable[[Question], Awaitable[Checked]],
         trust: Trust,
         changed: Callable[[], None],
+        host: Callable[[str], HostReport],
+        now_us: Callable[[], int],
         has_joined: Callable[[str], bool] | None = None,
     ) -> None:
-        """`load`: checks a flow in a process of its own; `changed`: called after each change; `has_joined`:
-        whether a device runs signed bundles alone, None where none does.
+        """`load`: checks a flow in a process of its own; `changed`: called after each change; `host`: what
+        the Spark host says of an instance; `now_us`: the wall clock, microseconds; `has_joined`: whether a
+        device runs signed bundles alone, None where none does.
         """
         self.load, self._store, self._trust, self._changed = load, store, trust, changed
-        self._has_joined = has_joined
+        self._host, self._now_us, self._has_joined = host, now_us, has_joined
 
     def routes(self) -> list[tuple[str, str, Work]]:
         """Below the root of REST: method, path and what answers."""
         return [
             ("POST", "/apps/{name}/update", self.update),
             ("POST", "/apps/{name}/rollback", self.rollback),
+            ("GET", "/apps/{name}/revisions", self.revisions),
         ]
 
     def bundle_of(self, revision: str) -> str:
@@ -78,61 +97,197 @@ class Updates:
         if len(body.code) != HASH_CHARS:
             raise InvalidError("code: give the hash of the flow's files")
         instance = self._store.apps.newest(request.match_info["name"])
-        outline = await self._load(instance, body.flow, body.code)
-        return self._exchange(instance, outline, key, asked)
+        if body.flow != instance.flow:
+            raise ConflictError(
+                f"app {instance.name} runs {instance.flow}, not {body.flow}: submit that under another name"
+            )
+        target = Target(body.flow, body.code, instance.options, instance.device_options)
+        outline, checked = await self._load(instance, target, body.drop_state)
+        return self._go_over(instance, outline, checked, body, key, asked)
 
     async def rollback(self, request: web.Request) -> Answer:
-        """`POST /apps/{name}/rollback`."""
-        _, asked = await body_of(request, EmptyBody)
+        """`POST /apps/{name}/rollback`: gives up the next revision where the log was not told of it; else
+        goes back to the code before, or to the revision before.
+        """
+        body, asked = await body_of(request, RollbackBody)
         key = key_of(request)
         if key and (known := self._store.answers.recall(key, asked)) is not None:
             return known
         instance = self._store.apps.newest(request.match_info["name"])
-        former = instance.outline.former
-        if former is None:
+        following = self._store.revisions.next_of(instance)
+        if following is not None:
+            return self._give_up(instance, following, body, key, asked)
+        former = self._store.revisions.former(instance)
+        target = Target(instance.flow, "", instance.options, instance.device_options)
+        if instance.outline.former is not None:
+            target = replace(target, code=instance.outline.former.code)
+        elif former:
+            before = former[-1]
+            target = Target(before.flow, before.outline.code, before.options, before.device_options)
+        else:
             raise ConflictError(f"app {instance.name} was not updated, so there is no code to go back to")
-        outline = await self._load(instance, instance.flow, former.code)
-        return self._exchange(instance, outline, key, asked)
+        outline, checked = await self._load(instance, target, body.drop_state)
+        return self._go_over(instance, outline, checked, body, key, asked)
 
-    async def _load(self, instance: Instance, flow: str, code: str) -> Outline:
-        """What the flow is with this code, and with the app's settings; raises `ControlError`."""
-        if flow != instance.flow:
-            raise ConflictError(
-                f"app {instance.name} runs {instance.flow}, not {flow}: submit that under a name of its own"
-            )
-        if code == instance.outline.code:
-            raise ConflictError(f"app {instance.name} runs this code already: {code[:12]}")
-        bundle = self._trust.folder_of(code)
-        checked = await self.load(
-            Question(flow, instance.cut, instance.options, instance.device_options, bundle=bundle)
+    async def revisions(self, request: web.Request) -> Answer:
+        """`GET /apps/{name}/revisions`: all of the app's newest instance, the newest first."""
+        Parameters(request).check()
+        instance = self._store.apps.newest(request.match_info["name"])
+        in_force = min(self._host(instance.instance).revision, instance.revision)
+        following = self._store.revisions.next_of(instance)
+        items = [_item(one, one.number, "former") for one in self._store.revisions.former(instance)]
+        items.append(_item(instance, instance.revision, "being logged"))
+        items += [] if following is None else [_item(following, following.number, "being prepared")]
+        for one in items:
+            if one["number"] == in_force:
+                one["state"] = "in force"
+        return 200, {"items": items[::-1]}
+
+    async def _load(self, instance: Instance, target: Target, drop: Sequence[str]) -> tuple[Outline, Checked]:
+        """What the flow is, cut as the app that runs; raises `ControlError`."""
+        bundle = self._trust.folder_of(target.code)
+        is_signed_now = bool(bundle) and not instance.outline.bundled
+        if target.code == instance.outline.code and not drop and not is_signed_now:
+            raise ConflictError(f"app {instance.name} runs this code already: {target.code[:12]}")
+        former = self._store.revisions.former(instance)
+        question = Question(
+            target.flow,
+            instance.cut,
+            target.options,
+            target.device_options,
+            bundle=bundle,
+            running=instance.outline.document,
+            drop=tuple(drop),
+            laid=_laid(former),
         )
+        checked = await self.load(question)
         outline = checked.outline
-        if outline is None or outline.code != code:
+        if outline is None or outline.code != target.code:
             raise ConflictError(
-                f"code {code[:12]} of {flow} is neither signed nor installed on the platform's machine: make "
-                "keys with gear key new, or install it there"
+                f"code {target.code[:12]} of {target.flow} is neither signed nor installed on the platform's "
+                "machine: make keys with gear key new, or install it there"
             )
-        was, now = Revision.from_json(instance.outline.document), Revision.from_json(outline.document)
-        if found := differences(replace(was, code=now.code), now):
-            raise ConflictError(
-                f"app {instance.name} cannot go on with this code, since more than code differs: "
-                f"{in_short(found)}; kill it, and submit the flow"
-            )
-        self.check_reaches(flow, outline, self._store.desired.running(instance.instance))
-        return outline
+        self.check_reaches(target.flow, outline, self._store.desired.running(instance.instance))
+        return outline, checked
 
-    def _exchange(self, instance: Instance, outline: Outline, key: str, asked: str) -> Answer:
+    def _go_over(
+        self,
+        instance: Instance,
+        outline: Outline,
+        checked: Checked,
+        body: UpdateBody | RollbackBody,
+        key: str,
+        asked: str,
+    ) -> Answer:
+        """Exchange the code where the flow is equal; else make this the app's next revision."""
+        was, now = Revision.from_json(instance.outline.document), Revision.from_json(outline.document)
+        change = checked.change or Change()
+        is_equal = not (differences(replace(was, code=now.code), now) or body.drop_state)
+        number = instance.revision + (not is_equal)
+        said = {
+            "name": instance.name,
+            "instance": instance.instance,
+            "revision": outline.revision,
+            "number": number,
+            "code": outline.code,
+            "former": instance.outline.code,
+            "devices": self._store.desired.running(instance.instance),
+            "change": msgspec.to_builtins(change),
+        }
+        refusals = [] if is_equal else [*change.refusals, *self._in_the_way(instance, outline)]
+        if body.dry_run:
+            return 200, {**said, "refusals": refusals}
+        if refusals:
+            raise ConflictError(f"app {instance.name} cannot go over to this flow: {in_short(refusals)}")
+
         def work() -> Answer:
-            made = self._store.apps.update(instance.name, instance.instance, outline)
-            return 202, {
-                "name": made.name,
-                "instance": made.instance,
-                "revision": outline.revision,
-                "code": outline.code,
-                "former": instance.outline.code,
-                "devices": list(self._store.desired.assigned(made.instance)),
-            }
+            if is_equal:
+                self._store.apps.update(instance, outline)
+            else:
+                planned = Planned(
+                    instance.instance,
+                    number,
+                    now.flow,
+                    checked.cut,
+                    checked.options,
+                    checked.device_options,
+                    outline,
+                    change.drops,
+                    self._now_us(),
+                )
+                self._store.apps.plan(instance.name, planned)
+            return 202, said
 
         answer = self._store.answers.once(key, asked, work)
         self._changed()
         return answer
+
+    def _in_the_way(self, instance: Instance, outline: Outline) -> list[str]:
+        """What keeps an app from another revision now, a sentence each."""
+        name, host, found = instance.name, self._host(instance.instance), []
+        if instance.state is not State.RUNNING:
+            resume = ": gear resume it first" if instance.state is State.FAILED else ""
+            found.append(f"app {name} is {instance.state}, and only one that runs goes over{resume}")
+        elif host.revision < instance.revision:
+            found.append(f"revision {instance.revision} is not in force yet: wait until it is, see gear info")
+        elif instance.run > max(host.run, 1):
+            found.append(f"its run {instance.run} is not served yet: wait until it is, see gear info")
+        if not (outline.bundled and instance.outline.bundled):
+            which = "that it runs" if outline.bundled else "of this flow"
+            found.append(
+                f"the code {which} is not signed, and a log rests on the code of each of its revisions: "
+                "make keys with gear key new, and submit or update it from there"
+            )
+        return found
+
+    def _give_up(
+        self, instance: Instance, following: Planned, body: RollbackBody, key: str, asked: str
+    ) -> Answer:
+        """Leave the app as it is, in place of the revision that it was to go over to."""
+        said = {
+            "name": instance.name,
+            "instance": instance.instance,
+            "revision": instance.outline.revision,
+            "number": instance.revision,
+            "code": instance.outline.code,
+            "former": following.outline.code,
+            "devices": self._store.desired.running(instance.instance),
+            "change": msgspec.to_builtins(Change()),
+            "given_up": following.number,
+        }
+        if body.dry_run:
+            return 200, {**said, "refusals": []}
+
+        def work() -> Answer:
+            if not self._store.apps.give_up(instance.name, instance.instance):
+                raise ConflictError(
+                    f"revision {following.number} of app {instance.name} is being logged by now: wait until "
+                    "it is in force, and go back then"
+                )
+            return 202, said
+
+        answer = self._store.answers.once(key, asked, work)
+        self._changed()
+        return answer
+
+
+def _laid(former: Iterable[Planned]) -> dict[str, TableForm]:
+    """The tables of former revisions, each as it was written last."""
+    found: dict[str, TableForm] = {}
+    for one in former:
+        found |= tables_of(Revision.from_json(one.outline.document))
+    return found
+
+
+def _item(one: Instance | Planned, number: int, state: str) -> dict[str, Any]:
+    """A revision, as a list has it."""
+    return {
+        "number": number,
+        "made_us": one.made_us,
+        "flow": one.flow,
+        "revision": one.outline.revision,
+        "code": one.outline.code,
+        "bundled": one.outline.bundled,
+        "drops": list(one.drops),
+        "state": state,
+    }

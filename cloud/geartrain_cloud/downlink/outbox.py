@@ -7,7 +7,6 @@ transaction, and the driver cannot write during it. Only one thread of the sende
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -15,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
+from geartrain.adapters.file_lock import take_lock
 from geartrain.adapters.sqlite import transaction
 from geartrain.wire.digest import FIRST_DIGEST
 from geartrain_cloud.downlink.errors import MissingOutboxError, OutboxError
@@ -202,10 +202,9 @@ def _set(
 
 def _only_sender(outbox: Path) -> int:
     """The lock of an outbox, which its descriptor holds; raises `OutboxError` where another sender has it."""
-    lock = os.open(outbox.with_name(f"{outbox.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        raise OutboxError(f"another sender sends the outbox {outbox}: one is enough, end that one") from None
-    return lock
+    return take_lock(
+        outbox.with_name(f"{outbox.name}.lock"),
+        OutboxError,
+        unusable=f"the lock of the outbox {outbox} cannot be used",
+        taken=f"another sender sends the outbox {outbox}: one is enough, end that one",
+    )

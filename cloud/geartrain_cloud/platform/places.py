@@ -96,6 +96,11 @@ class PlatformPlaces:
         return self.spark / "status.json"
 
     @property
+    def questions(self) -> Path:
+        """Questions to running apps, and their answers."""
+        return self.spark / "questions"
+
+    @property
     def downlink(self) -> Path:
         """The folder of the downlink."""
         return self.folder / "downlink"

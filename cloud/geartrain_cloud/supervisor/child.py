@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,10 +19,8 @@ from enum import Enum
 from pathlib import Path
 
 from geartrain.printable import printable
+from geartrain_cloud.bounded_log import bound_log
 from geartrain_cloud.errors import SupervisorError
-
-LOG_BYTES_MAX = 16 << 20
-"""A log longer than this is set aside (as `.1`) when its process is started again."""
 
 DELAY_S_MAX = 30.0
 """The longest pause before a process is started again."""
@@ -117,26 +114,14 @@ class Child:
         log = self.spec.log
         try:
             log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if log.exists() and log.stat().st_size > LOG_BYTES_MAX:
-                log.replace(log.with_name(f"{log.name}.1"))
+            self.bound_log()
             return os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         except OSError as error:
             raise unwritable(log, error) from None
 
     def bound_log(self) -> None:
-        """Keep the log of a process that runs for long within its bound; what it writes just now may be lost.
-
-        The process goes on writing at the end of the same file, which is short again.
-        """
-        log = self.spec.log
-        try:
-            if log.stat().st_size > LOG_BYTES_MAX:
-                shutil.copyfile(log, fresh := log.with_name(f".{log.name}.new"))
-                fresh.chmod(0o600)
-                fresh.replace(log.with_name(f"{log.name}.1"))
-                os.truncate(log, 0)
-        except OSError:  # a log is a courtesy
-            return
+        """Keep the log of a process that runs for long short; what it writes just now may be lost."""
+        bound_log(self.spec.log)
 
     def _command(self) -> tuple[str, ...]:
         if self._life is None:

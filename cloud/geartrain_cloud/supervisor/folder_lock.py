@@ -6,7 +6,6 @@ process, however that ends. Who holds it is known by its process id.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import time
@@ -14,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from geartrain.adapters.files import make_private_folder
+from geartrain.adapters.file_lock import open_lock, try_lock
 from geartrain_cloud.errors import StateError
 
 LOCK_FILE = "lock"
@@ -27,11 +26,10 @@ class FolderLock:
     def __init__(self, folder: Path) -> None:
         """Take `folder`, made if need be; raises `StateError` where another has it."""
         try:
-            make_private_folder(folder)
-            self._descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._descriptor = open_lock(folder / LOCK_FILE)
         except OSError as error:
             raise StateError(f"the state folder {folder} cannot be used: {error.strerror or error}") from None
-        if not _take(self._descriptor):
+        if not try_lock(self._descriptor):
             pid = _pid_in(self._descriptor)
             os.close(self._descriptor)
             who = f" (process {pid})" if pid else ""
@@ -62,7 +60,7 @@ def end_holder(folder: Path, within_s: float) -> int | None:
     except OSError:
         return None
     try:
-        if _take(descriptor):
+        if try_lock(descriptor):
             return None
         pid = _pid_in(descriptor)
         if pid is None:
@@ -74,21 +72,13 @@ def end_holder(folder: Path, within_s: float) -> int | None:
         except ProcessLookupError:
             pass  # it has just ended
         deadline = time.monotonic() + within_s
-        while not _take(descriptor):
+        while not try_lock(descriptor):
             if time.monotonic() >= deadline:
                 raise StateError(f"process {pid} in {folder} has not ended within {within_s:g} s")
             time.sleep(0.05)
         return pid
     finally:
         os.close(descriptor)
-
-
-def _take(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
 
 
 def _pid_in(descriptor: int) -> int | None:

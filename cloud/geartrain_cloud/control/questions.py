@@ -1,0 +1,185 @@
+"""`GET /apps/{name}/steps/{step}/state`: what a running app keeps of a key, told by the Spark host.
+
+Between REST and the files by which the host is asked. Guarantees: an app is asked at most `ASKED_MAX` times a
+second, and a request waits for a bounded time. A question is removed when its answer was read or nobody waits
+for it any more.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from aiohttp import web
+
+from geartrain.errors import ConfigError
+from geartrain.fleet.labels import shown
+from geartrain.ports import Clock
+from geartrain.records.event_time import START_OF_TIME
+from geartrain.revision import Revision
+from geartrain_cloud.control.answering import Work
+from geartrain_cloud.control.errors import (
+    InvalidError,
+    NotFoundError,
+    TooManyError,
+    UnansweredError,
+    UnavailableError,
+)
+from geartrain_cloud.control.idempotency import Answer
+from geartrain_cloud.control.model import Instance, State
+from geartrain_cloud.control.requests import number_of
+from geartrain_cloud.control.store import ControlStore
+from geartrain_cloud.hosting.questions import OPEN_MAX, QuestionFolder
+from geartrain_cloud.hosting.questions import Answer as Told
+from geartrain_cloud.hosting.questions import Question as Asked
+from geartrain_cloud.pages.questions import Question
+
+ASKED_MAX = 10
+"""Questions to one app in a second."""
+WAIT_S, WAIT_S_MAX = 10, 50
+"""How long a request waits: less than a question is kept."""
+KEY_CHARS_MAX = 1_000
+_LOOK_S = 0.02
+_APPS_MAX = 1_000
+_NAMED_MAX = 5
+
+
+class Questions:
+    """Those to the apps of one platform."""
+
+    def __init__(self, store: ControlStore, folder: QuestionFolder, clock: Clock) -> None:
+        self._store, self._folder, self._clock = store, folder, clock
+        self._turns = Turns(clock.monotonic_s)
+
+    def routes(self) -> list[tuple[str, str, Work]]:
+        """Below the root of REST: method, path and what answers."""
+        return [("GET", "/apps/{name}/steps/{step}/state", self.state)]
+
+    async def state(self, request: web.Request) -> Answer:
+        """`GET /apps/{name}/steps/{step}/state`: of `key`, or some keys where it is left out."""
+        question = Question(request)
+        key = question.get("key")
+        wait_s = number_of(question, "wait_s", WAIT_S, WAIT_S_MAX)
+        question.check()
+        if key is not None and len(key) > KEY_CHARS_MAX:
+            raise InvalidError(f"key: it has {len(key):,} characters; {KEY_CHARS_MAX:,} are the most")
+        instance = self._store.apps.newest(request.match_info["name"])
+        step = request.match_info["step"]
+        self._check_state(instance)
+        self._check_step(instance, step)
+        self._take_turn(instance)
+        asked = Asked(secrets.token_hex(16), instance.instance, step, key)
+        try:
+            self._folder.ask(asked)
+            told = await self._told(asked.id, wait_s)
+        except OSError as error:
+            raise UnavailableError(f"the question cannot be written: {error.strerror or error}") from None
+        finally:
+            self._folder.forget(asked.id)
+        if told is None:
+            raise UnansweredError(
+                f"no micro-batch has answered within {wait_s} s: see gear info {instance.name}, and ask again"
+            )
+        if told.refused:
+            raise UnansweredError(told.refused)
+        return 200, self._form(instance, step, told)
+
+    async def _told(self, name: str, wait_s: float) -> Told | None:
+        until_s = self._clock.monotonic_s() + wait_s
+        while (told := self._folder.answered(name)) is None and self._clock.monotonic_s() < until_s:
+            await self._clock.sleep(_LOOK_S)
+        return told
+
+    def _form(self, instance: Instance, step: str, told: Told) -> dict[str, Any]:
+        return {
+            "app": instance.name,
+            "instance": instance.instance,
+            "run": told.run,
+            "step": step,
+            "key": told.key,
+            "found": told.found,
+            "state": told.told.get("state"),
+            "windows": told.told.get("windows", []),
+            "timers_us": told.told.get("timers", []),
+            "forgets_us": told.told.get("forgets_us"),
+            "keys": told.keys,
+            "clock_us": told.clock_us if told.clock_us != START_OF_TIME else None,
+            "clocks": {source: at for source, at in told.clocks.items() if at != START_OF_TIME},
+            "positions": told.positions,
+            "answered_us": self._clock.now_us(),
+        }
+
+    def _check_state(self, instance: Instance) -> None:
+        """Raise `UnansweredError` where nothing holds the state that is asked for."""
+        if instance.state is State.ENDED:
+            raise UnansweredError(
+                f"app {instance.name} has ended, and its state with it: gear table {instance.name} shows "
+                "what it has made"
+            )
+        if instance.state is State.REPLAYING:
+            raise UnansweredError(
+                f"app {instance.name} has ended and is replayed: nothing is told of a run that catches up"
+            )
+
+    def _check_step(self, instance: Instance, step: str) -> None:
+        """Refuse at once what no micro-batch can answer, as far as the revision tells."""
+        try:
+            steps = {one.id: one for one in Revision.from_json(instance.outline.document).steps}
+        except ConfigError:  # of an older release: the micro-batch says it
+            return
+        keyed = {
+            one.id for one in steps.values() if any(steps[source].key for source in map(_step_of, one.inputs))
+        }
+        found = steps.get(step)
+        if found is None:
+            there = [one.id for one in steps.values() if one.tier == "cloud" and one.id in keyed]
+            raise NotFoundError(
+                f"app {instance.name} has no step {shown(step)}; those of the data centre with a state: "
+                f"{', '.join(there) or 'none'}"
+            )
+        if found.tier == "edge" and step in keyed:
+            devices = list(self._store.desired.assigned(instance.instance))
+            more = f" and {len(devices) - _NAMED_MAX:,} more" if len(devices) > _NAMED_MAX else ""
+            raise UnansweredError(
+                f"step {step!r} runs on the devices ({', '.join(devices[:_NAMED_MAX]) or 'none yet'}{more}): "
+                "what it keeps is there, and only steps of the data centre are asked"
+            )
+
+    def _take_turn(self, instance: Instance) -> None:
+        """Raise `TooManyError` where too much is asked."""
+        if not self._turns.take(instance.instance) or self._folder.count() >= OPEN_MAX:
+            raise TooManyError(
+                f"app {instance.name} is asked {ASKED_MAX} times a second at the most: ask later, or send "
+                "what many want to know to a table"
+            )
+
+
+class Turns:
+    """Who may ask now: each app is asked `ASKED_MAX` times in any second."""
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        """now_s: monotonic seconds."""
+        self._now_s = now_s
+        self._lately: dict[str, deque[float]] = {}
+
+    def __len__(self) -> int:
+        """How many apps were asked lately."""
+        return len(self._lately)
+
+    def take(self, app: str) -> bool:
+        """Whether an app may be asked now, which then counts."""
+        now_s = self._now_s()
+        if len(self._lately) >= _APPS_MAX:
+            self._lately = {one: times for one, times in self._lately.items() if now_s - times[-1] < 1}
+        times = self._lately.setdefault(app, deque(maxlen=ASKED_MAX))
+        if len(times) == ASKED_MAX and now_s - times[0] < 1:
+            return False
+        times.append(now_s)
+        return True
+
+
+def _step_of(source: str) -> str:
+    """The step of an input, as a revision writes it with its grouping."""
+    return source.partition(":")[0]

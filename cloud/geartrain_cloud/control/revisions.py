@@ -1,0 +1,88 @@
+"""The revisions of the apps that run: what each ran before, what it runs, and what it is to go over to.
+
+Between REST, the reconciler and the control store. Guarantees: numbers go up by one, and the log is told of
+each at most once. What the log was told stays. Only the next one may be replaced or given up, of which the
+log was not told.
+"""
+
+from __future__ import annotations
+
+from geartrain_cloud.control.database import ControlDatabase, to_row
+from geartrain_cloud.control.model import Instance, Planned
+
+REVISIONS_MAX = 1_000
+"""Of one instance."""
+
+
+class Revisions:
+    """Those of all instances of a platform."""
+
+    def __init__(self, database: ControlDatabase) -> None:
+        self._database = database
+
+    # Changes
+
+    def plan(self, planned: Planned) -> None:
+        """Note what an instance is to go over to next, in place of what was noted before."""
+        with self._database.change() as database:
+            row = to_row(planned)
+            places = ", ".join("?" * len(row))
+            database.execute(f"INSERT OR REPLACE INTO revisions VALUES ({places})", row)  # noqa: S608
+
+    def give_up(self, instance: Instance) -> bool:
+        """Forget what the instance was to go over to next; whether there was such."""
+        with self._database.change() as database:
+            forgotten = database.execute(
+                "DELETE FROM revisions WHERE instance = ? AND number > ?",
+                (instance.instance, instance.revision),
+            )
+            return forgotten.rowcount > 0
+
+    def retire(self, instance: Instance) -> None:
+        """Note what the instance runs as a former revision, and forget the next one, which it becomes."""
+        with self._database.change():
+            self.give_up(instance)
+            self.plan(
+                Planned(
+                    instance.instance,
+                    instance.revision,
+                    instance.flow,
+                    instance.cut,
+                    instance.options,
+                    instance.device_options,
+                    instance.outline,
+                    instance.drops,
+                    instance.made_us,
+                )
+            )
+
+    def drop(self, instance: str) -> None:
+        """Forget all revisions of an instance."""
+        with self._database.change() as database:
+            database.execute("DELETE FROM revisions WHERE instance = ?", (instance,))
+
+    # Questions
+
+    def next_of(self, instance: Instance) -> Planned | None:
+        """What the instance is to go over to next, while the log was not told of it."""
+        return next((one for one in self._others(instance) if one.number > instance.revision), None)
+
+    def former(self, instance: Instance) -> list[Planned]:
+        """What the instance ran before, from the first on."""
+        return [one for one in self._others(instance) if one.number < instance.revision]
+
+    def _others(self, instance: Instance) -> list[Planned]:
+        question = "SELECT * FROM revisions WHERE instance = ? ORDER BY number"
+        return self._database.read(Planned, question, (instance.instance,))
+
+    def with_others(self) -> set[str]:
+        """The instances that have, had or will have more than one revision."""
+        return {row[0] for row in self._database.rows("SELECT DISTINCT instance FROM revisions")}
+
+    def codes(self) -> set[str]:
+        """The signed code of all revisions that are kept here."""
+        rows = self._database.rows(
+            "SELECT DISTINCT json_extract(outline, '$.code') FROM revisions "
+            "WHERE json_extract(outline, '$.bundled')"
+        )
+        return {row[0] for row in rows}

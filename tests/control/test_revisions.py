@@ -1,0 +1,336 @@
+"""The revisions of an app in control: kept in order, told to the log once the host could, given up before."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from geartrain import Flow
+from geartrain.revision import Change
+from geartrain_cloud.control.checking import Answer as Checked
+from geartrain_cloud.control.checking import Question, check
+from geartrain_cloud.control.errors import ConflictError
+from geartrain_cloud.control.model import Channel, Instance, Mode, Outline, Planned, SourceOutline, State
+from geartrain_cloud.control.observing import Observer
+from geartrain_cloud.control.store import ControlStore
+from geartrain_cloud.log.roster import RosterReader, changed
+from geartrain_cloud.platform.places import read_report, write_report
+from tests.control.test_reconciler import ASKED, ROUNDS_MAX, World, dying
+from tests.hosting.mill import revisions as mill
+
+CHANNELS = [Channel("readings", ["readings"])]
+SOURCES = [SourceOutline("readings", False)]
+
+
+def outline(code: str) -> Outline:
+    return Outline("heat", CHANNELS, SOURCES, code * 64, code=code * 64, bundled=True)
+
+
+def planned(instance: Instance, code: str, *drops: str, number: int = 0) -> Planned:
+    return Planned(
+        instance.instance,
+        number or instance.revision + 1,
+        instance.flow,
+        "readings",
+        {"readings": {"path": "heat.csv"}},
+        {},
+        outline(code),
+        drops,
+        5,
+    )
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[ControlStore]:
+    ticks = iter(range(1, 10**9))
+    one = ControlStore(tmp_path / "control.sqlite", lambda: next(ticks))
+    for name in ("d1", "d2"):
+        one.devices.add(name, {})
+    yield one
+    one.close()
+
+
+def running(store: ControlStore) -> Instance:
+    store.apps.submit(ASKED, outline("a"))
+    store.apps.enter("heat.1", State.RUNNING)
+    return store.apps.newest("heat")
+
+
+def serials(store: ControlStore) -> list[int]:
+    return [device.serial for device in store.devices.every()]
+
+
+def test_the_next_revision_waits_beside_the_one_that_runs_until_the_log_is_told(store: ControlStore) -> None:
+    first = running(store)
+    before = serials(store)
+    store.apps.plan("heat", planned(first, "b", "alarms"))
+    assert store.apps.newest("heat") == first
+    assert serials(store) == before
+    store.apps.plan("heat", planned(first, "c", "alarms"))  # in its place
+    following = store.revisions.next_of(first)
+    assert following is not None
+    assert (following.number, following.outline.code[0]) == (2, "c")
+    store.apps.cross("heat.1")
+    second = store.apps.newest("heat")
+    assert (second.revision, second.outline.code[0], second.drops, second.cut) == (
+        2,
+        "c",
+        ("alarms",),
+        "readings",
+    )
+    assert (second.attempt, second.run, second.state, second.made_us) == (1, 1, State.RUNNING, 5)
+    assert serials(store) == [one + 1 for one in before]
+    (former,) = store.revisions.former(second)
+    assert (former.number, former.cut, former.outline, former.made_us) == (
+        1,
+        first.cut,
+        first.outline,
+        first.submitted_us,
+    )
+    assert store.revisions.next_of(second) is None
+    store.apps.cross("heat.1")  # there is nothing to tell any more
+    assert store.apps.newest("heat") == second
+    assert store.apps.codes(living=True) == {"a" * 64, "c" * 64}
+
+
+def test_what_the_log_was_told_of_is_not_given_up(store: ControlStore) -> None:
+    first = running(store)
+    store.apps.plan("heat", planned(first, "b"))
+    assert store.apps.give_up("heat", "heat.1")
+    assert not store.apps.give_up("heat", "heat.1")
+    store.apps.plan("heat", planned(first, "b"))
+    store.apps.cross("heat.1")
+    assert not store.apps.give_up("heat", "heat.1")
+    with pytest.raises(ConflictError, match="has had another update meanwhile"):
+        store.apps.plan("heat", planned(first, "c"))
+
+
+def test_only_an_app_that_runs_goes_over(store: ControlStore) -> None:
+    first = running(store)
+    store.apps.enter("heat.1", State.FAILED, "it raised")
+    with pytest.raises(ConflictError, match=r"app heat is failed.*gear resume first"):
+        store.apps.plan("heat", planned(first, "b"))
+    store.apps.enter("heat.1", State.RUNNING)
+    with pytest.raises(ConflictError, match="app heat is running"):
+        store.apps.plan("heat", replace(planned(first, "b"), instance="heat.0"))
+    store.apps.plan("heat", planned(first, "b"))
+    store.apps.enter("heat.1", State.FAILED, "it raised")
+    store.apps.cross("heat.1")
+    assert store.apps.newest("heat").revision == 1
+
+
+@pytest.mark.parametrize("change", ["update", "replay"])
+def test_nothing_else_begins_while_a_revision_is_prepared(store: ControlStore, change: str) -> None:
+    first = running(store)
+    store.apps.plan("heat", planned(first, "b"))
+    work: dict[str, Callable[[], Any]] = {
+        "update": lambda: store.apps.update(first, outline("c")),
+        "replay": lambda: store.apps.replay("heat"),
+    }
+    with pytest.raises(ConflictError, match=r"is to go over to revision 2: wait .* gear rollback"):
+        work[change]()
+    store.apps.give_up("heat", "heat.1")
+    work[change]()
+
+
+def test_code_is_exchanged_in_the_newest_revision_alone(store: ControlStore) -> None:
+    first = running(store)
+    store.apps.plan("heat", planned(first, "b"))
+    store.apps.cross("heat.1")
+    with pytest.raises(ConflictError, match="has had another update meanwhile"):
+        store.apps.update(first, outline("c"))  # it was compared with the revision before
+    updated = store.apps.update(store.apps.newest("heat"), outline("c"))
+    assert (updated.revision, updated.outline.code[0], updated.attempt) == (2, "c", 2)
+    assert [one.outline.code[0] for one in store.revisions.former(updated)] == ["a"]
+
+
+@pytest.mark.parametrize("way", ["kill", "end"])
+def test_an_app_that_ends_gives_up_its_next_revision_and_a_purge_forgets_all(
+    store: ControlStore, way: str
+) -> None:
+    store.apps.plan("heat", planned(running(store), "b"))
+    store.apps.cross("heat.1")
+    store.apps.plan("heat", planned(store.apps.newest("heat"), "c"))
+    if way == "kill":
+        store.apps.kill("heat", Mode.NOW, purge=False)
+    else:
+        store.apps.enter("heat.1", State.ENDED)
+    found = store.apps.newest("heat")
+    assert (store.revisions.next_of(found), len(store.revisions.former(found))) == (None, 1)
+    store.apps.forget("heat.1")
+    assert store.revisions.with_others() == set()
+
+
+def test_a_store_of_a_former_release_has_the_first_revision_of_each_app(tmp_path: Path) -> None:
+    path = tmp_path / "control.sqlite"
+    store = ControlStore(path, lambda: 7)
+    store.apps.submit(ASKED, outline("a"))
+    store.close()
+    with sqlite3.connect(path) as older:
+        for column in ("revision", "drops", "made_us"):
+            older.execute(f"ALTER TABLE instances DROP COLUMN {column}")
+        older.execute("DROP TABLE revisions")
+        older.execute("PRAGMA user_version = 2")
+    older.close()
+    store = ControlStore(path, lambda: 8)
+    found = store.apps.newest("heat")
+    assert (found.revision, found.drops, found.made_us) == (1, (), 7)
+    assert store.revisions.former(found) == []
+    store.apps.enter("heat.1", State.RUNNING)
+    store.apps.plan("heat", planned(found, "b"))
+    store.apps.cross("heat.1")
+    assert store.apps.newest("heat").revision == 2
+    store.close()
+
+
+class Host(World):
+    """A world whose Spark host prepares revisions, and goes over where the log is told of them."""
+
+    fails = ""
+
+    def host(self) -> None:
+        super().host()
+        said, told = read_report(self.places.spark_status), read_report(self.places.spark_wanted)
+        roster = changed(RosterReader(self.places.log).after())
+        for name, flow in said["flows"].items():
+            wanted = told["flows"][name]
+            newest = wanted.get("revision", 1)
+            logged = roster[name].revision if name in roster else 1
+            assert len(wanted.get("former", [])) == newest - 1
+            flow |= {"revision": logged, "prepared": logged if self.fails else newest}
+            flow["why"] = f"revision {newest}: {self.fails}" if self.fails and newest > logged else ""
+        write_report(self.places.spark_status, said)
+
+
+def story(world: Host, monkeypatch: pytest.MonkeyPatch, plans: list[str]) -> None:
+    """Submit an app, and have it go over to each of these."""
+    world.store.devices.add("here", {}, local=True)
+    world.store.apps.submit(ASKED, outline("a"))
+
+    def control(work: Callable[[], Any]) -> None:
+        with dying(world, monkeypatch):
+            world.as_control(work)
+
+    def rounds(until: Callable[[], bool]) -> None:
+        for _ in range(ROUNDS_MAX):
+            control(world.reconciler.round)
+            world.host()
+            world.devices()
+            told = changed(RosterReader(world.places.log).after()).get("heat.1")
+            assert told is None or told.revision <= world.store.apps.newest("heat").revision
+            if until():
+                return
+        raise AssertionError(world.store.apps.newest("heat"))
+
+    rounds(lambda: world.store.apps.newest("heat").state is State.RUNNING)
+    for number, code in enumerate(plans, 2):
+
+        def ask(number: int = number, code: str = code) -> None:
+            def work() -> tuple[int, dict[str, str]]:
+                found = world.store.apps.newest("heat")
+                world.store.apps.plan("heat", planned(found, code, number=number))
+                return 202, {}
+
+            world.store.answers.once(code, "update", work)
+
+        for _ in range(2):  # the client, too, asks again under the same key
+            control(ask)
+        rounds(lambda number=number: _in_force(world) == number)  # type: ignore[misc]
+
+
+def _in_force(world: World) -> int:
+    found: int = read_report(world.places.spark_status)["flows"]["heat.1"]["revision"]
+    return found
+
+
+def test_revisions_come_into_force_in_order_wherever_control_dies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = Host(tmp_path / "plain")
+    story(plain, monkeypatch, ["b", "c"])
+    wanted = read_report(plain.places.spark_wanted)["flows"]["heat.1"]
+    assert wanted["revision"] == 3
+    assert [one["cut"] for one in wanted["former"]] == ["auto", ["readings"]]
+    assert [Path(one["bundle"]).name[0] for one in (*wanted["former"], wanted)] == ["a", "b", "c"]
+    for before in (True, False):
+        for at in range(1, plain.steps + 1):
+            world = Host(tmp_path / f"{before}-{at}", at, before)
+            story(world, monkeypatch, ["b", "c"])
+            found = world.store.apps.newest("heat")
+            assert (found.revision, found.outline.code[0]) == (3, "c")
+            assert [one.outline.code[0] for one in world.store.revisions.former(found)] == ["a", "b"]
+            assert read_report(world.places.spark_wanted)["flows"]["heat.1"] == wanted | {
+                "tables": str(world.places.tables("heat.1")),
+                "bundle": str(world.places.code("c" * 64)),
+                "former": [
+                    one | {"bundle": str(world.places.code(code * 64))}
+                    for one, code in zip(wanted["former"], "ab", strict=True)
+                ],
+            }
+            world.store.close()
+    plain.store.close()
+
+
+def test_a_revision_that_the_host_cannot_prepare_is_replaced_or_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = Host(tmp_path)
+    story(world, monkeypatch, [])
+    observer = Observer(world.store, world.config, world.reconciler, str, lambda: 0.0)
+
+    def rounds() -> dict[str, Any] | None:
+        for _ in range(3):
+            world.reconciler.round()
+            world.host()
+        found: dict[str, Any] | None = observer.info(world.store.apps.newest("heat"))["change"]
+        return found
+
+    assert rounds() is None
+    world.fails = "its code raises"
+    world.store.apps.plan("heat", planned(world.store.apps.newest("heat"), "b"))
+    assert rounds() == {"number": 2, "stage": "being prepared", "why": "its code raises"}
+    assert changed(RosterReader(world.places.log).after())["heat.1"].revision == 1
+    world.store.apps.enter("heat.1", State.FAILED, "it raised")  # it goes over once it is resumed
+    assert observer.info(world.store.apps.newest("heat"))["change"]["number"] == 2
+    world.store.apps.give_up("heat", "heat.1")
+    assert rounds() is None
+    assert "revision" not in read_report(world.places.spark_wanted)["flows"]["heat.1"]
+    world.store.apps.plan("heat", planned(world.store.apps.newest("heat"), "b"))
+    world.fails = ""
+    world.reconciler.round()
+    write_report(
+        world.places.spark_status,
+        {"serial": 1, "flows": {"heat.1": {"state": "running", "run": 1, "prepared": 2}}},
+    )
+    world.reconciler.round()  # what the host says there, it says of a revision that was given up
+    assert world.store.apps.newest("heat").revision == 1
+    assert rounds() is None
+    assert _in_force(world) == world.store.apps.newest("heat").revision == 2
+    world.store.close()
+
+
+def test_the_columns_of_a_table_change_where_no_row_loses_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def checked(flow: Flow, running: Outline | None = None) -> Checked:
+        monkeypatch.setattr(mill, "app", flow, raising=False)
+        document = "" if running is None else running.document
+        return check(Question(f"{mill.__name__}:app", "cloud", {}, running=document))
+
+    def change(found: Checked) -> Change:
+        assert found.change is not None
+        return found.change
+
+    first = checked(mill.one).outline
+    second = checked(mill.two, first)
+    assert change(second).refusals == ()
+    tables = {one.table: (one.what, one.says) for one in change(second).tables}
+    assert tables["each_sum"] == ("changes", ("column 'half' is added (null in the rows there are)",))
+    assert (tables["second"][0], tables["level"][0]) == ("new", "stays")
+    back = change(checked(mill.one, second.outline))
+    assert any("'half' is dropped" in say for one in back.tables for say in one.says)
+    other = change(checked(mill.counts_as_text, first))
+    assert any(one.startswith("table each_sum: column 'count'") for one in other.refusals), other.refusals
