@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from signal import Signals
 
-from geartrain.errors import GeartrainError
-
-
-class MistakeError(GeartrainError):
-    """What only the user can put right: another file, folder or option. `gear` ends with 2."""
+from geartrain.errors import GeartrainError, MistakeError
 
 
 class StoppedError(GeartrainError):

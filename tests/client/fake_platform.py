@@ -45,10 +45,15 @@ class FakePlatform:
     tables: dict[str, dict[str, Any]] = field(default_factory=dict)
     processes: list[dict[str, Any]] = field(default_factory=list)
     lines: list[dict[str, str]] = field(default_factory=list)
+    told: dict[str, Any] = field(default_factory=dict)
     asked: list[tuple[str, str, dict[str, str], Any]] = field(default_factory=list)
     troubles: deque[Trouble] = field(default_factory=deque)
+    agents: deque[dict[str, dict[str, Any]]] = field(default_factory=deque)
     states: deque[dict[str, Any]] = field(default_factory=deque)
     lives: int = 0
+    revisions: list[dict[str, Any]] = field(default_factory=list)
+    change: dict[str, Any] = field(default_factory=dict)
+    crosses: dict[str, Any] = field(default_factory=dict)
     kept: list[dict[str, str]] = field(default_factory=list)
     answered: dict[str, Answer] = field(default_factory=dict)
     url: str = ""
@@ -66,10 +71,20 @@ class FakePlatform:
         match method, parts:
             case "GET", ["status"]:
                 return 200, {"version": "0.2.0", "url": self.url, "processes": self.processes}
+            case "GET", ["apps", name, "steps", step, "state"]:
+                self.of(name)
+                return 200, self.told | {"step": step, "key": query.get("key")}
             case _, ["apps", *rest]:
                 return self._of_apps(method, rest, query, body)
             case _, ["devices", *rest]:
+                if self.agents and method == "GET":
+                    for name, agent in self.agents.popleft().items():
+                        self.devices[name]["agent"] |= agent
                 return self._of_devices(method, rest, query, body)
+            case "POST", ["agents", "upgrade"]:
+                for name in body["devices"]:
+                    self.devices[name]["agent"] |= {"wanted": body["program"], "state": "waiting"}
+                return 202, {"program": body["program"], "changed": body["devices"]}
         return 404, {"error": {"code": "not_found", "sentence": "there is nothing of this name"}}
 
     def _of_apps(self, method: str, rest: list[str], query: dict[str, str], body: Any) -> Answer:
@@ -99,6 +114,11 @@ class FakePlatform:
                 assert body == {"from": "beginning"}
                 self.of(name)
                 return 202, {"run": 2}
+            case "POST", [name, "update" | "rollback"]:
+                return self._go_over(name, body)
+            case "GET", [name, "revisions"]:
+                self.of(name)
+                return 200, {"items": self.revisions}
             case "POST", [name, "resume"]:
                 self.of(name)["state"] = "running"
                 return 202, {"name": name, "instance": self.of(name)["instance"], "state": "starting"}
@@ -156,6 +176,13 @@ class FakePlatform:
             "devices": assigned,
             "note": "it has 3 shuffles" if name == "deep" else "",
         }
+
+    def _go_over(self, name: str, body: Any) -> Answer:
+        app = self.of(name)
+        if not body.get("dry_run"):
+            app |= self.crosses
+        made = {"name": name, "instance": app["instance"], "code": "cd" * 32, "former": "ef" * 32}
+        return 200 if body.get("dry_run") else 202, made | {"devices": ["truck-1"]} | self.change
 
     def _table(self, table: str, query: dict[str, str]) -> Answer:
         if table not in self.tables:

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from geartrain.records.event_time import END_OF_TIME
 from geartrain.revision import Revision
 from tests.client import fake_platform as fake
 from tests.client.fake_platform import FakePlatform
@@ -244,6 +245,44 @@ def test_logs_are_shown_as_text(platform: FakePlatform, capsys: Capture) -> None
     assert json.loads(gear(capsys, "logs", "heat", "--json")[0])[0]["line"] == f"{HOSTILE} 0"
 
 
+def test_query_shows_the_state_of_a_key(platform: FakePlatform, capsys: Capture) -> None:
+    add(platform)
+    place = {"instance": "heat.3", "positions": {"0": 17}, "clock_us": 1_000_000, "answered_us": 3_500_000}
+    platform.told = place | {"found": True, "state": {"count": 3, "last": HOSTILE, "more": {"a": 1}}}
+    out, _ = gear(capsys, "query", "heat", "jams", "street-7")
+    for shown in ("count", SHOWN, '{"a": 1}', 'positions: {"0": 17} of heat.3\n'):
+        assert shown in out
+    assert "clock: 1970-01-01T00:00:01" in out
+    assert ", 2.5 s ago\n" in out
+    assert platform.asked[-1][1].endswith("/apps/heat/steps/jams/state?key=street-7&wait_s=10")
+    platform.told |= {"run": 2, "clock_us": None, "state": 7, "timers_us": [0, 1, 2, 3], "forgets_us": 5}
+    out, _ = gear(capsys, "query", "heat", "jams", "7")
+    assert out.startswith("7\nnext timer: 1970-01-01T00:00:00")
+    for shown in ("and 1 more\n", "forgotten at: 1970-", "clock: not yet\n", "of heat.3, run 2\n"):
+        assert shown in out
+    window = {"start_us": 0, "end_us": 10_000_000, "result": {"n": 4, "top": None}}
+    platform.told = place | {"found": True, "windows": [window], "clock_us": END_OF_TIME}
+    out, _ = gear(capsys, "query", "heat", "jams", "7")
+    for shown in ("Open windows", "top", "1970-01-01T00:00:10", "clock: ended\n"):
+        assert shown in out
+    found = json.loads(gear(capsys, "query", "heat", "jams", "7", "--json")[0])
+    assert (found["windows"], found["key"]) == ([window], "7")
+
+
+def test_query_without_a_state_or_a_key_says_so(platform: FakePlatform, capsys: Capture) -> None:
+    add(platform)
+    platform.told = {"instance": "heat.3", "found": False}
+    out, err = gear(capsys, "query", "heat", "jams", "nobody")
+    assert (err, out) == ("jams keeps nothing of nobody\n", "clock: not yet\npositions: {} of heat.3\n")
+    assert gear(capsys, "query", "heat", "jams")[1] == "jams keeps no key yet\n"
+    platform.told = {"found": True, "keys": ["a", ["b", 1]]}
+    out, err = gear(capsys, "query", "heat", "jams", "--timeout", "3s")
+    assert '["b", 1]' in out
+    assert "name one" in err
+    assert platform.asked[-1][1].endswith("/state?wait_s=3")
+    assert "there is no app 'cold'" in gear(capsys, "query", "cold", "jams", "a", code=2)[1]
+
+
 def test_kill_waits_for_the_end(platform: FakePlatform, capsys: Capture) -> None:
     add(platform)
     platform.states.extend([{}, {}, {}, {"state": "ended"}])
@@ -303,6 +342,90 @@ def test_resume_waits_until_the_app_runs(platform: FakePlatform, capsys: Capture
     said = json.loads(gear(capsys, "resume", "heat", "--no-wait", "--json")[0])
     assert said == {"name": "heat", "instance": "heat.3", "state": "starting"}
     assert gear(capsys, "resume", "heat", "--no-wait")[1] == "heat.3 will be resumed: see gear info heat\n"
+
+
+CHANGE = {
+    "steps": [
+        {"step": "again", "what": "attached"},
+        {"step": "alarms", "what": "replaced", "says": ["its option above was 3, is now 4"], "state": "kept"},
+        {"step": "counts", "what": "removed", "state": "dropped"},
+        {"step": "order", "what": "same", "state": "kept"},
+    ],
+    "tables": [
+        {"table": "again", "what": "new"},
+        {"table": "counts", "what": "stays"},
+        {"table": "alarms", "what": "changes", "says": ["column 'note' is added"]},
+    ],
+    "code": ["file heat.py has changed"],
+    "drops": ["counts"],
+}
+
+
+def test_an_update_is_shown_before_it_is_made(flow: str, platform: FakePlatform, capsys: Capture) -> None:
+    add(platform)
+    platform.change = {"number": 2, "change": CHANGE, "refusals": []}
+    out, err = gear(capsys, "update", "heat", flow, "--dry-run", "--drop-state", "counts")
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert "again attached" in lines
+    assert "alarms replaced kept its option above was 3, is now 4" in lines
+    assert "counts removed dropped" in lines
+    assert "order same kept" in lines
+    assert "table again: is made with the first row" in lines
+    assert "table counts: stays as it is, and gets no more rows" in lines
+    assert "table alarms: its columns change; column 'note' is added" in lines
+    assert lines[-1] == f"nothing was changed; heat.3 would run code {'cd' * 6} as revision 2"
+    assert err == "code: file heat.py has changed\n"
+    body = platform.asked[-1][3]
+    assert (body["flow"], body["drop_state"], body["dry_run"]) == (flow, ["counts"], True)
+    platform.change["refusals"] = ["step a cannot keep its state", "step b neither"]
+    said = gear(capsys, "update", "heat", flow, "--dry-run", code=2)[1].splitlines()[-1]
+    assert said == "gear: heat.3 would not go over: step a cannot keep its state; step b neither"
+    assert json.loads(gear(capsys, "rollback", "heat", "--dry-run", "--json", code=2)[0])["number"] == 2
+
+
+def test_an_update_waits_until_its_revision_is_in_force(
+    flow: str, platform: FakePlatform, capsys: Capture
+) -> None:
+    add(platform)
+    platform.change = {"number": 2, "change": CHANGE}
+    platform.crosses = {"state": "running", "change": {"number": 2, "stage": "being prepared", "why": ""}}
+    stages = [{"number": 2, "stage": stage, "why": "no partition"} for stage in ("prepared", "being logged")]
+    platform.states.extend([{}, {}, *({"change": one} for one in stages), {"change": None, "number": 2}])
+    out = gear(capsys, "update", "heat", flow)[0]
+    ran = (
+        f"heat.3 runs code {'cd' * 6} in place of {'ef' * 6} as revision 2, for 1 device: see gear info heat"
+    )
+    assert out.splitlines()[-1] == ran
+    assert not platform.states
+    platform.crosses = {"change": {"number": 3, "stage": "being prepared", "why": "flow heat: it raises"}}
+    platform.change = {"number": 3}
+    said = gear(capsys, "update", "heat", flow, code=1)[1].splitlines()[-1]
+    assert "revision 3 cannot be prepared, and it runs as before: flow heat: it raises; update it" in said
+    assert "gear rollback heat" in said
+    assert (
+        "2, in force; revision 3 is being prepared: flow heat: it raises" in gear(capsys, "info", "heat")[0]
+    )
+    platform.crosses = {"state": "failed", "why": "it raised"} | platform.crosses
+    assert "heat.3 failed: it raised" in gear(capsys, "update", "heat", flow, code=1)[1]
+    platform.crosses = {"state": "running", "change": None}
+    platform.change = {"number": 2, "given_up": 3}
+    out = gear(capsys, "rollback", "heat")[0]
+    assert out == "heat.3 stays at revision 2; revision 3 is given up\n"
+    platform.change = {"number": 3}
+    said = gear(capsys, "update", "heat", flow, code=1)[1].splitlines()[-1]
+    assert said == "gear: heat.3: revision 3 was given up: see gear revisions heat"
+
+
+def test_revisions_are_listed(platform: FakePlatform, capsys: Capture) -> None:
+    add(platform)
+    one = {"flow": "heat:flow", "code": "ab" * 32, "drops": []}
+    platform.revisions = [
+        one | {"number": 2, "made_us": 1_767_225_600_000_000, "state": "in force", "drops": ["counts"]},
+        one | {"number": 1, "made_us": 1_767_225_500_000_000, "state": "former"},
+    ]
+    lines = [" ".join(line.split()) for line in gear(capsys, "revisions", "heat")[0].splitlines()]
+    assert f"2 in force 2026-01-01T00:00:00Z heat:flow {'ab' * 6} counts" in lines
+    assert json.loads(gear(capsys, "revisions", "heat", "--json")[0]) == platform.revisions
 
 
 def test_a_device_is_added_with_its_file(platform: FakePlatform, capsys: Capture, tmp_path: Path) -> None:
@@ -441,6 +564,8 @@ def test_status_names_each_process(platform: FakePlatform, capsys: Capture) -> N
         ["kill", "a"],
         ["replay", "a"],
         ["resume", "a"],
+        ["rollback", "a"],
+        ["revisions", "a"],
         ["status"],
         ["device", "ls"],
         ["device", "add", "a"],

@@ -15,13 +15,14 @@ from geartrain.errors import (
     ConfigError,
     FlowError,
     GeartrainError,
+    MistakeError,
     NoRecordError,
     PlacementError,
     SchemaError,
     SourceError,
 )
 from geartrain.printable import printable
-from geartrain_client.errors import DeadLettersError, MistakeError, StoppedError
+from geartrain_client.errors import DeadLettersError, StoppedError
 
 EXIT_OK = 0
 EXIT_FAILED = 1

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from geartrain_client.cli.agent_app import agent_app
 from geartrain_client.cli.apps_app import apps_app
 from geartrain_client.cli.device_app import device_app
 from geartrain_client.cli.flash_app import flash_app
@@ -87,5 +88,6 @@ def plan(
 app.add_typer(apps_app)
 app.add_typer(platform_app)
 app.add_typer(device_app, name="device")
+app.add_typer(agent_app, name="agent")
 app.add_typer(key_app, name="key")
 app.add_typer(flash_app)

@@ -56,6 +56,7 @@ def show_app(platform: Platform, name: str, *, as_json: bool) -> None:
         "why": app.why,
         "flow": app.flow,
         "revision": app.revision,
+        "revision number": _crossing(app),
         "code": f"{app.code[:12]}, {'signed' if app.bundled else 'installed there'}" if app.code else "",
         "query": {"own": "its own", "shared": "shared"}.get(app.isolation, app.isolation),
         "devices": f"applied by {counts.applied} of {counts.assigned}, {counts.online} in contact",
@@ -75,6 +76,15 @@ def show_app(platform: Platform, name: str, *, as_json: bool) -> None:
     if app.applied:
         lines = [[one.device, one.state, _number(one.serial), _why(one)] for one in app.applied]
         out.print(table_of("Devices", ["device", "state", "serial", "why"], lines, numbers=(2,)))
+
+
+def _crossing(app: AppInfo) -> str:
+    """Which of its revisions an app runs, and how far the next one is; "" for one that has but the first."""
+    change = app.change
+    if change is None:
+        return f"{app.number}, in force" if app.number > 1 else ""
+    why = f": {change.why}" if change.why else ""
+    return f"{change.number - 1}, in force; revision {change.number} is {change.stage}{why}"
 
 
 def _why(one: Applied) -> str:

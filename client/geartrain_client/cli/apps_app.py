@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -41,6 +42,11 @@ Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it runs
 Timeout = Annotated[
     str, typer.Option("--timeout", metavar="TIME", help="Wait at most so long, such as 30s or 5m.")
 ]
+
+
+def _seconds(wait: Wait, timeout: Timeout) -> float | None:
+    """The seconds of --wait and --timeout, None for --no-wait; raises `ConfigError`."""
+    return parse_seconds("--timeout", timeout) if wait else None
 
 
 @apps_app.command("submit", short_help="Run a flow on a platform, under a name.")
@@ -100,9 +106,8 @@ def submit(
     """
     from geartrain_client.cli.submitting import SubmitWishes, submit_flow
 
-    seconds = parse_seconds("--timeout", timeout) if wait else None
-    given = (parse_set(settings or []), _own_settings(own or []))
-    wishes = SubmitWishes(name, devices, cut, *given, unchecked, seconds, json, isolation.value, key)
+    given = (parse_set(settings or []), _own_settings(own or []), unchecked, _seconds(wait, timeout))
+    wishes = SubmitWishes(name, devices, cut, *given, json, isolation.value, key)
     submit_flow(platform_at(url, state), flow, wishes)
 
 
@@ -200,6 +205,109 @@ def table(
     show_table(platform_at(url, state), app, name, TableWishes(limit, as_csv, follow, json))
 
 
+@apps_app.command("explain", short_help="Show why a row of a table is as it is.")
+def explain(
+    app: AppName,
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="The table.", autocompletion=_tables)],
+    key: Annotated[
+        str,
+        typer.Argument(metavar="KEY", help="The values of its key with commas between, or FIELD=VALUE,..."),
+    ],
+    limit: Annotated[
+        int, typer.Option(min=1, max=1_000, metavar="RECORDS", help="Records to show, the last ones.")
+    ] = 20,
+    url: Url = None,
+    state: State = None,
+    json: Json = False,
+) -> None:
+    """Show why a row of a table is as it is: the records of the log behind it, and the steps that made it.
+
+    The app's own steps are run again over the log to find them, and then over these records alone: the last
+    line says whether the same row comes out. What crossed the link is shown as it came; what a device made of
+    its sources before that is named, not shown.
+
+    \b
+    Examples:
+      gear explain heat highs oven-3
+      gear explain stocks drawdown AAPL,2024
+      gear explain stocks drawdown symbol=AAPL,period=2024 --limit 100 --json
+    """
+    from geartrain_client.cli.explaining import explain_row
+
+    explain_row(platform_at(url, state), app, table, key, limit, as_json=json)
+
+
+@apps_app.command("fetch", short_help="Bring the records of an app from the platform's log.")
+def fetch(
+    app: AppName,
+    output: Annotated[Path, typer.Option(metavar="FOLDER", help="Where to write them, a new folder.")],
+    begin: Annotated[
+        str | None, typer.Option("--from", metavar="TIME", help="Event time of the first. Default the log's.")
+    ] = None,
+    end: Annotated[
+        str | None, typer.Option("--to", metavar="TIME", help="Event time that none reaches.")
+    ] = None,
+    with_state: Annotated[
+        bool,
+        typer.Option("--with-state", help="Also bring all before --from, so that its state is made again."),
+    ] = False,
+    limit: Annotated[
+        int, typer.Option(min=1, metavar="RECORDS", help="Records at the most; with more, nothing is kept.")
+    ] = 1_000_000,
+    url: Url = None,
+    state: State = None,
+    json: Json = False,
+) -> None:
+    """Bring the records of an app from the platform's log, as a folder that gear run --fetched reads.
+
+    They are those that crossed the link: where steps ran on devices, the flow begins behind them. A range
+    that begins at the log's beginning gives the platform's tables, byte for byte. Of a later one, windows
+    that lie wholly in it are the same. With --with-state all results from --from on are.
+
+    \b
+    Examples:
+      gear fetch heat --output heat-all
+      gear fetch heat --from 2026-01-05 --to 2026-01-06T12:00:00Z --with-state --output heat-monday
+    """
+    from geartrain_client.cli.fetching import FetchWishes
+    from geartrain_client.cli.fetching import fetch as fetch_records
+
+    wishes = FetchWishes(output, begin, end, with_state, limit, json)
+    fetch_records(platform_at(url, state), app, wishes)
+
+
+@apps_app.command("query", short_help="Ask a running app for the state of a key.")
+def query(
+    app: AppName,
+    step: Annotated[str, typer.Argument(metavar="STEP", help="The step that keeps the state.")],
+    key: Annotated[
+        str | None, typer.Argument(metavar="KEY", help="The key. Default some of the step's keys.")
+    ] = None,
+    timeout: Annotated[
+        str, typer.Option("--timeout", metavar="TIME", help="Wait at most so long, up to 50s.")
+    ] = "10s",
+    url: Url = None,
+    state: State = None,
+    json: Json = False,
+) -> None:
+    """Ask a running app what a step of the data centre keeps of a key, or which keys it has.
+
+    A micro-batch answers, with the event time and the positions of the log that it has reached. KEY is true
+    or false, hexadecimal digits or a JSON list where the step's keys are booleans, bytes or tuples. One that
+    begins with - goes behind --.
+
+    \b
+    Examples:
+      gear query traffic jams street-7
+      gear query heat by_site '["north", 7]' --json
+      gear query heat by_number -- -5
+    """
+    from geartrain_client.cli.asking import query_app
+
+    seconds = max(1, round(parse_seconds("--timeout", timeout)))
+    query_app(platform_at(url, state), app, step, key, seconds=seconds, as_json=json)
+
+
 @apps_app.command("kill", short_help="End an app; its tables stay.")
 def kill(
     app: AppName,
@@ -225,9 +333,8 @@ def kill(
     """
     from geartrain_client.cli.apps import kill_app
 
-    seconds = parse_seconds("--timeout", timeout) if wait else None
     mode = "drain" if drain else "now"
-    kill_app(platform_at(url, state), app, mode, purge=purge, seconds=seconds, as_json=json)
+    kill_app(platform_at(url, state), app, mode, purge=purge, seconds=_seconds(wait, timeout), as_json=json)
 
 
 @apps_app.command("replay", short_help="Run an app anew from the beginning of its log.")
@@ -260,17 +367,25 @@ def resume(
     """
     from geartrain_client.cli.apps import resume_app
 
-    seconds = parse_seconds("--timeout", timeout) if wait else None
-    resume_app(platform_at(url, state), app, seconds=seconds, as_json=json)
+    resume_app(platform_at(url, state), app, seconds=_seconds(wait, timeout), as_json=json)
 
 
-@apps_app.command("update", short_help="Have an app go on with other code.")
+DropState = Annotated[
+    list[str] | None,
+    typer.Option("--drop-state", metavar="STEP", help="Let a step begin anew; may be repeated."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")]
+
+
+@apps_app.command("update", short_help="Have an app go on with other code or other steps.")
 def update(
     app: AppName,
     flow: Annotated[
         str,
         typer.Argument(metavar="MODULE:FLOW|FOLDER", help="The app's flow, or its project, as it is now."),
     ],
+    dry_run: DryRun = False,
+    drop_state: DropState = None,
     key: SigningKey = None,
     wait: Wait = True,
     timeout: Timeout = "2m",
@@ -278,38 +393,59 @@ def update(
     state: State = None,
     json: Json = False,
 ) -> None:
-    """Have an app go on with other code of the same flow, from its state; its name and its tables stay.
+    """Have an app go on with its flow as it is here, from its state; its name and its tables stay.
 
-    The flow must have the same steps, types, options and channels; what differs is named, and nothing is
-    changed. Devices that are out of contact get the code when they come.
+    Code of an equal flow takes the place of its code. Where steps in the data centre differ, that is the
+    app's next revision, which comes into force at one place of its log. What runs on devices stays as it is:
+    where that differs, nothing is changed. Devices that are out of contact get the code when they come.
 
     \b
     Examples:
+      gear update heat ./my-project --dry-run
       gear update heat ./my-project
-      gear update heat my_flow:flow --key alice
+      gear update heat my_flow:flow --key alice --drop-state highest
     """
-    from geartrain_client.cli.updating import update_app
+    from geartrain_client.cli.updating import ChangeWishes, update_app
 
-    seconds = parse_seconds("--timeout", timeout) if wait else None
-    update_app(platform_at(url, state), app, flow, key, seconds=seconds, as_json=json)
+    wishes = ChangeWishes(tuple(drop_state or ()), dry_run, _seconds(wait, timeout), json)
+    update_app(platform_at(url, state), app, flow, key, wishes)
 
 
-@apps_app.command("rollback", short_help="Have an app go on with the code before its update.")
+@apps_app.command("rollback", short_help="Have an app go on with what it ran before its update.")
 def rollback(
     app: AppName,
+    dry_run: DryRun = False,
+    drop_state: DropState = None,
     wait: Wait = True,
     timeout: Timeout = "2m",
     url: Url = None,
     state: State = None,
     json: Json = False,
 ) -> None:
-    """Have an app go on with the code that it ran before its last update, from its state.
+    """Have an app go on with the code, or the revision, that it ran before its last update, from its state.
+
+    A revision that is not in the log yet is given up. State of steps that an update has removed is gone: they
+    begin anew.
+
+    \b
+    Examples:
+      gear rollback heat --dry-run
+      gear rollback heat
+    """
+    from geartrain_client.cli.updating import ChangeWishes, rollback_app
+
+    wishes = ChangeWishes(tuple(drop_state or ()), dry_run, _seconds(wait, timeout), json)
+    rollback_app(platform_at(url, state), app, wishes)
+
+
+@apps_app.command("revisions", short_help="List what an app runs, and ran before.")
+def revisions(app: AppName, url: Url = None, state: State = None, json: Json = False) -> None:
+    """List the revisions of an app: the one in force, those before it, and the one that is to come.
 
     \b
     Example:
-      gear rollback heat
+      gear revisions heat
     """
-    from geartrain_client.cli.updating import rollback_app
+    from geartrain_client.cli.updating import show_revisions
 
-    seconds = parse_seconds("--timeout", timeout) if wait else None
-    rollback_app(platform_at(url, state), app, seconds=seconds, as_json=json)
+    show_revisions(platform_at(url, state), app, as_json=json)

@@ -14,10 +14,12 @@ from pathlib import Path
 
 from geartrain.adapters.configuration import read_toml
 from geartrain.adapters.toml_text import to_toml
+from geartrain.errors import MistakeError
 from geartrain.printable import printable
 from geartrain_client.cli.fleet import ask_join
-from geartrain_client.errors import MistakeError, RefusedError
+from geartrain_client.errors import RefusedError
 from geartrain_client.flash.base_image import prepare_image
+from geartrain_client.flash.bytecode import can_compile
 from geartrain_client.flash.card import Disks, write_card
 from geartrain_client.flash.container import write_container
 from geartrain_client.flash.image_build import ImageOptions, build_image, check_programs
@@ -146,6 +148,12 @@ def flash_device(order: Order, outputs: Outputs) -> None:
         content = order.content()
         write_container(content, outputs.base, outputs.container)
         _made(outputs.container, order)
+        if not can_compile(order.python):
+            notices().print(
+                f"it has no bytecode, which only Python {order.python} makes: each start on a read-only root "
+                "compiles; run gear with that Python",
+                soft_wrap=True,
+            )
     else:
         _image(order, outputs)
     if order.join is not None:

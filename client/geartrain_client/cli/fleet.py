@@ -25,6 +25,9 @@ from geartrain_client.rest.answers import Join, answer_as
 from geartrain_client.rest.platform import Platform, segment
 from geartrain_client.terminal.screen import notices, print_json, results, table_of
 
+PROGRAM_CHARS = 8
+"""Of the hash of a program, as it is shown."""
+
 
 def parse_labels(given: Iterable[str], *, may_go: bool = False) -> dict[str, str | None]:
     """Labels of `KEY=VALUE`; with `may_go`, `KEY-` is None, which takes the label away.
@@ -288,12 +291,28 @@ def _print_device(found: Mapping[str, Any]) -> None:
     for name, value in found.items():
         if name == "labels":
             text = _labels(value)
+        elif name == "agent" and isinstance(value, dict):
+            text = agent_of(value)
         elif name.endswith("_us") and isinstance(value, int):
             text = format_time(value) if value > 0 else "never"
         else:
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         if text not in ("", "null", "[]", "{}"):
             out.print(printable(f"{name.removesuffix('_us').replace('_', ' ')}: {text}"), soft_wrap=True)
+
+
+def agent_of(agent: Mapping[str, Any]) -> str:
+    """Which program a device runs, and which it is to run, in a line."""
+    runs, wanted = _program(agent, "version", "program"), _program(agent, "wanted_version", "wanted")
+    if not runs and not wanted:
+        return ""
+    why = f" ({_text(agent, 'why')})" if agent.get("why") else ""
+    return f"{runs or 'not known'}; {wanted} is wanted: {_text(agent, 'state')}{why}" if wanted else runs
+
+
+def _program(agent: Mapping[str, Any], version: str, program: str) -> str:
+    """A program as people read it: its version, and the beginning of its hash; an installed one has none."""
+    return f"{_text(agent, version)} {_text(agent, program)[:PROGRAM_CHARS]}".strip()
 
 
 def _state(one: Mapping[str, Any]) -> str:

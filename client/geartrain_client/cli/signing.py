@@ -1,4 +1,4 @@
-"""`gear key`, and the signing of a flow's code before it is submitted.
+"""`gear key`, and the signing of a flow's code before it is submitted, and of the programs of agents.
 
 Between an author's keys and a platform. Guarantees: what is signed is what the submit names, by its hash.
 Where another author has signed meanwhile, it is signed again upon that, a bounded number of times. No key is
@@ -15,10 +15,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
-from tuf.api.metadata import Metadata, Root, Targets
+from tuf.api.metadata import Metadata, Root, TargetFile, Targets
 
 from geartrain import __version__
-from geartrain.bundle import pack, project_of, target_path
+from geartrain.bundle import ProgramManifest, pack, project_of, target_path
 from geartrain.errors import ConfigError, GeartrainError
 from geartrain.printable import printable
 from geartrain.revision import contents_of
@@ -47,6 +47,7 @@ from geartrain_client.signing.metadata import (
     read_root,
     read_targets,
     target_of,
+    target_of_program,
     text_of,
     trusted_authors,
 )
@@ -92,8 +93,15 @@ def sign_flow(platform: Platform, flow: str, app: str, key: str | None) -> None:
     author = _author(key)
     geartrain, python = _fitting(flow)
     manifest, archive = pack(contents_of(flow), geartrain=geartrain, python=python)
-    target = target_of(manifest, archive, app, flow)
+    _sign(platform, author, target_of(manifest, archive, app, flow), archive, "/bundles")
 
+
+def sign_program(platform: Platform, manifest: ProgramManifest, archive: bytes, key: str | None) -> None:
+    """Sign the program of an agent and bring it to the platform, as `sign_flow` does with code."""
+    _sign(platform, _author(key), target_of_program(manifest, archive), archive, "/programs")
+
+
+def _sign(platform: Platform, author: Author, target: TargetFile, archive: bytes, place: str) -> None:
     def sign() -> None:
         now, known = datetime.now(UTC), _with_root(platform, author)
         is_there = holds(known.targets, target)
@@ -101,7 +109,7 @@ def sign_flow(platform: Platform, flow: str, app: str, key: str | None) -> None:
             return
         if not is_there:
             digest = hashlib.sha256(archive).hexdigest()
-            platform.send(f"/bundles/{digest}.{target.path}", archive)
+            platform.send(f"{place}/{digest}.{target.path}", archive)
         more = None if is_there else target
         made = next_targets(known.targets, author, now, target=more, used=known.used)
         _send(platform, "/trust/targets", made)
@@ -261,6 +269,11 @@ def distrust_key(platform: Platform, public: str, key: str | None) -> None:
         ),
         soft_wrap=True,
     )
+
+
+def check_author(key: str | None) -> None:
+    """Raise `ConfigError` where there is nobody who could sign."""
+    _author(key)
 
 
 def _author(key: str | None) -> Author:

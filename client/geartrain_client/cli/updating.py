@@ -1,24 +1,43 @@
-"""`gear update` and `gear rollback`: an app goes on with other code.
+"""`gear update`, `gear rollback` and `gear revisions`: an app goes on with other code, or with other steps.
 
 Guarantees: what cannot be loaded is refused before anything is sent. The code is signed where there are keys,
-before the platform is asked to run it.
+before the platform is asked to run it. What is lost by a change is shown; a change that is only asked about
+changes nothing.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from geartrain.flow.loading import load_flow
 from geartrain.printable import printable
+from geartrain.records.event_time import format_time
 from geartrain.revision import code_of
+from geartrain.revision.change import Change, StepChange
 from geartrain_client.cli.submitting import sign_where_keys
-from geartrain_client.cli.waiting import until_runs, wait_until
+from geartrain_client.cli.waiting import until_in_force, until_runs, wait_until
+from geartrain_client.errors import RefusedError
 from geartrain_client.flow_folder import flow_of
 from geartrain_client.rest.answers import answer_as
-from geartrain_client.rest.platform import SUBMIT_TIMEOUT_S, Platform, segment
-from geartrain_client.terminal.screen import print_json, results
+from geartrain_client.rest.platform import SUBMIT_TIMEOUT_S, Platform, items_of, segment
+from geartrain_client.terminal.screen import notices, print_json, results, table_of
+
+_STATES = {"": "", "kept": "kept", "dropped": "dropped", "refused": "cannot be kept"}
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeWishes:
+    """What the user asked for. drop: the steps that are to keep nothing; dry_run: only to be told what would
+    change; seconds: how long to wait until it is done, None for not at all.
+    """
+
+    drop: tuple[str, ...] = ()
+    dry_run: bool = False
+    seconds: float | None = None
+    as_json: bool = False
 
 
 class _Updated(msgspec.Struct, frozen=True):
@@ -27,38 +46,114 @@ class _Updated(msgspec.Struct, frozen=True):
     code: str = ""
     former: str = ""
     devices: list[str] = []
+    number: int = 1
+    change: Change = Change()
+    refusals: list[str] = []
+    given_up: int = 0
 
 
-def update_app(
-    platform: Platform, name: str, flow: str, key: str | None, *, seconds: float | None, as_json: bool
-) -> None:
-    """Have the app go on with the code of the flow as it is here; raises `GeartrainError`."""
+class _Revision(msgspec.Struct, frozen=True):
+    number: int
+    made_us: int = 0
+    flow: str = ""
+    code: str = ""
+    state: str = ""
+    drops: list[str] = []
+
+
+def update_app(platform: Platform, name: str, flow: str, key: str | None, wishes: ChangeWishes) -> None:
+    """Have the app go on with the flow as it is here; raises `GeartrainError`."""
     spec = flow_of(flow)
     load_flow(spec).graph()
     platform.get(f"/apps/{segment(name)}")  # nothing is signed for an app that is not there
     sign_where_keys(platform, spec, name, key)
-    body = {"flow": spec, "code": code_of(spec).hash}
-    _exchange(platform, name, "update", body, seconds=seconds, as_json=as_json)
+    _change(platform, name, "update", {"flow": spec, "code": code_of(spec).hash}, wishes)
 
 
-def rollback_app(platform: Platform, name: str, *, seconds: float | None, as_json: bool) -> None:
-    """Have the app go on with the code before its last update; raises `GeartrainError`."""
-    _exchange(platform, name, "rollback", {}, seconds=seconds, as_json=as_json)
+def rollback_app(platform: Platform, name: str, wishes: ChangeWishes) -> None:
+    """Have the app go on with what it ran before its last update; raises `GeartrainError`."""
+    _change(platform, name, "rollback", {}, wishes)
 
 
-def _exchange(
-    platform: Platform, name: str, verb: str, body: dict[str, Any], *, seconds: float | None, as_json: bool
-) -> None:
-    answer = platform.change("POST", f"/apps/{segment(name)}/{verb}", body, SUBMIT_TIMEOUT_S)
-    made = answer_as(_Updated, answer)
-    if seconds is not None:
-        wait_until(platform, name, until_runs(made.instance), seconds)
+def show_revisions(platform: Platform, name: str, *, as_json: bool) -> None:
+    """Print the revisions of an app, the newest first; raises `GeartrainError`."""
+    found = items_of(platform.get(f"/apps/{segment(name)}/revisions"))
     if as_json:
+        print_json(found)
+        return
+    heads = ["revision", "state", "since", "flow", "code", "state dropped"]
+    lines = [
+        [str(one.number), one.state, format_time(one.made_us), one.flow, one.code[:12], ", ".join(one.drops)]
+        for one in (answer_as(_Revision, item) for item in found)
+    ]
+    results().print(table_of("", heads, lines, numbers=(0,)))
+
+
+def _change(platform: Platform, name: str, verb: str, body: dict[str, Any], wishes: ChangeWishes) -> None:
+    if wishes.drop:
+        body |= {"drop_state": list(wishes.drop)}
+    asked = body | ({"dry_run": True} if wishes.dry_run else {})
+    answer = platform.change("POST", f"/apps/{segment(name)}/{verb}", asked, SUBMIT_TIMEOUT_S)
+    made = answer_as(_Updated, answer)
+    if not wishes.as_json:
+        _show(made.change)
+    if wishes.dry_run:
+        _tell(made, answer, wishes)
+        return
+    if wishes.seconds is not None:
+        done = until_runs(made.instance)
+        wait_until(platform, name, until_in_force(made.instance, made.number, done), wishes.seconds)
+    if wishes.as_json:
         print_json(answer)
         return
-    words = "will run" if seconds is None else "runs"
+    results().print(printable(_done(made, waited=wishes.seconds is not None)), soft_wrap=True)
+
+
+def _show(change: Change) -> None:
+    """Print what becomes of steps, tables and files, where something does."""
+    if any(one.what != "same" or one.state == "dropped" for one in change.steps):
+        lines = [_line(one) for one in change.steps]
+        results().print(table_of("", ["step", "change", "state", "what differs"], lines))
+    for table in change.tables:
+        results().print(printable("; ".join([f"table {table.table}: {_TABLES[table.what]}", *table.says])))
+    if change.code:
+        notices().print(printable(f"code: {'; '.join(change.code)}"), soft_wrap=True)
+
+
+_TABLES = {
+    "new": "is made with the first row",
+    "stays": "stays as it is, and gets no more rows",
+    "changes": "its columns change",
+}
+
+
+def _line(one: StepChange) -> list[str]:
+    return [one.step, one.what, _STATES[one.state], "; ".join(one.says)]
+
+
+def _tell(made: _Updated, answer: Any, wishes: ChangeWishes) -> None:
+    """Say what an update that was only asked about would do; raises `RefusedError` where it is refused."""
+    if wishes.as_json:
+        print_json(answer)
+    if made.refusals:
+        raise RefusedError(f"{made.instance} would not go over: {'; '.join(made.refusals)}")
+    if not wishes.as_json:
+        results().print(printable(f"nothing was changed; {_would(made)}"), soft_wrap=True)
+
+
+def _would(made: _Updated) -> str:
+    if made.given_up:
+        return f"revision {made.given_up} of {made.instance} would be given up"
+    return f"{made.instance} would run code {made.code[:12]} as revision {made.number}"
+
+
+def _done(made: _Updated, *, waited: bool) -> str:
+    if made.given_up:
+        return f"{made.instance} stays at revision {made.number}; revision {made.given_up} is given up"
+    words = "runs" if waited else "will run"
     noun = "device" if len(made.devices) == 1 else "devices"
-    text = f"{made.instance} {words} code {made.code[:12]} in place of {made.former[:12]}"
-    results().print(
-        printable(f"{text}, for {len(made.devices):,} {noun}: see gear info {name}"), soft_wrap=True
+    number = f" as revision {made.number}" if made.number > 1 else ""
+    return (
+        f"{made.instance} {words} code {made.code[:12]} in place of {made.former[:12]}{number}, for "
+        f"{len(made.devices):,} {noun}: see gear info {made.name}"
     )

@@ -23,25 +23,33 @@ def wait_until(platform: Platform, name: str, done: Callable[[AppInfo | None], s
 
     None stands for an app that is not there any more. Raises `FailedError` when the time is up.
     """
+    wait_for(name, lambda: done(_info(platform, name)), f"gear info {name}", seconds)
+
+
+def wait_for(what: str, ask: Callable[[], str], see: str, seconds: float) -> None:
+    """Ask until the answer is empty; what it says is how far it is.
+
+    what: is waited for, in a sentence; see: the command that shows it. Raises `FailedError` when the time is
+    up.
+    """
     end_s = time.monotonic() + seconds
     try:
         with ProgressLine(notices()) as line:
             while True:
                 try:
-                    standing = done(_info(platform, name))
+                    standing = ask()
                 except UnreachableError as error:
                     standing = str(error)
                 if not standing:
                     return
                 if time.monotonic() >= end_s:
                     raise FailedError(
-                        f"{name}: not done within {seconds:g} s ({standing}); it goes on by itself: see gear "
-                        f"info {name}"
+                        f"{what}: not done within {seconds:g} s ({standing}); it goes on by itself: see {see}"
                     )
-                line.show(f"{name}: {standing}".__str__)
+                line.show(f"{what}: {standing}".__str__)
                 time.sleep(INTERVAL_S)
     except KeyboardInterrupt:
-        notices().print(f"gear waits no longer; the platform goes on: see gear info {name}", soft_wrap=True)
+        notices().print(f"gear waits no longer; the platform goes on: see {see}", soft_wrap=True)
         raise
 
 
@@ -63,6 +71,34 @@ def until_runs(instance: str) -> Callable[[AppInfo | None], str]:
         return (
             "" if left <= 0 else f"{left} of {found.devices.online} devices in contact have still to start it"
         )
+
+    return done
+
+
+def until_in_force(
+    instance: str, number: int, then: Callable[[AppInfo | None], str]
+) -> Callable[[AppInfo | None], str]:
+    """Until an instance runs this revision in the data centre, and what `then` waits for; raises
+    `FailedError` for a revision that cannot be prepared or was given up.
+    """
+
+    def done(found: AppInfo | None) -> str:
+        if found is None or found.instance != instance or found.state == FAILED:
+            return then(found)
+        if found.change is None:
+            if found.number < number:
+                raise FailedError(
+                    f"{instance}: revision {number} was given up: see gear revisions {found.name}"
+                )
+            return then(found)
+        if found.change.why and found.change.stage == "being prepared":
+            raise FailedError(
+                f"{instance}: revision {found.change.number} cannot be prepared, and it runs as before: "
+                f"{found.change.why}; update it to another one, or give this one up with gear rollback "
+                f"{found.name}"
+            )
+        why = f": {found.change.why}" if found.change.why else ""
+        return f"revision {found.change.number} is {found.change.stage}{why}"
 
     return done
 

@@ -54,8 +54,18 @@ class Applied(msgspec.Struct, frozen=True):
     lacks: list[str] = []
 
 
+class Crossing(msgspec.Struct, frozen=True):
+    """The revision that an app goes over to: how far that is, and why it is no further."""
+
+    number: int
+    stage: str = ""
+    why: str = ""
+
+
 class AppInfo(App, frozen=True):
-    """An app with what stands where. bundled: whether its code is a signed bundle."""
+    """An app with what stands where. bundled: whether its code is a signed bundle; number: of the newest
+    revision that its log was told of; change: the one that it goes over to, None where it stays.
+    """
 
     clocks: list[Clock] = []
     applied: list[Applied] = []
@@ -66,6 +76,8 @@ class AppInfo(App, frozen=True):
     waits_for: list[str] = []
     code: str = ""
     bundled: bool = False
+    number: int = 1
+    change: Crossing | None = None
 
 
 class Submitted(msgspec.Struct, frozen=True):
@@ -93,6 +105,36 @@ class Table(msgspec.Struct, frozen=True):
     name: str
     columns: list[Any] = []
     rows: int | None = None
+
+
+class OpenWindow(msgspec.Struct, frozen=True):
+    """A window of a key that is open, microseconds, and what its result would be by now."""
+
+    start_us: int
+    end_us: int
+    result: Any = None
+
+
+class KeyState(msgspec.Struct, frozen=True):
+    """What a running app keeps of a key at the end of a micro-batch.
+
+    found: whether it keeps anything; keys: some of the step's, where none was asked for; clock_us: the event
+    time that the step has reached, None for none; positions: of the log, by partition.
+    """
+
+    instance: str = ""
+    step: str = ""
+    run: int = 1
+    key: Any = None
+    found: bool = False
+    state: Any = None
+    windows: list[OpenWindow] = []
+    timers_us: list[int] = []
+    forgets_us: int | None = None
+    keys: list[Any] = []
+    clock_us: int | None = None
+    positions: dict[str, int] = {}
+    answered_us: int = 0
 
 
 class Page(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ from securesystemslib.signer import SSlibKey
 from tuf.api.exceptions import RepositoryError
 from tuf.api.metadata import Metadata, Root, Snapshot, TargetFile, Targets, Timestamp
 
-from geartrain.bundle import Manifest, target_path
+from geartrain.bundle import Manifest, ProgramManifest, target_path
 from geartrain.errors import ConfigError
 from geartrain_client.errors import FailedError
 from geartrain_client.signing.keys import NAME_FIELD, Author
@@ -27,6 +27,10 @@ ROOT_LIFE = timedelta(days=365)
 TARGETS_LIFE = timedelta(days=365)
 TARGETS_KEPT = 200
 """Bundles that are named though no app runs them; above that, those that none runs are left out."""
+PROGRAMS_KEPT = 4
+"""The same for programs of agents that no device is to run or runs."""
+PROGRAM_FIELD = "program"
+"""Where the metadata of a program say which one it is."""
 PLATFORMS = (Snapshot.type, Timestamp.type)
 """The roles whose keys are the platform's."""
 
@@ -83,14 +87,17 @@ def next_targets(
     target: TargetFile | None = None,
     used: Collection[str] = (),
 ) -> Metadata[Targets]:
-    """The next version, with a bundle more. used: the paths of those that apps run."""
+    """The next version, with a bundle or a program more. used: the paths of those that are run."""
     targets = Targets() if former is None else Targets.from_dict(former.signed.to_dict())
     if former is not None:
         targets.version += 1
     if target is not None:
         targets.targets[target.path] = target
+    kept = {*used, *([target.path] if target else [])}
+    idle = {path for path, one in targets.targets.items() if path not in kept and _is_program(one)}
+    if len(idle) > PROGRAMS_KEPT:
+        targets.targets = {path: one for path, one in targets.targets.items() if path not in idle}
     if len(targets.targets) > TARGETS_KEPT:
-        kept = {*used, *([target.path] if target else [])}
         targets.targets = {path: one for path, one in targets.targets.items() if path in kept}
     targets.expires = _expiry(now, TARGETS_LIFE)
     signed = Metadata(targets)
@@ -103,10 +110,23 @@ def target_of(manifest: Manifest, archive: bytes, app: str, flow: str) -> Target
 
     Its archive may differ by the zlib that packed it, so the manifest's hash tells whether it is the same.
     """
+    return _target(manifest, archive, {"app": app, "flow": flow})
+
+
+def target_of_program(manifest: ProgramManifest, archive: bytes) -> TargetFile:
+    """How metadata name the program of an agent."""
+    return _target(manifest, archive, {PROGRAM_FIELD: f"{manifest.version}, Python {manifest.machine}"})
+
+
+def _target(manifest: Manifest | ProgramManifest, archive: bytes, said: Mapping[str, str]) -> TargetFile:
     found = TargetFile.from_data(target_path(manifest.code), archive, ["sha256"])
     digest = hashlib.sha256(manifest.to_json()).hexdigest()
-    found.unrecognized_fields["custom"] = {"app": app, "flow": flow, "manifest": digest}
+    found.unrecognized_fields["custom"] = {**said, "manifest": digest}
     return found
+
+
+def _is_program(target: TargetFile) -> bool:
+    return isinstance(target.custom, dict) and PROGRAM_FIELD in target.custom
 
 
 def holds(targets: Metadata[Targets] | None, target: TargetFile) -> bool:
