@@ -47,6 +47,12 @@ def test_the_page_of_operators_is_what_the_docstrings_say() -> None:
     assert sum(">>>" in verb for verb in verbs) > 30
 
 
+def test_the_picture_of_a_devices_path_is_what_its_script_draws() -> None:
+    command = [sys.executable, str(ROOT / "scripts" / "draw-device-path"), "--print"]
+    drawn = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert drawn == (ROOT / "docs" / "device_path.svg").read_text(), "run scripts/draw-device-path"
+
+
 def test_the_flow_of_the_readme_runs_as_it_says(tmp_path: Path) -> None:
     (block,) = PYTHON_BLOCK.findall((ROOT / "README.md").read_text())
     assert len([line for line in block.splitlines() if line.strip()]) <= 20

@@ -32,7 +32,7 @@ from tests.supervisor.test_up import pids, platform
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.mosquitto]
 
 LIFE_S = 60.0
-AGENT = (sys.executable, "-m", "geartrain_edge.agent.process")
+AGENT = ("-m", "geartrain_edge.agent.process")
 
 
 def open_platform(state: Path) -> None:
@@ -43,12 +43,13 @@ def open_platform(state: Path) -> None:
     )
 
 
-def join(state: Path, name: str, folder: Path) -> Path:
-    """A device of its own, by the line that `gear device add` prints; its file."""
+def join(state: Path, name: str, folder: Path, python: str = sys.executable) -> Path:
+    """A device of its own, by the line that `gear device add` prints; its file. python: has its program."""
     line = gear(state, "device", "add", name, "--label", "kind=truck").split()
     assert line[:2] == ["gear-agent", "join"]
     file = folder / name / "device.toml"
-    subprocess.run([*AGENT, *line[1:], "--device", str(file)], check=True, timeout=60, capture_output=True)
+    command = [python, *AGENT, *line[1:], "--device", str(file)]
+    subprocess.run(command, check=True, timeout=60, capture_output=True)
     return file
 
 
@@ -62,11 +63,13 @@ def copied(file: Path) -> Path:
 
 
 @contextmanager
-def running(file: Path, where: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """The parent of a device's agents, in a folder with the flow."""
+def running(file: Path, where: Path, python: str = sys.executable) -> Iterator[subprocess.Popen[bytes]]:
+    """The parent of a device's agents, in a folder with the flow. python: has the device's program."""
     with (
         (file.parent / "log").open("wb") as log,
-        subprocess.Popen([*AGENT, "--device", str(file)], stdout=log, stderr=log, cwd=where) as process,
+        subprocess.Popen(
+            [python, *AGENT, "--device", str(file)], stdout=log, stderr=log, cwd=where
+        ) as process,
     ):
         try:
             yield process

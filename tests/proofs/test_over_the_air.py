@@ -77,8 +77,8 @@ def project(folder: Path, version: int) -> Path:
     return package.parent
 
 
-def gear(state: Path, keys: Path, *arguments: str) -> str:
-    """What the author's `gear` prints."""
+def gear(state: Path, keys: Path, *arguments: str, code: int = 0) -> str:
+    """What the author's `gear` prints: its results, or what it refuses."""
     done = subprocess.run(
         [sys.executable, "-m", "geartrain_client.cli", *arguments, "--state", str(state)],
         env={**os.environ, KEYS: str(keys)},
@@ -88,8 +88,8 @@ def gear(state: Path, keys: Path, *arguments: str) -> str:
         check=False,
         cwd=keys,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stderr if code else done.stdout
 
 
 def rows(client: Client) -> list[tuple[int, int, int, int]]:

@@ -19,7 +19,7 @@ from geartrain.records.record import Record
 from geartrain.wire.body import decode_rows
 from geartrain.wire.codec import decode_control, decode_envelope, decode_gap, decode_header, decode_schemas
 from geartrain_devices.json_fields import JsonFields
-from geartrain_devices.line_fields import LineFields
+from geartrain_devices.line_fields import LineFields, LineOptions
 from geartrain_devices.serial_frames import CHECKS, Frames, Framing, Lines
 from geartrain_devices.syslog_messages import Stream, parse
 from tests.security.fuzz_ingest import publishes
@@ -128,7 +128,7 @@ def serial(numbers: range) -> Outcome:
         for n in range(8)
     )
     text = (b"+ 12.50 kg\r\n", b"- 0.75 kg\r\n\r\n", b"\xff\x00" * 40)
-    fields = LineFields("serial", Reading, pattern=r"(?P<name>[+-]) (?P<value>[0-9.]+) kg")
+    fields = LineFields("serial", Reading, LineOptions(pattern=r"(?P<name>[+-]) (?P<value>[0-9.]+) kg"))
     ways = [(inputs(good, numbers, spoiled), True), (inputs(text, numbers, spoiled), False)]
     framings: list[Framing] = [
         Frames(b"\xaa\x55", layout.size, CHECKS["crc16"]),

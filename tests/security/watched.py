@@ -25,6 +25,7 @@ OF_SOURCE = frozenset(
         ("collections", "namedtuple"),  # the same
         ("inspect", "get_annotations"),  # the hints of a command's function, which typer reads
         ("inspect", "<dictcomp>"),  # the same, in Python 3.11
+        ("ast", "parse"),  # the imports of a flow's own files; what it gives is a tree, and no code
         ("typing", "__init__"),  # a type hint that a source file holds as text
         ("typing", "_evaluate"),  # the same
     }

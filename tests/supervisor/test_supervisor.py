@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from geartrain.errors import ConfigError
+from geartrain_cloud import bounded_log
 from geartrain_cloud.errors import SupervisorError
 from geartrain_cloud.supervisor import child as child_module
 from geartrain_cloud.supervisor.child import Child, ChildSpec, ChildState, how_it_ended, last_lines
@@ -192,7 +193,7 @@ def test_missing_guarded_program_is_a_sentence_of_its_log(supervisor: Supervisor
 def test_log_is_private_and_set_aside_when_long(
     supervisor: Supervisor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(child_module, "LOG_BYTES_MAX", 10)
+    monkeypatch.setattr(bounded_log, "LOG_BYTES_MAX", 10)
     child = started(supervisor, spec(tmp_path, "print('a first long line')"))
     log = child.spec.log
     until(lambda: log.with_name("dummy.log.1").exists(), supervisor)
@@ -320,7 +321,7 @@ def test_what_is_wanted_no_longer_ends_and_what_reads_something_else_starts_anew
 def test_the_log_of_a_process_that_runs_for_years_is_bounded(
     tmp_path: Path, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(child_module, "LOG_BYTES_MAX", 10_000)
+    monkeypatch.setattr(bounded_log, "LOG_BYTES_MAX", 10_000)
     code = (
         "import sys, time\nfor n in range(100_000): sys.stdout.write(f'line {n}\\n'), sys.stdout.flush()\n"
         + STAY
