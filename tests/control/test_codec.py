@@ -23,6 +23,7 @@ from geartrain.control.codec import (
 )
 from geartrain.control.limits import LANE_LIMITS, LaneLimits
 from geartrain.control.states import (
+    OWN_CUT,
     App,
     AppReport,
     AppState,
@@ -36,7 +37,7 @@ from geartrain.control.states import (
 from geartrain.errors import WireError
 
 OPTIONS = '{"sources":{"loops":{"path":"x"}}}'
-APP = App("traffic.3", "city.flows:traffic", "ab" * 32, "cloud", OPTIONS, code="cd" * 32)
+APP = App("traffic.3", "city.flows:traffic", "ab" * 32, "cloud", OPTIONS, code="cd" * 32, own_cut="fast")
 STATE = State(7, (APP, App("cold.1", "cold:flow", wanted=Wanted.DRAIN)), ("traffic.2",), "ef" * 32)
 STATE_BYTES = encode_state(STATE)
 DESIRED = Desired("truck-1", b"12345678", 3, 9, STATE_BYTES)
@@ -47,12 +48,13 @@ REPORTED = Reported(
     10,
     7,
     state_digest(STATE_BYTES),
-    (AppReport("traffic.3", AppState.FAILED, "it ended with 1", "ab" * 32, ("loops", "gps")),),
+    (AppReport("traffic.3", AppState.FAILED, "it ended with 1", "ab" * 32, ("loops", "gps"), "fast"),),
     "0.3.0",
     "the disk is full",
     "ef" * 32,
     "it went back: it hangs",
     "3.11 aarch64",
+    (OWN_CUT,),
 )
 KEPT = Kept(3, STATE_BYTES)
 
@@ -169,6 +171,8 @@ def test_a_report_beyond_the_caps_is_not_written() -> None:
         ({"apps": (AppReport("a.1", AppState.RUNNING, "x" * 401),)}, "400 are the most"),
         ({"apps": (AppReport("a.1", AppState.RUNNING, lacks=("a",) * 65),)}, "more than 64 sources"),
         ({"apps": (AppReport("a.1", AppState.RUNNING, lacks=("a b",)),)}, "use a name"),
+        ({"apps": (AppReport("a.1", AppState.RUNNING, cut="x" * 201),)}, "200 are the most"),
+        ({"can": ("a",) * 65}, "more than 64 things"),
         ({"device": "a b"}, "use a name"),
         ({"program_code": "ef"}, "a program is 64 hexadecimal digits"),
         ({"program_why": "x" * 401}, "400 are the most"),

@@ -38,3 +38,13 @@ def test_an_app_gives_way_only_where_another_is_urgent(tmp_path: Path) -> None:
     assert {one["shared"] for one in (urgent, plain, slow)} == {str(tmp_path / "state" / "shared")}
     alone = agent(device(tmp_path, "[commit]\ninterval_ms = 50\n"), "bulk.7")
     assert (alone["commit"], "uplink" in alone) == ({"interval_ms": 50}, False)
+
+
+def test_the_cut_of_a_device_stands_above_that_of_the_app(tmp_path: Path) -> None:
+    config = device(tmp_path, "")
+    plain, own = (
+        tomllib.loads(config.agent_toml(App("bulk.7", FLOW, cut="cloud", own_cut=cut), config.state))
+        for cut in ("", "drawdown,highs")
+    )
+    assert (plain["cut"], "base_cut" in plain) == ("cloud", False)
+    assert (own["cut"], own["base_cut"]) == ("drawdown,highs", "cloud")

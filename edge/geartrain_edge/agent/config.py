@@ -84,6 +84,7 @@ class _Flow(_Section, frozen=True):
     flow: str
     instance: str = ""
     cut: str | list[str] = "auto"
+    base_cut: str | list[str] = ""
     mended: str = ""
     code: str = ""
     urgent: bool = False
@@ -111,6 +112,7 @@ class _File(_Section, frozen=True):
     bundle: str = ""
     broker: str | BrokerTable = "127.0.0.1:1883"
     cut: str | list[str] = "auto"
+    base_cut: str | list[str] = ""
     spool: _Spool = msgspec.field(default_factory=_Spool)
     commit: _Commit = msgspec.field(default_factory=_Commit)
     uplink: _Uplink = msgspec.field(default_factory=_Uplink)
@@ -129,7 +131,7 @@ class AgentConfig(msgspec.Struct, frozen=True):
     private: what the process gives up all access to before it loads the flow, but for its own state and
     `read_only`; bundle: the folder in which the code is, None where it is installed;
     clock_floor_us: the wall clock is wrong below it, microseconds; is_clock_synchronized: and before a time
-    server has set it.
+    server has set it; base_cut: the app's cut where `cut` is the device's own, else "".
     """
 
     path: str
@@ -150,6 +152,7 @@ class AgentConfig(msgspec.Struct, frozen=True):
     bundle: Path | None = None
     clock_floor_us: int = FLOOR_US
     is_clock_synchronized: bool = False
+    base_cut: str | tuple[str, ...] = ""
 
     @property
     def spool_file(self) -> Path:
@@ -292,7 +295,7 @@ def read_configs(path: str) -> list[AgentConfig]:
             path,
             _settings(path, found, flow, where),
             flow.flow,
-            flow.cut if isinstance(flow.cut, str) else tuple(flow.cut),
+            _cut(flow.cut),
             folder / found.state,
             broker,
             in_file(flow.steps, folder / found.folder),
@@ -307,12 +310,17 @@ def read_configs(path: str) -> list[AgentConfig]:
             folder / found.bundle if found.bundle else None,
             clock_floor_us,
             found.clock.known == "synchronized",
+            _cut(flow.base_cut),
         )
         for where, flow in _flows(path, found)
     ]
 
 
-_OF_ONE = ("flow", "instance", "cut", "mended", "code", "urgent", "steps", "sources")
+def _cut(given: str | list[str]) -> str | tuple[str, ...]:
+    return given if isinstance(given, str) else tuple(given)
+
+
+_OF_ONE = ("flow", "instance", "cut", "base_cut", "mended", "code", "urgent", "steps", "sources")
 """What stands at the top of a file with one flow, and below each of `[[flows]]` otherwise."""
 
 

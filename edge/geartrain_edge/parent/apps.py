@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from geartrain.control.limits import LANE_LIMITS
-from geartrain.control.states import App, AppReport, AppState, State, Wanted
+from geartrain.control.states import App, AppReport, AppState, State, Wanted, cut_as_said
 from geartrain.errors import ConfigError, DiskError
 from geartrain.ports import Clock, Randomness
 from geartrain_edge.errors import StartError
@@ -375,7 +375,10 @@ class Apps:
         return "" if report is None else report.why
 
     def _say(self, app: App, state: AppState, why: str) -> None:
-        report = AppReport(app.instance, state, why, app.revision, self._lacks.get(app.instance, ()))
+        report = AppReport(
+            *(app.instance, state, why, app.revision, self._lacks.get(app.instance, ())),
+            cut_as_said(app.own_cut or app.cut),
+        )
         if self._states.get(app.instance) != report:
             self._states[app.instance] = report
             self.changed.set()

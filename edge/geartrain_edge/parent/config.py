@@ -142,7 +142,7 @@ class DeviceConfig(msgspec.Struct, frozen=True):
             "state": str(state),
             "flow": app.flow,
             "instance": app.instance,
-            "cut": app.cut,
+            "cut": app.own_cut or app.cut,
             "folder": str(self.folder),
             "broker": self.broker_table,
             "claims": str(self.state / CLAIMS_FILE),
@@ -152,6 +152,8 @@ class DeviceConfig(msgspec.Struct, frozen=True):
         if self.isolation:
             content["private"] = [str(self.state)]
             content["read_only"] = [str(self.state / name) for name in _READ_BY_APPS]
+        if app.own_cut:
+            content["base_cut"] = app.cut
         if app.code:
             # What the platform names takes the place of other code whose steps and types are equal.
             content |= {"code": app.code, "mended": app.code}

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from geartrain.control import lane_pb2 as pb
 from geartrain.control.limits import LANE_LIMITS, LaneLimits
 from geartrain.control.states import (
+    CUT_CHARS,
     DIGEST_BYTES,
     SESSION_BYTES,
     VERSION,
@@ -50,6 +51,7 @@ def encode_state(state: State, limits: LaneLimits = LANE_LIMITS) -> bytes:
             options=app.options,
             wanted=pb.State.Wanted.ValueType(app.wanted.value),
             code=app.code,
+            own_cut=app.own_cut,
         )
         for app in state.apps
     ]
@@ -71,7 +73,10 @@ def decode_state(data: bytes, limits: LaneLimits = LANE_LIMITS) -> State:
         if app.wanted not in _WANTED:
             raise WireError(f"a desired state wants {app.wanted} of an app, which this program does not know")
     apps = tuple(
-        App(app.instance, app.flow, app.revision, app.cut, app.options, Wanted(app.wanted), app.code)
+        App(
+            *(app.instance, app.flow, app.revision, app.cut, app.options, Wanted(app.wanted), app.code),
+            app.own_cut,
+        )
         for app in raw.apps
     )
     state = State(raw.serial, apps, tuple(raw.purged), raw.program)
@@ -113,6 +118,7 @@ def encode_reported(report: Reported, limits: LaneLimits = LANE_LIMITS) -> bytes
             why=app.why,
             revision=app.revision,
             lacks=app.lacks,
+            cut=app.cut,
         )
         for app in report.apps
     ]
@@ -130,6 +136,7 @@ def encode_reported(report: Reported, limits: LaneLimits = LANE_LIMITS) -> bytes
         program_code=report.program_code,
         program_why=report.program_why,
         machine=report.machine,
+        can=report.can,
     )
     return _with_checksum(raw, "a report", limits.report_bytes_max)
 
@@ -146,12 +153,12 @@ def decode_reported(data: bytes, limits: LaneLimits = LANE_LIMITS) -> Reported:
     for app in raw.apps:
         _check_sources(app.lacks, limits)
     apps = tuple(
-        AppReport(app.instance, AppState(app.state), app.why, app.revision, tuple(app.lacks))
+        AppReport(app.instance, AppState(app.state), app.why, app.revision, tuple(app.lacks), app.cut)
         for app in raw.apps
     )
     report = Reported(
         *(raw.device, raw.session, raw.life, raw.number, raw.serial, raw.digest, apps, raw.program, raw.why),
-        *(raw.program_code, raw.program_why, raw.machine),
+        *(raw.program_code, raw.program_why, raw.machine, tuple(raw.can)),
     )
     _check_report(report, limits)
     return report
@@ -244,7 +251,7 @@ def _check_state(state: State, limits: LaneLimits) -> None:
             raise WireError(f"instance {app.instance} is wanted and purged in one desired state")
         _check_hash("revision", app.revision)
         _check_hash("hash of files", app.code)
-        for what, text in (("flow", app.flow), ("cut", app.cut)):
+        for what, text in (("flow", app.flow), ("cut", app.cut), ("cut", app.own_cut)):
             _check_text(what, text, limits.text_chars_max)
         _check_text("table of options", app.options, limits.options_chars_max)
 
@@ -272,10 +279,14 @@ def _check_report(report: Reported, limits: LaneLimits) -> None:
         raise WireError(f"the digest of desired state {report.serial} has {len(report.digest)} bytes")
     _check_instances([app.instance for app in report.apps], limits)
     _check_hash("program", report.program_code)
-    for what, text in (("version", report.program), ("machine", report.machine)):
+    if len(report.can) > limits.abilities_max:
+        raise WireError(f"a report names more than {limits.abilities_max} things that a program knows")
+    texts = [("version", report.program), ("machine", report.machine), *(("name", one) for one in report.can)]
+    for what, text in texts:
         _check_text(what, text, limits.text_chars_max)
     for sentence in (report.why, report.program_why, *(app.why for app in report.apps)):
         _check_text("sentence", sentence, limits.why_chars_max)
     for app in report.apps:
         _check_hash("revision", app.revision)
+        _check_text("cut", app.cut, CUT_CHARS)
         _check_sources(app.lacks, limits)

@@ -97,18 +97,21 @@ class State(_message.Message):
         OPTIONS_FIELD_NUMBER: _builtins.int
         WANTED_FIELD_NUMBER: _builtins.int
         CODE_FIELD_NUMBER: _builtins.int
+        OWN_CUT_FIELD_NUMBER: _builtins.int
         instance: _builtins.str
         revision: _builtins.str
         """64 hexadecimal digits, or empty"""
         flow: _builtins.str
         """module:name"""
         cut: _builtins.str
-        """auto, edge, cloud, or the ids of steps with commas between"""
+        """of the app, for its life: auto, edge, cloud, or the ids of steps with commas between"""
         options: _builtins.str
         """JSON: {"sources": {step: {...}}, "steps": {step: {...}}}"""
         wanted: Global___State.Wanted.ValueType
         code: _builtins.str
         """sha256 of the flow's files, 64 hexadecimal digits, or empty: the device has to have the same"""
+        own_cut: _builtins.str
+        """of this device; empty: that of the app, which a device runs that does not know this field"""
         def __init__(
             self,
             *,
@@ -119,10 +122,11 @@ class State(_message.Message):
             options: _builtins.str = ...,
             wanted: Global___State.Wanted.ValueType = ...,
             code: _builtins.str = ...,
+            own_cut: _builtins.str = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "cut", b"cut", "flow", b"flow", "instance", b"instance", "options", b"options", "revision", b"revision", "wanted", b"wanted"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "cut", b"cut", "flow", b"flow", "instance", b"instance", "options", b"options", "own_cut", b"own_cut", "revision", b"revision", "wanted", b"wanted"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -193,10 +197,13 @@ class Reported(_message.Message):
         WHY_FIELD_NUMBER: _builtins.int
         REVISION_FIELD_NUMBER: _builtins.int
         LACKS_FIELD_NUMBER: _builtins.int
+        CUT_FIELD_NUMBER: _builtins.int
         instance: _builtins.str
         state: Global___Reported.State.ValueType
         why: _builtins.str
         revision: _builtins.str
+        cut: _builtins.str
+        """with which the app runs here; empty: nobody has said"""
         @_builtins.property
         def lacks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
             """sources that the device does not have"""
@@ -209,10 +216,11 @@ class Reported(_message.Message):
             why: _builtins.str = ...,
             revision: _builtins.str = ...,
             lacks: _abc.Iterable[_builtins.str] | None = ...,
+            cut: _builtins.str = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["instance", b"instance", "lacks", b"lacks", "revision", b"revision", "state", b"state", "why", b"why"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["cut", b"cut", "instance", b"instance", "lacks", b"lacks", "revision", b"revision", "state", b"state", "why", b"why"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -229,6 +237,7 @@ class Reported(_message.Message):
     PROGRAM_CODE_FIELD_NUMBER: _builtins.int
     PROGRAM_WHY_FIELD_NUMBER: _builtins.int
     MACHINE_FIELD_NUMBER: _builtins.int
+    CAN_FIELD_NUMBER: _builtins.int
     CHECKSUM_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     device: _builtins.str
@@ -255,6 +264,10 @@ class Reported(_message.Message):
     checksum: _builtins.int
     @_builtins.property
     def apps(self) -> _containers.RepeatedCompositeFieldContainer[Global___Reported.App]: ...
+    @_builtins.property
+    def can(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """what the program knows beside what every one of version 1 does, such as own_cut"""
+
     def __init__(
         self,
         *,
@@ -271,11 +284,12 @@ class Reported(_message.Message):
         program_code: _builtins.str = ...,
         program_why: _builtins.str = ...,
         machine: _builtins.str = ...,
+        can: _abc.Iterable[_builtins.str] | None = ...,
         checksum: _builtins.int | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_checksum", b"_checksum", "checksum", b"checksum"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_checksum", b"_checksum", "apps", b"apps", "checksum", b"checksum", "device", b"device", "digest", b"digest", "life", b"life", "machine", b"machine", "number", b"number", "program", b"program", "program_code", b"program_code", "program_why", b"program_why", "serial", b"serial", "session", b"session", "version", b"version", "why", b"why"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_checksum", b"_checksum", "apps", b"apps", "can", b"can", "checksum", b"checksum", "device", b"device", "digest", b"digest", "life", b"life", "machine", b"machine", "number", b"number", "program", b"program", "program_code", b"program_code", "program_why", b"program_why", "serial", b"serial", "session", b"session", "version", b"version", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__checksum: _TypeAlias = _typing.Literal["checksum"]  # noqa: Y015
     _WhichOneofArgType__checksum: _TypeAlias = _typing.Literal["_checksum", b"_checksum"]  # noqa: Y015

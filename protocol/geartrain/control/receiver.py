@@ -216,7 +216,7 @@ class DesiredReceiver:
         life, number, program = self._durable.life, self._number, self._program
         return Reported(
             *(self._device, self._session, life, number, serial, digest, self._apps, program.version),
-            *(self._why, program.code, self._program_why, program.machine),
+            *(self._why, program.code, self._program_why, program.machine, program.can),
         )
 
     def _take_answer(self, desired: Desired) -> None:

@@ -12,6 +12,10 @@ SESSION_BYTES = 8
 DIGEST_BYTES = 16
 PROGRAM_WENT_BACK = "went back to"
 """Stands in `Reported.program_why` of a device that has tried the program which is asked for, in vain."""
+OWN_CUT = "own_cut"
+"""What a program says that it `can` do where it runs an app with a cut of its device's own."""
+CUT_CHARS = 200
+"""Of a cut, as a report names it."""
 
 
 class Wanted(Enum):
@@ -43,9 +47,9 @@ class AppState(Enum):
 
 class App(msgspec.Struct, frozen=True):
     """An app that a device is to have. instance: `traffic.3`; revision: 64 hexadecimal digits, or empty;
-    flow: `module:name`; cut: `auto`, `edge`, `cloud` or ids of steps with commas between; options: JSON,
-    `{"sources": {step: {...}}, "steps": {step: {...}}}`; code: the hash of the flow's files that the device
-    is to have, or empty.
+    flow: `module:name`; cut: of the app, `auto`, `edge`, `cloud` or ids of steps with commas between;
+    options: JSON, `{"sources": {step: {...}}, "steps": {step: {...}}}`; code: the hash of the flow's files
+    that the device is to have, or empty; own_cut: with which the device runs it, empty for that of the app.
     """
 
     instance: str
@@ -55,6 +59,7 @@ class App(msgspec.Struct, frozen=True):
     options: str = "{}"
     wanted: Wanted = Wanted.RUN
     code: str = ""
+    own_cut: str = ""
 
 
 class State(msgspec.Struct, frozen=True):
@@ -83,7 +88,8 @@ class Desired(msgspec.Struct, frozen=True):
 
 class AppReport(msgspec.Struct, frozen=True):
     """An app as a device has it; why: a sentence, mostly empty; lacks: sources that the device does not have,
-    the first `sources_max` by name.
+    the first `sources_max` by name; cut: with which it runs, as `cut_as_said`, empty
+    where nobody has said.
     """
 
     instance: str
@@ -91,23 +97,27 @@ class AppReport(msgspec.Struct, frozen=True):
     why: str = ""
     revision: str = ""
     lacks: tuple[str, ...] = ()
+    cut: str = ""
 
 
 class RunningProgram(msgspec.Struct, frozen=True):
     """The program of a device. version: of Geartrain; code: its hash, empty for the one that is installed;
-    machine: which programs can run there: Python and processor, such as `3.11 aarch64`.
+    machine: which programs can run there: Python and processor, such as `3.11 aarch64`; can: what it knows
+    beside what every program of this version of the lane does.
     """
 
     version: str = ""
     code: str = ""
     machine: str = ""
+    can: tuple[str, ...] = (OWN_CUT,)
 
 
 class Reported(msgspec.Struct, frozen=True):
     """What a device says. session: of its connection; life, number: the how manieth report of the how manieth
     life of its parent process; serial, digest: of the desired state that is applied, 0 and empty for none;
     program: the version of the device's program; why: a newer desired state is not applied for this reason;
-    program_code, machine: as in `RunningProgram`; program_why: why the one that is asked for does not run.
+    program_code, machine, can: as in `RunningProgram`; program_why: why the one that is asked for does not
+    run.
     """
 
     device: str
@@ -122,6 +132,7 @@ class Reported(msgspec.Struct, frozen=True):
     program_code: str = ""
     program_why: str = ""
     machine: str = ""
+    can: tuple[str, ...] = ()
 
     @property
     def order(self) -> tuple[int, int]:
@@ -136,6 +147,11 @@ class Kept(msgspec.Struct, frozen=True):
 
     life: int = 0
     state: bytes = b""
+
+
+def cut_as_said(cut: str) -> str:
+    """A cut as a report names it: itself, or what stands for it where it is too long for a report."""
+    return cut if len(cut) <= CUT_CHARS else hashlib.sha256(cut.encode()).hexdigest()
 
 
 def state_digest(state: bytes) -> bytes:
