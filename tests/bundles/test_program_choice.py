@@ -35,6 +35,7 @@ from tests.bundles.paper_disk import PaperDisk, lay_out, remains
 
 A, B = "a" * 64, "b" * 64
 TRIES = 2
+WISHES = {"A": A, "B": B, "I": INSTALLED}
 
 
 class History:
@@ -47,10 +48,10 @@ class History:
         self.damaged: set[str] = set()
 
     def do(self, event: str) -> None:
-        if event in ("A", "B"):
-            self.want(A if event == "A" else B)
+        if event in WISHES:
+            self.want(WISHES[event])
         elif event == "damage":
-            self.damaged |= {self.choice.proved, self.choice.tried} - {""}
+            self.damaged |= self.choice.codes
         else:
             self.start()
 
@@ -59,21 +60,23 @@ class History:
             self.starts = {one: count for one, count in self.starts.items() if one == program}
         self.wanted = program
         self.choice = other_asked(self.choice, program)
-        if program not in (self.runs, self.choice.refused):
+        if program == self.runs:
+            self.choice = asked(self.choice, program, ())
+        elif program != self.choice.refused:
             self.damaged.discard(program)  # it is fetched
             self.choice = asked(self.choice, program, ())
             self.start()
 
     def start(self) -> None:
         def is_whole(program: str) -> bool:
-            assert program
+            assert program not in ("", INSTALLED)
             return program not in self.damaged
 
         before = self.choice
         self.choice, self.runs = next_start(before, is_whole, TRIES)
         assert self.runs in (INSTALLED, before.proved, before.tried)
         assert self.runs not in self.damaged
-        if self.runs and self.runs != before.proved:
+        if self.runs == self.choice.tried:
             self.starts[self.runs] = self.starts.get(self.runs, 0) + 1
             assert self.starts[self.runs] <= TRIES
             assert self.choice.tries >= 1  # it is counted before it is made
@@ -83,9 +86,9 @@ class History:
                 self.starts.pop(self.runs)
 
 
-@pytest.mark.parametrize("works", [set(), {A}, {B}, {A, B}])
+@pytest.mark.parametrize("works", [set(), {A}, {A, INSTALLED}, {A, B}, {A, B, INSTALLED}])
 def test_every_history_ends_with_what_works(works: set[str]) -> None:
-    for events in product(("A", "B", "start", "damage"), repeat=6):
+    for events in product((*WISHES, "start", "damage"), repeat=6):
         history = History(works)
         for event in events:
             history.do(event)
@@ -109,6 +112,18 @@ def test_what_went_back_is_tried_again_only_after_another_was_asked_for() -> Non
     assert other_asked(choice, "") == choice
     choice = other_asked(choice, A)
     assert asked(choice, B, ()) == Choice(proved=A, tried=B)
+
+
+def test_the_installed_program_is_on_trial_where_it_is_asked_for() -> None:
+    choice = asked(Choice(proved=A), INSTALLED, ("app.1",))
+    assert choice.codes == {A}
+    back = choice
+    for _ in range(TRIES):
+        back, runs = next_start(back, lambda _: True, TRIES)
+        assert runs == INSTALLED
+    assert passed(back, INSTALLED) == Choice()
+    back, runs = next_start(back, lambda _: True, TRIES)
+    assert (runs, back.refused, back.codes) == (A, INSTALLED, {A})
 
 
 def test_a_start_that_was_ended_by_a_person_does_not_count_and_one_that_cannot_be_made_is_the_last() -> None:

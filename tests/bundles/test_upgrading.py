@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from geartrain.adapters.machine import machine
+from geartrain.control.states import INSTALLED_PROGRAM
 from geartrain_edge.programs.choice import Choice, short
 from geartrain_edge.programs.store import ProgramStore
 from tests.bundles.device import INSTANCE, Device, Platform, device_world
@@ -120,6 +121,11 @@ def test_a_program_takes_the_place_of_another_and_every_batch_stays(device: Devi
             wants(platform, bad, app)
             await platform.until(lambda: f"{short(bad)} went back to {short(code)}" in why(platform))
             assert runs(platform, code)
+            assert platform.reports[-1].program_went_back
+            await until_spooled(platform)
+            wants(platform, INSTALLED_PROGRAM, app)
+            await platform.until(lambda: runs(platform, "") and chosen(device) == Choice())
+            assert (why(platform), platform.reports[-1].program_went_back) == ("", False)
             await until_spooled(platform)
         after = batches(device, tmp_path / "after")
         for earlier, later in ((before, between), (between, after)):
@@ -152,6 +158,7 @@ def test_a_program_that_does_not_work_goes_back_by_itself(device: Device, kind: 
             await platform.until(lambda: f"{short(bad)} went back to the installed program" in why(platform))
             assert words in why(platform)
             assert (runs(platform, ""), chosen(device).refused) == (True, bad)
+            assert platform.reports[-1].program_went_back
             await platform.until_rows()
         with supervised(device):  # it is not tried again
             await platform.until_rows()

@@ -56,6 +56,16 @@ def test_each_kind_of_machine_gets_its_program_and_all_are_waited_for(
     assert "d is left out: gear up runs it" in err
 
 
+def test_the_installed_program_is_asked_for_by_its_word(platform: FakePlatform, capsys: Capture) -> None:
+    device(platform, "a")
+    device(platform, "b", "3.13 x86_64")
+    out = gear(capsys, "agent", "upgrade", "--to", "installed", "--devices", "all", "--no-wait")[0]
+    assert asked(platform) == {"installed": ["a", "b"]}
+    assert out == "applied by 0 of 2 devices\n"
+    err = gear(capsys, "agent", "upgrade", "--to", "former", "--devices", "all", code=2)[1]
+    assert "--to former: write a version, such as 0.3.0, or installed" in err
+
+
 def test_one_that_went_back_is_named_and_the_exit_code_says_so(
     platform: FakePlatform, capsys: Capture
 ) -> None:

@@ -23,6 +23,7 @@ from geartrain.control.codec import (
 )
 from geartrain.control.limits import LANE_LIMITS, LaneLimits
 from geartrain.control.states import (
+    INSTALLED_PROGRAM,
     OWN_CUT,
     App,
     AppReport,
@@ -55,6 +56,7 @@ REPORTED = Reported(
     "it went back: it hangs",
     "3.11 aarch64",
     (OWN_CUT,),
+    program_went_back=True,
 )
 KEPT = Kept(3, STATE_BYTES)
 
@@ -180,6 +182,15 @@ def test_a_report_beyond_the_caps_is_not_written() -> None:
     ):
         with pytest.raises(WireError, match=said):
             encode_reported(report(**parts))
+
+
+def test_the_installed_program_is_asked_for_beside_the_field_of_hashes() -> None:
+    state = State(1, program=INSTALLED_PROGRAM)
+    assert decode_state(encode_state(state)) == state
+    assert pb.State.FromString(encode_state(state)).program == ""  # what an older program reads
+    both = pb.State(serial=1, program="ef" * 32, installed_program=True)
+    with pytest.raises(WireError, match="the installed program and for another one"):
+        decode_state(both.SerializeToString())
 
 
 def test_a_program_of_the_version_before_leaves_out_what_it_does_not_know() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from geartrain.control.codec import decode_state
-from geartrain.control.states import Reported, state_digest
+from geartrain.control.states import INSTALLED_PROGRAM, Reported, state_digest
 from geartrain_cloud.control.agents import standing_of
 from geartrain_cloud.control.errors import NotFoundError, StoreError
 from geartrain_cloud.control.lane_store import StoreOfLane
@@ -33,7 +33,9 @@ def serials(store: ControlStore) -> dict[str, int]:
     return {device.device: device.serial for device in store.devices.every()}
 
 
-def report(store: ControlStore, device: str, runs: str, number: int, why: str = "") -> None:
+def report(
+    store: ControlStore, device: str, runs: str, number: int, why: str = "", *, went_back: bool = False
+) -> None:
     """Have a device say that it has applied what it is told, and which program it runs."""
     lane = StoreOfLane(store)
     state = asyncio.run(lane.changed())[device].state
@@ -48,6 +50,7 @@ def report(store: ControlStore, device: str, runs: str, number: int, why: str = 
         program_code=runs,
         program_why=why,
         machine="3.11 aarch64",
+        program_went_back=went_back,
     )
     asyncio.run(lane.store(said))
 
@@ -101,16 +104,22 @@ def test_what_is_shown_is_what_the_device_says(store: ControlStore) -> None:
     report(store, "t1", "", 2, "program 1111 is being fetched")
     assert standing(store, "t1") == ("waiting", "program 1111 is being fetched")
     assert standing(store, "t1", online=False) == ("offline", "program 1111 is being fetched")
-    report(store, "t1", "", 3, "program 1111 went back to the installed program: it ended\x1b[2J")
-    said = "program 1111 went back to the installed program: it ended\\x1b[2J"
-    assert standing(store, "t1") == ("went back", said)
+    report(store, "t1", "", 3, "program 1111 went back to ...", went_back=False)
+    assert standing(store, "t1")[0] == "waiting"  # what people read decides nothing
+    report(store, "t1", "", 4, "it ended\x1b[2J", went_back=True)
+    assert standing(store, "t1") == ("went back", "it ended\\x1b[2J")
     store.programs.want(["t1"], TWO, "0.4.0")
     assert standing(store, "t1") == ("waiting", "")  # what it said was of the one before
-    report(store, "t1", TWO, 4)
+    report(store, "t1", TWO, 5)
     assert standing(store, "t1") == ("as wanted", "")
     found = standing_of(store, store.devices.get("t1"), online=True)
     assert (found["version"], found["program"], found["machine"]) == ("0.3.0", TWO, "3.11 aarch64")
     assert (found["wanted"], found["wanted_version"]) == (TWO, "0.4.0")
+    assert store.programs.want(["t1"], INSTALLED_PROGRAM, "") == ["t1"]
+    assert standing(store, "t1") == ("waiting", "")
+    report(store, "t1", "", 6)
+    assert standing(store, "t1") == ("as wanted", "")
+    assert store.programs.used() == {TWO}
 
 
 def test_a_store_of_the_format_before_is_brought_to_this_one(tmp_path: Path) -> None:

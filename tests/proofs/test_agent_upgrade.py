@@ -127,5 +127,8 @@ def test_a_flow_runs_on_through_another_program_and_one_that_never_comes_up(tmp_
             assert (back["version"], back["program"], back["state"]) == (GOOD, first["program"], "went back")
             assert (back["wanted_version"], bool(back["why"])) == (BAD, True)
             assert "went back" in gear(state, keys, "agent", "ls")
+            gear(state, keys, *asked, "installed")
+            last = agent_of(state, keys)
+            assert (last["version"], last["program"], last["state"]) == (__version__, "", "as wanted")
             until_ended(client, "air")
             assert rows(client) == [(n, 1, 1, n + 1) for n in range(MORE)]

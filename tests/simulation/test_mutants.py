@@ -50,6 +50,7 @@ RULES: dict[str, str | tuple[str, ...]] = {
     "sources that a device lacks not said": "reported",
     "program that runs not said": "reported",
     "program that cannot run not said": "reported",
+    "program that went back not said": "reported",
     "desired state applied before it is kept": "applied => kept",
     "lower serial applied": "once, in order",
     "desired state applied twice": "once, in order",

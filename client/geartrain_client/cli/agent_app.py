@@ -39,7 +39,7 @@ def ls(
 @agent_app.command("upgrade", short_help="Have devices run another version of the agent.")
 def upgrade(
     to: Annotated[
-        str, typer.Option("--to", metavar="VERSION", help="The version of Geartrain, a former one, too.")
+        str, typer.Option("--to", metavar="VERSION", help="The version of Geartrain, or `installed`.")
     ],
     devices: Annotated[
         str, typer.Option("--devices", metavar="SELECTOR", help="Which ones: all, a name, or kind=truck.")
@@ -78,7 +78,7 @@ def upgrade(
     Examples:
       gear agent upgrade --to 0.3.0 --devices kind=truck
       gear agent upgrade --to 0.3.0 --devices truck-1 --wheels dist --timeout 5m
-      gear agent upgrade --to 0.2.0 --devices all --no-wait
+      gear agent upgrade --to installed --devices all --no-wait
     """
     from geartrain_client.cli.agents import UpgradeWishes, upgrade_agents
 

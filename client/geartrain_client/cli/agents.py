@@ -19,6 +19,7 @@ import msgspec
 from packaging.version import InvalidVersion, Version
 
 from geartrain.bundle import ProgramManifest, pack_program, unpacked_wheels
+from geartrain.control.states import INSTALLED_PROGRAM
 from geartrain.errors import MistakeError
 from geartrain.printable import printable
 from geartrain_client.cli.fleet import PROGRAM_CHARS, ago
@@ -61,9 +62,9 @@ class _Device(msgspec.Struct, frozen=True):
 class UpgradeWishes:
     """What the user asked for.
 
-    version: of Geartrain; devices: a selector; arch, python: of devices that have not said so, None for none;
-    wheels: a folder to look into before the index; extras: sources with packages of their own; key: whose
-    keys sign, None for the only ones; seconds: how long to wait, None for not at all.
+    version: of Geartrain, or `INSTALLED_PROGRAM`; devices: a selector; arch, python: of devices that have not
+    said so, None for none; wheels: a folder to look into before the index; extras: sources with packages of
+    their own; key: whose keys sign, None for the only ones; seconds: how long to wait, None for not at all.
     """
 
     version: str
@@ -106,34 +107,51 @@ def _shown(version: str, program: str) -> str:
 
 
 def upgrade_agents(platform: Platform, wishes: UpgradeWishes) -> None:
-    """Have the devices that are meant run a version of Geartrain; raises `GeartrainError`."""
-    try:
-        version = str(Version(wishes.version))
-    except InvalidVersion:
-        raise MistakeError(f"--to {printable(wishes.version, 80)}: write a version, such as 0.3.0") from None
-    check_author(wishes.key)
-    chosen = _chosen(platform, wishes)
-    names = [name for of in chosen.values() for name in of]
-    programs = {}
-    for target, devices in chosen.items():
-        manifest, archive = _program(target, version, wishes)
-        programs[target] = manifest.code
-        size = f"{len(archive) / 1e6:.1f} MB"
-        notices().print(
-            f"program {manifest.code[:PROGRAM_CHARS]}, {size}: signs it and brings it to the platform"
-        )
-        sign_program(platform, manifest, archive, wishes.key)
-        for begin in range(0, len(devices), DEVICES_AT_ONCE):
-            body = {"program": manifest.code, "devices": devices[begin : begin + DEVICES_AT_ONCE]}
-            platform.change("POST", "/agents/upgrade", body, SUBMIT_TIMEOUT_S)
+    """Have the devices that are meant run a version of Geartrain, or what was installed there; raises
+    `GeartrainError`.
+    """
+    if wishes.version == INSTALLED_PROGRAM:
+        names = [one.name for one in _fit(platform, wishes)]
+        _want(platform, INSTALLED_PROGRAM, names)
+    else:
+        names = _bring(platform, wishes)
     if wishes.seconds is not None:
         see = f"gear agent ls --devices {wishes.devices}"
         wait_for("agents", lambda: _waits(_agents(platform, wishes, names)), see, wishes.seconds)
     _say(_agents(platform, wishes, names), wishes)
 
 
-def _chosen(platform: Platform, wishes: UpgradeWishes) -> dict[Target, list[str]]:
-    """The devices that are meant, by what their program is made for; raises `MistakeError`."""
+def _bring(platform: Platform, wishes: UpgradeWishes) -> list[str]:
+    """Sign a version's programs and have devices run them; the devices' names. Raises `GeartrainError`."""
+    try:
+        version = str(Version(wishes.version))
+    except InvalidVersion:
+        wrong = f"--to {printable(wishes.version, 80)}"
+        raise MistakeError(f"{wrong}: write a version, such as 0.3.0, or {INSTALLED_PROGRAM}") from None
+    check_author(wishes.key)
+    chosen: dict[Target, list[str]] = {}
+    for one in _fit(platform, wishes):
+        chosen.setdefault(_target(one, wishes), []).append(one.name)
+    for target, devices in chosen.items():
+        manifest, archive = _program(target, version, wishes)
+        size = f"{len(archive) / 1e6:.1f} MB"
+        notices().print(
+            f"program {manifest.code[:PROGRAM_CHARS]}, {size}: signs it and brings it to the platform"
+        )
+        sign_program(platform, manifest, archive, wishes.key)
+        _want(platform, manifest.code, devices)
+    return [name for of in chosen.values() for name in of]
+
+
+def _want(platform: Platform, program: str, devices: list[str]) -> None:
+    """Tell the platform which program these devices are to run."""
+    for begin in range(0, len(devices), DEVICES_AT_ONCE):
+        body = {"program": program, "devices": devices[begin : begin + DEVICES_AT_ONCE]}
+        platform.change("POST", "/agents/upgrade", body, SUBMIT_TIMEOUT_S)
+
+
+def _fit(platform: Platform, wishes: UpgradeWishes) -> list[_Device]:
+    """The devices that are meant and take a program over the air; raises `MistakeError`."""
     found = [answer_as(_Device, one) for one in platform.items("/devices", label=wishes.devices)]
     fit = [one for one in found if not one.retired]
     if not fit:
@@ -148,13 +166,9 @@ def _chosen(platform: Platform, wishes: UpgradeWishes) -> dict[Target, list[str]
                 "air yet: install the new one there once with gear flash --installer, and leave it out of "
                 "--devices"
             )
-    chosen: dict[Target, list[str]] = {}
-    for one in fit:
-        if not one.local:
-            chosen.setdefault(_target(one, wishes), []).append(one.name)
-    if not chosen:
+    if all(one.local for one in fit):
         raise MistakeError("there is nothing to upgrade: gear up runs all of these devices itself")
-    return chosen
+    return [one for one in fit if not one.local]
 
 
 def _target(device: _Device, wishes: UpgradeWishes) -> Target:

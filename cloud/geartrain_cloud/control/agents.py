@@ -15,7 +15,7 @@ from aiohttp import web
 
 from geartrain.bundle import ProgramManifest
 from geartrain.control.codec import decode_reported
-from geartrain.control.states import PROGRAM_WENT_BACK
+from geartrain.control.states import INSTALLED_PROGRAM
 from geartrain.printable import printable
 from geartrain_cloud.control.answering import Work
 from geartrain_cloud.control.errors import ConflictError, InvalidError
@@ -58,8 +58,9 @@ class Agents:
             return known
         if not 1 <= len(body.devices) <= DEVICES_MAX:
             raise InvalidError(f"devices: name 1 to {DEVICES_MAX:,} of them")
-        program = await asyncio.to_thread(self._trust.program, body.program)
-        if program is None:
+        is_installed = body.program == INSTALLED_PROGRAM
+        program = None if is_installed else await asyncio.to_thread(self._trust.program, body.program)
+        if program is None and not is_installed:
             raise ConflictError(
                 f"there is no program {printable(body.program[:12])} that an author has signed: gear agent "
                 "upgrade signs it and brings it here"
@@ -68,15 +69,18 @@ class Agents:
         def work() -> Answer:
             for name in body.devices:
                 self._check(self._store.devices.active(name), program)
-            changed = self._store.programs.want(body.devices, body.program, program.version)
-            return 202, {"program": body.program, "version": program.version, "changed": changed}
+            version = program.version if program else ""
+            changed = self._store.programs.want(body.devices, body.program, version)
+            return 202, {"program": body.program, "version": version, "changed": changed}
 
         answer = self._store.answers.once(key, asked, work)
         self._changed()
         return answer
 
-    def _check(self, device: Device, program: ProgramManifest) -> None:
-        """Raise `ConflictError` where the device could not take or run the program."""
+    def _check(self, device: Device, program: ProgramManifest | None) -> None:
+        """Raise `ConflictError` where the device could not take or run the program, None for the installed
+        one.
+        """
         if device.local:
             raise ConflictError(
                 f"device {device.device} is run by gear up, with the program that is installed on the "
@@ -96,7 +100,7 @@ class Agents:
                 f"device {device.device} runs an agent of version {printable(report.program)}, which takes "
                 "no program over the air yet: install the new one there once, with gear flash --installer"
             )
-        if report.machine != program.machine:
+        if program is not None and report.machine != program.machine:
             raise ConflictError(
                 f"device {device.device} has Python {printable(report.machine)}, and the program is for "
                 f"Python {printable(program.machine)}"
@@ -110,9 +114,10 @@ def standing_of(store: ControlStore, device: Device, *, online: bool) -> dict[st
     is_told = report is not None and device.applied >= known.serial
     why = printable(report.program_why, _TEXT_CHARS_MAX) if report is not None and is_told else ""
     runs = report.program_code if report else ""
-    if not known.wanted or runs == known.wanted:
+    runs_wanted = report is not None and (runs or INSTALLED_PROGRAM) == known.wanted
+    if not known.wanted or runs_wanted:
         state, why = AS_WANTED, ""
-    elif PROGRAM_WENT_BACK in why:
+    elif report is not None and is_told and report.program_went_back:
         state = WENT_BACK
     else:
         state = WAITING if online else OFFLINE

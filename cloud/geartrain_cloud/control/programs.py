@@ -11,15 +11,17 @@ from collections.abc import Iterable
 
 import msgspec
 
+from geartrain.control.states import INSTALLED_PROGRAM
 from geartrain_cloud.control.database import ControlDatabase
 from geartrain_cloud.control.desired import Desired
 from geartrain_cloud.control.devices import Devices
 
 
 class Program(msgspec.Struct, frozen=True):
-    """Of one device. wanted: the hash of the program that it is to run, empty to leave what it has; version:
-    of Geartrain, in that program; former: what was wanted before; runs: what it says that it runs, empty for
-    the program that it was installed with; serial: that of the first desired state which says `wanted`.
+    """Of one device. wanted: the hash of the program that it is to run, or `INSTALLED_PROGRAM`; empty to
+    leave what it has; version: of Geartrain, in that program, empty for the installed one; former: what was
+    wanted before; runs: what it says that it runs, empty for the program that it was installed with; serial:
+    that of the first desired state which says `wanted`.
     """
 
     wanted: str = ""
@@ -40,8 +42,8 @@ class Programs:
     def want(self, devices: Iterable[str], program: str, version: str) -> list[str]:
         """Have the devices run a program; those of which another one was wanted.
 
-        program: its hash; version: of Geartrain, for people. Raises `NotFoundError`, also for a device that
-        was retired; then nothing has changed.
+        program: its hash, or `INSTALLED_PROGRAM`; version: of Geartrain, for people. Raises `NotFoundError`,
+        also for a device that was retired; then nothing has changed.
         """
         changed = []
         with self._database.change() as database:
@@ -83,4 +85,4 @@ class Programs:
     def used(self) -> set[str]:
         """The programs that some device is to run, runs, or was to run before."""
         columns = (f"SELECT {name} FROM programs" for name in ("wanted", "former", "runs"))  # noqa: S608
-        return {row[0] for row in self._database.rows(" UNION ".join(columns))} - {""}
+        return {row[0] for row in self._database.rows(" UNION ".join(columns))} - {"", INSTALLED_PROGRAM}

@@ -13,7 +13,14 @@ from typing import Protocol
 from geartrain.concurrency.connecting import Backoff, Connector
 from geartrain.concurrency.waiting import MovingTimer
 from geartrain.control.receiver import DesiredReceiver, Keep, ReceiverPolicy
-from geartrain.control.states import SESSION_BYTES, AppReport, Kept, RunningProgram, State
+from geartrain.control.states import (
+    INSTALLED_PROGRAM,
+    SESSION_BYTES,
+    AppReport,
+    Kept,
+    RunningProgram,
+    State,
+)
 from geartrain.errors import DiskError, NetError
 from geartrain.ports import Clock, Connection, Net, Randomness
 from geartrain.printable import printable
@@ -63,8 +70,15 @@ class Programs(Protocol):
         """Why the one that is asked for does not run, empty where it does; `Told.changed` is set with it."""
         ...
 
+    @property
+    def went_back(self) -> bool:
+        """Whether the one that is asked for was tried, in vain; `Told.changed` is set with it."""
+        ...
+
     def want(self, program: str) -> None:
-        """Have this one from now on, empty for the one that runs; returns at once."""
+        """Have this one from now on: a hash, `INSTALLED_PROGRAM`, or empty for the one that runs; returns at
+        once.
+        """
         ...
 
     def heard(self) -> None:
@@ -76,11 +90,12 @@ class InstalledProgram:
     """`Programs` of a device that takes none over the air."""
 
     def __init__(self) -> None:
-        self.why = ""
+        self.why, self.went_back = "", False
 
     def want(self, program: str) -> None:
         """As `Programs.want`."""
-        self.why = "this device takes no program over the air: install it there" if program else ""
+        is_other = program not in ("", INSTALLED_PROGRAM)
+        self.why = "this device takes no program over the air: install it there" if is_other else ""
 
     def heard(self) -> None:
         """As `Programs.heard`."""
@@ -168,7 +183,10 @@ class DeviceLane:
             self._moved()
 
     def _look(self) -> None:
-        self._machine.changed(self._told.reports(), self._clock.monotonic_s(), self._programs.why)
+        programs = self._programs
+        self._machine.changed(
+            self._told.reports(), self._clock.monotonic_s(), programs.why, went_back=programs.went_back
+        )
 
     def _moved(self) -> None:
         for name, count in self._machine.counters.items():

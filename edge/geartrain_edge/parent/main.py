@@ -99,7 +99,7 @@ def _note(config: DeviceConfig, sentence: str) -> None:
 
 
 def _running() -> str:
-    """The hash of this program, empty for the one that is installed."""
+    """The hash of this program, or `INSTALLED`."""
     return os.environ.get(PROGRAM_VARIABLE, INSTALLED)
 
 
@@ -126,7 +126,8 @@ async def _run(config: DeviceConfig) -> int | Mapping[str, str]:
     turn = asyncio.Lock()
     apps = _apps(config, turn, clock, randomness)
     upgrade = _upgrade(config, turn, apps, clock, randomness) if config.platform else None
-    program = RunningProgram(geartrain.__version__, _running(), machine())
+    code = "" if _running() == INSTALLED else _running()
+    program = RunningProgram(geartrain.__version__, code, machine())
     kept = KeptFile(config.state)
     lane = DeviceLane(config.device, net, kept, apps, clock, randomness, program, programs=upgrade)
     _LOG.info("device %s: broker %s", config.device, net)

@@ -14,12 +14,21 @@ import math
 from collections.abc import Callable, Collection
 from typing import Protocol
 
-from geartrain.control.states import PROGRAM_WENT_BACK, AppReport, AppState
+from geartrain.control.states import AppReport, AppState
 from geartrain.errors import DiskError
 from geartrain.ports import Clock, Randomness
 from geartrain_edge.bundles.errors import FetchError, RefusedError
 from geartrain_edge.parent.bundled import FetchPolicy
-from geartrain_edge.programs.choice import Choice, asked, noted, other_asked, passed, short, spared
+from geartrain_edge.programs.choice import (
+    INSTALLED,
+    Choice,
+    asked,
+    noted,
+    other_asked,
+    passed,
+    short,
+    spared,
+)
 
 _LOG = logging.getLogger("geartrain.parent")
 
@@ -81,10 +90,10 @@ class Upgrade:
         randomness: Randomness,
         policy: FetchPolicy | None = None,
     ) -> None:
-        """running: the hash of this program, empty for the installed one; reports: how the apps are; changed:
-        is set when `why` has become another.
+        """running: the hash of this program, or `INSTALLED`; reports: how the apps are; changed: is set when
+        `why` or `went_back` has become another.
         """
-        self.running, self.why = running, ""
+        self.running, self.why, self.went_back = running, "", False
         self._shelf, self._file, self._time = shelf, file, time
         self._reports, self._changed = reports, changed
         self._clock, self._randomness, self._policy = clock, randomness, policy or FetchPolicy()
@@ -117,7 +126,7 @@ class Upgrade:
 
     async def run(self) -> None:
         """Tend to the program; returns when this process is to begin anew with what is chosen."""
-        if self.running and self.running == self._choice.tried and not await self._try():
+        if self.running == self._choice.tried and not await self._try():
             return
         self._time.disarm()
         await self._tidy()
@@ -188,14 +197,15 @@ class Upgrade:
         if program == self.running:
             return False
         if program == choice.refused:
-            self._say(f"{short(program)} {PROGRAM_WENT_BACK} {short(choice.proved)}: {choice.why}")
+            why = f"{short(program)} went back to {short(choice.proved)}: {choice.why}"
+            self._say(why, went_back=True)
             return False
         if program in self._unfit:
             self._say(self._unfit[program])
             return False
-        if not self._shelf.has(program):
+        if program != INSTALLED and not self._shelf.has(program):
             self._say(self.why or f"{short(program)} is being fetched")
-            await self._shelf.fetch(program, {*choice.codes, self.running, program} - {""})
+            await self._shelf.fetch(program, {*choice.codes, self.running, program} - {INSTALLED})
         if self._wanted != program:
             return False
         after = asked(choice, program, tuple(one.instance for one in self._reports() if one.state in _WORK))
@@ -210,7 +220,7 @@ class Upgrade:
     async def _tidy(self) -> None:
         """Let go the programs that nothing rests on any more."""
         try:
-            await self._shelf.fetch("", {*self._choice.codes, self.running} - {""})
+            await self._shelf.fetch("", {*self._choice.codes, self.running} - {INSTALLED})
         except FetchError as error:
             _LOG.warning("programs: %s", error)
 
@@ -246,7 +256,7 @@ class Upgrade:
             raise DiskError(why) from None
         self._choice = choice
 
-    def _say(self, why: str) -> None:
-        if why != self.why:
-            self.why = why
+    def _say(self, why: str, *, went_back: bool = False) -> None:
+        if (why, went_back) != (self.why, self.went_back):
+            self.why, self.went_back = why, went_back
             self._changed.set()

@@ -3,8 +3,8 @@
 Under the launcher and the parent of a device's agents, without I/O. Guarantees: a program is on trial until
 it has reached the platform. If that does not come within its tries, the former one runs again, and the
 new one is not tried a second time unless another was asked for in between. Starts count before they are made,
-so a device that goes down with a new program comes back to the former one. What was installed on the
-device, which is no program of these, is the last that is left.
+so a device that goes down with a new program comes back to the former one. What was installed on the device
+has no files here. It is the last that is left, and where it is asked for, it is on trial as others are.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-INSTALLED = ""
+INSTALLED = "installed"
 """Stands for the program that was installed on the device, by `pip` or on its card."""
 SHORT = 12
 """So many digits of a program's hash are named to people."""
@@ -36,7 +36,7 @@ class Choice:
     @property
     def codes(self) -> set[str]:
         """The programs that this rests on."""
-        return {self.proved, self.tried} - {INSTALLED}
+        return {self.proved, self.tried} - {INSTALLED, ""}
 
 
 def asked(choice: Choice, program: str, ran: tuple[str, ...]) -> Choice:
@@ -64,7 +64,7 @@ def next_start(choice: Choice, is_whole: Callable[[str], bool], tries_max: int) 
         choice = went_back(choice, choice.tried, choice.why or UNHEARD)
     if choice.tried:
         choice = replace(choice, tries=choice.tries + 1)
-        if is_whole(choice.tried):
+        if choice.tried == INSTALLED or is_whole(choice.tried):
             return choice, choice.tried
         choice = replace(choice, why="its files are damaged")
     if choice.proved == INSTALLED or is_whole(choice.proved):
@@ -105,4 +105,4 @@ def spared(choice: Choice, program: str) -> Choice:
 
 def short(program: str) -> str:
     """A program for people."""
-    return f"program {program[:SHORT]}" if program else "the installed program"
+    return "the installed program" if program == INSTALLED else f"program {program[:SHORT]}"

@@ -94,7 +94,7 @@ def relaunch(words: Sequence[str], taken: Mapping[str, str]) -> None:
     taken: variables of the service manager, which this process has taken out of its environment.
     """
     environment = {**os.environ, **taken}
-    program = environment.pop(PROGRAM_VARIABLE, INSTALLED)
+    program = environment.pop(PROGRAM_VARIABLE, "")
     paths = environment.pop("PYTHONPATH", "").split(os.pathsep)
     if program and Path(paths[0]).name == program:
         del paths[0]
@@ -107,8 +107,14 @@ def relaunch(words: Sequence[str], taken: Mapping[str, str]) -> None:
 def _start(store: ProgramStore, trial: Trial, words: Sequence[str]) -> None:
     before = store.load()
     choice, program = next_start(before, store.is_whole, trial.tries_max)
+    is_tried = program == choice.tried
     if choice != before and not _kept(store, choice):  # a start that cannot be counted is none on trial
-        program = before.proved if before.proved and store.is_whole(before.proved) else INSTALLED
+        is_there = before.proved != INSTALLED and store.is_whole(before.proved)
+        program, is_tried = before.proved if is_there else INSTALLED, False
+    if is_tried:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
+        signal.alarm(trial.deadline_s + trial.grace_s)
     if program == INSTALLED:
         return
     paths = [str(store.path(program)), os.environ.get("PYTHONPATH", "")]
@@ -119,10 +125,6 @@ def _start(store: ProgramStore, trial: Trial, words: Sequence[str]) -> None:
         "PYTHONSAFEPATH": "1",  # for the processes that it starts, too: no module of the working folder
         "PYTHONDONTWRITEBYTECODE": "1",  # a torn file of it after a loss of power would not be noticed
     }
-    if program == choice.tried:
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
-        signal.alarm(trial.deadline_s + trial.grace_s)
     try:
         os.execve(sys.executable, [sys.executable, "-P", "-m", MODULE, *words], environment)  # noqa: S606
     except OSError:

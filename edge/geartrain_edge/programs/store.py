@@ -12,7 +12,7 @@ import hashlib
 import json
 import zlib
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 
 from geartrain.adapters.machine import machine
@@ -26,6 +26,8 @@ MANIFEST = "geartrain-program.json"
 BYTES_MAX = 65_536
 MANIFEST_BYTES_MAX = 2 << 20
 _CHUNK = 1 << 20
+_FIELDS = frozenset(field.name for field in fields(Choice))
+"""A later version may have kept more."""
 
 
 class ProgramStore:
@@ -45,9 +47,9 @@ class ProgramStore:
                 found = json.loads(file.read(BYTES_MAX))
             if zlib.crc32(_text(found["choice"])) != found["checksum"]:
                 return Choice()
-            content = found["choice"]
+            content = {name: value for name, value in found["choice"].items() if name in _FIELDS}
             return Choice(**{**content, "ran": tuple(content["ran"])})
-        except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
             return Choice()
 
     def save(self, choice: Choice) -> None:

@@ -15,6 +15,7 @@ from geartrain.control.limits import LANE_LIMITS, LaneLimits
 from geartrain.control.states import (
     CUT_CHARS,
     DIGEST_BYTES,
+    INSTALLED_PROGRAM,
     SESSION_BYTES,
     VERSION,
     App,
@@ -56,7 +57,11 @@ def encode_state(state: State, limits: LaneLimits = LANE_LIMITS) -> bytes:
         for app in state.apps
     ]
     try:
-        raw = pb.State(serial=state.serial, apps=apps, purged=state.purged, program=state.program)
+        raw = pb.State(serial=state.serial, apps=apps, purged=state.purged)
+        if state.program == INSTALLED_PROGRAM:
+            raw.installed_program = True
+        else:
+            raw.program = state.program
         encoded: bytes = raw.SerializeToString()
     except (TypeError, ValueError) as error:
         raise WireError(f"desired state {state.serial} cannot be encoded: {error}") from None
@@ -79,7 +84,10 @@ def decode_state(data: bytes, limits: LaneLimits = LANE_LIMITS) -> State:
         )
         for app in raw.apps
     )
-    state = State(raw.serial, apps, tuple(raw.purged), raw.program)
+    if raw.installed_program and raw.program:
+        raise WireError("a desired state asks for the installed program and for another one")
+    program = INSTALLED_PROGRAM if raw.installed_program else raw.program
+    state = State(raw.serial, apps, tuple(raw.purged), program)
     _check_state(state, limits)
     return state
 
@@ -136,8 +144,10 @@ def encode_reported(report: Reported, limits: LaneLimits = LANE_LIMITS) -> bytes
         program_code=report.program_code,
         program_why=report.program_why,
         machine=report.machine,
-        can=report.can,
     )
+    if report.can or report.program_went_back:
+        raw.about_program.can.extend(report.can)
+        raw.about_program.went_back = report.program_went_back
     return _with_checksum(raw, "a report", limits.report_bytes_max)
 
 
@@ -158,7 +168,8 @@ def decode_reported(data: bytes, limits: LaneLimits = LANE_LIMITS) -> Reported:
     )
     report = Reported(
         *(raw.device, raw.session, raw.life, raw.number, raw.serial, raw.digest, apps, raw.program, raw.why),
-        *(raw.program_code, raw.program_why, raw.machine, tuple(raw.can)),
+        *(raw.program_code, raw.program_why, raw.machine, tuple(raw.about_program.can)),
+        raw.about_program.went_back,
     )
     _check_report(report, limits)
     return report
@@ -245,7 +256,8 @@ def _check_state(state: State, limits: LaneLimits) -> None:
     _check_range("serial", state.serial, 1)
     _check_instances([app.instance for app in state.apps], limits)
     _check_instances(state.purged, limits)
-    _check_hash("program", state.program)
+    if state.program != INSTALLED_PROGRAM:
+        _check_hash("program", state.program)
     for app in state.apps:
         if app.instance in state.purged:
             raise WireError(f"instance {app.instance} is wanted and purged in one desired state")

@@ -134,9 +134,12 @@ class State(_message.Message):
     APPS_FIELD_NUMBER: _builtins.int
     PURGED_FIELD_NUMBER: _builtins.int
     PROGRAM_FIELD_NUMBER: _builtins.int
+    INSTALLED_PROGRAM_FIELD_NUMBER: _builtins.int
     serial: _builtins.int
     program: _builtins.str
     """the program that the device is to run, 64 hexadecimal digits; empty: none is asked for"""
+    installed_program: _builtins.bool
+    """`program` is empty: the device is to run the one that is installed there"""
     @_builtins.property
     def apps(self) -> _containers.RepeatedCompositeFieldContainer[Global___State.App]: ...
     @_builtins.property
@@ -150,10 +153,11 @@ class State(_message.Message):
         apps: _abc.Iterable[Global___State.App] | None = ...,
         purged: _abc.Iterable[_builtins.str] | None = ...,
         program: _builtins.str = ...,
+        installed_program: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["apps", b"apps", "program", b"program", "purged", b"purged", "serial", b"serial"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["apps", b"apps", "installed_program", b"installed_program", "program", b"program", "purged", b"purged", "serial", b"serial"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -224,6 +228,30 @@ class Reported(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class AboutProgram(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        CAN_FIELD_NUMBER: _builtins.int
+        WENT_BACK_FIELD_NUMBER: _builtins.int
+        went_back: _builtins.bool
+        """the one that is asked for was tried, in vain"""
+        @_builtins.property
+        def can(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+            """what the one that runs knows beside what every one of version 1 does, such as own_cut"""
+
+        def __init__(
+            self,
+            *,
+            can: _abc.Iterable[_builtins.str] | None = ...,
+            went_back: _builtins.bool = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["can", b"can", "went_back", b"went_back"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     VERSION_FIELD_NUMBER: _builtins.int
     DEVICE_FIELD_NUMBER: _builtins.int
     SESSION_FIELD_NUMBER: _builtins.int
@@ -237,7 +265,7 @@ class Reported(_message.Message):
     PROGRAM_CODE_FIELD_NUMBER: _builtins.int
     PROGRAM_WHY_FIELD_NUMBER: _builtins.int
     MACHINE_FIELD_NUMBER: _builtins.int
-    CAN_FIELD_NUMBER: _builtins.int
+    ABOUT_PROGRAM_FIELD_NUMBER: _builtins.int
     CHECKSUM_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     device: _builtins.str
@@ -265,9 +293,7 @@ class Reported(_message.Message):
     @_builtins.property
     def apps(self) -> _containers.RepeatedCompositeFieldContainer[Global___Reported.App]: ...
     @_builtins.property
-    def can(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """what the program knows beside what every one of version 1 does, such as own_cut"""
-
+    def about_program(self) -> Global___Reported.AboutProgram: ...
     def __init__(
         self,
         *,
@@ -284,12 +310,12 @@ class Reported(_message.Message):
         program_code: _builtins.str = ...,
         program_why: _builtins.str = ...,
         machine: _builtins.str = ...,
-        can: _abc.Iterable[_builtins.str] | None = ...,
+        about_program: Global___Reported.AboutProgram | None = ...,
         checksum: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_checksum", b"_checksum", "checksum", b"checksum"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_checksum", b"_checksum", "about_program", b"about_program", "checksum", b"checksum"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_checksum", b"_checksum", "apps", b"apps", "can", b"can", "checksum", b"checksum", "device", b"device", "digest", b"digest", "life", b"life", "machine", b"machine", "number", b"number", "program", b"program", "program_code", b"program_code", "program_why", b"program_why", "serial", b"serial", "session", b"session", "version", b"version", "why", b"why"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_checksum", b"_checksum", "about_program", b"about_program", "apps", b"apps", "checksum", b"checksum", "device", b"device", "digest", b"digest", "life", b"life", "machine", b"machine", "number", b"number", "program", b"program", "program_code", b"program_code", "program_why", b"program_why", "serial", b"serial", "session", b"session", "version", b"version", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__checksum: _TypeAlias = _typing.Literal["checksum"]  # noqa: Y015
     _WhichOneofArgType__checksum: _TypeAlias = _typing.Literal["_checksum", b"_checksum"]  # noqa: Y015

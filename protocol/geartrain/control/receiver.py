@@ -79,6 +79,7 @@ class DesiredReceiver:
         """
         self._device, self._policy = device, policy or ReceiverPolicy()
         self._program, self._program_why = program or RunningProgram(), ""
+        self._program_went_back = False
         self._jitter, self._limits = jitter, limits
         self.counters: dict[str, int] = {}
         self._durable = _OnDisk(
@@ -107,14 +108,17 @@ class DesiredReceiver:
         """The connection has ended: nothing is to be sent, and no timer runs."""
         self._session = b""
 
-    def changed(self, apps: Sequence[AppReport], now_s: float, program_why: str = "") -> None:
-        """What the apps are like now, and why the program that is asked for does not run; texts are cut to
-        what a report holds.
+    def changed(
+        self, apps: Sequence[AppReport], now_s: float, program_why: str = "", *, went_back: bool = False
+    ) -> None:
+        """What the apps are like now, why the program that is asked for does not run, and whether it was
+        tried in vain. Texts are cut to what a report holds.
         """
         most = self._limits.why_chars_max
         cut = tuple(msgspec.structs.replace(app, why=app.why[:most]) for app in apps[: self._limits.apps_max])
-        if (cut, program_why[:most]) != (self._apps, self._program_why):
-            self._apps, self._program_why = cut, program_why[:most]
+        said = (cut, program_why[:most], went_back)
+        if said != (self._apps, self._program_why, self._program_went_back):
+            self._apps, self._program_why, self._program_went_back = said
             self._owe(now_s)
 
     def kept(self, now_s: float) -> None:
@@ -217,6 +221,7 @@ class DesiredReceiver:
         return Reported(
             *(self._device, self._session, life, number, serial, digest, self._apps, program.version),
             *(self._why, program.code, self._program_why, program.machine, program.can),
+            self._program_went_back,
         )
 
     def _take_answer(self, desired: Desired) -> None:

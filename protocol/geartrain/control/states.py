@@ -10,8 +10,8 @@ import msgspec
 VERSION = 1
 SESSION_BYTES = 8
 DIGEST_BYTES = 16
-PROGRAM_WENT_BACK = "went back to"
-"""Stands in `Reported.program_why` of a device that has tried the program which is asked for, in vain."""
+INSTALLED_PROGRAM = "installed"
+"""As `State.program`: the program that was installed on the device, by `pip` or on its card."""
 OWN_CUT = "own_cut"
 """What a program says that it `can` do where it runs an app with a cut of its device's own."""
 CUT_CHARS = 200
@@ -64,8 +64,8 @@ class App(msgspec.Struct, frozen=True):
 
 class State(msgspec.Struct, frozen=True):
     """The desired state of a device. serial: from 1, higher for each that follows; purged: instances that are
-    over, whose folders the device removes; program: the hash of the program that the device is to run, empty
-    where none is asked for: then it goes on with the one that runs.
+    over, whose folders the device removes; program: the hash of the program that the device is to run, or
+    `INSTALLED_PROGRAM`; empty where none is asked for: then it goes on with the one that runs.
     """
 
     serial: int
@@ -117,7 +117,7 @@ class Reported(msgspec.Struct, frozen=True):
     life of its parent process; serial, digest: of the desired state that is applied, 0 and empty for none;
     program: the version of the device's program; why: a newer desired state is not applied for this reason;
     program_code, machine, can: as in `RunningProgram`; program_why: why the one that is asked for does not
-    run.
+    run; program_went_back: it was tried, in vain.
     """
 
     device: str
@@ -133,6 +133,7 @@ class Reported(msgspec.Struct, frozen=True):
     program_why: str = ""
     machine: str = ""
     can: tuple[str, ...] = ()
+    program_went_back: bool = False
 
     @property
     def order(self) -> tuple[int, int]:

@@ -285,7 +285,8 @@ class LaneFleet:
         program = wanted.program or self.programs[name]
         is_refused = program == NO_PROGRAM
         due_program = (self.programs[name] if is_refused else program, NOT_HERE if is_refused else "")
-        if due_program != (report.program_code, report.program_why) or report.machine != "3.11 x86_64":
+        said = (report.program_code, report.program_why)
+        if due_program != said or report.program_went_back != is_refused or report.machine != "3.11 x86_64":
             heard_program = f"{report.program_code[:8]} {report.program_why!r} on {report.machine}"
             raise ViolationError("reported", f"control has heard that {name} has program {heard_program}")
         lacks = {app.instance: app.lacks for app in report.apps}
@@ -423,11 +424,13 @@ class _Programs:
 
     def __init__(self, fleet: LaneFleet, name: str, apps: Apps | BundledApps) -> None:
         self._fleet, self._name, self._apps = fleet, name, apps
-        self.runs, self.why, self._other = fleet.programs.get(name, ""), "", asyncio.Event()
+        self.runs, self._other = fleet.programs.get(name, ""), asyncio.Event()
+        self.why, self.went_back = "", False
 
     def want(self, program: str) -> None:
         """Change to it, or say why not."""
-        self.why = NOT_HERE if program == NO_PROGRAM else ""
+        self.went_back = program == NO_PROGRAM
+        self.why = NOT_HERE if self.went_back else ""
         if program not in ("", NO_PROGRAM, self.runs):
             self._fleet.programs[self._name] = program
             self._other.set()

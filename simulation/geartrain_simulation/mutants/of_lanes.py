@@ -225,12 +225,21 @@ def _program_not_said(patches: Patches) -> None:
 
 def _program_why_not_said(patches: Patches) -> None:
     def make(right: Any) -> Any:
-        def changed(machine: DesiredReceiver, apps: Any, now_s: float, program_why: str = "") -> None:
-            right(machine, apps, now_s, "")
+        def changed(
+            machine: DesiredReceiver, apps: Any, now_s: float, program_why: str = "", *, went_back: bool
+        ) -> None:
+            right(machine, apps, now_s, "", went_back=went_back)
 
         return changed
 
     patches.replace(DesiredReceiver, "changed", make)
+
+
+def _program_back_not_said(patches: Patches) -> None:
+    def make(right: Any) -> Any:
+        return lambda machine: replace(right(machine), program_went_back=False)
+
+    patches.replace(DesiredReceiver, "_report", make)
 
 
 OF_LANES = [
@@ -253,4 +262,5 @@ OF_LANES = [
     Mutant("sources that a device lacks not said", _lacks_not_said, _run),
     Mutant("program that runs not said", _program_not_said, _run),
     Mutant("program that cannot run not said", _program_why_not_said, _run),
+    Mutant("program that went back not said", _program_back_not_said, _run),
 ]
