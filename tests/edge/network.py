@@ -43,6 +43,9 @@ class NaiveIngest:
 
     def __init__(self, plan: Plan) -> None:
         self.codecs = {channel.id: RowCodec(channel.kind) for channel in plan.channels}
+        self.channels = [set(self.codecs)]
+        """Of each plan that it was told of."""
+        self.crossed_at: list[int] = []
         self.rows: dict[str, list[Row]] = {channel: [] for channel in self.codecs}
         self.dropped = dict.fromkeys(self.codecs, 0)
         self.watermarks = dict.fromkeys(self.codecs, START_OF_TIME)
@@ -58,6 +61,15 @@ class NaiveIngest:
         self.hellos = 0
         self.silent = False
         self.last_header: Header | None = None
+
+    def add(self, plan: Plan) -> None:
+        """Take the channels of another cut as well."""
+        self.channels.append({channel.id for channel in plan.channels})
+        for channel in plan.channels:
+            if channel.id not in self.codecs:
+                self.codecs[channel.id] = RowCodec(channel.kind)
+                self.rows[channel.id], self.dropped[channel.id] = [], 0
+                self.watermarks[channel.id] = START_OF_TIME
 
     def take(self, payload: bytes) -> list[Control]:
         """What to answer to one publish."""
@@ -130,11 +142,14 @@ class NaiveIngest:
 
     def _append(self, envelope: Envelope, header: Header) -> None:
         self.digest = envelope.digest
-        assert (header.kind is BatchKind.SCHEMA) == (header.seq == 1)
-        assert set(header.watermarks) in (set(self.codecs), set())
+        assert header.kind is BatchKind.SCHEMA or header.seq != 1
+        assert set(header.watermarks) in (*self.channels, set())
         if header.kind is BatchKind.SCHEMA:
-            self.schemas = decode_schemas(envelope.body)
-            assert self.schemas == {channel: codec.schema for channel, codec in self.codecs.items()}
+            announced = decode_schemas(envelope.body)
+            assert set(announced) in self.channels
+            assert announced == {channel: self.codecs[channel].schema for channel in announced}
+            self.schemas |= announced
+            self.crossed_at += [header.seq] if header.seq > 1 else []
         elif header.kind is BatchKind.GAP:
             self.gap_records += 1
             self.digest = header.digest_after

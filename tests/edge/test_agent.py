@@ -162,15 +162,15 @@ def test_a_spool_of_another_cut_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "spool.sqlite"
     plan = plan_of(given)
     with pytest.raises(KilledError):
-        run(agent_of(plan, MortalSpool(path, 3), MemoryNet(NaiveIngest(plan))).run())
+        run(agent_of(plan, MortalSpool(path, 6), MemoryNet(NaiveIngest(plan))).run())
     other = plan_of(given, "cloud")
     agent = agent_of(other, path, MemoryNet(NaiveIngest(other)))
     with pytest.raises(
-        SpoolError, match=r"another revision of flow fleet \(.*step totals is gone; .*new state folder"
+        SpoolError, match=r"another cut of flow fleet \(.*totals leaves the device\), .*new state folder"
     ):
         run(agent.run())
     assert (agent.status().state, agent.status().finished) == ("failed", False)
-    assert "another revision" in agent.status().reason
+    assert "another cut" in agent.status().reason
 
 
 class Scripted(Source[Reading]):

@@ -35,14 +35,14 @@ from tests.edge.network import MemoryNet, NaiveIngest
 from tests.edge.test_main import greeted, start, write_config
 
 
-def test_an_agent_over_the_spool_of_another_version_ends_for_good(tmp_path: Path) -> None:
+def test_an_agent_that_cannot_go_over_to_another_cut_ends_for_good(tmp_path: Path) -> None:
     config = greeted(write_config(tmp_path))
     config.write_text('cut = "edge"\n' + config.read_text())
     with start(config) as process:
         _, said = process.communicate(timeout=60)
     assert process.returncode == CONFIGURATION_ERROR
     (sentence,) = [line for line in said.splitlines() if line.startswith("gear-agent:")]
-    assert "was begun with another revision of flow stocks (" in sentence
+    assert "was begun with another cut of flow stocks (" in sentence
     assert sentence.endswith("or begin anew with a new instance or a new state folder")
 
 

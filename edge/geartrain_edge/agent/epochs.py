@@ -1,7 +1,8 @@
 """The epochs of a spool: the first, and a new one when ingest knows another history of the current one.
 
-The agent calls it. Guarantees: a spool continues only with the steps and channels that it was begun with. A
-new epoch and all that is queued under it are one transaction. When a second new epoch is needed within
+The agent calls it. Guarantees: a spool continues only with the steps that it was begun with. It goes over to
+another cut of them in one commit, which announces the new channels. A new epoch and all that is queued under
+it are one transaction. When a second new epoch is needed within
 `flip_window_s`, the agent stops.
 """
 
@@ -16,6 +17,7 @@ from geartrain.ports import SpoolCommit
 from geartrain.records.event_time import START_OF_TIME
 from geartrain.revision import Revision, differences, in_short, is_mended, way_on
 from geartrain.wire.envelope import EPOCH_BYTES
+from geartrain_edge.agent.crossing import is_other_cut, moved, obstacle
 from geartrain_edge.agent.session import FRESH, HELLO, RENEWED, Session
 from geartrain_edge.errors import ChangedFlowError
 from geartrain_edge.settings import AgentSettings
@@ -34,7 +36,9 @@ _LAYOUT = ("_agent", b"layout")
 async def greet(
     session: Session, effects: Effects, plan: Plan, settings: AgentSettings, revision: Revision
 ) -> None:
-    """Announce the schemas in a fresh epoch; refuse a spool that was begun with another revision."""
+    """Announce the schemas in a fresh epoch, and again where the spool goes over to another cut; refuse one
+    that was begun with another revision.
+    """
     device, mended = settings.device, settings.mended
     state, written = session.image.state, revision.to_json().encode()
     if session.image.last_seq == 0:
@@ -43,11 +47,15 @@ async def greet(
         session.backlog.committed(schemas)
         return
     if _REVISION in state:
-        held, ours = Revision.from_json(state[_REVISION]).on("edge"), revision.on("edge")
+        begun = Revision.from_json(state[_REVISION])
+        held, ours = begun.on("edge"), revision.on("edge")
         found, on = differences(held, ours), way_on(held, ours)
         if found and is_mended(held, ours, mended):
             _LOG.warning("device %s: goes on with changed files (%s)", device, in_short(found))
             await effects.store.commit(SpoolCommit(state={_REVISION: written}))
+            return
+        if found and is_other_cut(begun, revision, mended):
+            await _cross(session, effects, plan, device, (begun, revision))
             return
     else:
         on = ""
@@ -60,6 +68,26 @@ async def greet(
         )
     if _REVISION not in state:
         await effects.store.commit(SpoolCommit(state={_REVISION: written, _LAYOUT: None}))
+
+
+async def _cross(
+    session: Session, effects: Effects, plan: Plan, device: str, revisions: tuple[Revision, Revision]
+) -> None:
+    """Go over from one revision to another of the same steps in one commit; raises `ChangedFlowError`."""
+    held, ours = revisions
+    leaves, comes = moved(held, ours)
+    says = [f"{step} leaves the device" for step in sorted(leaves)]
+    says += [f"{step} comes to it" for step in sorted(comes)]
+    if why := obstacle(held, ours, plan, session.image.state):
+        raise ChangedFlowError(
+            f"the spool of device {device} was begun with another cut of flow {plan.graph.name} "
+            f"({in_short(says)}), and cannot go over to this one: {why}; give it the former cut again, "
+            "or begin anew with a new instance or a new state folder"
+        )
+    schemas = [session.sealer.announce(session.progress)]
+    await effects.store.commit(SpoolCommit(schemas, state={_REVISION: ours.to_json().encode()}))
+    session.backlog.committed(schemas)
+    _LOG.warning("device %s: flow %s goes over to another cut: %s", device, plan.graph.name, in_short(says))
 
 
 async def renew(session: Session, effects: Effects, settings: AgentSettings, why: str) -> None:

@@ -1,7 +1,8 @@
 """A new epoch for a spool that was copied or restored: what is not acked is queued again under it.
 
 The uplink uses it when ingest knows another history of this epoch. Guarantees: rows, watermarks and positions
-stay as they were. A batch that the disk has damaged meanwhile becomes a gap, which declares its rows.
+stay as they were, and schemas that were announced on the way stay in their place. A batch that the disk has
+damaged meanwhile becomes a gap, which declares its rows.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ FLIP = ("_agent", b"flip")
 """Where the spool keeps when its epoch was minted in place of another: JSON, microseconds."""
 
 
+_MOVED = frozenset({BatchKind.DATA, BatchKind.SCHEMA})
+"""What keeps its content in the new epoch."""
+
+
 class Rewriter:
     """`geartrain.ports.Rewrite`: the batches of a spool, one by one, as those of another epoch."""
 
@@ -32,19 +37,19 @@ class Rewriter:
         """Rows by channel of batches that were found damaged."""
 
     def __call__(self, old: SpooledBatch | None) -> SpooledBatch | None:
-        """What takes the place of `old`; None for what is acked and for the old schemas."""
+        """What takes the place of `old`; None for what is acked, and a first one that says nothing new."""
         if old is None:
             return self._first
         follows = (old.first_seq or old.seq) == self._old_seq + 1
         intact = is_intact(self._old_digest if follows else b"", old)
         self._old_seq, self._old_digest = old.seq, old.digest
-        if old.seq <= self._acked_seq or old.seq == 1:
+        if old.seq <= self._acked_seq or (old.seq == 1 and (not intact or old.body == self._first.body)):
             return None
         header = header_of(old)
         self._seq += 1
         made = (
             self._moved(old, header)
-            if intact and header is not None and header.kind is BatchKind.DATA
+            if intact and header is not None and header.kind in _MOVED
             else self._gap(old, header)
         )
         if not intact:

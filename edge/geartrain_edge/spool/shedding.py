@@ -1,8 +1,8 @@
 """Shedding: in a full spool, gaps replace the oldest unacked batches, so that newer rows have room.
 
 `geartrain_edge.spool.admission` uses it for the policy `drop_oldest`. Guarantees: only batches of rows are
-given up, never the schemas. A gap stands under their seqs, and neighbours become one gap as long as it stays
-small.
+given up, never the schemas, wherever they were announced. A gap stands under their seqs, and neighbours
+become one gap as long as it stays small.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import msgspec
 from msgspec.structs import replace
 
 from geartrain.ports.spool import SpooledBatch, SpoolStore
+from geartrain.wire.envelope import BatchKind
 from geartrain_edge.spool.backlog import Backlog, Counters, Identity
-from geartrain_edge.spool.gaps import by_channel, replacement
+from geartrain_edge.spool.gaps import by_channel, header_of, replacement
 
 GAP_ROWS_MAX = 256
 """Counts in one gap: it is written anew whenever it grows."""
@@ -58,7 +59,7 @@ class Shedder:
                 if freed >= need_bytes:
                     break
                 after = batch.seq
-                if batch.seq > 1:
+                if not _is_kept(batch):
                     freed += self._take(runs, batch)
         gaps = [self._gap(run) for run in runs if run.grown]
         if runs:
@@ -89,3 +90,13 @@ class Shedder:
         who = replace(self._who, epoch=self._backlog.epoch)
         merged = replace(run.last, first_seq=run.first_seq, rows=tuple(run.rows))
         return replacement(who, merged)
+
+
+def _is_kept(batch: SpooledBatch) -> bool:
+    """Whether a batch has no rows to give up, and says what those behind it rest on."""
+    if batch.seq == 1:
+        return True
+    if batch.count or batch.rows or batch.first_seq:
+        return False
+    header = header_of(batch)
+    return header is not None and header.kind is BatchKind.SCHEMA

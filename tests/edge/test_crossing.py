@@ -1,0 +1,154 @@
+"""A device goes over to another cut: other channels from one commit on, and each record comes once."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from geartrain import Flow, Record, Table
+from geartrain.planning import Plan, make_plan
+from geartrain.ports import SplitProgress
+from geartrain.records.event_time import SECOND_US
+from geartrain.testing import TestingSource
+from geartrain_edge.errors import ChangedFlowError
+from geartrain_edge.settings import AgentSettings, Policy
+from tests.edge.agents import SETTINGS, KilledError, MortalSpool, agent_of, run, until
+from tests.edge.flows import items, plan_of
+from tests.edge.network import MemoryNet, NaiveIngest, Troubles
+from tests.edge.test_epochs import epoch_of
+
+ROWS = 120
+
+
+class Reading(Record):
+    sensor: str
+    level: int
+
+
+def is_high(reading: Reading) -> bool:
+    return reading.level >= 5
+
+
+def cut_of(cut: str, count: int = ROWS, high: int = 5) -> Plan:
+    """Readings of which the high ones go to a table, from the device or from the cloud."""
+    given = [(number * SECOND_US, Reading(f"s{number % 3}", number % 10)) for number in range(count)]
+    flow = Flow("fleet")
+    readings = flow.source("readings", TestingSource(items=given), out=Reading)
+    chosen = is_high if high == 5 else (lambda reading: reading.level >= high)
+    readings.filter(chosen, name="high").sink("table", Table("high"))
+    return make_plan(flow.graph(), cut)
+
+
+CLOUD, EDGE = cut_of("cloud"), cut_of("edge")
+
+
+def both() -> NaiveIngest:
+    ingest = NaiveIngest(CLOUD)
+    ingest.add(EDGE)
+    return ingest
+
+
+def went_over(ingest: NaiveIngest) -> int:
+    """Check that the rows of the first cut end where those of the other begin; returns where."""
+    plain, high = (sorted({row[3] for row in ingest.rows[name]}) for name in ("readings", "high"))
+    at = len(plain)
+    assert plain == list(range(at))
+    assert high == [number for number in range(at, ROWS) if number % 10 >= 5]
+    return at
+
+
+def half_way(path: Path, ingest: NaiveIngest, settings: AgentSettings = SETTINGS, acked: bool = True) -> None:
+    """Run under the first cut for a while, and stop."""
+    net = MemoryNet(ingest, swallow=None if acked else (lambda header: True))
+    agent = agent_of(CLOUD, path, net, settings)
+
+    async def story() -> None:
+        task = asyncio.create_task(agent.run())
+        await until(lambda: agent.status().records_read >= ROWS // 3)
+        agent.stop()
+        await task
+
+    run(story())
+
+
+@pytest.mark.parametrize("acked", [True, False])
+def test_each_record_comes_once_through_the_channels_of_its_cut(tmp_path: Path, acked: bool) -> None:
+    ingest, path = both(), tmp_path / "spool.sqlite"
+    half_way(path, ingest, acked=acked)
+    assert run(agent_of(EDGE, path, MemoryNet(ingest, Troubles(0.1, 0.1, 0.1, 0.02, 3))).run(), 60)
+    assert 0 < went_over(ingest) < ROWS
+    assert len(ingest.crossed_at) == 1
+
+
+def test_a_kill_at_any_write_around_it_changes_nothing(tmp_path: Path) -> None:
+    for after in (False, True):
+        for writes in range(1, 6):
+            path, ingest = tmp_path / f"{writes}-{after}.sqlite", both()
+            half_way(path, ingest, acked=False)
+            with pytest.raises(KilledError):
+                run(agent_of(EDGE, MortalSpool(path, writes, after=after), MemoryNet(ingest)).run())
+            assert run(agent_of(EDGE, path, MemoryNet(ingest), seed=2).run())
+            went_over(ingest)
+            assert len(ingest.crossed_at) == 1
+
+
+def test_a_new_epoch_announces_what_its_backlog_holds_under_both_cuts(tmp_path: Path) -> None:
+    path, ingest = tmp_path / "spool.sqlite", both()
+    half_way(path, ingest, acked=False)
+    ingest.epoch, ingest.seq, ingest.digest = epoch_of(path), 3, b"another history."
+    ingest.ordinal = 1
+    assert run(agent_of(EDGE, path, MemoryNet(ingest)).run())
+    assert ingest.ordinal == 2
+    assert 0 < went_over(ingest) < ROWS
+
+
+def test_a_full_spool_sheds_rows_and_not_what_was_announced(tmp_path: Path) -> None:
+    path, ingest = tmp_path / "spool.sqlite", both()
+    settings = replace(SETTINGS, policy=Policy.DROP_OLDEST, spool_bytes_max=1_900)
+    half_way(path, ingest, settings, acked=False)
+    full = agent_of(EDGE, path, MemoryNet(ingest, swallow=lambda header: True), settings)
+
+    async def fill() -> None:
+        task = asyncio.create_task(full.run())
+        await until(lambda: full.status().ended or "shed.high" in full.status().counters)
+        full.stop()
+        await task
+
+    run(fill())
+    last = agent_of(EDGE, path, MemoryNet(ingest), settings, seed=2)
+    assert run(last.run())
+    counters = last.status().counters
+    assert len(ingest.crossed_at) == 1
+    for name in ("readings", "high"):
+        assert len(ingest.rows[name]) + ingest.dropped[name] == counters[f"rows.{name}"]
+        assert ingest.dropped[name] > 0
+
+
+def test_what_is_kept_by_key_is_not_left_behind_nor_begun_anew(tmp_path: Path) -> None:
+    given = items(80)
+    edge, cloud = plan_of(given, "edge"), plan_of(given, "cloud")
+    for name, first, second, says in (
+        ("leaves", edge, cloud, "step totals keeps state for 3 keys in the spool and stands on the device"),
+        ("comes", cloud, edge, "step totals would come to the device, and what it keeps is in the cloud"),
+    ):
+        path, ingest = tmp_path / f"{name}.sqlite", NaiveIngest(first)
+        ingest.add(second)
+        assert run(agent_of(first, path, MemoryNet(ingest)).run())
+        before = path.read_bytes()
+        with pytest.raises(ChangedFlowError, match=says):
+            run(agent_of(second, path, MemoryNet(ingest)).run())
+        assert path.read_bytes() == before
+        assert run(agent_of(first, path, MemoryNet(ingest), seed=3).run())
+
+
+def test_another_step_and_another_cut_at_once_are_refused(tmp_path: Path) -> None:
+    path, ingest = tmp_path / "spool.sqlite", both()
+    half_way(path, ingest)
+    other = cut_of("edge", high=7)
+    with pytest.raises(ChangedFlowError, match="another revision of flow fleet"):
+        run(agent_of(other, path, MemoryNet(ingest)).run())
+    assert ingest.positions.keys() == {("readings", "d1/readings")}
+    assert isinstance(ingest.positions["readings", "d1/readings"], SplitProgress)
