@@ -9,11 +9,13 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
 import pytest
 
+from geartrain import __version__
 from geartrain.adapters.machine import machine
 from geartrain.bundle import pack_program
 from geartrain.bundle.program import ENTRY
@@ -180,15 +182,15 @@ def test_a_damaged_choice_is_one_of_nothing(tmp_path: Path) -> None:
         assert store.load() == Choice()
 
 
-def installed(root: Path, body: str, here: str = "") -> str:
+def made(root: Path, body: str, here: str = "", version: str = "9") -> str:
     """A program that does as `body` says, in the folder of programs; here: what it is made for."""
     python, architecture = (here or machine()).split(" ")
     files = {
         ENTRY: body.encode(),
-        "geartrain_edge/__init__.py": b"",
+        "geartrain_edge/__init__.py": version.encode().join((b"# ", b"")),
         "geartrain_edge/agent/__init__.py": b"",
     }
-    manifest, _ = pack_program(files, version="9", python=python, architecture=architecture)
+    manifest, _ = pack_program(files, version=version, python=python, architecture=architecture)
     folder = BundleFolder(root)
     contents = [*files.items(), ("geartrain-program.json", manifest.to_json())]
     folder.draft(manifest.code, [(name, [content]) for name, content in contents])
@@ -222,7 +224,7 @@ def device(tmp_path: Path) -> Path:
 
 def test_the_launcher_starts_the_program_in_its_own_place_with_a_deadline(device: Path) -> None:
     store = ProgramStore(device.parent / "state" / FOLDER)
-    code = installed(store.root, SHOWS)
+    code = made(store.root, SHOWS)
     assert "device 'a b'" in started(device).stderr  # nothing is chosen: the installed program runs
     store.save(asked(Choice(), code, ()))
     words, first, program, paths, left_s, is_kept_apart = json.loads(
@@ -232,20 +234,40 @@ def test_the_launcher_starts_the_program_in_its_own_place_with_a_deadline(device
     assert paths == f"{store.path(code)}{os.pathsep}/mine"
     assert 0 < left_s <= 2
     assert is_kept_apart
-    assert store.load() == Choice(tried=code, tries=1)
+    assert store.load() == Choice(tried=code, tries=1, beside=__version__)
     store.save(passed(store.load(), code))
     assert json.loads(started(device).stdout)[4] == 0.0
     (store.path(code) / ENTRY).write_text("print(1)")  # a damaged one loses its name
     assert "device 'a b'" in started(device).stderr
-    assert (store.load(), store.path(code).exists()) == (Choice(), False)
+    assert (store.load(), store.path(code).exists()) == (Choice(beside=__version__), False)
+
+
+def test_a_newer_program_that_is_installed_later_takes_the_place_of_an_older_one(device: Path) -> None:
+    store = ProgramStore(device.parent / "state" / FOLDER)
+    old = made(store.root, SHOWS, version="0.1.9")
+    new = made(store.root, SHOWS, version="9")
+    why = f"version {__version__} was installed on the device after it"
+    for before, after in (
+        (Choice(old, beside="0.1.0"), Choice(refused=old, why=why)),
+        (Choice(old, tried=old, beside="0.1.0"), Choice(refused=old, why=why)),
+        (Choice(old, tried=new, beside="0.1.0"), Choice(tried=new, tries=1)),
+        (Choice(old, refused=new, why="it hangs", beside="0.1.0"), Choice(refused=new, why="it hangs")),
+        (Choice(new, beside="0.1.0"), Choice(new)),
+        (Choice(old, beside=__version__), Choice(old)),  # it was asked for since
+        (Choice(old), Choice(old)),  # nobody knows
+    ):
+        store.save(before)
+        starts_its_own = "device 'a b'" in started(device).stderr
+        assert store.load() == replace(after, beside=__version__)
+        assert starts_its_own == (after.tried == "" and after.proved == INSTALLED)
 
 
 def test_a_program_for_what_this_machine_is_no_more_is_not_started(device: Path) -> None:
     store = ProgramStore(device.parent / "state" / FOLDER)
-    code = installed(store.root, SHOWS, "3.10 z80")  # Python was exchanged below it
+    code = made(store.root, SHOWS, "3.10 z80")  # Python was exchanged below it
     store.save(Choice(proved=code))
     assert "device 'a b'" in started(device).stderr
-    assert (store.load(), store.path(code).exists()) == (Choice(), False)
+    assert (store.load(), store.path(code).exists()) == (Choice(beside=__version__), False)
 
 
 def test_a_program_that_cannot_be_read_is_not_started(
@@ -260,7 +282,7 @@ def test_a_program_that_cannot_be_read_is_not_started(
 
 def test_a_program_that_hangs_in_its_first_import_is_ended_and_goes_back(device: Path) -> None:
     store = ProgramStore(device.parent / "state" / FOLDER)
-    code = installed(store.root, "import time; time.sleep(3_600)")
+    code = made(store.root, "import time; time.sleep(3_600)")
     store.save(asked(Choice(), code, ()))
     began = time.monotonic()
     for _ in range(2):
@@ -274,7 +296,7 @@ def test_while_another_one_runs_no_start_is_counted(device: Path, monkeypatch: p
     import fcntl
 
     store = ProgramStore(device.parent / "state" / FOLDER)
-    before = asked(Choice(), installed(store.root, SHOWS), ())
+    before = asked(Choice(), made(store.root, SHOWS), ())
     store.save(before)
     with (device.parent / "state" / "parent.lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)

@@ -9,6 +9,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ def supervised(device: Device) -> Iterator[None]:
 
 
 def chosen(device: Device) -> Choice:
-    return ProgramStore(device.state / "programs").load()
+    return replace(ProgramStore(device.state / "programs").load(), beside="")
 
 
 def batches(device: Device, folder: Path) -> dict[int, bytes]:

@@ -4,16 +4,20 @@ Under the launcher and the parent of a device's agents, without I/O. Guarantees:
 it has reached the platform. If that does not come within its tries, the former one runs again, and the
 new one is not tried a second time unless another was asked for in between. Starts count before they are made,
 so a device that goes down with a new program comes back to the former one. What was installed on the device
-has no files here. It is the last that is left, and where it is asked for, it is on trial as others are.
+has no files here. It is the last that is left, and where it is asked for, it is on trial as others are. A
+newer one that is installed later takes the place of an older program.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 INSTALLED = "installed"
 """Stands for the program that was installed on the device, by `pip` or on its card."""
+_VERSION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9}){0,9})(.*)")
+_BEFORE = ("a", "b", "rc", ".dev")
 SHORT = 12
 """So many digits of a program's hash are named to people."""
 UNHEARD = "it ended before it had reached the platform"
@@ -23,7 +27,8 @@ UNHEARD = "it ended before it had reached the platform"
 class Choice:
     """What is known. proved: the program that has shown that it works; tried: the one on trial, empty for
     none; tries: its starts so far; refused: the one that went back; why: what was wrong with `tried` or
-    `refused`; ran: the apps that ran when `tried` was asked for, and have to run with it.
+    `refused`; ran: the apps that ran when `tried` was asked for, and have to run with it; beside: the version
+    that is installed on the device, as the last start found it, empty for not known.
     """
 
     proved: str = INSTALLED
@@ -32,6 +37,7 @@ class Choice:
     refused: str = ""
     why: str = ""
     ran: tuple[str, ...] = ()
+    beside: str = ""
 
     @property
     def codes(self) -> set[str]:
@@ -53,6 +59,49 @@ def other_asked(choice: Choice, program: str) -> Choice:
     if program and choice.refused not in ("", program):
         return replace(choice, refused="", why="")
     return choice
+
+
+def installed(choice: Choice, version: str, of: Callable[[str], str]) -> Choice:
+    """What is installed on the device is of `version`: where it has come since the last start, older programs
+    give way to it.
+
+    of: the version of a program, empty where it is not known.
+    """
+    if version == choice.beside:
+        return choice
+    is_known, choice = bool(choice.beside), replace(choice, beside=version)
+    if not is_known:
+        return choice
+    why = f"version {version} was installed on the device after it"
+    if choice.tried not in ("", INSTALLED) and is_newer(version, of(choice.tried)):
+        choice = went_back(choice, choice.tried, why)
+    if choice.proved != INSTALLED and is_newer(version, of(choice.proved)):
+        is_asked = not choice.tried and not choice.refused
+        gone, choice = choice.proved, replace(choice, proved=INSTALLED)
+        if is_asked:
+            choice = replace(choice, refused=gone, why=why)
+    return choice
+
+
+def is_newer(version: str, other: str) -> bool:
+    """Whether a version of Geartrain comes after another one; not where one of them cannot be read.
+
+    >>> is_newer("0.10.0", "0.9"), is_newer("0.3.0rc1", "0.3"), is_newer("0.3", "0.3.0rc1"), is_newer("1", "")
+    (True, False, True, False)
+    """
+    found, against = _order(version), _order(other)
+    return found is not None and against is not None and found > against
+
+
+def _order(version: str) -> tuple[tuple[int, ...], bool] | None:
+    """Where a version stands: its numbers, and those before a release come before it."""
+    found = _VERSION.match(version)
+    if found is None:
+        return None
+    numbers = [int(part) for part in found[1].split(".")]
+    while numbers and not numbers[-1]:
+        numbers.pop()
+    return tuple(numbers), not found[2].startswith(_BEFORE)
 
 
 def next_start(choice: Choice, is_whole: Callable[[str], bool], tries_max: int) -> tuple[Choice, str]:
@@ -95,7 +144,7 @@ def passed(choice: Choice, program: str) -> Choice:
     """`program` has reached the platform, and its apps run."""
     if not program or program != choice.tried:
         return choice
-    return Choice(proved=program)
+    return Choice(proved=program, beside=choice.beside)
 
 
 def spared(choice: Choice, program: str) -> Choice:

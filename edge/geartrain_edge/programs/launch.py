@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from geartrain_edge.programs.choice import INSTALLED, Choice, next_start, not_started
+import geartrain
+from geartrain_edge.programs.choice import INSTALLED, Choice, installed, next_start, not_started
 from geartrain_edge.programs.store import FOLDER, ProgramStore
 
 PROGRAM_VARIABLE = "GEARTRAIN_PROGRAM"
@@ -106,7 +107,8 @@ def relaunch(words: Sequence[str], taken: Mapping[str, str]) -> None:
 
 def _start(store: ProgramStore, trial: Trial, words: Sequence[str]) -> None:
     before = store.load()
-    choice, program = next_start(before, store.is_whole, trial.tries_max)
+    known = installed(before, geartrain.__version__, store.version)
+    choice, program = next_start(known, store.is_whole, trial.tries_max)
     is_tried = program == choice.tried
     if choice != before and not _kept(store, choice):  # a start that cannot be counted is none on trial
         is_there = before.proved != INSTALLED and store.is_whole(before.proved)

@@ -14,6 +14,7 @@ import zlib
 from contextlib import suppress
 from dataclasses import asdict, fields
 from pathlib import Path
+from typing import Any
 
 from geartrain.adapters.machine import machine
 from geartrain_edge.bundles.folder import Files, SystemFiles
@@ -67,6 +68,14 @@ class ProgramStore:
         self._files.rename(draft, self.root / FILE)
         self._files.sync(self.root)
 
+    def version(self, program: str) -> str:
+        """The version of Geartrain that a program is, empty where its manifest does not say one."""
+        try:
+            found = self._manifest(program)["version"]
+        except (OSError, ValueError, LookupError, TypeError, RecursionError):
+            return ""
+        return found if isinstance(found, str) else ""
+
     def is_whole(self, program: str) -> bool:
         """Whether a program is there, can run here, and is as its manifest says; one that is not goes."""
         with suppress(OSError):  # it is not started, and what cannot be moved is found damaged again
@@ -78,11 +87,15 @@ class ProgramStore:
             self._files.sync(self.root)
         return False
 
+    def _manifest(self, program: str) -> dict[str, Any]:
+        with (self.path(program) / MANIFEST).open("rb") as file:
+            found: dict[str, Any] = json.loads(file.read(MANIFEST_BYTES_MAX))
+        return found
+
     def _is_right(self, program: str) -> bool:
         folder = self.path(program)
         try:
-            with (folder / MANIFEST).open("rb") as file:
-                found = json.loads(file.read(MANIFEST_BYTES_MAX))
+            found = self._manifest(program)
             files: dict[str, str] = found["files"]
             if f"{found['python']} {found['architecture']}" != machine():
                 return False
