@@ -52,9 +52,11 @@ def dropped_state(
 
 
 def check_successor(flow: str, old: Prepared, new: Prepared) -> None:
-    """Raise `HostError` where the new revision asks for more of devices than the one that runs."""
+    """Raise `HostError` where the new revision asks for more of devices than the one that runs. Channels may
+    come in, for devices with another cut.
+    """
     for what, was, now in (
-        ("the channels", old.channels, new.channels),
+        ("the channels", set(old.channels), set(old.channels) & set(new.channels)),
         ("the sources", old.sources, new.sources),
         ("what goes to devices", old.down, new.down),
     ):

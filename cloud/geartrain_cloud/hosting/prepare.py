@@ -19,8 +19,9 @@ import msgspec
 
 from geartrain.errors import USER_ERRORS, GeartrainError
 from geartrain.flow.loading import load_flow
-from geartrain.planning import Plan, make_plan
+from geartrain.planning import Plan
 from geartrain.planning.dealt import waits_for_time
+from geartrain.planning.mixed import make_mixed_plan
 from geartrain_cloud.hosting.code import keep, keep_bundle, user_packages
 from geartrain_cloud.hosting.errors import PreparationError
 from geartrain_cloud.hosting.plans import put_plan
@@ -47,6 +48,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     steps: dict[str, dict[str, Any]] = {}
     sources: dict[str, dict[str, Any]] = {}
     bundle: str = ""
+    cuts: tuple[str, ...] = ()
 
 
 def prepare(request: Request) -> Prepared:
@@ -98,7 +100,7 @@ def _plan(request: Request) -> Plan:
     graph = load_flow(request.flow).graph()
     for section, options in (("sources", request.sources), ("steps", request.steps)):
         graph = graph.with_options(options, f"flow {request.instance}: [{section}]")
-    return make_plan(graph, request.cut)
+    return make_mixed_plan(graph, request.cut, request.cuts)
 
 
 _BEFORE = frozenset(sys.modules)

@@ -50,6 +50,7 @@ class Preparing:
             wanted.steps,
             wanted.sources,
             wanted.bundle,
+            wanted.cuts,
         )
         command = [sys.executable, "-m", "geartrain_cloud.hosting.prepare"]
         try:

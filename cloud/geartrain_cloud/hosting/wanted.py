@@ -29,7 +29,7 @@ class WantedPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     flow: `module:name`; cut: as for `make_plan`; steps and sources: options by step id. bundle: the folder of
     its unpacked code, "" for what is installed here; drops: the steps whose state goes when it comes into
-    force.
+    force; cuts: those that devices may have beside `cut`, which is the base, each as text.
     """
 
     flow: str
@@ -38,6 +38,7 @@ class WantedPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sources: dict[str, dict[str, Any]] = {}
     bundle: str = ""
     drops: tuple[str, ...] = ()
+    cuts: tuple[str, ...] = ()
 
 
 class WantedFlow(WantedPlan, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -81,6 +82,7 @@ class WantedFlow(WantedPlan, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         plan = self.plan_of(revision)
         asked = [plan.flow, plan.cut, plan.steps, plan.sources, self.attempt]
         asked += [plan.bundle] if plan.bundle else []
+        asked += [list(plan.cuts)] if plan.cuts else []
         return sha256(msgspec.json.encode(asked, order="deterministic")).hexdigest()
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from geartrain.adapters.configuration import read_toml
 from geartrain.adapters.tls import Broker, parse_broker
 from geartrain.errors import ConfigError, WireError
-from geartrain.graph.graph import DEAD_LETTERS, LATE
+from geartrain.graph.graph import CHANNEL_ID, DEAD_LETTERS, LATE
 from geartrain.wire.topics import BUCKETS, check_name
 from geartrain_cloud.log.part import buckets_of
 from geartrain_cloud.log.retention import Retention
@@ -25,7 +25,6 @@ SYSTEM_CHANNELS = (DEAD_LETTERS, LATE)
 """Channels that every flow has, below all its sources, and that every device feeds."""
 
 _RANGE = re.compile(r"([0-9a-f]{2})(?:-([0-9a-f]{2}))?")
-_CHANNEL = re.compile(r"_?[A-Za-z][A-Za-z0-9_]{0,62}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +252,7 @@ def _sources(key: str, raw: Any, devices: tuple[str, ...]) -> dict[str, tuple[st
     members: dict[str, tuple[str, ...]] = {}
     for source, holders in raw.items():
         where = f"{key}.{source}"
-        if not _CHANNEL.fullmatch(source):
+        if not CHANNEL_ID.fullmatch(source):
             raise ConfigError(f"{where}: a source's name is the id of a step, of letters, digits and _")
         members[source] = devices if holders == "all" else _devices(where, holders)
         if strangers := sorted(set(members[source]) - set(devices)):
@@ -267,7 +266,7 @@ def _channels(key: str, raw: Any, sources: tuple[str, ...]) -> dict[str, tuple[s
     channels: dict[str, tuple[str, ...]] = {}
     for channel, above in raw.items():
         where = f"{key}.{channel}"
-        if not _CHANNEL.fullmatch(channel):
+        if not CHANNEL_ID.fullmatch(channel):
             raise ConfigError(f"{where}: a channel's name is the id of a step, of letters, digits and _")
         if above == "all":
             channels[channel] = sources

@@ -9,7 +9,6 @@ never lives again. What stands in it is bounded.
 from __future__ import annotations
 
 import asyncio
-import re
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -22,7 +21,7 @@ from msgspec.structs import replace
 
 from geartrain.adapters.sqlite import open_to_read, open_to_write, transaction, translated
 from geartrain.errors import ConfigError, GeartrainError, LedgerError
-from geartrain.graph.graph import DEAD_LETTERS, LATE
+from geartrain.graph.graph import CHANNEL_ID, DEAD_LETTERS, LATE
 from geartrain.wire.topics import check_name
 from geartrain_cloud.log.checksums import sealed, whole
 
@@ -48,7 +47,6 @@ CREATE TABLE roster (
 ) STRICT, WITHOUT ROWID;
 CREATE UNIQUE INDEX by_serial ON roster (serial);
 """
-_STEP = re.compile(r"_?[A-Za-z][A-Za-z0-9_]{0,62}")
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
 
@@ -88,7 +86,7 @@ class RosterDocument(msgspec.Struct, frozen=True):
         where = f"roster of {instance}"
         _check(lambda: check_name("flow", instance), where)
         for name in (*self.channels, *self.sources):
-            if not _STEP.fullmatch(name):
+            if not CHANNEL_ID.fullmatch(name):
                 raise ConfigError(f"{where}: {name[:80]!r} is the id of no step: use letters, digits and _")
         for channel, row in self.channels.items():
             _known(f"{where}: channel {channel}", row.sources, self.sources)

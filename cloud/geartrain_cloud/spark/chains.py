@@ -21,7 +21,7 @@ from geartrain.errors import LedgerError
 from geartrain.graph.conform import raw_form
 from geartrain.graph.graph import OVERTAKEN
 from geartrain.planning.properties import derive_properties
-from geartrain.records.batch import DeadLetter
+from geartrain.records.batch import Batch, DeadLetter
 from geartrain.records.letters import Letter, to_batch
 from geartrain.runtime.fragment import Fragment
 from geartrain.schema import ColumnBatch, RowCodec
@@ -121,14 +121,16 @@ class Chains:
         self._query = query
         self.clocks: Clocks | None = None
         """Those of the micro-batch, in the task that reads its heartbeat."""
-        self._sources = sources_of(query.graph, query.channels)
+        self._sources = sources_of(query.graph, map(query.entry, query.channels))
         self._codecs = {channel: RowCodec(kind) for channel, kind in query.channels.items()}
         self._layouts = {channel: arrow_schema(codec.schema) for channel, codec in self._codecs.items()}
         clock, randomness = SystemClock(), SystemRandomness()  # for tasks that say they are not replayable
         self._fragment = Fragment(query.graph, query.prefix, clock=clock, randomness=randomness)
         self._router = Router(query, 0, shards, self._fragment.reject)
         timely = derive_properties(query.graph)
-        self._timely = frozenset(c for c in query.channels if c in timely and timely[c].timely)
+        self._timely = frozenset(
+            c for c in query.channels if (entry := query.entry(c)) in timely and timely[entry].timely
+        )
         self._fed = frozenset(i.step for s in query.graph.steps if s.id in query.prefix for i in s.inputs)
 
     def run(self, channel: str, table: pa.Table) -> list[Routed]:
@@ -136,18 +138,19 @@ class Chains:
         rows, found = self._columns(channel, table)
         direct = pack(rows) if self._query.direct[channel] and len(rows) else b""
         found += [Routed(0, 0, sink, direct) for sink in self._query.direct[channel] if direct]
-        if channel in self._fed or self._router.reads(channel):
-            batch = decoded(self._codecs[channel], rows, channel, self._fragment.reject)
-            found += self._router.route(channel, batch)
-            if channel in self._fed:
-                self._fragment.feed(channel, batch)
+        entry = self._query.entry(channel)
+        if entry in self._fed or self._router.reads(entry):
+            batch = self._decoded(channel, rows)
+            found += self._router.route(entry, batch)
+            if entry in self._fed:
+                self._fragment.feed(entry, batch)
         found += self._router.drain(self._fragment)
         return found
 
     def refuse(self, channel: str, step: str, table: pa.Table, reason: str) -> list[Routed]:
         """What becomes of log rows that `step` cannot take: dead letters, or what they were overtaken by."""
         rows, found = self._columns(channel, table)
-        batch = decoded(self._codecs[channel], rows, channel, self._fragment.reject)
+        batch = self._decoded(channel, rows)
         for row, value in enumerate(batch.values):
             letter = DeadLetter(step, batch.origin(row), batch.times[row], reason, raw_form(value))
             self._fragment.reject(letter)
@@ -161,8 +164,8 @@ class Chains:
         still read on meanwhile: a task without a key can promise nothing of what came before.
         """
         if self.clocks is not None:
-            for channel, sources in self._sources.items():
-                self._fragment.advance(channel, least_clock(self.clocks, sources))
+            for entry, sources in self._sources.items():
+                self._fragment.advance(entry, least_clock(self.clocks, sources))
         found = list(self._router.drain(self._fragment))
         self._fragment.close()
         return found
@@ -175,6 +178,10 @@ class Chains:
                 f"channel {channel!r}: the log holds {_columns(table.schema)}, but this flow reads "
                 f"{_columns(layout)}: run the flow that the devices run, or begin with a new log"
             )
+
+    def _decoded(self, channel: str, rows: ColumnBatch) -> Batch:
+        """The records of a channel; what cannot be read is a dead letter of the step that made it."""
+        return decoded(self._codecs[channel], rows, self._query.stream(channel), self._fragment.reject)
 
     def _columns(self, channel: str, table: pa.Table) -> tuple[ColumnBatch, list[Routed]]:
         """The rows that the clock had not passed when they came, and the others for a table of their own."""
@@ -189,13 +196,12 @@ class Chains:
     ) -> tuple[ColumnBatch, list[Routed]]:
         passed = take(rows, [row for row, flag in enumerate(overtaken) if flag])
         found = []
-        if channel in self._query.owned:
-            batch = decoded(self._codecs[channel], passed, channel, self._fragment.reject)
+        stream = self._query.stream(channel)
+        if stream in self._query.owned:
+            batch = self._decoded(channel, passed)
             letters = to_batch(
                 [
-                    DeadLetter(
-                        channel, batch.origin(row), batch.times[row], OVERTAKEN_REASON, raw_form(value)
-                    )
+                    DeadLetter(stream, batch.origin(row), batch.times[row], OVERTAKEN_REASON, raw_form(value))
                     for row, value in enumerate(batch.values)
                 ]
             )

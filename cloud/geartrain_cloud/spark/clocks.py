@@ -7,7 +7,7 @@ a delay. So it does not depend on the cut.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
@@ -36,7 +36,7 @@ def least_clock(clocks: Clocks, sources: Collection[str]) -> int:
     return min((clocks.get(source, START_OF_TIME) for source in sources), default=START_OF_TIME)
 
 
-def sources_of(graph: Graph, streams: Collection[str]) -> dict[str, frozenset[str]]:
+def sources_of(graph: Graph, streams: Iterable[str]) -> dict[str, frozenset[str]]:
     """The sources above each of `streams`: all of the flow's above one of its system channels."""
     above, every = graph.sources_above(), frozenset(step.id for step in graph.sources())
     return {stream: above.get(stream, every) for stream in streams}

@@ -10,11 +10,11 @@ step above it runs in both.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from geartrain.graph.graph import DEAD_LETTERS, LATE, Graph, Step
-from geartrain.planning import Plan
+from geartrain.planning import Channel, Plan
 from geartrain.planning.native_table import NATIVE, channel_of, fits, steps_below
 from geartrain.planning.shuffles import stage_numbers
 from geartrain_cloud.spark.clocks import sources_of
@@ -32,7 +32,8 @@ class Query:
     channels: what it reads, and the Python type of each one's records; direct: sinks that take a channel as
     it is; stages: its steps; owned: steps whose dead letters it hands out, and channels whose unreadable rows
     it reports; sinks: where its rows go, system sinks and the streams that go down to devices included;
-    native: the step that is a plan of Spark's own, empty for none; `stages` then has the steps below it.
+    native: the step that is a plan of Spark's own, empty for none; `stages` then has the steps below it;
+    variants: the channels whose rows are not fed under the channel's own id.
     """
 
     name: str
@@ -43,11 +44,20 @@ class Query:
     owned: frozenset[str]
     sinks: tuple[str, ...]
     native: str = ""
+    variants: Mapping[str, Channel] = field(default_factory=dict)
+
+    def entry(self, channel: str) -> str:
+        """The stream under which the rows of a channel are fed."""
+        return self.variants[channel].entry if channel in self.variants else channel
+
+    def stream(self, channel: str) -> str:
+        """The step whose output the rows of a channel are."""
+        return self.variants[channel].stream if channel in self.variants else channel
 
     @property
     def sources(self) -> frozenset[str]:
         """The sources above its channels, whose clocks make its own."""
-        return frozenset().union(*sources_of(self.graph, self.channels).values())
+        return frozenset().union(*sources_of(self.graph, map(self.entry, self.channels)).values())
 
     @property
     def prefix(self) -> frozenset[str]:
@@ -93,11 +103,12 @@ def hosted_query(plan: Plan) -> Query:
     channels = {channel.id: channel.kind for channel in plan.channels}
     sinks = [step.id for step in graph.sinks() if step.id in cloud]
     system = {DEAD_LETTERS: (DEAD_LETTERS,), LATE: (LATE,)}
-    direct = _direct(graph, channels, sinks) | system
+    direct = _direct(plan, channels, sinks) | system
     stages = make_stages(graph, cloud - _taken(direct), numbers)
     down = [channel.id for channel in plan.down]
     names = (*sinks, *down, DEAD_LETTERS, LATE)
-    return Query(HOSTED, graph, channels, direct, stages, cloud | channels.keys(), names)
+    owned = cloud | {channel.stream for channel in plan.channels}
+    return Query(HOSTED, graph, channels, direct, stages, owned, names, variants=_variants(plan))
 
 
 def _native_query(plan: Plan, step: str, taken: frozenset[str]) -> Query:
@@ -127,7 +138,7 @@ def _common_queries(plan: Plan, cloud: frozenset[str], numbers: Mapping[str, int
     stateless_channels = _channels(plan, stateless_steps) | {
         c.id: c.kind for c in plan.channels if c.id in (DEAD_LETTERS, LATE)
     }
-    direct = _direct(graph, stateless_channels, plain) | {
+    direct = _direct(plan, stateless_channels, plain) | {
         DEAD_LETTERS: (DEAD_LETTERS,),
         LATE: (LATE,),
     }
@@ -137,17 +148,19 @@ def _common_queries(plan: Plan, cloud: frozenset[str], numbers: Mapping[str, int
         stateless_channels,
         direct,
         make_stages(graph, stateless_steps - _taken(direct), numbers),
-        (cloud | stateless_channels.keys()) - keyed_steps - keyed_channels.keys(),
+        (cloud | _streams(plan, stateless_channels)) - keyed_steps - _streams(plan, keyed_channels),
         (*plain, *down, DEAD_LETTERS, LATE),
+        variants=_variants(plan),
     )
     if not keyed_steps:
         return (stateless,)
     tables = [s for s in sinks if s in keyed_steps]
-    direct = _direct(graph, keyed_channels, tables)
+    direct = _direct(plan, keyed_channels, tables)
     stages = make_stages(graph, keyed_steps - _taken(direct), numbers)
-    owned = keyed_steps | keyed_channels.keys()
+    owned = keyed_steps | _streams(plan, keyed_channels)
     down = [s for s in deals if s in keyed_steps]
-    keyed = Query(KEYED, graph, keyed_channels, direct, stages, owned, (*tables, *down, DEAD_LETTERS, LATE))
+    names, variants = (*tables, *down, DEAD_LETTERS, LATE), _variants(plan)
+    keyed = Query(KEYED, graph, keyed_channels, direct, stages, owned, names, variants=variants)
     return stateless, keyed
 
 
@@ -179,17 +192,27 @@ def _channels(plan: Plan, steps: frozenset[str]) -> dict[str, Any]:
     return {
         c.id: c.kind
         for c in plan.channels
-        if c.id not in (DEAD_LETTERS, LATE) and any(s.id in steps for s in plan.graph.consumers(c.id))
+        if c.id not in (DEAD_LETTERS, LATE) and any(s.id in steps for s in plan.graph.consumers(c.entry))
     }
 
 
-def _direct(graph: Graph, channels: Iterable[str], sinks: list[str]) -> dict[str, tuple[str, ...]]:
+def _variants(plan: Plan) -> dict[str, Channel]:
+    """The channels whose rows are fed under another name than their id."""
+    return {channel.id: channel for channel in plan.channels if channel.entry != channel.id}
+
+
+def _streams(plan: Plan, channels: Iterable[str]) -> frozenset[str]:
+    """The steps whose outputs come by `channels`."""
+    return frozenset(plan.channel(channel).stream for channel in channels)
+
+
+def _direct(plan: Plan, channels: Iterable[str], sinks: list[str]) -> dict[str, tuple[str, ...]]:
     """The sinks among `sinks` that read a channel itself."""
-    system = (DEAD_LETTERS, LATE)
-    return {
-        c: tuple(s.id for s in graph.consumers(c) if s.id in sinks) if c not in system else ()
-        for c in channels
-    }
+    found = {}
+    for channel in channels:
+        readers = plan.graph.consumers(plan.channel(channel).entry)
+        found[channel] = tuple(reader.id for reader in readers if reader.id in sinks)
+    return found
 
 
 def _taken(direct: Mapping[str, tuple[str, ...]]) -> frozenset[str]:

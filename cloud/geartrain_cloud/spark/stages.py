@@ -16,8 +16,9 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from geartrain.graph.graph import Graph, Input, Step
+from geartrain.graph.graph import Graph, Input, Step, key_step
 from geartrain.graph.operator import Plain, Services, StreamProperties, Transform
+from geartrain.operators.union import UNION
 from geartrain.planning.shuffles import broadcast_ports
 
 Dealing = Literal["key", "origin", "all"]
@@ -78,7 +79,7 @@ def _stage(graph: Graph, number: int, steps: frozenset[str]) -> Stage:
     for step in graph.steps:
         for port, source in enumerate(step.inputs) if step.id in steps else ():
             if source.step not in steps:
-                wanted.setdefault(source.step, {})[step.id, port] = _dealing(step, port)
+                wanted.setdefault(source.step, {})[step.id, port] = _dealing(graph, step, port)
     boundaries: list[Boundary] = []
     entries: dict[tuple[str, int], str] = {}
     taken = {step.id for step in graph.steps}
@@ -96,12 +97,13 @@ def _stage(graph: Graph, number: int, steps: frozenset[str]) -> Stage:
     return Stage(number, _relayed(graph, relays, entries), steps, tuple(boundaries))
 
 
-def _dealing(step: Step, port: int) -> Dealing | None:
+def _dealing(graph: Graph, step: Step, port: int) -> Dealing | None:
     """How an input of a step must be dealt; None where the step does not mind."""
     small = broadcast_ports(step)
     if small:
         return "all" if port in small else "origin"
-    return "key" if step.operator.stateful else None
+    is_keyed_union = step.operator.kind == UNION and key_step(graph, step.id) is not None
+    return "key" if step.operator.stateful or is_keyed_union else None
 
 
 def _free_name(name: str, taken: set[str]) -> str:

@@ -110,7 +110,8 @@ class Session:
 def _fragment(plan: Plan, effects: Effects, image: SpoolImage) -> Fragment:
     state = DictBackend({at: value for at, value in image.state.items() if at[0] != UNTIMED})
     try:
-        return Fragment(plan.graph, plan.edge, state, clock=effects.clock, randomness=effects.randomness)
+        clock, randomness = effects.clock, effects.randomness
+        return Fragment(plan.graph, plan.edge, state, clock=clock, randomness=randomness, names=plan.names)
     except GeartrainError:
         raise
     except USER_ERRORS as error:

@@ -21,6 +21,8 @@ from geartrain.graph.operator import Operator
 Tier = Literal["edge", "cloud"]
 _ID = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}\Z")
 _INSTANCE = re.compile(r"[A-Za-z][A-Za-z0-9_]*\.[1-9][0-9]{0,8}\Z")
+CHANNEL_ID = re.compile(r"_?[A-Za-z][A-Za-z0-9_]{0,62}(-[A-Za-z0-9_-]{1,62})?\Z")
+"""The id of a channel: that of a step, or of a variant of its rows, which names the readers left out."""
 _INSTANCE_CHARS_MAX = 63
 """As many as the name of a PostgreSQL schema may have."""
 

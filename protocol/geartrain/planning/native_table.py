@@ -50,7 +50,7 @@ def fits_window(plan: Plan, step: Step) -> bool:
     if not isinstance(key.operator, KeyBy) or key.operator.field is None:
         return False
     channel = channel_of(plan, step)
-    if channel in plan.cloud or not _since_1970(plan, channel):
+    if not plan.brings(channel) or not _since_1970(plan, channel):
         return False
     fields = _plain_fields(graph[channel].out)
     keyed = fields.get(key.operator.field)

@@ -4,7 +4,7 @@ on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +15,7 @@ from geartrain.graph.operator import StreamProperties
 from geartrain.operators.sink import SinkOperator
 from geartrain.planning.cuts import Costs, Cut, Reason, Rule, choose_cut, obstacle
 from geartrain.planning.properties import derive_properties
+from geartrain.planning.readers import channel_id, readers_on_edge
 from geartrain.planning.sharing import crossing, is_again, rows_of, settled, share
 from geartrain.planning.splitting import PARTIAL, may_split, put_back, with_partials
 from geartrain.records.letters import Letter
@@ -22,14 +23,27 @@ from geartrain.schema import Schema, derive
 
 
 class Channel(msgspec.Struct, frozen=True):
-    """A stream that crosses the cut: the id of the step whose output it is, or a system channel's name.
+    """A stream that crosses the cut. Its id is that of the step whose output it is, or a system channel's
+    name; a variant names the readers left out, too (`readers`).
 
-    kind: the Python type of its records; sources: the source steps above it, whose splits make its watermark.
+    kind: the Python type of its records; sources: the source steps above it, whose splits make its watermark;
+    stream: the step whose output it is; left_out: the readers that its rows are not for, because the devices
+    that send them run these themselves; entry: under which step's name a fragment in the cloud is fed with
+    its rows.
     """
 
     id: str
     kind: Any
     sources: frozenset[str]
+    stream: str = ""
+    left_out: tuple[str, ...] = ()
+    entry: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.stream:
+            msgspec.structs.force_setattr(self, "stream", self.id)
+        if not self.entry:
+            msgspec.structs.force_setattr(self, "entry", self.stream)
 
     @property
     def schema(self) -> Schema:
@@ -41,7 +55,8 @@ class Plan(msgspec.Struct, frozen=True, dict=True):
     """A graph cut in two; `channels` in topological order, the two system channels last.
 
     graph: the user's, with the aggregates that this cut splits as two steps each. Where the devices need a
-    `key_by` and the cloud its keys, there is a second one in the cloud.
+    `key_by` and the cloud its keys, there is a second one in the cloud. A plan of several cuts (`mixed`) is
+    the cloud's alone: `cut` then has what all of them have on the edge.
     """
 
     graph: Graph
@@ -56,16 +71,26 @@ class Plan(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def cloud(self) -> tuple[str, ...]:
         """Ids of the steps in the cloud, in topological order."""
-        return tuple(s.id for s in self.graph.steps if s.id not in self.cut.edge)
+        steps = self.graph.steps
+        return tuple(s.id for s in steps if s.id not in self.cut.edge and s.operator.kind != "arrival")
 
     @property
     def down(self) -> tuple[Channel, ...]:
         """The streams that go down to the devices, each named by the step that deals it."""
-        return _channels(self.graph, [s for s in self.graph.steps if s.operator.kind == "deal"])
+        return channels_of(self.graph, [s.id for s in self.graph.steps if s.operator.kind == "deal"])
+
+    @property
+    def names(self) -> dict[str, str]:
+        """By stream, the channel that it leaves a device by, where that has another name."""
+        return {channel.stream: channel.id for channel in self.channels if channel.stream != channel.id}
 
     def channel(self, channel_id: str) -> Channel:
         """The channel of that id; raises `KeyError`."""
         return self._by_id[channel_id]
+
+    def brings(self, stream: str) -> bool:
+        """Whether a stream comes whole by the channel of its own name."""
+        return stream in self._by_id and self._by_id[stream].entry == stream
 
     @cached_property
     def _by_id(self) -> dict[str, Channel]:
@@ -105,18 +130,53 @@ class Plan(msgspec.Struct, frozen=True, dict=True):
         return step.id not in settled(self.graph, self.cut.edge | {step.id})
 
 
-def make_plan(graph: Graph, cut: str | Sequence[str] = "auto", costs: Costs | None = None) -> Plan:
-    """Cut `graph` as `choose_cut` does and find its channels; raises `PlacementError`."""
+def make_plan(
+    graph: Graph,
+    cut: str | Sequence[str] = "auto",
+    costs: Costs | None = None,
+    *,
+    base: str | Sequence[str] | None = None,
+) -> Plan:
+    """Cut `graph` as `choose_cut` does and find its channels; raises `PlacementError`.
+
+    base: the cut that the flow was submitted with, for a device that has another one: it says which channels
+    are variants. None where `cut` is that.
+    """
     graph = with_partials(graph)
     chosen = choose_cut(graph, cut, costs)
-    graph = share(put_back(graph, chosen.edge), chosen.edge)
+    known = chosen if base is None else choose_cut(graph, base)
+    cut_graph = share(put_back(graph, chosen.edge), chosen.edge)
+    up = crossing(cut_graph, chosen.edge)
+    left_out = {stream: readers_on_edge(graph, stream, chosen.edge) for stream in up}
+    if known.edge == chosen.edge:
+        found = channels_of(cut_graph, up, left_out)
+    else:
+        ids = {
+            stream: channel_id(stream, left, readers_on_edge(graph, stream, known.edge))
+            for stream, left in left_out.items()
+        }
+        found = channels_of(cut_graph, up, left_out, ids)
+    return Plan(cut_graph, chosen, (*found, *system_channels(graph)))
+
+
+def channels_of(
+    graph: Graph,
+    streams: Iterable[str],
+    left_out: Mapping[str, tuple[str, ...]] | None = None,
+    ids: Mapping[str, str] | None = None,
+) -> tuple[Channel, ...]:
+    """Streams as channels, each with the sources above it, the readers left out and its id, where it has
+    another than the stream's.
+    """
+    above, found = graph.sources_above(), []
+    for stream in streams:
+        left = (left_out or {}).get(stream, ())
+        name = (ids or {}).get(stream, stream)
+        found.append(Channel(name, graph[stream].out, above[stream], stream, left))
+    return tuple(found)
+
+
+def system_channels(graph: Graph) -> tuple[Channel, Channel]:
+    """The two channels that every flow has."""
     sources = frozenset(s.id for s in graph.sources())
-    up = [graph[stream] for stream in crossing(graph, chosen.edge)]
-    system = [Channel(DEAD_LETTERS, Letter, sources), Channel(LATE, Letter, sources)]
-    return Plan(graph, chosen, (*_channels(graph, up), *system))
-
-
-def _channels(graph: Graph, steps: Sequence[Step]) -> tuple[Channel, ...]:
-    """The outputs of `steps` as channels, each with the sources above it."""
-    above = graph.sources_above() if steps else {}
-    return tuple(Channel(step.id, step.out, above[step.id]) for step in steps)
+    return Channel(DEAD_LETTERS, Letter, sources), Channel(LATE, Letter, sources)

@@ -6,8 +6,13 @@ no Spark is installed.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+
 from geartrain.errors import PlacementError
 from geartrain.graph.graph import Graph, Step, key_step
+from geartrain.operators.union import UNION
+from geartrain.planning.splitting import PARTIAL
 
 
 def broadcast_ports(step: Step) -> frozenset[int]:
@@ -34,10 +39,20 @@ def stage_numbers(graph: Graph, cloud: frozenset[str]) -> dict[str, int]:
         elif step.operator.stateful:
             _check_keys(graph, step)
             numbers[step.id] = max(numbers[a] + (a not in in_place) for a in above)
-        lies_so = step.operator.stateful or (above[0] in in_place and numbers[above[0]] == number)
-        if step.operator.keeps_key and lies_so:
+        if _lies_in_place(graph, step, numbers, in_place):
             in_place.add(step.id)
     return numbers
+
+
+def _lies_in_place(graph: Graph, step: Step, numbers: Mapping[str, int], in_place: AbstractSet[str]) -> bool:
+    """Whether the output of a step in the cloud lies in the shard of its key."""
+    number, above = numbers[step.id], [i.step for i in step.inputs]
+    if step.operator.kind == UNION:  # what comes from a stage above is dealt to it by key
+        keyed = key_step(graph, step.id) is not None
+        return keyed and number > 0 and all(a in in_place or numbers[a] < number for a in above)
+    if step.operator.stateful:
+        return step.operator.keeps_key or step.operator.kind == PARTIAL
+    return step.operator.keeps_key and above[0] in in_place and numbers[above[0]] == number
 
 
 def _check_keys(graph: Graph, step: Step) -> None:

@@ -9,7 +9,7 @@ step is told of a watermark after all that the steps above put out for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 
 import msgspec
@@ -55,11 +55,14 @@ class Fragment:
         *,
         clock: Clock | None = None,
         randomness: Randomness | None = None,
+        names: Mapping[str, str] | None = None,
     ) -> None:
         """`backend`: where saved keyed state is loaded from; default none is saved; `clock`, `randomness`:
-        for tasks that say they are not replayable.
+        for tasks that say they are not replayable; `names`: the channels of streams that leave under another
+        name than their own (`Plan.names`).
         """
         self._clock, self._randomness = clock, randomness
+        self._names = dict(names or {})
         self.graph = graph
         self.steps = frozenset(steps)
         self.state = KeyedState(backend if backend is not None else DictBackend())
@@ -101,11 +104,15 @@ class Fragment:
         made = [step for step in self.steps if self.graph[step].out is not None]
         return {
             stream: (
-                stream in self.steps and any(c.id not in self.steps for c in self.graph.consumers(stream)),
+                stream in self.steps and any(self._is_outside(c) for c in self.graph.consumers(stream)),
                 tuple(fed.get(stream, ())),
             )
             for stream in dict.fromkeys([*fed, *made])
         }
+
+    def _is_outside(self, reader: Step) -> bool:
+        """Whether a reader takes what leaves; an arrival stands for what other devices made themselves."""
+        return reader.id not in self.steps and reader.operator.kind != "arrival"
 
     def _entry(self, step: Step) -> Transform | None:
         """What a batch passes when it is fed: the check of a source's records, the keys that no channel
@@ -194,6 +201,9 @@ class Fragment:
         if self._late:
             output.add(LATE, to_batch(self._late))
             self._late = []
+        if self._names:
+            names = self._names
+            output.batches = {names.get(stream, stream): found for stream, found in output.batches.items()}
         return output
 
     def changes(self) -> dict[tuple[str, bytes], bytes | None]:
