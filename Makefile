@@ -8,11 +8,12 @@ PYTEST := $(BIN)/python -m pytest
 # All files that share Spark's session are one of them: tests/spark_session.py.
 SIDE_BY_SIDE := -n 4 --dist loadfile --no-loadscope-reorder
 SEEDS ?= 100000
+FLOWS ?= 1000
 STATES ?= 32000
 INPUTS ?= 1000000
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-traffic test lint proofs proofs-long faults recovery kills flash-proof seeds states fuzz interpreters bench check clean distclean
+.PHONY: help demo demo-traffic test lint proofs proofs-long faults recovery kills flash-proof seeds revisions states fuzz interpreters bench check clean distclean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,7 +34,7 @@ proofs: $(STAMP) ## Run the long tests, and the benchmarks at 1 % for their resu
 	@$(PYTEST) $(SIDE_BY_SIDE) tests/proofs --durations=15 $(ARGS)
 	@GEARTRAIN_BENCH_SIZE=0.01 $(PYTEST) tests/bench -s $(ARGS)
 
-proofs-long: fuzz states seeds ## Run fuzz, states and seeds in full, one after the other, which takes about a day
+proofs-long: fuzz states seeds revisions ## Run fuzz, states, seeds and revisions in full, one after the other, which takes about a day
 
 faults: $(STAMP) ## Run the fault suite on real processes, and print one table (one fault: make faults ARGS="clock")
 	@$(BIN)/python -m tests.process.suite $(ARGS)
@@ -49,6 +50,9 @@ flash-proof: $(STAMP) ## Start devices from images in qemu, and cut their power 
 
 seeds: $(STAMP) ## Run 100,000 simulated worlds, which takes hours (fewer: make seeds SEEDS=1000 ARGS="--from 5000")
 	@$(BIN)/gear-sim --seeds $(SEEDS) $(ARGS)
+
+revisions: $(STAMP) ## Run 1,000 random flows with random revisions, three times each (fewer: make revisions FLOWS=50 ARGS="--from 5000")
+	@$(BIN)/python -m tests.proofs.test_random_revisions $(FLOWS) $(ARGS)
 
 states: $(STAMP) ## Lose power at every step of real files, and recover about so many states (fewer: make states STATES=5000)
 	@$(BIN)/python -m tests.proofs.test_crash_states $(STATES)

@@ -34,7 +34,7 @@ def interpret(graph: Graph, inputs: Mapping[str, Items], bounds_us: Mapping[str,
     for step in graph.steps:
         above = [streams[i.step] for i in step.inputs]
         if not step.inputs:
-            rows, late = _born(step, inputs[step.id], bounds_us[step.id], answer)
+            rows, late = born(step, inputs[step.id], bounds_us[step.id], answer)
             streams[step.id] = conform(step.id, step.out, rows, answer)
             readers = [s for s in graph.consumers(step.id) if type(s.operator).__name__ == "Late"]
             if not readers:
@@ -46,11 +46,11 @@ def interpret(graph: Graph, inputs: Mapping[str, Items], bounds_us: Mapping[str,
         elif step.out is None:
             answer.sinks[step.id] = in_order(above[0])
         else:
-            streams[step.id] = _FAMILIES[type(step.operator).__name__](step, above, answer)
+            streams[step.id] = FAMILIES[type(step.operator).__name__](step, above, answer)
     return answer
 
 
-def _born(step: Step, splits: Items, bound_us: int, answer: Answer) -> tuple[list[Row], list[Row]]:
+def born(step: Step, splits: Items, bound_us: int, answer: Answer) -> tuple[list[Row], list[Row]]:
     """(records on time, late records), not yet checked against their type."""
     rows, late = [], []
     operator: Any = step.operator
@@ -145,7 +145,7 @@ def _same(step: Step, inputs: list[list[Row]], answer: Answer) -> list[Row]:
     return inputs[0]
 
 
-_FAMILIES: dict[str, Family] = {
+FAMILIES: dict[str, Family] = {
     "Map": _each(lambda operator, row: [row.with_value(operator.function(row.value))]),
     "FlatMap": _each(_flat_map),
     "Filter": _each(_filter),

@@ -26,7 +26,7 @@ def process(step: Step, inputs: list[list[Row]], answer: Answer) -> list[Row]:
     """What the task of a `process` step emits for all its keys."""
     rows: list[Row] = []
     for records in by_key(inputs[0]):
-        rows += _Walk(step, records[0].key, answer).over(records)
+        rows += Walk(step, records[0].key, answer).over(records)
     return conform(step.id, step.out, rows, answer)
 
 
@@ -54,7 +54,7 @@ class _Context:
         self.timers.append(max(time, self.event_time))
 
 
-class _Walk:
+class Walk:
     """One key's life."""
 
     def __init__(self, step: Step, key: Any, answer: Answer) -> None:
@@ -75,7 +75,11 @@ class _Walk:
         if self._initial is None and self._task.state is not None:
             self._state = self._task.state()
 
-    def over(self, records: list[Row]) -> list[Row]:
+    def over(self, records: list[Row], task: Any = None, until: int = END_OF_TIME) -> list[Row]:
+        """What these records make, and the timers up to a time; task: what runs from now on, None for as
+        before.
+        """
+        self._task, self._rows = self._task if task is None else task, []
         for row in records:
             self._fire(row.time)
             self._expire(row.time)
@@ -84,7 +88,7 @@ class _Walk:
                 self._answer.refuse(self._step.id, row)
             else:
                 self._rows += [row.child(i, value) for i, value in enumerate(out)]
-        self._fire(END_OF_TIME)
+        self._fire(until)
         return self._rows
 
     def _expire(self, time: int) -> bool:

@@ -1,0 +1,386 @@
+"""A hosted flow that goes through revisions without Spark: the real source, stages and versions, with
+shuffles and state as dictionaries, and what chance does to them.
+
+Micro-batches end where the source says. One in some is killed after it was run, with its state and its rows,
+and runs again in new processes: it must put out the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+from pyspark.sql import Row
+
+from geartrain.planning import Plan
+from geartrain.records.event_time import START_OF_TIME
+from geartrain.schema import ColumnBatch, RowCodec
+from geartrain_cloud.hosting.crossing import boundary, check_successor, dropped_state, stands_at
+from geartrain_cloud.hosting.errors import HostError
+from geartrain_cloud.hosting.offsets import PLAN, count_name, positions_by_name
+from geartrain_cloud.hosting.places import HostPlaces
+from geartrain_cloud.hosting.plans import put_plan
+from geartrain_cloud.hosting.prepared import Prepared
+from geartrain_cloud.hosting.source import HostReader
+from geartrain_cloud.hosting.stage import HostStage
+from geartrain_cloud.hosting.versions import FIRST, Hosted, Version, Versions, new_labels, sink_labels
+from geartrain_cloud.log.ledger import SqliteLedger
+from geartrain_cloud.log.pack import unpack
+from geartrain_cloud.log.part import SegmentPart
+from geartrain_cloud.log.reader import LogReader
+from geartrain_cloud.log.segment import encode_segment
+from geartrain_cloud.ports import Entry, EntryKind, LedgerChange, position_key
+from geartrain_cloud.spark.compile import hosted_query
+from tests.reference.comparison import check_equal
+from tests.reference.revised_flows import Revised, revised
+from tests.reference.revisions import Era, interpret_eras
+from tests.reference.rows import Answer, in_order
+from tests.reference.two_tiers import World
+from tests.spark.case_log import Logged, answer_of, log_of
+
+APP = "random.1"
+GROUP = "shared"
+TASKS = 2
+"""Partitions of Spark's, and tasks that read a large micro-batch."""
+KILLS_MAX = 4
+REVISIONS, DEVICES = 3, 3
+"""Of a flow, at the most."""
+BATCHES_MAX = 2_000
+"""Of one run; one that comes to no end is wrong."""
+
+
+class RevisedLog:
+    """The log of a flow in as many partitions as it has, with a revision begun anywhere in each."""
+
+    def __init__(self, folder: Path, flow: Revised, rng: random.Random) -> None:
+        self._folder, self._plan = folder, flow.stages[0].plan
+        (folder / "segments").mkdir(parents=True)
+        self._codecs = {channel.id: RowCodec(channel.kind) for channel in self._plan.channels}
+        devices = list(flow.world.devices)
+        self.partitions = rng.randint(1, min(2, len(devices)))
+        self._waiting: list[list[Logged | int]] = []
+        self.clocks: list[list[dict[str, int]]] = [[] for _ in range(self.partitions)]
+        """Of each partition, where each revision ends, and at last the log."""
+        self.records: list[set[tuple[str, str, int]]] = [set() for _ in flow.stages]
+        for partition in range(self.partitions):
+            mine = {name: flow.world.devices[name] for name in devices[partition :: self.partitions]}
+            logged = log_of(self._plan, World(mine, flow.world.bounds_us), rng)
+            self._waiting.append(self._with_boundaries(list(logged), partition, rng))
+        self._numbers = [0] * self.partitions
+        self._clocks: list[dict[str, int]] = [{} for _ in range(self.partitions)]
+        self._segments = 0
+        self._ledger, self._loop = SqliteLedger(folder), asyncio.new_event_loop()
+        self._term = self._loop.run_until_complete(self._ledger.open(self.partitions))
+
+    def _with_boundaries(
+        self, logged: list[Logged], partition: int, rng: random.Random
+    ) -> list[Logged | int]:
+        """The entries with those of revisions between; notes what belongs to each."""
+        ends = sorted(rng.randint(0, len(logged)) for _ in self.records[1:])
+        found: list[Logged | int] = []
+        clocks: Mapping[str, int] = {}
+        for revision, (start, end) in enumerate(zip([0, *ends], [*ends, len(logged)], strict=True), 1):
+            if revision > 1:
+                found.append(revision)
+            for one in logged[start:end]:
+                found.append(one)
+                clocks = one.clocks
+                if one.rows is not None and not one.channel.startswith("_"):
+                    places = zip(one.rows.names, one.rows.numbers, strict=True)
+                    self.records[revision - 1].update((one.channel, *place) for place in places)
+            self.clocks[partition].append(dict(clocks))
+        return found
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of it was written."""
+        return not any(self._waiting)
+
+    def grow(self, rng: random.Random) -> None:
+        """Write some more of one of its partitions."""
+        partition = rng.choice([at for at, waiting in enumerate(self._waiting) if waiting])
+        count = rng.choice((1, 5, 40))
+        more, self._waiting[partition] = self._waiting[partition][:count], self._waiting[partition][count:]
+        entries = [self._entry(partition, one) for one in more]
+        self._loop.run_until_complete(self._ledger.commit(self._term, LedgerChange(entries=entries)))
+
+    def _entry(self, partition: int, one: Logged | int) -> Entry:
+        self._numbers[partition] += 1
+        number = self._numbers[partition]
+        if isinstance(one, int):
+            clocks = dict(self._clocks[partition])
+            return Entry(APP, partition, number, EntryKind.REVISION, seq=one, clocks=clocks)
+        clocks = self._clocks[partition] = dict(one.clocks)
+        if one.rows is None:
+            return Entry(APP, partition, number, EntryKind.WATERMARK, clocks=clocks)
+        rows: dict[str, Any] = {"channel": one.channel, "segment": self._segment(one.channel, one.rows)}
+        rows |= {"first_row": 0, "count": len(one.rows)}
+        return Entry(APP, partition, number, EntryKind.ROWS, **rows, clocks=clocks)
+
+    def _segment(self, channel: str, rows: ColumnBatch) -> str:
+        self._segments += 1
+        name = f"segments/{channel}-{self._segments}.arrow"
+        part = SegmentPart("device-1", self._segments, rows)
+        (self._folder / name).write_bytes(encode_segment(self._codecs[channel].schema, [part]))
+        return name
+
+    def close(self) -> None:
+        """Close the ledger."""
+        self._loop.run_until_complete(self._ledger.close())
+        self._loop.close()
+
+
+def eras_of(flow: Revised, log: RevisedLog) -> list[Era]:
+    """What the reference is given."""
+    found = []
+    for number, stage in enumerate(flow.stages):
+        each = [of_partition[number] for of_partition in log.clocks]
+        clocks = {source: min(one.get(source, START_OF_TIME) for one in each) for source in flow.sources}
+        found.append(Era(stage.plan.graph, stage.kept(), clocks, log.records[number]))
+    return found
+
+
+def prepared_of(plans: Path, plan: Plan) -> Prepared:
+    """What a process of its own makes of a flow, made here."""
+    query = hosted_query(plan)
+    states = {
+        step: stage.number
+        for stage in query.stages[1:]
+        for step in sorted(stage.steps)
+        if plan.graph[step].operator.stateful
+    }
+    sources = tuple(sorted(step.id for step in plan.graph.sources()))
+    channels, stages = tuple(sorted(query.channels)), len(query.stages) - 1
+    return Prepared(put_plan(plans, query), {}, stages, channels, sources, (), states=states)
+
+
+class _Cells:
+    """Spark's MapState of one slot and stage."""
+
+    def __init__(self, values: dict[tuple[int], tuple[Any, ...]]) -> None:
+        self._values = values
+
+    def getMapState(self, *_: str) -> _Cells:  # noqa: N802
+        return self
+
+    def getValue(self, key: tuple[int]) -> tuple[Any, ...] | None:  # noqa: N802
+        return self._values.get(key)
+
+    def iterator(self) -> Iterator[tuple[tuple[int], tuple[Any, ...]]]:
+        return iter(list(self._values.items()))
+
+    def updateValue(self, key: tuple[int], value: tuple[Any, ...]) -> None:  # noqa: N802
+        self._values[key] = value
+
+    def clear(self) -> None:
+        self._values.clear()
+
+
+State = dict[tuple[int, int], dict[tuple[int], tuple[Any, ...]]]
+
+
+class InProcess:
+    """The group of one flow; `run` it to the end of its log."""
+
+    def __init__(self, folder: Path, flow: Revised, rng: random.Random) -> None:
+        self._flow, self._rng = flow, rng
+        self._folder = folder
+        self.log = RevisedLog(folder / "log", flow, rng)
+        self._places = HostPlaces(folder / "host").group(GROUP)
+        self._host = folder / "host"
+        self._places.versions.mkdir(parents=True)
+        self._places.plans.mkdir(parents=True)
+        self._prepared = [prepared_of(self._places.plans, stage.plan) for stage in flow.stages]
+        self._stages = max(one.stages for one in self._prepared)
+        self._reads = LogReader(folder / "log")
+        self._versions = Versions(self._places.versions)
+        self._versions.publish(Version(FIRST))
+        self._state: State = {}
+        self.kills = KILLS_MAX
+        self._rows: dict[str, dict[str, list[bytes]]] = {}
+        self._open()
+        self._offsets = self._reader.initialOffset()
+        self._begin()
+
+    def _open(self) -> None:
+        """The processes of Spark, anew."""
+        where = {"log": self._folder / "log", "host": self._host, "group": GROUP, "readers": TASKS}
+        self._reader = HostReader(where)
+        self._workers = [
+            HostStage(number, self._host, GROUP, sink_labels(TASKS)) for number in range(1, self._stages + 1)
+        ]
+
+    def _begin(self) -> None:
+        slots, rows_max = self._rng.randint(1, 2), self._rng.choice((1, 3, 10, 1_000))
+        first = self._prepared[0]
+        hosted = Hosted(
+            APP,
+            1,
+            first.plan,
+            "asked",
+            {},
+            first.stages,
+            new_labels(0, slots, TASKS),
+            self._rng.choice((1, 4)),
+            tuple(position_key(partition) for partition in range(self.log.partitions)),
+            first.channels,
+            first.sources,
+            "identity",
+            rows_max=rows_max,
+        )
+        self._versions.publish(Version(FIRST + 1, slots, {hosted.name: hosted}))
+        self.hosted = hosted
+
+    def fits(self) -> bool:
+        """Whether no state would have to move behind another shuffle."""
+        pairs = zip(self._prepared, self._prepared[1:], self._flow.stages[1:], strict=False)
+        try:
+            for old, new, stage in pairs:
+                dropped_state(APP, old, new, stage.change.drops)
+        except HostError:
+            return False
+        return True
+
+    def run(self) -> Answer:
+        """Go through all of the log; returns what came to the sinks."""
+        for _ in range(BATCHES_MAX):
+            if not self.log.is_whole and self._rng.random() < 0.6:
+                self.log.grow(self._rng)
+            if not self._micro_batch() and not self._cross() and self.log.is_whole:
+                assert self.hosted.revision == len(self._flow.stages)
+                return self._answer()
+        raise AssertionError("it comes to no end")
+
+    def _micro_batch(self) -> bool:
+        """Run one, where there is something new, and again where it is killed; whether there was."""
+        start = self._offsets
+        end = self._reader.latestOffset(start, self._reader.getDefaultReadLimit())
+        if end == start:
+            return False
+        found, state = self._attempt(start, end)
+        while self.kills and self._rng.random() < 0.15:
+            self.kills -= 1
+            self._open()
+            again, state = self._attempt(start, end)
+            assert again == found, "a micro-batch that was run again put out other rows"
+        self._offsets, self._state = end, state
+        for name, sink, packed in found:
+            self._rows.setdefault(name, {}).setdefault(sink, []).append(packed)
+        return True
+
+    def _attempt(
+        self, start: dict[str, int], end: dict[str, int]
+    ) -> tuple[list[tuple[str, str, bytes]], State]:
+        """What comes to sinks in a micro-batch, and the state after it."""
+        state: State = {place: dict(cells) for place, cells in self._state.items()}
+        rows = [
+            Row(**one)
+            for span in self._reader.partitions(start, end)
+            for batch in self._reader.read(span)
+            for one in batch.to_pylist()
+        ]
+        for number, stage in enumerate(self._workers, 1):
+            self._rng.shuffle(rows)
+            dealt: dict[int, list[Row]] = {}
+            for row in rows:
+                dealt.setdefault(row.shard, []).append(row)
+            rows = []
+            for label, mine in dealt.items():
+                stage.init(_as_handle(_Cells(state.setdefault((label, number), {}))))
+                rows += stage.handleInputRows((label,), iter(mine), None)
+        assert not any(row.stage for row in rows)
+        return sorted((row.flow, row.stream, bytes(row.packed)) for row in rows), state
+
+    def _cross(self) -> bool:
+        """Go over to the next revision, as a group does, once all of the log before it was run."""
+        places = boundary(self._reads, self.hosted)
+        at = positions_by_name(self._offsets).get(self.hosted.name, {})
+        if places is None or not stands_at(at, places):
+            return False
+        old, new = self._prepared[self.hosted.revision - 1], self._prepared[self.hosted.revision]
+        drop = self._flow.stages[self.hosted.revision].change.drops
+        check_successor(APP, old, new)
+        before = self.hosted
+        self.hosted = replace(
+            before,
+            generation=before.generation + 1,
+            plan=new.plan,
+            stages=new.stages,
+            begin=places,
+            begin_count=self._offsets[count_name(before.name)],
+            revision=before.revision + 1,
+            drops=dropped_state(APP, old, new, drop),
+        )
+        slots = self._versions.read(self._offsets[PLAN]).slots
+        number = self._offsets[PLAN] + 1
+        self._versions.publish(Version(number, slots, {self.hosted.name: self.hosted}))
+        return True
+
+    def _answer(self) -> Answer:
+        found = Answer({}, Counter(), Counter())
+        for number, stage in enumerate(self._flow.stages, 1):
+            rows = self._rows.get(f"{APP}~{number}", {})
+            unpacked = {sink: [unpack(one) for one in packed] for sink, packed in rows.items()}
+            part = answer_of(stage.plan.graph, unpacked)
+            for sink, more in part.sinks.items():
+                found.sinks.setdefault(sink, []).extend(more)
+            found.dead += part.dead
+            found.late += part.late
+        return found
+
+
+def _as_handle(cells: _Cells) -> Any:
+    return cells
+
+
+@dataclass
+class Seen:
+    """What happened in the runs of some flows: rows that came to sinks, micro-batches that were killed, and
+    what became of steps by revisions.
+    """
+
+    flows: int = 0
+    rows: int = 0
+    killed: int = 0
+    steps: Counter[str] = field(default_factory=Counter)
+
+    def add(self, other: Seen) -> None:
+        """That of others besides."""
+        self.flows, self.rows, self.killed = (
+            self.flows + other.flows,
+            self.rows + other.rows,
+            self.killed + other.killed,
+        )
+        self.steps += other.steps
+
+
+def check_flow(folder: Path, number: int, schedules: int) -> Seen:
+    """Assert that flow `number` gives what the reference gives, under several schedules; one in which state
+    would have to move behind another shuffle is left out.
+    """
+    flow, seen = revised(random.Random(number), REVISIONS, DEVICES), Seen()
+    for schedule in range(schedules):
+        run = InProcess(folder / str(schedule), flow, random.Random(f"{number}/{schedule}"))
+        try:
+            if not run.fits():
+                return Seen()
+            found, eras = run.run(), eras_of(flow, run.log)
+            want = interpret_eras(eras, flow.world.inputs(), flow.world.bounds_us)
+            for answer in (found, want):
+                answer.sinks = {sink: in_order(rows) for sink, rows in answer.sinks.items()}
+            check_equal(found, want)
+        except Exception as error:
+            raise AssertionError(f"flow {number}, schedule {schedule}: {error}\n{flow}") from error
+        finally:
+            run.log.close()
+        seen.rows += sum(map(len, found.sinks.values()))
+        seen.killed += KILLS_MAX - run.kills
+    changes = [one for stage in flow.stages[1:] for one in stage.change.steps]
+    seen.flows, seen.steps = 1, Counter(f"{one.what} {one.state}".strip() for one in changes)
+    return seen

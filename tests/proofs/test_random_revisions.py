@@ -1,0 +1,51 @@
+"""Many more random flows that go through random revisions, each under three schedules.
+
+`make revisions` runs 1,000; `--from` begins with another one than the first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+from tests.hosting.in_process import Seen, check_flow
+
+FIRST, FLOWS, SCHEDULES = 100, 60, 3
+CORES = 2
+
+
+def check_flows(first: int, count: int) -> Seen:
+    """Check `count` flows from number `first` on, on all cores; raises for one that differs."""
+    seen = Seen()
+    with ProcessPoolExecutor(CORES, mp_context=get_context("spawn")) as pool:
+        for part in pool.map(_check, range(first, first + count)):
+            seen.add(part)
+    return seen
+
+
+def _check(number: int) -> Seen:
+    with tempfile.TemporaryDirectory() as folder:
+        return check_flow(Path(folder), number, SCHEDULES)
+
+
+def test_many_flows_go_through_revisions_as_the_reference_does() -> None:
+    seen = check_flows(FIRST, FLOWS)
+    assert seen.flows > FLOWS / 2
+    assert seen.rows > 10_000
+    assert seen.killed > 100
+
+
+def main() -> None:
+    """Run as many as the command line says."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("flows", type=int)
+    parser.add_argument("--from", type=int, default=FIRST, dest="first")
+    asked = parser.parse_args()
+    print(check_flows(asked.first, asked.flows))
+
+
+if __name__ == "__main__":
+    main()

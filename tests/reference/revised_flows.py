@@ -1,0 +1,311 @@
+"""Random flows with random revisions: a flow as a list of nodes, which a revision adds to, takes from and
+changes; and the world that it meets.
+
+Of what has no one answer nothing is drawn: where a step would read records in another order than before, or
+by another clock, while it keeps its state, the revision is drawn anew.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from geartrain import Flow, Table
+from geartrain.declarations.windows import Session, Sliding, Tumbling
+from geartrain.graph.graph import Graph
+from geartrain.planning import Plan, make_plan
+from geartrain.revision import Change, Revision, change_of, revision_of
+from tests.reference import data, records, summaries
+from tests.reference.flows import Ordered, Unordered
+from tests.reference.records import Reading
+from tests.reference.steps import us
+from tests.reference.two_tiers import World
+
+NODES_MAX = 9
+TRIES_MAX = 50
+"""Of one revision; a flow for which none is found keeps the one before."""
+
+KEYS: Sequence[Any] = ("key", "key", records.int_key, records.bool_key)
+WINDOWS: Sequence[Any] = (Tumbling(10), Tumbling(7, 3), Sliding(12, 5, 1), Session(4))
+PLAIN: Mapping[str, Sequence[Any]] = {
+    "map": (records.grow, records.shift, records.rekey),
+    "filter": (records.odd, records.small),
+    "flat_map": (records.spread,),
+}
+TASKS: Sequence[Any] = (
+    *(records.Running(every=n) for n in (1, 2, 3)),
+    *(records.Timed(rearms=n) for n in (1, 2, 3)),
+    records.Bell(),
+    records.Counting(),
+)
+FOLDS: Sequence[Any] = (
+    (summaries.no_total, summaries.add_up, summaries.show),
+    (summaries.Log, summaries.write_down, summaries.read_out),
+)
+KEYED = ("task", "task", "reduce", "fold", "window_reduce", "window_fold", "join", "broadcast")
+
+
+@dataclass(frozen=True)
+class Node:
+    """A step with its key and its sink: what it does, what it reads, and what it is given."""
+
+    name: str
+    verb: str
+    above: tuple[str, ...]
+    given: Any = None
+    key: Any = "key"
+    window: Any = None
+    shown: bool = True
+
+
+_NOTHING = Change()
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A revision: its nodes, its plan and its document; change: from the one before; drop: as was asked."""
+
+    nodes: tuple[Node, ...]
+    plan: Plan
+    document: Revision
+    change: Change = _NOTHING
+    drop: tuple[str, ...] = ()
+
+    def kept(self) -> frozenset[str]:
+        """The steps that go on with what they have kept."""
+        return frozenset(one.step for one in self.change.steps if one.state == "kept")
+
+
+@dataclass
+class Revised:
+    """A flow that goes through revisions, in its world."""
+
+    sources: Mapping[str, Any]
+    world: World
+    stages: list[Stage] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        lines = [f"sources {dict(self.sources)}"]
+        for number, stage in enumerate(self.stages, 1):
+            lines += [f"revision {number}, drop {stage.drop}:", *(f"  {node}" for node in stage.nodes)]
+            lines += [f"  {one}" for one in stage.change.steps]
+        return "\n".join(lines)
+
+
+def revised(rng: random.Random, revisions: int, devices: int) -> Revised:
+    """A random flow with up to `revisions` revisions; devices: how many there are, at the most."""
+    drawn = _Drawn(rng)
+    flow = Revised(drawn.sources, drawn.world(devices))
+    nodes: tuple[Node, ...] = ()
+    for _ in range(rng.randint(2, 6)):
+        nodes = (*nodes, drawn.node(nodes))
+    flow.stages.append(drawn.stage(nodes))
+    for _ in range(TRIES_MAX):
+        if len(flow.stages) > revisions:
+            break
+        changed = flow.stages[-1].nodes
+        for _ in range(rng.randint(1, 3)):
+            changed = drawn.changed(changed)
+        if (stage := drawn.following(flow.stages[-1], changed)) is not None:
+            flow.stages.append(stage)
+    return flow
+
+
+class _Drawn:
+    """All that chance draws of one flow. loose: its sources promise no order, so that every step that needs
+    one has an `order` before it, and may be put behind another.
+    """
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self.loose = rng.random() < 0.7
+        self.sources = {
+            f"source{number}": (Unordered if self.loose else Ordered)() for number in range(rng.randint(1, 2))
+        }
+        self._bounds = {source: rng.choice(data.BOUNDS[:4]) if self.loose else 0 for source in self.sources}
+        self._made = 0
+        self._gone: list[Node] = []
+
+    def world(self, devices: int) -> World:
+        """Splits for each device."""
+        rng, base = self._rng, self._rng.choice((0, -37, 10**15))
+        wild = rng.random() < 0.3
+        found: dict[str, Any] = {}
+        for device in (f"d{number}" for number in range(rng.randint(1, devices))):
+            found[device] = {
+                source: {
+                    f"{device}/{source}/{part}": data.items(
+                        rng.randbytes(4 * rng.choice((20, 12, 6, 0))),
+                        [f"{device}a{part}", f"{device}b{part}"],
+                        base,
+                        in_order=not self.loose,
+                        wild=wild,
+                    )
+                    for part in range(rng.randint(1, 2))
+                }
+                for source in self.sources
+            }
+        return World(found, self._bounds)
+
+    def node(self, nodes: Sequence[Node]) -> Node:
+        """One more, behind those that there are."""
+        rng = self._rng
+        verb = rng.choice(("map", "filter", "flat_map", "merge", *KEYED, *KEYED))
+        plain = [node.name for node in nodes if node.verb in PLAIN]
+        all_of = [*self.sources, *(node.name for node in nodes)]
+        choices = [*self.sources, *plain] if verb in ("join", "broadcast") else all_of
+        above = tuple(rng.choice(choices[-5:]) for _ in range(1 + (verb in ("merge", "join", "broadcast"))))
+        self._made += 1
+        node = Node(f"{verb}{self._made}", verb, above, shown=rng.random() < 0.7)
+        return self._given(node)
+
+    def _given(self, node: Node) -> Node:
+        rng = self._rng
+        given: Any = None
+        if node.verb in PLAIN:
+            given = rng.choice(PLAIN[node.verb])
+        elif node.verb == "task":
+            given = rng.choice(TASKS)
+        elif node.verb in ("fold", "window_fold"):
+            given = rng.choice(FOLDS)
+        elif node.verb == "join":
+            given = rng.choice(((0, 0), (-5, 5), (2, 20)))
+        window = rng.choice(WINDOWS) if node.verb.startswith("window") else None
+        return replace(node, given=given, key=rng.choice(KEYS), window=window)
+
+    def changed(self, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+        """One change."""
+        rng = self._rng
+        what = rng.choice(("attach", "insert", "remove", "replace", "replace", "other code", "return"))
+        if what == "return" and self._gone:
+            node = self._gone.pop()
+            known = {*self.sources, *(one.name for one in nodes)}
+            return (*nodes, node) if known >= set(node.above) and node.name not in known else nodes
+        if what == "attach" and len(nodes) < NODES_MAX:
+            return (*nodes, self.node(nodes))
+        if not nodes:
+            return nodes
+        at = rng.randrange(len(nodes))
+        node = nodes[at]
+        if what == "replace":
+            return (*nodes[:at], self._given(node), *nodes[at + 1 :])
+        if what == "other code":
+            return (*nodes[:at], self._other_code(node), *nodes[at + 1 :])
+        if what == "insert" and self.loose and len(nodes) < NODES_MAX:
+            self._made += 1
+            verb = rng.choice(("map", "filter"))
+            new = replace(self._given(Node(f"{verb}{self._made}", verb, node.above[:1])), key="key")
+            return (*nodes[:at], new, replace(node, above=(new.name, *node.above[1:])), *nodes[at + 1 :])
+        if what == "remove":
+            return self._without(nodes, node)
+        return nodes
+
+    def _other_code(self, node: Node) -> Node:
+        """Another task of the same state, or another function."""
+        if node.verb == "task":
+            same = [task for task in TASKS if type(task) is type(node.given)]
+            return replace(node, given=self._rng.choice(same))
+        return self._given(node) if node.verb in PLAIN else node
+
+    def _without(self, nodes: tuple[Node, ...], gone: Node) -> tuple[Node, ...]:
+        """Those below it read what it read; where that could change their order, they go as well."""
+        self._gone.append(gone)
+        left: list[Node] = []
+        removed = {gone.name}
+        for node in nodes:
+            if node.name in removed:
+                continue
+            if removed & set(node.above):
+                if not self.loose:
+                    removed.add(node.name)
+                    continue
+                above = tuple(gone.above[0] if one == gone.name else one for one in node.above)
+                left.append(replace(node, above=above))
+            else:
+                left.append(node)
+        return tuple(left)
+
+    def stage(self, nodes: tuple[Node, ...]) -> Stage:
+        """The plan of a flow that runs in the cloud."""
+        plan = make_plan(graph_of(self.sources, nodes), "cloud")
+        return Stage(nodes, plan, revision_of("random:flow", plan))
+
+    def following(self, before: Stage, nodes: tuple[Node, ...]) -> Stage | None:
+        """The next revision, with what it has to drop; None where it would have no one answer."""
+        stage, rng = self.stage(nodes), self._rng
+        if stage.document == before.document:
+            return None
+        old, new = before.document, stage.document
+        refused = [one.step for one in change_of(old, new).steps if one.state == "refused"]
+        kept = [one.step for one in change_of(old, new).steps if one.state == "kept"]
+        drop = (*refused, *(step for step in kept if rng.random() < 0.1))
+        change = change_of(old, new, drop)
+        if change.refusals:
+            return None
+        stage = replace(stage, change=change, drop=drop)
+        return stage if self._has_one_answer(before.plan.graph, stage.plan.graph, stage.kept()) else None
+
+    def _has_one_answer(self, old: Graph, new: Graph, kept: frozenset[str]) -> bool:
+        sources = set(self.sources)
+        return all(
+            _ordered(old, step) == _ordered(new, step)
+            and old.ancestors(step) & sources == new.ancestors(step) & sources
+            for step in kept
+        )
+
+
+def _ordered(graph: Graph, step: str) -> list[bool]:
+    """Of each input of a step, whether an `order` stands before it."""
+    return [graph[one.step].operator.kind == "order" for one in graph[step].inputs]
+
+
+def graph_of(sources: Mapping[str, Any], nodes: Sequence[Node]) -> Graph:
+    """The flow of some nodes."""
+    flow = Flow("random")
+    streams: dict[str, Any] = {}
+    for name, source in sources.items():
+        streams[name] = flow.source(name, source, out=Reading, partitioned_by="key")
+        streams[name].sink(f"{name}_out", Table(f"{name}_table"))
+    for node in nodes:
+        made = _MAKERS[node.verb](node, [streams[one] for one in node.above])
+        streams[node.name] = made
+        if node.shown:
+            made.sink(f"{node.name}_out", Table(f"{node.name}_table"))
+    return flow.graph()
+
+
+def _keyed(node: Node, stream: Any, port: int = 0) -> Any:
+    keyed = stream.key_by(node.key, name=f"{node.name}_by{port}")
+    return keyed if node.window is None else keyed.window(node.window)
+
+
+def _fold(node: Node, above: Sequence[Any]) -> Any:
+    make, function, result = node.given
+    return _keyed(node, above[0]).fold(node.name, make, function, result=result)
+
+
+def _reduce(node: Node, above: Sequence[Any]) -> Any:
+    return _keyed(node, above[0]).reduce(node.name, summaries.newest)
+
+
+def _join(node: Node, above: Sequence[Any]) -> Any:
+    left, right = (_keyed(node, stream, port) for port, stream in enumerate(above))
+    after, before = node.given
+    return left.join(node.name, right, records.pair, lower=us(after), upper=us(before), how="inner")
+
+
+_MAKERS: Mapping[str, Any] = {
+    "map": lambda node, above: above[0].map(node.given, name=node.name),
+    "filter": lambda node, above: above[0].filter(node.given, name=node.name),
+    "flat_map": lambda node, above: above[0].flat_map(node.given, name=node.name),
+    "merge": lambda node, above: above[0].merge(node.name, above[1]),
+    "task": lambda node, above: _keyed(node, above[0]).process(node.name, node.given),
+    "reduce": _reduce,
+    "window_reduce": _reduce,
+    "fold": _fold,
+    "window_fold": _fold,
+    "join": _join,
+    "broadcast": lambda node, above: above[0].broadcast(node.name, above[1], records.look_up, key="key"),
+}

@@ -1,0 +1,124 @@
+"""A naive reference interpreter of flows that change while they run: it is given where each revision began.
+
+It runs revision n on the records before the boundary, revision n + 1 on those behind it. Of each step that
+keeps state it has all records that came to the step since it began, and works out anew, in plain Python, what
+they make: what has left before is not given again, and what waits for time stays. A task's keys live on under
+the code of each revision. State stays with the id of its step, as the change of revision says.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from geartrain.graph.graph import Graph, Step
+from geartrain.records.keys import encode_key
+from tests.reference.interpreter import FAMILIES, born
+from tests.reference.rows import Answer, Letter, Row, by_key, conform
+from tests.reference.tasks import Walk
+
+WINDOWS = frozenset({"window_aggregate", "window_reduce", "window_fold"})
+
+
+@dataclass(frozen=True)
+class Era:
+    """The time of one revision: its steps, which of them go on with what they kept, where it ended, and the
+    rows of the log that belong to it.
+
+    clocks: by source, at its last entry; records: (source, split, number) of those that the log brought.
+    """
+
+    graph: Graph
+    kept: Collection[str]
+    clocks: Mapping[str, int]
+    records: Collection[tuple[str, str, int]]
+
+
+@dataclass
+class _Life:
+    """What came to a step that keeps state, by input, and what has left it; walks: where it is a task, the
+    life of each key.
+    """
+
+    inputs: list[list[Row]]
+    rows: Counter[Any] = field(default_factory=Counter)
+    letters: Counter[Letter] = field(default_factory=Counter)
+    walks: dict[bytes, Walk] = field(default_factory=dict)
+
+
+def interpret_eras(
+    eras: Sequence[Era], inputs: Mapping[str, Mapping[str, Sequence[Any]]], bounds_us: Mapping[str, int]
+) -> Answer:
+    """The answer of a flow that goes through `eras`; by sink id, those of all revisions."""
+    answer = Answer({}, Counter(), Counter())
+    sources: dict[str, list[Row]] = {}
+    for step in eras[0].graph.sources():
+        rows, late = born(step, inputs[step.id], bounds_us[step.id], answer)
+        sources[step.id] = conform(step.id, step.out, rows, answer)
+        answer.late.update((step.id, *row.order) for row in late)
+    lives: dict[str, _Life] = {}
+    for era in eras:
+        lives = {step: life for step, life in lives.items() if step in era.kept}
+        streams: dict[str, list[Row]] = {}
+        for step in era.graph.steps:
+            if not step.inputs:
+                mine = [r for r in sources[step.id] if (step.id, r.name, r.number) in era.records]
+                streams[step.id] = mine
+                continue
+            above = [streams[i.step] for i in step.inputs]
+            if step.out is None:
+                answer.sinks.setdefault(step.id, []).extend(above[0])
+            elif step.operator.stateful:
+                life = lives.setdefault(step.id, _Life([[] for _ in above]))
+                streams[step.id] = _lived(step, life, above, _clock(era, step), answer)
+            else:
+                streams[step.id] = FAMILIES[type(step.operator).__name__](step, above, answer)
+    return answer
+
+
+def _clock(era: Era, step: Step) -> int:
+    """That of a step where its era ended: the least of the sources above it."""
+    above = era.graph.ancestors(step.id)
+    return min(era.clocks[source.id] for source in era.graph.sources() if source.id in above)
+
+
+def _lived(step: Step, life: _Life, above: list[list[Row]], clock: int, answer: Answer) -> list[Row]:
+    """What leaves a step in an era, of all that came to it since it began."""
+    if step.operator.kind == "process":
+        return _walked(step, life, above[0], clock, answer)
+    for rows, more in zip(life.inputs, above, strict=True):
+        rows += more
+    found = Answer({}, Counter(), Counter())
+    whole = FAMILIES[type(step.operator).__name__](step, life.inputs, found)
+    rows = [row for row in whole if _has_left(step, row.name, row.time, clock)]
+    left = Counter(row.order for row in rows)
+    fresh, seen = [], Counter[Any]()
+    for row in rows:
+        seen[row.order] += 1
+        if seen[row.order] > life.rows[row.order]:
+            fresh.append(row)
+    letters = Counter({one: n for one, n in found.dead.items() if _has_left(step, one[2], one[1], clock)})
+    answer.dead += letters - life.letters
+    life.rows, life.letters = left, letters
+    return fresh
+
+
+def _has_left(step: Step, name: str, time: int, clock: int) -> bool:
+    """Whether a result of this origin and time has left a step whose clock is so far."""
+    kind = step.operator.kind
+    is_held = kind in ("order", "broadcast") or (name == step.id and kind in WINDOWS)
+    return not is_held or time < clock  # a window ends one microsecond after its result
+
+
+def _walked(step: Step, life: _Life, rows: list[Row], clock: int, answer: Answer) -> list[Row]:
+    """What a task makes in an era, which may have other code than that before."""
+    operator: Any = step.operator
+    fresh = {encode_key(records[0].key): records for records in by_key(rows)}
+    for key, records in fresh.items():
+        life.walks.setdefault(key, Walk(step, records[0].key, answer))
+    found = [
+        row for key, walk in life.walks.items() for row in walk.over(fresh.get(key, []), operator.task, clock)
+    ]
+    return conform(step.id, step.out, found, answer)
