@@ -130,6 +130,30 @@ def test_an_ack_inside_a_gap_waits_for_the_gaps_own() -> None:
     assert sender.counters["acks_inside_gaps"] == 1
 
 
+def test_a_gap_that_an_ack_lies_in_is_sent_before_what_fills_the_window() -> None:
+    """The receiver stands at 7, has 1 to 5, which are sent again, and what a gap of 6 to 9 stands for now. No
+    ack of its can name 1 to 3: they filled the window for ever.
+    """
+    sender = sender_of()
+    assert send_all(sender, 100.0) == [1, 2, 3]
+    for _ in (1, 2, 3):
+        sender.receive_control(ack(7), 100.1)
+        assert events(sender) == [CompareAck(ack(7))]
+        sender.compared(ack(7), 9, HELD[8].digest, 100.1)
+    sending = sender.next_to_send(100.1)
+    assert sending == SendBatch(EPOCH, 7, gap_only=True, is_inside=True)
+    assert not sender.sent(sending, 8, 10, HELD[7].digest, 100.1), "no gap stands there any more"
+    sender.compared(ack(7), 9, HELD[8].digest, 100.2)
+    sending = sender.next_to_send(100.2)
+    assert isinstance(sending, SendBatch)
+    assert sender.sent(sending, 9, 10, HELD[8].digest, 100.2, is_gap=True)
+    sender.compared(ack(7), 9, HELD[8].digest, 100.2)
+    assert send_all(sender, 100.2) == [], "it is on its way: once is enough"
+    sender.receive_control(ack(9), 100.3)
+    assert events(sender) == [Acked(9, HELD[8].digest)]
+    assert send_all(sender, 100.3) == [10]
+
+
 def test_a_digest_that_is_refused_too_often_is_examined_and_then_doubted() -> None:
     sender = sender_of()
     for at_s in (100.0, 110.0, 120.0):

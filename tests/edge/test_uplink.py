@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from geartrain.adapters.system import SystemClock
-from geartrain.ports import Incoming
+from geartrain.ports import Incoming, SpoolCommit
 from geartrain.testing import SeededRandomness
 from geartrain.wire.codec import decode_envelope, decode_header, encode_control
 from geartrain.wire.envelope import Ack, Control, Header, Nack, NackReason
@@ -20,6 +20,8 @@ from geartrain.wire.topics import ack_topic
 from geartrain_edge.agent.agent import Agent
 from geartrain_edge.errors import AlarmError
 from geartrain_edge.settings import UplinkSettings
+from geartrain_edge.spool.backlog import Identity
+from geartrain_edge.spool.gaps import replacement
 from geartrain_edge.spool.spool import SqliteSpool
 from tests.edge.agents import QUICK, SETTINGS, agent_of, run, until
 from tests.edge.flows import expected, items, plan_of
@@ -306,6 +308,39 @@ def test_no_more_than_the_window_is_unacked(tmp_path: Path, settings: UplinkSett
 
     assert run(story())
     assert ingest.sorted_rows() == expected(plan)
+
+
+def test_a_full_window_keeps_back_no_gap_that_ingest_stands_in(tmp_path: Path) -> None:
+    """Batches 1 to 10 and a gap for all others, of which ingest took 11 and 12 when they were batches. Its
+    acks name neither the three of the window nor the gap's end.
+    """
+    plan, path = plan_of(items(80)), tmp_path / "spool.sqlite"
+    ingest = NaiveIngest(plan)
+    deaf = MemoryNet(ingest, meddle=lambda payload, answers: [], swallow=lambda header: header.seq > 12)
+
+    async def spool_all() -> int:
+        agent = agent_of(plan, path, deaf, replace(SETTINGS, uplink=replace(QUICK, window=100)))
+        task = asyncio.create_task(agent.run())
+        await until(lambda: agent.status().ended and ingest.seq == 12)
+        agent.stop()
+        await task
+        spool = SqliteSpool(path)
+        image = await spool.open("d1", "fleet", b"another.")
+        held = await spool.read(10, 1_000)
+        rows = tuple(row for batch in held for row in batch.rows)
+        whole = replace(held[-1], first_seq=11, rows=rows)
+        await spool.commit(SpoolCommit(gaps=[replacement(Identity("d1", "fleet", image.epoch), whole)]))
+        await spool.close()
+        return image.last_seq
+
+    last = run(spool_all())
+    assert ingest.seq == 12 < last - 1
+    uplink = replace(SLOW, window=3)
+    assert run(agent_of(plan, path, MemoryNet(ingest), replace(SETTINGS, uplink=uplink), seed=2).run())
+    assert (ingest.seq, ingest.gap_records) == (last, 1)
+    for channel, rows in expected(plan).items():
+        assert len(ingest.rows[channel]) + ingest.dropped[channel] == len(rows)
+    assert counter(path, "acks_inside_gaps")
 
 
 def test_a_puback_trims_nothing(tmp_path: Path) -> None:

@@ -281,12 +281,15 @@ class Uplink:
     async def _send_batch(self, connection: Connection, sending: SendBatch) -> bool:
         """Send the next batch; False where there is none that may go."""
         sender, window, clock = self._sender, self._window, self._effects.clock
-        batch = await window.after(sending.after_seq, gap_only=sending.gap_only)
+        if sending.is_inside:
+            batch = await window.gap_around(sending.after_seq)
+        else:
+            batch = await window.after(sending.after_seq, gap_only=sending.gap_only)
         if batch is None:
             if window.damaged_seq:
                 await self._replace_damaged(window.damaged_seq)
                 return True
-            return False
+            return sending.is_inside  # whatever became of that gap, what is next in turn may go
         digest, is_gap = batch.seal or batch.digest, batch.first_seq > 0
         if sender.sent(sending, batch.seq, batch.size, batch.digest, clock.monotonic_s(), is_gap=is_gap):
             self._timer.look(sender.get_timer())

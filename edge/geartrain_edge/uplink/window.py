@@ -103,6 +103,17 @@ class Window:
         found = await self._store.read(seq - 1, 1)
         return found[0] if found and (found[0].first_seq or found[0].seq) <= seq else None
 
+    async def gap_around(self, seq: int) -> SpooledBatch | None:
+        """The gap that stands for batch `seq`, wherever the window ends; None where there is none now."""
+        async with self._lock:
+            found = await self.held(seq)
+            if found is None or not found.first_seq or found.seq > self._backlog.last_seq:
+                return None
+            if not is_intact(b"", found):
+                self.damaged_seq = found.seq
+                return None
+            return found
+
     async def ack(self, seq: int, digest: bytes = b"") -> int:
         """Let go of the batches up to `seq`, after which the running digest is `digest`; returns their
         bytes.

@@ -4,7 +4,8 @@ Used by the agent on its way up and by the outbox on its way down. The driver ow
 and the clock. It tells the machine what was heard and what time it is, and does what `next_to_send` and
 `next_event` say. Guarantees (I3): a batch is acked only by an ack for this epoch with the digest that the
 store holds. What is not acked is sent again with the same identity, after a NACK, a timeout or a new
-connection. At most a window of batches and bytes is unacked. While something is unacked on a live connection,
+connection. At most a window of batches and bytes is unacked, beside gaps: the one that an ack lies in is sent
+whatever the window holds. While something is unacked on a live connection,
 there is a timer.
 """
 
@@ -128,6 +129,7 @@ class Sender:
         self._try_s = -math.inf
         self.held_seq = 0
         """The batch that the receiver cannot take yet; 0 for none."""
+        self._inside_seq = 0
         self._has_sent = self._is_hello_ready = self._is_probe_ready = self._are_schemas_due = False
         self._refused, self._rewound = (0, 0), (0, -math.inf)
         self._release()
@@ -188,6 +190,9 @@ class Sender:
             self._is_probe_ready = False
             if self.sent_seq > self.acked_seq:
                 return SendBatch(self.epoch, self.acked_seq, is_probe=True)
+        if self._inside_seq:
+            inside_seq, self._inside_seq = self._inside_seq, 0
+            return SendBatch(self.epoch, inside_seq, gap_only=True, is_inside=True)
         last_seq = self.held_seq - (now_s < self._try_s) if self.held_seq else self.last_seq
         if self.sent_seq < last_seq:
             return SendBatch(self.epoch, self.sent_seq, gap_only=not self.has_room)
@@ -220,7 +225,7 @@ class Sender:
         """
         if sending.epoch != self.epoch or not self.is_open or seq <= self.acked_seq:
             return False
-        if not sending.is_probe and sending.after_seq != self.sent_seq:
+        if not (sending.is_probe or sending.is_inside) and sending.after_seq != self.sent_seq:
             return False
         if sending.gap_only and not is_gap:
             return False
@@ -356,7 +361,10 @@ class Sender:
             self._count("acks_stale")
         elif seq > ack.seq:
             # It was sent before it was dropped. The gap goes there too, and its end is what can be compared.
+            # Batches before the gap may fill the window for ever, since no ack names them: it does not wait.
             self._count("acks_inside_gaps")
+            if seq not in self._flights:
+                self._inside_seq = ack.seq
         elif seq < ack.seq or digest != ack.digest:
             self._refuse_ack(ack, Doubt.ACK_DIFFERS)
         else:
@@ -367,6 +375,8 @@ class Sender:
         self.sent_seq = max(self.sent_seq, ack.seq)
         for seq in [seq for seq in self._flights if seq <= ack.seq]:
             del self._flights[seq]
+        if self._inside_seq <= ack.seq:
+            self._inside_seq = 0
         self._progress_s, self._resend_pause_s = now_s, self._policy.resend_s
         self._count("probes_needless", self._round_trips.acked(ack.seq, now_s))
         self._rewound = (0, -math.inf)

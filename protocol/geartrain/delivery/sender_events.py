@@ -24,13 +24,15 @@ class SendSchemas(msgspec.Struct, frozen=True):
 class SendBatch(msgspec.Struct, frozen=True):
     """Read the batch that follows on `after_seq`, give it to `sent`, and publish it if that agrees.
 
-    gap_only: the window is full, so that only a gap may go; is_probe: the oldest unacked batch once more.
+    gap_only: the window is full, so that only a gap may go; is_probe: the oldest unacked batch once more;
+    is_inside: `after_seq` is where the receiver stands inside a gap, which goes out of its turn.
     """
 
     epoch: bytes
     after_seq: int
     gap_only: bool = False
     is_probe: bool = False
+    is_inside: bool = False
 
 
 Sending = SendHello | SendSchemas | SendBatch

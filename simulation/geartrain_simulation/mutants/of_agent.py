@@ -10,15 +10,19 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from geartrain.delivery.sender import Sender
 from geartrain.ports import SpoolCommit, SpooledBatch
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.wire.codec import decode_envelope, decode_header, encode_envelope, encode_header
 from geartrain.wire.digest import next_digest
 from geartrain.wire.envelope import Ack, Envelope
 from geartrain_edge.agent.agent import Agent
+from geartrain_edge.settings import Policy
 from geartrain_edge.sources.intake import Intake
 from geartrain_edge.spool.sealing import Sealer
 from geartrain_edge.uplink.uplink import Uplink
+from geartrain_simulation.fleet.devices import Device
+from geartrain_simulation.fleet.fleet import Fleet
 from geartrain_simulation.machine.journal import Journal
 from geartrain_simulation.mutants.planting import Mutant, Patches
 from geartrain_simulation.stores.stores import SpoolBook
@@ -247,8 +251,49 @@ def _synced_once_a_second(patches: Patches) -> None:
     patches.replace(Journal, "_sync", make)
 
 
+def _gap_around_an_ack_waits_for_the_window(patches: Patches) -> None:
+    def make(right: Any) -> Any:
+        def compared(sender: Sender, *said: Any) -> None:
+            right(sender, *said)
+            sender._inside_seq = 0
+
+        return compared
+
+    patches.replace(Sender, "compared", make)
+
+
+def crash_before_a_trim(seed: int) -> None:
+    """A run in which a device crashes between acks and their trim. It forgets more of them than its window
+    holds. Behind these batches stands a gap, and ingest inside it.
+    """
+    device = Device("device-1", 40, policy=Policy.DROP_OLDEST, spool_bytes_max=3_000)
+
+    def plot(fleet: Fleet) -> None:
+        deaf_s = fleet.world.random("deaf").uniform(0.2, 4.0)
+        fleet.world.later(deaf_s, fleet.broker.silence, device.name, 12.0 - deaf_s, ("down",))
+        fleet.world.later(deaf_s, look, fleet)
+
+    def look(fleet: Fleet) -> None:
+        held = fleet.spools[device.name]
+        gap = next((batch for _, batch in sorted(held.batches.items()) if batch.first_seq), None)
+        has_all = sum(at.position for at in held.positions.values()) >= device.records - 1
+        if gap is not None and gap.first_seq - held.acked_seq > 3 and has_all:
+            fleet.world.nodes[device.name].crash()
+        elif fleet.world.loop.time() < 12.0:
+            fleet.world.later(0.01, look, fleet)
+
+    fleet = Fleet(seed, devices=[device], plot=plot)
+    settings = fleet._settings[device.name]
+    uplink = replace(settings.uplink, window=2, trim_ms=60_000)
+    fleet._settings[device.name] = replace(settings, records_max=1, uplink=uplink)
+    fleet.run()
+
+
 OF_AGENT = (
     Mutant("trim on puback", _trim_on_puback),
+    Mutant(
+        "gap around an ack waits for the window", _gap_around_an_ack_waits_for_the_window, crash_before_a_trim
+    ),
     Mutant("send before commit", _send_before_commit),
     Mutant("positions before batches", _positions_before_batches),
     Mutant("position without snapshot", _position_without_snapshot),
