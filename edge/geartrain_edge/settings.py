@@ -70,6 +70,10 @@ class UplinkSettings(msgspec.Struct, frozen=True):
     trim_rest_ms: int = 0
 
 
+FREE_FLOOR_BYTES = 50_000_000
+"""Of a device's disk: spools and code that is fetched leave so much free, unless its file says otherwise."""
+
+
 class AgentSettings(msgspec.Struct, frozen=True):
     """How an agent works.
 
@@ -102,5 +106,5 @@ class AgentSettings(msgspec.Struct, frozen=True):
     downsample_above: float = 0.8
     urgent: bool = False
     mended: str = ""
-    free_floor_bytes: int = 50_000_000
+    free_floor_bytes: int = FREE_FLOOR_BYTES
     shared: Path | None = None

@@ -201,6 +201,33 @@ def test_what_comes_too_slowly_is_given_up(tmp_path: Path, trick: Any) -> None:
         server.close()
 
 
+@pytest.mark.parametrize(
+    ("part", "trick"), [("timestamp", dripping), ("bundles/", silent)], ids=["metadata", "bundle"]
+)
+def test_a_platform_that_drips_holds_up_nothing_else(device: Device, part: str, trick: Any) -> None:
+    """Slow retrieval: the fetch is given up, again and again, and what runs goes on."""
+
+    async def story(platform: Platform) -> None:
+        good = platform.submit("good")
+        device.start()
+        await platform.until_runs(good)
+        pid = device.status()["pid"]
+        device.repository.add(BETTER, ARCHIVE)
+        device.repository.publish()
+        device.repository.tricks[part] = trick
+        platform.want(BETTER)
+        await platform.until(lambda: "it comes too slowly" in platform.why)
+        asked = len(device.repository.asked)
+        await platform.until(lambda: len(device.repository.asked) > asked)  # it is tried again
+        await platform.until_rows()
+        assert (device.bundles(), device.status()["pid"]) == ({good}, pid)
+        device.repository.tricks.clear()
+        await platform.until_runs(BETTER)
+
+    device.file.write_text(f"{device.file.read_text()}patience_s = 2\n")  # in the table [bundles]
+    device.tell(story)
+
+
 def test_a_device_whose_clock_is_wrong_installs_nothing(device: Device) -> None:
     async def story(platform: Platform) -> None:
         good = platform.submit("good")

@@ -20,6 +20,7 @@ from tests.bundles.versions import bundle
 
 GOOD, GOOD_ARCHIVE = bundle("good")
 BETTER, BETTER_ARCHIVE = bundle("better")
+MORE = [("coldroom/__pycache__/flow.pyc", [b"bytecode"]), ("list.json", [b"{}"])]
 
 
 def content_of(folder: Path) -> dict[str, bytes]:
@@ -29,11 +30,13 @@ def content_of(folder: Path) -> dict[str, bytes]:
 
 
 def expected(archive: bytes) -> dict[str, bytes]:
-    return {name: b"".join(parts) for name, parts in Archive(io.BytesIO(archive)).files()}
+    found = {name: b"".join(parts) for name, parts in Archive(io.BytesIO(archive)).files()}
+    return found | {name: b"".join(parts) for name, parts in MORE}
 
 
 def put(folder: BundleFolder, code: str, archive: bytes) -> None:
     folder.draft(code, Archive(io.BytesIO(archive)).files())
+    folder.add(code, MORE)
     folder.install(code)
 
 

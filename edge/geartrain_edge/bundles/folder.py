@@ -98,21 +98,19 @@ class BundleFolder:
         try:
             self._prepare()
             self._drop(draft)
-            folders = [draft]
             self._files.make_folder(draft)
-            for name, content in files:
-                path = draft / _checked(name)
-                missing = [above for above in path.parents if draft in above.parents and not above.exists()]
-                for above in reversed(missing):
-                    self._files.make_folder(above)
-                    folders.append(above)
-                self._files.write(path, content)
-                self._files.sync(path)
-            for folder in reversed(folders):
-                self._files.sync(folder)
+            self._fill(draft, files)
+            self._files.sync(draft)
         except OSError as error:
             raise _unwritable(self.root, error) from None
         return draft
+
+    def add(self, code: str, files: Iterable[tuple[str, Iterable[bytes]]]) -> None:
+        """More files for the draft of a bundle, all durable; as `draft` else."""
+        try:
+            self._fill(self.root / f"{_DRAFT}{code}", files)
+        except OSError as error:
+            raise _unwritable(self.root, error) from None
 
     def install(self, code: str) -> None:
         """Give the draft of a bundle its name; durable when this returns."""
@@ -149,6 +147,21 @@ class BundleFolder:
         except OSError as error:
             raise _unwritable(self.root, error) from None
         return went
+
+    def _fill(self, draft: Path, files: Iterable[tuple[str, Iterable[bytes]]]) -> None:
+        """Write files below a draft, durably, with the folders that they need."""
+        touched = dict[Path, None]()
+        for name, content in files:
+            path = draft / _checked(name)
+            missing = [above for above in path.parents if draft in above.parents and not above.exists()]
+            for above in reversed(missing):
+                self._files.make_folder(above)
+                touched[above.parent] = None
+            touched[path.parent] = None
+            self._files.write(path, content)
+            self._files.sync(path)
+        for folder in sorted(touched, reverse=True):
+            self._files.sync(folder)
 
     def _prepare(self) -> None:
         for folder in reversed([self.root, *self.root.parents]):

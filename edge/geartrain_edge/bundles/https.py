@@ -33,6 +33,11 @@ class Patience(msgspec.Struct, frozen=True):
     grace_s: float = 30.0
     rate: int = 500
 
+    @staticmethod
+    def of(seconds: float) -> Patience:
+        """For a link on which so long is waited, as a device's file says it."""
+        return Patience(seconds * 2 / 3, seconds, seconds)
+
 
 class HttpsFetcher(FetcherInterface):
     """One connection for each file; only for addresses below `base`. Used by the main thread."""

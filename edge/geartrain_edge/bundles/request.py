@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import msgspec
 
+PATIENCE_S = 30.0
+
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """root: the folder of the device's bundles, with what it trusts; url: of the platform, `https://HOST:PORT`;
     ca, identity: PEM files of the fleet's authority, and of the device's key and certificate; code: what to
     have, empty for none; keep: those that are in use: all others go; programs: the folder of the device's
-    programs, where one of these is meant, else empty.
+    programs, where one of these is meant, else empty; floor_bytes: of the disk that stay free;
+    patience_s: how long is waited for an answer of the platform.
     """
 
     root: str
@@ -19,6 +22,8 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     code: str = ""
     keep: tuple[str, ...] = ()
     programs: str = ""
+    floor_bytes: int = 0
+    patience_s: float = PATIENCE_S
 
 
 class Answer(msgspec.Struct, frozen=True):

@@ -19,11 +19,13 @@ from geartrain.control.states import App
 from geartrain.errors import ConfigError, GeartrainError
 from geartrain.wire.topics import check_name
 from geartrain_edge.bundles.choice import TrialPolicy
+from geartrain_edge.bundles.request import PATIENCE_S
 from geartrain_edge.identity import FOLDER as IDENTITY_FOLDER
 from geartrain_edge.parent.limits import Limits, LimitsTable
 from geartrain_edge.programs.launch import DEADLINE_S, DEADLINE_S_MAX, TRIES_MAX, TRIES_MOST, Trial
 from geartrain_edge.programs.store import FOLDER as PROGRAMS_FOLDER
-from geartrain_edge.settings import CLAIMS_FILE, SHARED_FOLDER
+from geartrain_edge.quantities import size_bytes
+from geartrain_edge.settings import CLAIMS_FILE, FREE_FLOOR_BYTES, SHARED_FOLDER
 
 Options = dict[str, dict[str, Any]]
 _TABLES = ("spool", "commit", "uplink")
@@ -54,11 +56,12 @@ class _AppTable(_Section, frozen=True):
 
 
 class _Bundles(_Section, frozen=True):
-    """The table `[bundles]`: when code that came over the air is given up."""
+    """The table `[bundles]`: when code that came over the air is given up, and how long it is waited for."""
 
     deadline_s: Annotated[float, msgspec.Meta(ge=1, le=86_400)] = TrialPolicy().deadline_s
     tries_max: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = TrialPolicy().tries_max
     memory_mib_max: Annotated[int, msgspec.Meta(ge=0, le=1 << 20)] = TrialPolicy().memory_bytes_max >> 20
+    patience_s: Annotated[float, msgspec.Meta(ge=1, le=3_600)] = PATIENCE_S
 
 
 class _Program(_Section, frozen=True):
@@ -99,7 +102,8 @@ class DeviceConfig(msgspec.Struct, frozen=True):
     broker_table: as the agents are given it, with absolute paths; platform: where the platform that the
     device has joined listens for devices, `https://HOST:PORT`, empty for none: its apps run from bundles;
     trial, program_trial: when code and programs from there are given up; isolation: whether apps are kept
-    from each other's files.
+    from each other's files; free_floor_bytes: of the disk that stay free where code is fetched; patience_s:
+    how long an answer of the platform is waited for then.
     """
 
     path: str
@@ -114,6 +118,8 @@ class DeviceConfig(msgspec.Struct, frozen=True):
     trial: TrialPolicy = TrialPolicy()
     isolation: bool = False
     program_trial: Trial = Trial()
+    free_floor_bytes: int = FREE_FLOOR_BYTES
+    patience_s: float = PATIENCE_S
 
     @property
     def bundles(self) -> Path:
@@ -210,7 +216,20 @@ def read_device(path: str) -> DeviceConfig:
         TrialPolicy(found.bundles.deadline_s, found.bundles.tries_max, found.bundles.memory_mib_max << 20),
         bool(found.platform) if found.isolation is None else found.isolation,
         Trial(found.program.deadline_s, found.program.tries_max),
+        _free_floor(path, found.spool),
+        found.bundles.patience_s,
     )
+
+
+def _free_floor(path: str, spool: dict[str, Any]) -> int:
+    """What the spools leave free, code that is fetched leaves free, too."""
+    said = spool.get("free_floor")
+    if said is None:
+        return FREE_FLOOR_BYTES
+    try:
+        return size_bytes(str(said))
+    except ConfigError as error:
+        raise ConfigError(f"{path}: spool.free_floor: {error}") from None
 
 
 def _absolute(broker: str | BrokerTable, folder: Path) -> str | dict[str, Any]:

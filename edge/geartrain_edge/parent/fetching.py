@@ -36,7 +36,8 @@ class FetchProcesses:
         self._root, self._url, self._turn = config.bundles, config.platform, turn
         self._programs = str(config.programs) if programs else ""
         self._folder = BundleFolder(config.programs if programs else config.bundles)
-        self._identity = Identity(config.state)
+        self._identity, self._floor_bytes = Identity(config.state), config.free_floor_bytes
+        self._patience_s = config.patience_s
 
     def has(self, code: str) -> bool:
         """Whether the bundle of a code is there."""
@@ -50,7 +51,8 @@ class FetchProcesses:
     async def _fetch(self, code: str, keep: Collection[str]) -> None:
         ca, identity = str(self._identity.authority), str(self._identity.file)
         kept = tuple(sorted(keep))
-        request = Request(str(self._root), self._url, ca, identity, code, kept, self._programs)
+        where = (str(self._root), self._url, ca, identity)
+        request = Request(*where, code, kept, self._programs, self._floor_bytes, self._patience_s)
         popen = _start()
         try:
             async with asyncio.timeout(FETCH_S_MAX):

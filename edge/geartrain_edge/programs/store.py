@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from geartrain.adapters.machine import machine
+from geartrain_edge.bundles.bytecode import BYTECODE, LIST_BYTES_MAX
 from geartrain_edge.bundles.folder import Files, SystemFiles
 from geartrain_edge.programs.choice import Choice
 
@@ -92,6 +93,13 @@ class ProgramStore:
             found: dict[str, Any] = json.loads(file.read(MANIFEST_BYTES_MAX))
         return found
 
+    def _bytecode(self, folder: Path) -> dict[str, str]:
+        """The hashes of the bytecode that was made here, by path; none where it was not made."""
+        with suppress(FileNotFoundError), (folder / BYTECODE).open("rb") as file:
+            found: dict[str, str] = json.loads(file.read(LIST_BYTES_MAX))
+            return found
+        return {}
+
     def _is_right(self, program: str) -> bool:
         folder = self.path(program)
         try:
@@ -102,6 +110,7 @@ class ProgramStore:
             listed = "".join(f"{name}\n{digest}\n" for name, digest in sorted(files.items()))
             if hashlib.sha256(listed.encode()).hexdigest() != program:
                 return False
+            files |= self._bytecode(folder)
             return all(_digest(folder / name) == digest for name, digest in files.items())
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
             return False

@@ -105,6 +105,11 @@ class ManifestArchive(Generic[M]):
             where = "archive" if odd[0] in names else "manifest"
             raise BundleError(f"file {printable(odd[0])!r} is in the {where} of the {what} alone")
 
+    @property
+    def unpacked_bytes(self) -> int:
+        """Of all its files; what is read of each is no more than it declares here."""
+        return sum(info.file_size for info in self._infos.values())
+
     def files(self) -> Iterator[tuple[str, Iterator[bytes]]]:
         """Each file by its path, and its content in pieces of at most 64 KiB, the manifest at last.
 
