@@ -21,6 +21,7 @@ from geartrain.graph.graph import DEAD_LETTERS, LATE, Graph, Step, key_step
 from geartrain.graph.operator import Services, Transform
 from geartrain.operators.deal import Deal
 from geartrain.planning import Channel, Cut, Plan, make_plan
+from geartrain.planning.mixed import make_mixed_plan
 from geartrain.records.batch import Batch, DeadLetter
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.runtime.fragment import Fragment
@@ -35,6 +36,8 @@ from tests.reference.rows import Answer, Row, in_order
 
 RESTARTS_MAX = 3
 """Of one fragment in one run."""
+_MOVES = 0.3
+"""How likely a device goes over to its next cut before a read."""
 
 Parts = list[tuple[str, Batch]]
 Splits = Mapping[str, Mapping[str, Sequence[Any]]]
@@ -60,15 +63,24 @@ class World:
 class _Node:
     """A fragment that is saved and opened again from its saved state now and then."""
 
-    def __init__(self, graph: Graph, steps: Iterable[str], rng: random.Random, restarts: float) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        steps: Iterable[str],
+        rng: random.Random,
+        restarts: float,
+        names: Mapping[str, str] | None = None,
+    ) -> None:
         self._graph, self._steps, self._rng, self._restarts = graph, tuple(steps), rng, restarts
+        self._names = names
         self._left = RESTARTS_MAX
         self._saved: dict[tuple[str, bytes], bytes] = {}
         self.marks: dict[str, int] = {}
         self._open()
 
     def _open(self) -> None:
-        self._fragment = Fragment(self._graph, self._steps, DictBackend(dict(self._saved)))
+        saved = DictBackend(dict(self._saved))
+        self._fragment = Fragment(self._graph, self._steps, saved, names=self._names)
         for stream, watermark in self.marks.items():
             self._fragment.advance(stream, watermark)
 
@@ -76,13 +88,21 @@ class _Node:
         """The fragment; nothing that it put out may wait in it."""
         if self._left and self._rng.random() < self._restarts:
             self._left -= 1
-            for at, cell in self._fragment.changes().items():
-                if cell is None:
-                    self._saved.pop(at, None)
-                else:
-                    self._saved[at] = cell
-            self._open()
+            self._again()
         return self._fragment
+
+    def _again(self) -> None:
+        for at, cell in self._fragment.changes().items():
+            if cell is None:
+                self._saved.pop(at, None)
+            else:
+                self._saved[at] = cell
+        self._open()
+
+    def go_over(self, plan: Plan) -> None:
+        """Run the steps that another plan has on the edge from now on, over the same state."""
+        self._graph, self._steps, self._names = plan.graph, plan.edge, plan.names
+        self._again()
 
     def advance(self, stream: str, watermark: int) -> Parts:
         """Tell it of a watermark; returns what left."""
@@ -116,7 +136,7 @@ class Device:
 
     def __init__(self, plan: Plan, splits: Splits, bounds_us: Mapping[str, int], rng: random.Random) -> None:
         self._plan, self._rng = plan, rng
-        self._node = _Node(plan.graph, plan.edge, rng, rng.choice([0.0, 0.1, 0.5]))
+        self._node = _Node(plan.graph, plan.edge, rng, rng.choice([0.0, 0.1, 0.5]), plan.names)
         self._sizes = rng.choice([(1, 2), (2, 7), (256,), (256,), (4, 256)])
         self._patience = rng.choice([0.0, 0.5, 0.9])
         self._readers = [
@@ -126,10 +146,13 @@ class Device:
         ]
         self._sent: list[Sent] = []
 
-    def run(self) -> list[Sent]:
-        """Read all splits to their ends."""
-        open_ones = list(self._readers)
+    def run(self, later: Sequence[Plan] = ()) -> list[Sent]:
+        """Read all splits to their ends; later: plans to which the device goes over at random points."""
+        open_ones, waiting = list(self._readers), list(later)
         while open_ones:
+            if waiting and self._rng.random() < _MOVES:
+                self._plan = waiting.pop(0)
+                self._node.go_over(self._plan)
             tracker, items = reader = self._rng.choice(open_ones)
             self._read(tracker, items)
             if tracker.progress.ended:
@@ -274,7 +297,7 @@ class _Cloud:
         elif sent.channel in (DEAD_LETTERS, LATE):
             self.results.append((sent.channel, sent.rows))
         else:
-            self._waiting.append((sent.channel, sent.rows))
+            self._waiting.append((self._plan.channel(sent.channel).entry, sent.rows))
 
     def micro_batch(self) -> None:
         """Work off what came, then let time pass."""
@@ -295,7 +318,9 @@ class _Cloud:
     def _clocks(self) -> dict[str, int]:
         """The watermark of each channel: the min over devices and sources, never ahead, often behind."""
         marks = {
-            c.id: min(self._marks.get((s, d), START_OF_TIME) for s in c.sources for d in range(self._devices))
+            c.entry: min(
+                self._marks.get((s, d), START_OF_TIME) for s in c.sources for d in range(self._devices)
+            )
             for c in self._plan.channels
         }
         if self._shared_clock and marks:
@@ -388,7 +413,39 @@ def run_cut(graph: Graph, cut: Cut, world: World, rng: random.Random) -> Answer:
     """What the two tiers answer under one cut."""
     plan = make_plan(graph, sorted(cut.edge))
     assert plan.cut == cut
-    waiting = [Device(plan, splits, world.bounds_us, rng).run() for splits in world.devices.values()]
+    sent = [Device(plan, splits, world.bounds_us, rng).run() for splits in world.devices.values()]
+    return _answered(graph, plan, sent, rng)
+
+
+def run_mixed(graph: Graph, base: Cut, cuts: Sequence[Cut], world: World, rng: random.Random) -> Answer:
+    """What the two tiers answer where each device has a cut of its own."""
+    texts = [sorted(cut.edge) for cut in cuts]
+    plan = make_mixed_plan(graph, sorted(base.edge), texts)
+    sent = []
+    for text, splits in zip(texts, world.devices.values(), strict=True):
+        own = make_plan(graph, text, base=sorted(base.edge))
+        sent.append(Device(own, splits, world.bounds_us, rng).run())
+    return _answered(graph, plan, sent, rng)
+
+
+def run_moving(
+    graph: Graph, base: Cut, cuts: Sequence[Sequence[Cut]], world: World, rng: random.Random
+) -> Answer:
+    """What the two tiers answer where each device goes from one of its cuts to the next. They differ in steps
+    without state alone.
+    """
+    plan = make_mixed_plan(
+        graph, sorted(base.edge), [sorted(cut.edge) for several in cuts for cut in several]
+    )
+    sent = []
+    for several, splits in zip(cuts, world.devices.values(), strict=True):
+        first, *later = (make_plan(graph, sorted(cut.edge), base=sorted(base.edge)) for cut in several)
+        sent.append(Device(first, splits, world.bounds_us, rng).run(later))
+    return _answered(graph, plan, sent, rng)
+
+
+def _answered(graph: Graph, plan: Plan, waiting: Sequence[list[Sent]], rng: random.Random) -> Answer:
+    """What the cloud makes of all that devices have sent."""
     cloud = _Cloud(plan, len(waiting), rng)
     patience = rng.choice([0.6, 0.9, 0.95, 0.98, 1.0])
     live = [(device, iter(sent)) for device, sent in enumerate(waiting)]

@@ -1,0 +1,47 @@
+"""The long form of the property of mixed cuts: many more random flows against the naive reference.
+
+Devices have cuts of their own, or go from one to another.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+from hypothesis import HealthCheck, given, seed, settings
+
+from tests.reference.comparison import check_mixed, check_moving
+from tests.reference.flows import Case, cases, split_cases
+
+FLOWS, SPLIT_FLOWS = 1_000, 200
+CORES = 2
+"""What CI has: each takes its part of the flows, from a seed of its own."""
+FIRST_SEED = 100
+"""Others than the small form has."""
+
+
+def check_flows(part: int, count: int, split: int) -> int:
+    """Compare `count` flows, and `split` with aggregates that are split; returns how many, and raises with
+    the smallest that differs.
+    """
+    seen = 0
+    for drawn, several in ((cases(down=True), count), (split_cases(), split)):
+
+        @seed(FIRST_SEED + part)
+        @settings(max_examples=several, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+        @given(drawn)
+        def check(case: Case) -> None:
+            nonlocal seen
+            check_mixed(case)
+            check_moving(case)
+            seen += 1
+
+        check()
+    return seen
+
+
+def test_many_random_flows_give_the_same_whichever_device_has_which_cut() -> None:
+    with ProcessPoolExecutor(CORES, mp_context=get_context("spawn")) as pool:
+        counts = FLOWS // CORES, SPLIT_FLOWS // CORES
+        parts = [pool.submit(check_flows, part, *counts) for part in range(CORES)]
+        assert sum(part.result() for part in parts) >= FLOWS + SPLIT_FLOWS
