@@ -98,12 +98,21 @@ def test_what_cannot_be_answered_is_one_sentence(client: Client, state: Path) ->
         assert client.refusal("GET", path) == (409, "unanswered", "it is starting")
         status, code, sentence = client.refusal("GET", "/apps/stocks/steps/drawn/state?key=a")
         assert (status, code) == (404, "not_found")
-        assert sentence.startswith("app stocks has no step 'drawn'; those of the data centre with a state: ")
+        assert sentence.startswith("app stocks has no step 'drawn'; those with a state: ")
         assert "drawdown" in sentence
+        edgy = "/apps/edgy/steps/drawdown/state?key=a"
+        assert client.refusal("GET", edgy) == (409, "unanswered", "app edgy runs on no device yet")
         client.ask("POST", "/devices", {"name": "s1"}, expect=201)
-        assert client.refusal("GET", "/apps/edgy/steps/drawdown/state?key=a")[2] == (
-            "step 'drawdown' runs on the devices (s1): what it keeps is there, and only steps of the data "
-            "centre are asked"
+        status, code, sentence = client.refusal("GET", edgy)
+        assert (status, code, sentence) == (
+            503,
+            "unavailable",
+            "devices cannot be asked: the broker is away",
+        )
+        said = client.refusal("GET", f"{edgy}&device=s2")[2]
+        assert said == "app edgy does not run on device 's2': see gear info"
+        assert client.refusal("GET", f"{path}?device=s1")[2] == (
+            "device: step 'drawdown' runs in the data centre, and no device is asked"
         )
         assert client.refusal("GET", "/apps/none/steps/drawdown/state")[0] == 404
         assert client.refusal("GET", f"{path}?wait_s=51")[:2] == (400, "invalid")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +64,9 @@ class MortalSpool:
 
     async def read(self, after_seq: int, limit: int) -> list[SpooledBatch]:
         return await self._spool.read(after_seq, limit)
+
+    async def cells(self, step: str, keys: Sequence[bytes] | None, limit: int) -> list[tuple[bytes, bytes]]:
+        return await self._spool.cells(step, keys, limit)
 
     async def close(self) -> None:
         await self._spool.close()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,6 +71,9 @@ class DoomedSpool:
 
     async def commit(self, change: SpoolCommit) -> None:
         await self._around(self._spool.commit(change))
+
+    async def cells(self, step: str, keys: Sequence[bytes] | None, limit: int) -> list[tuple[bytes, bytes]]:
+        return await self._spool.cells(step, keys, limit)
 
     async def trim(self, through_seq: int) -> None:
         await self._around(self._spool.trim(through_seq))

@@ -55,14 +55,18 @@ class Counting(Task[Seen, Counted]):
         ctx.state.count += 1
         ctx.emit(Counted(seen.sensor, seen.number, seen.device, VERSION, ctx.state.count))
 
-def see(reading: Reading) -> Seen:
-    time.sleep({PAUSE_S})
-    return Seen(reading.sensor, reading.number, VERSION)
+class Seeing(Task[Reading, Seen]):
+    state = Count
+
+    def on_next(self, reading: Reading, ctx: Context[Seen, Count]) -> None:
+        time.sleep({PAUSE_S})
+        ctx.state.count += 1
+        ctx.emit(Seen(reading.sensor, reading.number, VERSION))
 
 flow = Flow("air")
 items = [(1_700_000_000_000_000 + n * 1_000, Reading("s", n)) for n in range({ITEMS})]
-readings = flow.source("readings", TestingSource(items=items), out=Reading)
-seen = readings.map(see).at("edge")
+readings = flow.source("readings", TestingSource(items=items), out=Reading, partitioned_by="sensor")
+seen = readings.key_by("sensor").process("seeing", Seeing()).at("edge")
 seen.key_by("sensor").process("counting", Counting()).at("cloud").sink("all", Table("counted"))
 """
 

@@ -7,6 +7,7 @@ with plain Python: each record once, its count going on through every exchange, 
 
 from __future__ import annotations
 
+import json
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,13 @@ class Author:
     def update(self, letter: str) -> None:
         self.gear("update", APP, project_of(self.folder, letter), "--no-wait")
 
+    def asks_the_device(self) -> None:
+        """What the step on the device keeps is as much as has come of it, or more."""
+        least = len(self.found())
+        told = json.loads(self.gear("query", APP, "seeing", "s", "--json"))
+        assert (told["device"], told["found"], told["silent"]) == (DEVICE, True, [])
+        assert least <= told["state"]["count"] <= ITEMS
+
     def found(self) -> list[tuple[Any, ...]]:
         """(number, letter of the device, letter of the cloud, count) of each row so far, by number."""
         path = tables_of_run(PlatformPlaces(self.state).tables(f"{APP}.1"), 1)
@@ -102,6 +110,7 @@ def test_a_device_runs_other_code_in_mid_run_and_goes_back(
             author.gear("submit", project_of(tmp_path, "A"), "--no-wait")
             author.until_seen("A", "A")
             first = author.code
+            author.asks_the_device()
             author.update("B")
             author.until_seen("B", "B")
             author.gear("rollback", APP, "--no-wait")

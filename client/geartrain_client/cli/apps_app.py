@@ -283,6 +283,9 @@ def query(
     key: Annotated[
         str | None, typer.Argument(metavar="KEY", help="The key. Default some of the step's keys.")
     ] = None,
+    device: Annotated[
+        str | None, typer.Option("--device", metavar="NAME", help="Ask this device only, of a step there.")
+    ] = None,
     timeout: Annotated[
         str, typer.Option("--timeout", metavar="TIME", help="Wait at most so long, up to 50s.")
     ] = "10s",
@@ -290,10 +293,11 @@ def query(
     state: State = None,
     json: Json = False,
 ) -> None:
-    """Ask a running app what a step of the data centre keeps of a key, or which keys it has.
+    """Ask a running app what a step keeps of a key, or which keys it has.
 
-    A micro-batch answers, with the event time and the positions of the log that it has reached. KEY is true
-    or false, hexadecimal digits or a JSON list where the step's keys are booleans, bytes or tuples. One that
+    Of a step in the data centre a micro-batch answers, with the event time and the positions of the log that
+    it has reached. Of a step on devices the one that has the key answers, between two commits. KEY is true or
+    false, hexadecimal digits or a JSON list where the step's keys are booleans, bytes or tuples. One that
     begins with - goes behind --.
 
     \b
@@ -301,11 +305,12 @@ def query(
       gear query traffic jams street-7
       gear query heat by_site '["north", 7]' --json
       gear query heat by_number -- -5
+      gear query heat records attic --device truck-1
     """
     from geartrain_client.cli.asking import query_app
 
     seconds = max(1, round(parse_seconds("--timeout", timeout)))
-    query_app(platform_at(url, state), app, step, key, seconds=seconds, as_json=json)
+    query_app(platform_at(url, state), app, step, key, device=device, seconds=seconds, as_json=json)
 
 
 @apps_app.command("kill", short_help="End an app; its tables stay.")

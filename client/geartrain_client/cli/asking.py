@@ -16,14 +16,22 @@ TIMERS_SHOWN = 3
 
 
 def query_app(
-    platform: Platform, app: str, step: str, key: str | None, *, seconds: int, as_json: bool
+    platform: Platform,
+    app: str,
+    step: str,
+    key: str | None,
+    *,
+    device: str | None = None,
+    seconds: int,
+    as_json: bool,
 ) -> None:
     """Print the state of a key, or some keys where none is named; raises `GeartrainError`.
 
-    seconds: how long the platform waits for a micro-batch.
+    device: the only one to be asked, of a step on devices; seconds: how long the platform waits for a
+    micro-batch or for devices.
     """
     path = f"/apps/{segment(app)}/steps/{segment(step)}/state"
-    found = platform.get(path, timeout_s=seconds + TIMEOUT_S, key=key, wait_s=seconds)
+    found = platform.get(path, timeout_s=seconds + TIMEOUT_S, key=key, device=device, wait_s=seconds)
     if as_json:
         print_json(found)
         return
@@ -89,6 +97,14 @@ def _print_place(answer: KeyState) -> None:
     else:
         age = max(0.0, (answer.answered_us - clock) / 1e6)
         out.print(f"clock: {format_time(clock)}, {age:,.1f} s ago", soft_wrap=True)
+    for one in answer.silent:
+        since = f"offline since {format_time(one.seen_us)}" if one.seen_us else "not heard of yet"
+        note = ": this is what it told last" if one.device == answer.device else ""
+        notices().print(printable(f"device {one.device} has not answered, {since}{note}"), soft_wrap=True)
+    if answer.device:
+        where = f"of {answer.instance} on device {answer.device}: epoch {answer.epoch}, batch {answer.seq}"
+        out.print(printable(where), soft_wrap=True)
+        return
     run = f", run {answer.run}" if answer.run > 1 else ""
     where = json.dumps(answer.positions)
     out.print(printable(f"positions: {where} of {answer.instance}{run}"), soft_wrap=True)

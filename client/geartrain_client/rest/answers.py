@@ -115,11 +115,19 @@ class OpenWindow(msgspec.Struct, frozen=True):
     result: Any = None
 
 
+class SilentDevice(msgspec.Struct, frozen=True):
+    """A device that did not answer; seen_us: when it was heard last, None for never."""
+
+    device: str
+    seen_us: int | None = None
+
+
 class KeyState(msgspec.Struct, frozen=True):
-    """What a running app keeps of a key at the end of a micro-batch.
+    """What a running app keeps of a key at the end of a micro-batch, or at a commit of a device.
 
     found: whether it keeps anything; keys: some of the step's, where none was asked for; clock_us: the event
-    time that the step has reached, None for none; positions: of the log, by partition.
+    time that the step has reached, None for none; positions: of the log, by partition; device, epoch, seq:
+    who has told it, and the last batch of that commit; silent: devices that did not answer.
     """
 
     instance: str = ""
@@ -135,6 +143,10 @@ class KeyState(msgspec.Struct, frozen=True):
     clock_us: int | None = None
     positions: dict[str, int] = {}
     answered_us: int = 0
+    device: str = ""
+    epoch: str = ""
+    seq: int = 0
+    silent: list[SilentDevice] = []
 
 
 class Page(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ from geartrain.adapters.configuration import host_and_port
 from geartrain.adapters.files import write_private
 from geartrain.errors import ConfigError
 from geartrain.wire.limits import LIMITS
-from geartrain.wire.topics import ROOT, reported_filter, up_filter
+from geartrain.wire.topics import ROOT, reported_filter, told_filter, up_filter
 from geartrain_cloud.broker.choice import PACKET_OVERHEAD_BYTES, QUEUED_BATCHES_MAX, QUEUED_BYTES_MAX
 from geartrain_cloud.certs import CLOUD, SERVER, Fleet
 from geartrain_cloud.certs.names import common_name
@@ -121,12 +121,14 @@ def access_list() -> str:
     """mosquitto's access list: a device under its own name, ingest and the sender on what they serve."""
     own = f"{ROOT}/+/%u"
     return f"""\
-# A device: what it sends and is answered, what is sent to it and it answers, and its control lane.
+# A device: what it sends and is answered, what is sent to it and it answers, questions, and its control lane.
 # %u is its certificate's name.
 pattern write {own}/+/up
 pattern read {own}/+/ack
 pattern read {own}/+/down
 pattern write {own}/+/downack
+pattern read {own}/+/ask
+pattern write {own}/+/told
 pattern read {own}/desired
 pattern write {own}/reported
 
@@ -141,6 +143,8 @@ topic write {ROOT}/+/+/+/down
 user {common_name(CLOUD, "control")}
 topic read {reported_filter()}
 topic write {ROOT}/+/+/desired
+topic read {told_filter()}
+topic write {ROOT}/+/+/+/ask
 """
 
 

@@ -27,6 +27,7 @@ from geartrain.errors import ConfigError, GeartrainError
 from geartrain.printable import printable
 from geartrain_cloud.control.agents import Agents
 from geartrain_cloud.control.clones import Clones
+from geartrain_cloud.control.device_questions import DeviceQuestions
 from geartrain_cloud.control.explaining import Explanations
 from geartrain_cloud.control.hosting import HostReport, read_hosted
 from geartrain_cloud.control.lane import ControlLane
@@ -111,7 +112,8 @@ async def _serve(config: PlatformConfig, notes: ServiceNotes) -> bool:
         agents = Agents(store, trust, changed.set, has_joined)
         api = Api(store, updates.load, observer, changed.set, updates, enrolment)
         explanations = Explanations(store, config, trust)
-        questions = Questions(store, QuestionFolder(places.questions), clock)
+        asking = DeviceQuestions(clock)
+        questions = Questions(store, QuestionFolder(places.questions), clock, asking)
         more = [*agents.routes(), *explanations.routes(), *questions.routes()]
         routes = [*trust.routes(), *updates.routes(), *more]
         app = make_app(api, token, routes, local=is_local(config.control.host))
@@ -122,7 +124,7 @@ async def _serve(config: PlatformConfig, notes: ServiceNotes) -> bool:
             reconciler.round()
             devices = await _listen_for_devices(config, enrolment, trust)
             write_report(places.door, {"url": address, "token_file": str(places.token), "pid": os.getpid()})
-            lane = asyncio.ensure_future(_follow_lane(store, config, clock, clones))
+            lane = asyncio.ensure_future(_follow_lane(store, config, clock, clones, asking))
             try:
                 await _reconcile(reconciler, observer, changed, stopped, lane, [trust, enrolment])
             finally:
@@ -167,9 +169,9 @@ async def _listen_for_devices(
 
 
 async def _follow_lane(
-    store: ControlStore, config: PlatformConfig, clock: SystemClock, clones: Clones
+    store: ControlStore, config: PlatformConfig, clock: SystemClock, clones: Clones, asking: DeviceQuestions
 ) -> None:
-    """Tell devices what is wanted, and hear them, once there is a broker; raises what the store does."""
+    """Tell devices what is wanted, ask and hear them, once there is a broker; raises what the store does."""
     broker = None
     while broker is None:
         with suppress(ConfigError):  # gear up has not started one yet
@@ -178,7 +180,9 @@ async def _follow_lane(
             await clock.sleep(ROUND_S)
     net = AiomqttNet(broker.host, broker.port, tls_context=broker.tls_context)
     lane = ControlLane(StoreOfLane(store), net, clock, SystemRandomness(), clones=clones)
-    await lane.run_alone()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(lane.run_alone())
+        group.create_task(asking.run(net, SystemRandomness()))
 
 
 async def _reconcile(

@@ -1,8 +1,8 @@
-"""`GET /apps/{name}/steps/{step}/state`: what a running app keeps of a key, told by the Spark host.
+"""`GET /apps/{name}/steps/{step}/state`: what a running app keeps of a key.
 
-Between REST and the files by which the host is asked. Guarantees: an app is asked at most `ASKED_MAX` times a
-second, and a request waits for a bounded time. A question is removed when its answer was read or nobody waits
-for it any more.
+Between REST and those who hold the state: the Spark host is asked by files, devices over the broker.
+Guarantees: an app is asked at most `ASKED_MAX` times a second, and a request waits for a bounded time. A
+question is removed when its answer was read or nobody waits for it any more.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from typing import Any
 
 from aiohttp import web
 
-from geartrain.errors import ConfigError
+from geartrain.control.questions import KEYS_MAX
+from geartrain.errors import ConfigError, NetError
 from geartrain.fleet.labels import shown
 from geartrain.ports import Clock
-from geartrain.records.event_time import START_OF_TIME
+from geartrain.records.event_time import START_OF_TIME, format_time
 from geartrain.revision import Revision
 from geartrain_cloud.control.answering import Work
+from geartrain_cloud.control.device_questions import DeviceQuestions, Heard
 from geartrain_cloud.control.errors import (
     InvalidError,
     NotFoundError,
@@ -42,6 +44,8 @@ WAIT_S, WAIT_S_MAX = 10, 50
 """How long a request waits: less than a question is kept."""
 KEY_CHARS_MAX = 1_000
 _LOOK_S = 0.02
+DEVICES_MAX = 200
+"""Devices that are asked at once, where nobody has said which."""
 _APPS_MAX = 1_000
 _NAMED_MAX = 5
 
@@ -49,8 +53,10 @@ _NAMED_MAX = 5
 class Questions:
     """Those to the apps of one platform."""
 
-    def __init__(self, store: ControlStore, folder: QuestionFolder, clock: Clock) -> None:
-        self._store, self._folder, self._clock = store, folder, clock
+    def __init__(
+        self, store: ControlStore, folder: QuestionFolder, clock: Clock, devices: DeviceQuestions
+    ) -> None:
+        self._store, self._folder, self._clock, self._devices = store, folder, clock, devices
         self._turns = Turns(clock.monotonic_s)
 
     def routes(self) -> list[tuple[str, str, Work]]:
@@ -60,7 +66,7 @@ class Questions:
     async def state(self, request: web.Request) -> Answer:
         """`GET /apps/{name}/steps/{step}/state`: of `key`, or some keys where it is left out."""
         question = Question(request)
-        key = question.get("key")
+        key, device = question.get("key"), question.get("device")
         wait_s = number_of(question, "wait_s", WAIT_S, WAIT_S_MAX)
         question.check()
         if key is not None and len(key) > KEY_CHARS_MAX:
@@ -68,8 +74,12 @@ class Questions:
         instance = self._store.apps.newest(request.match_info["name"])
         step = request.match_info["step"]
         self._check_state(instance)
-        self._check_step(instance, step)
+        on_devices = self._is_on_devices(instance, step)
+        if device is not None and not on_devices:
+            raise InvalidError(f"device: step {shown(step)} runs in the data centre, and no device is asked")
         self._take_turn(instance)
+        if on_devices:
+            return 200, await self._asked_of_devices(instance, step, key, device, wait_s)
         asked = Asked(secrets.token_hex(16), instance.instance, step, key)
         try:
             self._folder.ask(asked)
@@ -85,6 +95,56 @@ class Questions:
         if told.refused:
             raise UnansweredError(told.refused)
         return 200, self._form(instance, step, told)
+
+    async def _asked_of_devices(
+        self, instance: Instance, step: str, key: str | None, device: str | None, wait_s: int
+    ) -> dict[str, Any]:
+        running = self._store.desired.running(instance.instance)
+        if device is not None and device not in running:
+            raise NotFoundError(f"app {instance.name} does not run on device {shown(device)}: see gear info")
+        asked = running if device is None else [device]
+        if not asked:
+            raise UnansweredError(f"app {instance.name} runs on no device yet")
+        if len(asked) > DEVICES_MAX:
+            raise InvalidError(
+                f"device: app {instance.name} runs on {len(asked):,} devices, and {DEVICES_MAX} are asked at "
+                "a time at the most: name the one that has the key"
+            )
+        try:
+            heard, silent = await self._devices.ask(
+                instance.instance,
+                asked,
+                step,
+                key,
+                wait_s,
+                lambda one: key is not None and one.answer.told.found,
+            )
+        except NetError as error:
+            raise UnavailableError(f"devices cannot be asked: {error}") from None
+        since = {one: self._store.devices.get(one).seen_us for one in sorted(silent)}
+        known = [self._devices.last(instance.instance, one, step, key) for one in since]
+        best = _best([*heard, *(one for one in known if one is not None)])
+        if best is None:
+            named = [f"{one} since {format_time(at)}" if at else one for one, at in since.items()]
+            more = f" and {len(named) - _NAMED_MAX:,} more" if len(named) > _NAMED_MAX else ""
+            raise UnansweredError(
+                f"no device has answered within {wait_s} s, offline or busy: "
+                f"{', '.join(named[:_NAMED_MAX])}{more}"
+            )
+        told = best.answer.told
+        if told.refused:
+            raise UnansweredError(f"device {best.device}: {told.refused}")
+        keys = [one for each in heard for one in each.answer.told.keys] if key is None else []
+        place = Told("", run=1, key=told.key, found=told.found, told=told.told, keys=keys[:KEYS_MAX])
+        return {
+            **self._form(instance, step, place),
+            "clock_us": best.answer.clock_us,
+            "answered_us": best.at_us,
+            "device": best.device,
+            "epoch": best.answer.epoch.hex(),
+            "seq": best.answer.seq,
+            "silent": [{"device": one, "seen_us": at or None} for one, at in since.items()],
+        }
 
     async def _told(self, name: str, wait_s: float) -> Told | None:
         until_s = self._clock.monotonic_s() + wait_s
@@ -123,29 +183,25 @@ class Questions:
                 f"app {instance.name} has ended and is replayed: nothing is told of a run that catches up"
             )
 
-    def _check_step(self, instance: Instance, step: str) -> None:
-        """Refuse at once what no micro-batch can answer, as far as the revision tells."""
+    def _is_on_devices(self, instance: Instance, step: str) -> bool:
+        """Whether devices hold the state of a step; refuses at once what nobody can answer, as far as the
+        revision tells.
+        """
         try:
             steps = {one.id: one for one in Revision.from_json(instance.outline.document).steps}
         except ConfigError:  # of an older release: the micro-batch says it
-            return
+            return False
         keyed = {
             one.id for one in steps.values() if any(steps[source].key for source in map(_step_of, one.inputs))
         }
         found = steps.get(step)
         if found is None:
-            there = [one.id for one in steps.values() if one.tier == "cloud" and one.id in keyed]
+            there = [one.id for one in steps.values() if one.id in keyed]
             raise NotFoundError(
-                f"app {instance.name} has no step {shown(step)}; those of the data centre with a state: "
+                f"app {instance.name} has no step {shown(step)}; those with a state: "
                 f"{', '.join(there) or 'none'}"
             )
-        if found.tier == "edge" and step in keyed:
-            devices = list(self._store.desired.assigned(instance.instance))
-            more = f" and {len(devices) - _NAMED_MAX:,} more" if len(devices) > _NAMED_MAX else ""
-            raise UnansweredError(
-                f"step {step!r} runs on the devices ({', '.join(devices[:_NAMED_MAX]) or 'none yet'}{more}): "
-                "what it keeps is there, and only steps of the data centre are asked"
-            )
+        return found.tier == "edge" and step in keyed
 
     def _take_turn(self, instance: Instance) -> None:
         """Raise `TooManyError` where too much is asked."""
@@ -178,6 +234,12 @@ class Turns:
             return False
         times.append(now_s)
         return True
+
+
+def _best(heard: list[Heard]) -> Heard | None:
+    """The answer to hand on: one that found the key, else one that says something."""
+    found = [one for one in heard if one.answer.told.found]
+    return next(iter([*found, *(one for one in heard if not one.answer.told.refused), *heard]), None)
 
 
 def _step_of(source: str) -> str:

@@ -63,13 +63,17 @@ class Agent:
         revision: Revision | None = None,
         room: Room | None = None,
         boots: BootClock | None = None,
+        *,
+        answers: bool = False,
     ) -> None:
         """`priority`: what the agents of one process share, each of which runs another flow; `files`: for
         sinks on the device that write some; `revision`: of the plan, with the code of its flow; `room`: what
-        its disk leaves the spool; `boots`: None where the wall clock is always right.
+        its disk leaves the spool; `boots`: None where the wall clock is always right; `answers`: whether it
+        tells who asks what its steps keep.
         """
         self._settings, self._plan = settings, plan
         self._revision, self._room, self._boots = revision, room or Unlimited(), boots
+        self._answers = answers
         shared = priority or Priority()
         self._turn = shared.turn(plan.graph.name, is_urgent=settings.urgent)
         self._effects, self._files = Effects(store, net, clock, randomness), files
@@ -130,6 +134,7 @@ class Agent:
             session = self._session = Session(
                 self._settings, self._plan, self._effects, self._turn, self._files, intake, image
             )
+            self._answer(session)
             hooks = Hooks(
                 partial(renew, session, self._effects, self._settings),
                 session.sealer.schemas,
@@ -156,6 +161,15 @@ class Agent:
                     await store.commit(SpoolCommit(counters=raised))
         finally:
             await store.close()
+
+    def _answer(self, session: Session) -> None:
+        """Have who asks be told what the steps keep, where some keep anything."""
+        plan, device = self._plan, self._settings.device
+        if self._answers and any(s.operator.stateful for s in plan.graph.steps if s.id in plan.cut.edge):
+            from geartrain_edge.agent.answering import Answering
+
+            store = self._effects.store
+            session.uplink.beside.append(Answering(device, plan, store, session, session.counters))
 
     def _hear(self, session: Session, welcome: Welcome) -> None:
         """Note that the epoch is open, and where the device stands, for the reading side."""
@@ -338,6 +352,7 @@ class Agent:
             session.batch_size.committed(records, batches)
             if down is not None:
                 down.committed()
+            session.committed = after
             if batches:
                 session.progress = after
             if opening is not None:

@@ -143,7 +143,8 @@ async def _run(loaded: Sequence[tuple[AgentConfig, Plan, Revision]]) -> set[int]
             room = DiskFloor(config.spool_file, config.settings.free_floor_bytes)
             boots = SystemBootClock(config.clock_floor_us, synchronized=config.is_clock_synchronized)
             agent = Agent(
-                config.settings, plan, spool, net, clock, chance, priority, files, revision, room, boots
+                *(config.settings, plan, spool, net, clock, chance, priority, files, revision, room, boots),
+                answers=True,
             )
             agents.append(agent)
             tasks.append(group.create_task(_run_one(config, agent, net)))

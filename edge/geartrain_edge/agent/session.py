@@ -50,9 +50,10 @@ class Opening(msgspec.Struct, frozen=True):
 class Session:
     """What stands while the spool is open.
 
-    progress: that of the last commit; handshake: what the spool says of its epoch, one of `FRESH`, `RENEWED`
-    and nothing; welcome: what ingest has answered and no commit holds yet; is_done: all is acked, and nothing
-    comes any more; disk_is_low: the spool may not grow to its cap, because its disk is nearly full.
+    progress: that of the last commit with batches; committed: that of the last one; handshake: what the spool
+    says of its epoch, one of `FRESH`, `RENEWED` and nothing; welcome: what ingest has answered and no commit
+    holds yet; is_done: all is acked, and nothing comes any more; disk_is_low: the spool may not grow to its
+    cap, because its disk is nearly full.
     """
 
     def __init__(
@@ -96,8 +97,10 @@ class Session:
         shedder = Shedder(who, effects.store, backlog, self.counters, lambda: uplink.acked_seq)
         self.admission = Admission(settings, backlog, self.counters, shedder, image.state.get(DECLARED))
         self.down = _down(settings, plan, image, self.fragment, self.counters, effects.clock, files)
-        uplink.beside = self.down
+        if self.down is not None:
+            uplink.beside.append(self.down)
         self.progress: Progress = intake.progress()
+        self.committed = self.progress
         self.flip = Flip.of(image.state.get(FLIP))
         self.batch_size = BatchSize(settings.records_max)
 

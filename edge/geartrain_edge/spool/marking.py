@@ -6,6 +6,7 @@ back. Guarantees: the mark is durable before the commit is begun, so there is no
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from geartrain.adapters.files import write_durable
@@ -47,6 +48,10 @@ class MarkingSpool:
     async def read(self, after_seq: int, limit: int) -> list[SpooledBatch]:
         """As `SpoolStore.read`."""
         return await self._spool.read(after_seq, limit)
+
+    async def cells(self, step: str, keys: Sequence[bytes] | None, limit: int) -> list[tuple[bytes, bytes]]:
+        """As `SpoolStore.cells`."""
+        return await self._spool.cells(step, keys, limit)
 
     async def trim(self, through_seq: int) -> None:
         """As `SpoolStore.trim`."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -71,6 +71,12 @@ class SqliteSpool:
     async def read(self, after_seq: int, limit: int) -> list[SpooledBatch]:
         """Up to `limit` committed batches with seq > `after_seq`, in seq order."""
         return await self._run(lambda: self._read(after_seq, limit))
+
+    async def cells(self, step: str, keys: Sequence[bytes] | None, limit: int) -> list[tuple[bytes, bytes]]:
+        """Up to `limit` committed cells of a step, in the order of their keys; of `keys` where some are
+        given.
+        """
+        return await self._run(lambda: self._cells(step, keys, limit))
 
     async def trim(self, through_seq: int) -> None:
         """Delete batches up to `through_seq` and remember it as acked, in one durable transaction."""
@@ -170,6 +176,14 @@ class SqliteSpool:
     def _read(self, after_seq: int, limit: int) -> list[SpooledBatch]:
         found = self._opened().execute(_SELECT, (after_seq, limit))
         return [batch_of(row) for row in found]
+
+    def _cells(self, step: str, keys: Sequence[bytes] | None, limit: int) -> list[tuple[bytes, bytes]]:
+        if keys is None:
+            query = "SELECT key, value FROM state WHERE step = ? ORDER BY key LIMIT ?"
+            return self._opened().execute(query, (step, limit)).fetchall()
+        query = "SELECT key, value FROM state WHERE step = ? AND key = ?"
+        found = [self._opened().execute(query, (step, key)).fetchone() for key in sorted(keys)]
+        return [row for row in found if row is not None][:limit]
 
     def _trim(self, through_seq: int) -> None:
         if through_seq > self._last_seq:

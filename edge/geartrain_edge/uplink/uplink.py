@@ -85,7 +85,7 @@ class Hooks(msgspec.Struct, frozen=True):
 
 
 class Beside(Protocol):
-    """What else goes over the same connection: the way down."""
+    """What else goes over the same connection: the way down, and answers to questions."""
 
     @property
     def topic(self) -> str:
@@ -123,7 +123,7 @@ class Uplink:
         self._settings, self._who, self._effects = settings, who, effects
         self._turn = turn or Priority().turn(who.flow, is_urgent=False)
         self._backlog, self._counters = backlog, counters
-        self.beside: Beside | None = None
+        self.beside: list[Beside] = []
         self.alarm = ""
         """What stopped the uplink for good, a sentence; empty while nothing did."""
         self._window = Window(effects.store, backlog, settings.window, settings.window_bytes)
@@ -224,9 +224,9 @@ class Uplink:
         try:
             async with self._effects.net.connect(client_id) as connection:
                 await connection.subscribe(self._ack_topic)
-                beside = self.beside if self.beside is not None and self.beside.topic else None
-                if beside is not None:
-                    await connection.subscribe(beside.topic)
+                for one in self.beside:
+                    if one.topic:
+                        await connection.subscribe(one.topic)
                 self._connector.is_connected = True
                 async with self._backlog.lock:
                     await self._let_go()  # of what the connection before has not come to
@@ -235,8 +235,9 @@ class Uplink:
                     group.create_task(self._send(connection))
                     group.create_task(self._receive(connection))
                     group.create_task(self._keep_time())
-                    if beside is not None:
-                        group.create_task(beside.speak(connection))
+                    for one in self.beside:
+                        if one.topic:
+                            group.create_task(one.speak(connection))
         finally:
             self._sender.disconnected()
             self._turn.release()
@@ -303,8 +304,9 @@ class Uplink:
 
     async def _receive(self, connection: Connection) -> None:
         async for incoming in connection.incoming():
-            if self.beside is not None and incoming.topic == self.beside.topic:
-                self.beside.hear(incoming.payload)
+            meant = next((one for one in self.beside if one.topic == incoming.topic), None)
+            if meant is not None:
+                meant.hear(incoming.payload)
             else:
                 await self._take(incoming)
         raise NetError("the connection has ended")

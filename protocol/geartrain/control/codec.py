@@ -7,7 +7,6 @@ What was damaged on its way is refused by its checksum: it could make a device s
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable, Sequence
 
 from geartrain.control import lane_pb2 as pb
@@ -27,17 +26,15 @@ from geartrain.control.states import (
     State,
     Wanted,
 )
+from geartrain.control.summed import check_sum, check_version, with_checksum
 from geartrain.errors import WireError
 from geartrain.wire.parsing import INT64_MAX, check_size, parse
 from geartrain.wire.topics import check_name
 
-_CHECKSUM_BYTES = 5
-"""The field as it is written: its tag, and 4 bytes."""
 _WANTED = frozenset(wanted.value for wanted in Wanted)
 _STATES = frozenset(state.value for state in AppState)
 _HEX = frozenset("0123456789abcdef")
 _HASH_CHARS = 64
-_Summed = pb.Desired | pb.Reported | pb.Kept
 
 
 def encode_state(state: State, limits: LaneLimits = LANE_LIMITS) -> bytes:
@@ -103,14 +100,14 @@ def encode_desired(desired: Desired, limits: LaneLimits = LANE_LIMITS) -> bytes:
         number=desired.number,
         state=desired.state,
     )
-    return _with_checksum(raw, "a desired state", limits.desired_bytes_max)
+    return with_checksum(raw, "a desired state", limits.desired_bytes_max)
 
 
 def decode_desired(data: bytes, limits: LaneLimits = LANE_LIMITS) -> Desired:
     """What came on a `desired` topic; its state is checked by `decode_state`. Raises `WireError`."""
     raw = parse(pb.Desired, data, "a desired state", limits.desired_bytes_max)
-    _check_sum(raw, data, "a desired state")
-    _check_version(raw.version)
+    check_sum(raw, data, "a desired state")
+    check_version(raw.version)
     desired = Desired(raw.device, raw.session, raw.life, raw.number, raw.state)
     _check_desired(desired, limits)
     return desired
@@ -148,14 +145,14 @@ def encode_reported(report: Reported, limits: LaneLimits = LANE_LIMITS) -> bytes
     if report.can or report.program_went_back:
         raw.about_program.can.extend(report.can)
         raw.about_program.went_back = report.program_went_back
-    return _with_checksum(raw, "a report", limits.report_bytes_max)
+    return with_checksum(raw, "a report", limits.report_bytes_max)
 
 
 def decode_reported(data: bytes, limits: LaneLimits = LANE_LIMITS) -> Reported:
     """What came on a `reported` topic; raises `WireError`."""
     raw = parse(pb.Reported, data, "a report", limits.report_bytes_max)
-    _check_sum(raw, data, "a report")
-    _check_version(raw.version)
+    check_sum(raw, data, "a report")
+    check_version(raw.version)
     _check_count(raw.apps, limits)
     for app in raw.apps:
         if app.state not in _STATES:
@@ -178,7 +175,7 @@ def decode_reported(data: bytes, limits: LaneLimits = LANE_LIMITS) -> Reported:
 def encode_kept(kept: Kept) -> bytes:
     """What a device writes to its disk; raises `WireError` when it could not be decoded."""
     _check_range("life", kept.life, 0)
-    return _with_checksum(
+    return with_checksum(
         pb.Kept(life=kept.life, state=kept.state),
         "the desired state on the disk",
         LANE_LIMITS.desired_bytes_max,
@@ -188,29 +185,11 @@ def encode_kept(kept: Kept) -> bytes:
 def decode_kept(data: bytes) -> Kept:
     """What a device finds there; raises `WireError`, also for what was damaged."""
     raw = parse(pb.Kept, data, "the desired state on the disk", LANE_LIMITS.desired_bytes_max)
-    _check_sum(raw, data, "the desired state on the disk")
+    check_sum(raw, data, "the desired state on the disk")
     _check_range("life", raw.life, 0)
     if raw.state:
         decode_state(raw.state)
     return Kept(raw.life, raw.state)
-
-
-def _with_checksum(raw: _Summed, what: str, bytes_max: int) -> bytes:
-    raw.checksum = zlib.crc32(raw.SerializeToString())
-    # The field with the highest number is written last, so what was summed up stands before it.
-    encoded: bytes = raw.SerializeToString()
-    check_size(encoded, what, bytes_max)
-    return encoded
-
-
-def _check_sum(raw: _Summed, data: bytes, what: str) -> None:
-    if not raw.HasField("checksum") or zlib.crc32(data[:-_CHECKSUM_BYTES]) != raw.checksum:
-        raise WireError(f"{what} does not fit its checksum: it was damaged on its way")
-
-
-def _check_version(version: int) -> None:
-    if version != VERSION:
-        raise WireError(f"a state has version {version}; this program speaks version {VERSION} only")
 
 
 def _check_count(named: Iterable[object], limits: LaneLimits) -> None:

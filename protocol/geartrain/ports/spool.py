@@ -109,6 +109,12 @@ class SpoolStore(Protocol):
         """Up to `limit` committed batches with seq > `after_seq`, in seq order."""
         ...
 
+    async def cells(self, step: str, keys: Sequence[bytes] | None, limit: int) -> list[tuple[bytes, bytes]]:
+        """Up to `limit` committed cells of a step as (encoded key, saved cell), in the order of their keys:
+        those of `keys`, or any where that is None.
+        """
+        ...
+
     async def trim(self, through_seq: int) -> None:
         """Delete batches with seq <= `through_seq` and remember it as acked; durable when it returns."""
         ...

@@ -1,5 +1,6 @@
 """The topics of a fleet: `geartrain/v1/<bucket>/<device>/<flow>/up` and `/ack`, `/down` and `/downack` for
-what the cloud sends to a device. Its control lane is `.../<device>/desired` and `.../<device>/reported`.
+what the cloud sends to a device, `/ask` and `/told` for questions. A device's control lane is
+`.../<device>/desired` and `.../<device>/reported`.
 
 A device's bucket is a pure function of its name. So several ingest processes share a fleet by buckets and all
 of a device's batches reach one of them, in order. Names are plain: none holds a wildcard or a level.
@@ -22,6 +23,7 @@ NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 """The form of a device's, a flow's and a channel's name."""
 _UP = rf"{ROOT}/([0-9a-f]{{2}})/([^/]*)/([^/]*)/up"
 _REPORTED = rf"{ROOT}/([0-9a-f]{{2}})/([^/]*)/reported"
+_TOLD = rf"{ROOT}/([0-9a-f]{{2}})/([^/]*)/([^/]*)/told"
 _DOWNACK = rf"{ROOT}/([0-9a-f]{{2}})/([^/]*)/([^/]*)/downack"
 
 
@@ -82,6 +84,26 @@ def flow_down_topic(device: str, flow: str) -> str:
 def downack_topic(device: str, flow: str) -> str:
     """Where a device answers them; raises `WireError`."""
     return f"{ROOT}/{bucket(device)}/{device}/{check_name('flow', flow)}/downack"
+
+
+def ask_topic(device: str, flow: str) -> str:
+    """Where a flow on a device is asked for its state; raises `WireError`."""
+    return f"{ROOT}/{bucket(device)}/{device}/{check_name('flow', flow)}/ask"
+
+
+def told_topic(device: str, flow: str) -> str:
+    """Where it answers; raises `WireError`."""
+    return f"{ROOT}/{bucket(device)}/{device}/{check_name('flow', flow)}/told"
+
+
+def told_filter() -> str:
+    """The filter of the `told` topics of all flows on all devices."""
+    return f"{ROOT}/+/+/+/told"
+
+
+def parse_told(topic: str) -> tuple[str, str]:
+    """(device, flow) of a `told` topic; raises `WireError`, also when the bucket is not the device's."""
+    return _parse(_TOLD, topic, "answer questions on")
 
 
 def up_filter(bucket: str = "+") -> str:

@@ -226,6 +226,17 @@ class SimSpoolStore:
 
         return await self._transactions.run("read", found, f"{after_seq} {limit}")
 
+    async def cells(self, step: str, keys: Sequence[bytes] | None, limit: int) -> list[tuple[bytes, bytes]]:
+        """Up to `limit` committed cells of a step, in the order of their keys; of `keys` where some are
+        given.
+        """
+
+        def found() -> list[tuple[bytes, bytes]]:
+            of_step = sorted((key, cell) for (one, key), cell in self._book.state.items() if one == step)
+            return [one for one in of_step if keys is None or one[0] in keys][:limit]
+
+        return await self._transactions.run("cells", found, step)
+
     async def trim(self, through_seq: int) -> None:
         """Delete batches with seq <= `through_seq` and remember it as acked."""
 
