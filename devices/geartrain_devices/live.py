@@ -3,6 +3,7 @@
 Between a driver and the agent. A sensor has no position to read again from, so a record is accepted when the
 agent commits it; what waits here is lost with the process. Guarantees: the buffer is bounded; what it cannot
 hold is dropped with a dead letter that says how many and why; numbers go on behind the last committed one.
+Where a driver names its senders, one that floods leaves room for the others.
 """
 
 from __future__ import annotations
@@ -22,7 +23,12 @@ from geartrain.source import Batch, Reject
 BUFFER_MAX = 10_000
 """Records that wait to be read, at the most."""
 BUFFER_BYTES_MAX = 8 << 20
+SHARE = 4
+"""A named sender holds no more than so many times what is free: alone four fifths of the buffer."""
+REASONS_MAX = 64
+"""Reasons that are told apart at one time: some name who has sent."""
 _FULL = f"because {BUFFER_MAX} records or {BUFFER_BYTES_MAX} bytes waited"
+_OTHERS = "because too many of one sender waited, of several senders"
 
 
 class _Waiting(msgspec.Struct, frozen=True):
@@ -30,6 +36,7 @@ class _Waiting(msgspec.Struct, frozen=True):
     value: Any
     problem: str
     raw: bytes
+    sender: str
 
 
 class Framed(msgspec.Struct, frozen=True):
@@ -64,34 +71,48 @@ class LiveBufferSplit:
         self._task: asyncio.Task[None] | None = None
         self._waiting: deque[_Waiting] = deque()
         self._bytes = 0
+        self._held = dict[str, tuple[int, int]]()
         self._lost = Counter[str]()
         self._drained = asyncio.Event()
 
     def lost(self, count: int, why: str) -> None:
         """Note that `count` records were dropped before they were read; a dead letter says so, and why."""
-        self._lost[why] += count
+        self._lost[why if why in self._lost or len(self._lost) < REASONS_MAX else _OTHERS] += count
 
-    async def room(self, size: int) -> None:
+    async def room(self, size: int, sender: str = "") -> None:
         """Wait until a raw record of so many bytes fits: for a driver that can make its sender wait."""
-        while not self._fits(size):
+        while not self._fits(size, sender):
             self._drained.clear()
             await self._drained.wait()
 
-    def _fits(self, size: int) -> bool:
-        return len(self._waiting) < BUFFER_MAX and self._bytes + size <= BUFFER_BYTES_MAX
+    def _fits(self, size: int, sender: str) -> bool:
+        left, left_bytes = BUFFER_MAX - len(self._waiting), BUFFER_BYTES_MAX - self._bytes
+        if not sender:
+            return left > 0 and size <= left_bytes
+        count, held = self._held.get(sender, (0, 0))
+        return count < SHARE * left and held + size <= SHARE * (left_bytes - size)
 
-    def push(self, raw: bytes, read: Reader) -> None:
-        """Take one raw record."""
-        if not self._fits(len(raw)):
-            self.lost(1, _FULL)
-            return
+    def push(self, raw: bytes, read: Reader, sender: str = "") -> bool:
+        """Take one raw record; whether there was room for it. sender: who sent it, where that is known."""
+        if not self._fits(len(raw), sender):
+            self.lost(1, f"because too many of {sender} waited" if sender else _FULL)
+            return False
         try:
             time_us, value = read(raw)
-            self._waiting.append(_Waiting(time_us, value, "", raw))
+            self._waiting.append(_Waiting(time_us, value, "", raw, sender))
         except USER_ERRORS as error:  # the user's own constructor: the bytes are the dead letter
             problem = str(error) if isinstance(error, ValueError) else describe(error)
-            self._waiting.append(_Waiting(None, None, f"{self.name}: {problem}", raw))
-        self._bytes += len(raw)
+            self._waiting.append(_Waiting(None, None, f"{self.name}: {problem}", raw, sender))
+        self._hold(sender, 1, len(raw))
+        return True
+
+    def _hold(self, sender: str, count: int, size: int) -> None:
+        self._bytes += size
+        if sender:
+            before = self._held.get(sender, (0, 0))
+            self._held[sender] = (before[0] + count, before[1] + size)
+            if not self._held[sender][0]:
+                del self._held[sender]
 
     async def read(self, position: int, limit: int) -> Batch:
         """What has come since the last read, up to `limit`; raises what stopped the driver."""
@@ -106,7 +127,7 @@ class LiveBufferSplit:
         at = position
         while self._waiting and at - position < limit:
             one = self._waiting.popleft()
-            self._bytes -= len(one.raw)
+            self._hold(one.sender, -1, -len(one.raw))
             if one.problem or one.time is None:
                 rejects.append(Reject(at, one.problem, one.raw, one.time))
             else:

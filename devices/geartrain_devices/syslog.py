@@ -3,7 +3,8 @@
 A source without positions: senders neither wait for an answer nor send again. Guarantees: over TCP and TLS a
 sender has to wait while the agent does not keep up. Over UDP what does not fit is lost, and a dead letter
 says how many messages, those that the kernel dropped too, where it tells. Connections are bounded in number,
-messages in bytes. What is no message leaves as a dead letter with its sender and bytes.
+in all and of each sender, messages in bytes. A sender that floods leaves room for the others. What is no
+message leaves as a dead letter with its sender and bytes.
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ class Syslog(Source[T]):
             senders differ, so the latter needs `out_of_orderness_ms`. A message that does not say is of the
             time when it was received.
         connections_max: connections at one time; more are refused.
+        sender_connections_max: of these, from one address.
         message_bytes_max: bytes of a message; a longer one is a dead letter with so many of its bytes.
         out_of_orderness_ms: how far a record may lie behind the newest and not be late.
     """
@@ -83,6 +85,7 @@ class Syslog(Source[T]):
     fields: dict[str, str] = field(default_factory=dict)
     time: Literal["received", "sent"] = "received"
     connections_max: Annotated[int, msgspec.Meta(ge=1, le=1_024)] = 64
+    sender_connections_max: Annotated[int, msgspec.Meta(ge=1, le=1_024)] = 16
     message_bytes_max: Annotated[int, msgspec.Meta(ge=480, le=1 << 16)] = 1 << 14
     out_of_orderness_ms: Count = 0
 
@@ -104,7 +107,8 @@ class Syslog(Source[T]):
         fields = JsonFields(where, out, "", "us", self.fields)
         reader = _Reader(fields, self.time == "sent", self.message_bytes_max)
         ports = {"udp": self.udp, "tcp": self.tcp, "tls": self.tls}
-        listener = _Listener(where, self.host, reader, self.connections_max, context)
+        most = (self.connections_max, self.sender_connections_max)
+        listener = _Listener(where, self.host, reader, *most, context)
         drive = partial(listener.drive, {name: port for name, port in ports.items() if port})
         bound_us = self.out_of_orderness_ms * 1_000
         return [LiveBufferSplit(f"{device}/{step}", drive, out_of_orderness_us=bound_us)]
@@ -141,21 +145,29 @@ class _Reader:
         except ValueError as error:
             raise ValueError(f"{sender}: {error}") from None
 
-    def push(self, split: LiveBufferSplit, sender: Sender, found: Framed) -> None:
-        """Hand one message to a split."""
-        split.push(found.raw, partial(self.read, sender, found.problem))
+    def push(self, split: LiveBufferSplit, sender: Sender, found: Framed) -> bool:
+        """Hand one message to a split; whether there was room for it."""
+        return split.push(found.raw, partial(self.read, sender, found.problem), sender.address)
 
 
 class _Listener:
     """The ports of one source."""
 
     def __init__(
-        self, where: str, host: str, reader: _Reader, connections_max: int, context: ssl.SSLContext | None
+        self,
+        where: str,
+        host: str,
+        reader: _Reader,
+        connections_max: int,
+        sender_connections_max: int,
+        context: ssl.SSLContext | None,
     ) -> None:
         self._where, self._host, self._reader = where, host, reader
-        self._connections_max, self._context = connections_max, context
-        self._open: set[asyncio.Task[None]] = set()
+        self._connections_max, self._sender_connections_max = connections_max, sender_connections_max
+        self._context = context
+        self._open: dict[asyncio.Task[None], str] = {}
         self._refused, self._told_s = 0, 0.0
+        self._lost, self._lost_told_s = 0, 0.0
 
     async def drive(self, ports: Mapping[str, int], split: LiveBufferSplit) -> None:
         """Listen until cancelled; raises `SourceError` where that is not allowed."""
@@ -221,7 +233,8 @@ class _Listener:
                 is_long = len(data) > self._reader.bytes_max
                 problem = f"it is longer than {self._reader.bytes_max} bytes" if is_long else ""
                 found = Framed(data[: self._reader.bytes_max].rstrip(b"\r\n\0"), problem)
-                self._reader.push(split, Sender(address, sender_port, transport), found)
+                if not self._reader.push(split, Sender(address, sender_port, transport), found):
+                    self._lose(address)
                 turn += 1
                 if turn % _TURN == 0:
                     await asyncio.sleep(0)  # a datagram that is there is taken without a turn of the loop
@@ -233,23 +246,35 @@ class _Listener:
         context = self._context if transport == "tls" else None
         while True:
             connection, (address, port, *_) = await loop.sock_accept(listening)
-            if len(self._open) >= self._connections_max:
+            same = sum(1 for other in self._open.values() if other == address)
+            if same >= self._sender_connections_max or len(self._open) >= self._connections_max:
                 connection.close()
-                self._refuse(address)
+                self._refuse(address, same)
                 continue
             sender = Sender(address, port, transport)
             task = asyncio.ensure_future(self._connected(connection, context, sender, split))
-            self._open.add(task)
-            task.add_done_callback(self._open.discard)
+            self._open[task] = address
+            task.add_done_callback(self._open.pop)
 
-    def _refuse(self, address: str) -> None:
+    def _refuse(self, address: str, same: int) -> None:
         self._refused += 1
         if time.monotonic() - self._told_s >= _PAUSE_S_MAX:
             self._told_s = time.monotonic()
+            is_own = same >= self._sender_connections_max
+            option = "sender_connections_max" if is_own else "connections_max"
             _LOG.warning(
-                "connections_refused: %s: %d connections are open, so that of %s was refused, %d so far; "
-                "set connections_max higher",
-                *(self._where, len(self._open), address, self._refused),
+                "connections_refused: %s: %d connections are open, %d of them of %s, so one more of it was "
+                "refused, %d so far; set %s higher",
+                *(self._where, len(self._open), same, address, self._refused, option),
+            )
+
+    def _lose(self, address: str) -> None:
+        self._lost += 1
+        if time.monotonic() - self._lost_told_s >= _PAUSE_S_MAX:
+            self._lost_told_s = time.monotonic()
+            _LOG.warning(
+                "sender_lost: %s: %s sends faster than the agent keeps up; %d messages were dropped so far",
+                *(self._where, address, self._lost),
             )
 
     async def _connected(
@@ -283,7 +308,7 @@ class _Listener:
 
     async def _push(self, found: Sequence[Framed], sender: Sender, split: LiveBufferSplit) -> None:
         for one in found:
-            await split.room(len(one.raw))
+            await split.room(len(one.raw), sender.address)
             self._reader.push(split, sender, one)
 
 

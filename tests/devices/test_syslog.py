@@ -341,6 +341,52 @@ def test_what_udp_loses_is_counted_to_the_unit() -> None:
     assert f"because the kernel's buffer of UDP port {source.udp} was full" in "".join(found.reasons)
 
 
+def test_a_sender_that_floods_leaves_room_for_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    source = Syslog[Event](udp=free_port(), tcp=free_port(), sender_connections_max=2)
+    flood = 3 * BUFFER_MAX
+
+    def floods() -> None:
+        with socket.create_connection(("127.0.0.1", source.tcp), timeout=20) as sender:
+            for number in range(flood):
+                sender.sendall(b"<14>1 - - tcp - - - %d\n" % number)
+
+    async def story(found: Found) -> None:
+        sending = asyncio.ensure_future(asyncio.to_thread(floods))
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            for number in range(flood):
+                sender.sendto(b"<14>1 - - udp - - - %d" % number, ("127.0.0.1", source.udp))
+                if number % 100 == 0:
+                    await asyncio.sleep(0.001)
+        await asyncio.sleep(0.2)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            sender.bind(("127.0.0.2", 0))
+            for number in range(1_000):  # nobody has read meanwhile: all of these find room
+                sender.sendto(b"<14>1 - - other - - - %d" % number, ("127.0.0.1", source.udp))
+                if number % 100 == 0:
+                    await asyncio.sleep(0.001)
+        await asyncio.sleep(0.2)
+        pairs = [await asyncio.open_connection("127.0.0.1", source.tcp) for _ in range(2)]
+        assert await pairs[1][0].read(1) == b""
+        async with asyncio.timeout(60):
+            while len(found.values) + lost(found) < 2 * flood + 1_000:
+                await found.read()
+                await asyncio.sleep(0.001)
+        await sending
+        for _, one in pairs:
+            one.close()
+
+    found = listen(story, source)
+    by = {
+        app: [int(one.message) for one in found.values if one.app == app] for app in ("tcp", "udp", "other")
+    }
+    assert by["other"] == list(range(1_000))
+    assert by["tcp"] == list(range(flood))
+    assert len(by["udp"]) + lost(found) == flood
+    assert "because too many of 127.0.0.1 waited" in "".join(found.reasons)
+    assert "sender_lost: source events: 127.0.0.1 sends faster" in caplog.text
+    assert "set sender_connections_max higher" in caplog.text
+
+
 def test_connections_are_bounded_and_a_port_in_use_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     source = Syslog[Event](tcp=free_port(), connections_max=2)
 
@@ -366,7 +412,8 @@ def test_connections_are_bounded_and_a_port_in_use_is_tried_again(caplog: pytest
 
     found = listen(story, source)
     assert [one.message for one in found.values] == ["here", "here"]
-    assert "connections_refused: source events: 2 connections are open" in caplog.text
+    assert "connections_refused: source events: 2 connections are open, 2 of them of 127.0.0.1" in caplog.text
+    assert "set connections_max higher" in caplog.text
     assert "Address already in use; again in 1 s" in caplog.text
 
 
