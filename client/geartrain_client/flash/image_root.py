@@ -141,6 +141,7 @@ def own_files() -> dict[str, tuple[int, bytes]]:
         "etc/systemd/network/50-wired.network": (0o644, shipped("wired.network")),
         "etc/systemd/journald.conf.d/geartrain.conf": (0o644, shipped("journald.conf")),
         "usr/lib/tmpfiles.d/geartrain.conf": (0o644, shipped("tmpfiles.conf")),
+        "etc/systemd/system/emergency.service.d/geartrain.conf": (0o644, shipped("emergency.conf")),
         f"{_UNITS}/geartrain-provision.service": (0o644, shipped("geartrain-provision.service")),
         "usr/lib/geartrain/provision": (0o755, shipped("provision")),
     }
