@@ -11,9 +11,9 @@ import pytest
 from geartrain_cloud.control import explaining
 from geartrain_cloud.control.errors import TooManyError
 from geartrain_cloud.control.explaining import WAITING_MAX, Explanations
-from geartrain_cloud.control.short_process import Ended
 from geartrain_cloud.explaining.question import RecordsQuestion
 from geartrain_cloud.platform.config import PlatformConfig
+from geartrain_cloud.short_process import Ended
 
 
 def test_a_bounded_number_of_requests_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

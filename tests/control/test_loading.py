@@ -13,9 +13,11 @@ from msgspec.structs import replace
 from geartrain.flow.loading import load_flow
 from geartrain.planning import make_plan
 from geartrain.revision import Revision, code_of, revision_of
+from geartrain_cloud.control import loading
 from geartrain_cloud.control.checking import Answer, Question
-from geartrain_cloud.control.errors import ConflictError, FlowRefusedError
+from geartrain_cloud.control.errors import ConflictError, FlowRefusedError, TooManyError
 from geartrain_cloud.control.loading import Loader
+from geartrain_cloud.short_process import Ended, run_short
 
 STOCKS = "geartrain_examples.stocks.flow:flow"
 
@@ -128,6 +130,44 @@ def test_a_module_that_breaks_is_one_sentence(
     with pytest.raises(FlowRefusedError, match=said) as caught:
         load(Question(module(tmp_path, "breaks", code), "auto", {}))
     assert str(caught.value).isprintable()
+
+
+def test_an_answer_that_is_too_long_is_refused_once_its_process_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "much.py").write_text("print('x' * 1_000_000)")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    ended = asyncio.run(run_short("much", b"", 60.0, 1_000))
+    assert (ended.code, ended.answer, ended.is_too_long) == (0, b"", True)
+
+    async def long(*_: object) -> Ended:
+        return ended
+
+    monkeypatch.setattr(loading, "run_short", long)
+    with pytest.raises(FlowRefusedError, match="more than 4,194,304 bytes"):
+        load(Question(STOCKS, "auto", {}))
+
+
+def test_only_so_many_wait_to_be_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> list[object]:
+        go, loader = asyncio.Event(), Loader()
+
+        async def held(*_: object) -> Ended:
+            await go.wait()
+            return Ended(1, b"", b"")
+
+        monkeypatch.setattr(loading, "run_short", held)
+        question = Question(STOCKS, "auto", {})
+        most = loading.AT_ONCE + loading.WAITING_MAX
+        tasks = [asyncio.ensure_future(loader(question)) for _ in range(most + 1)]
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        assert done == {tasks[most]}
+        go.set()
+        return list(await asyncio.gather(*tasks, return_exceptions=True))
+
+    *others, last = asyncio.run(story())
+    assert isinstance(last, TooManyError)
+    assert all(isinstance(one, FlowRefusedError) for one in others)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import pytest
 from geartrain import Table
 from geartrain.errors import GeartrainError
 from geartrain.schema import ColumnBatch, derive
+from geartrain_cloud.hosting.errors import NotYetError
 from geartrain_cloud.hosting.flow_store import FlowStore, Portion
 from geartrain_cloud.log.pack import pack
 from geartrain_cloud.sinks.opening import SinkPlace, open_places
@@ -68,6 +69,15 @@ class Kept:
         return [row["sensor"] for row in rows(self.folder / "t.sqlite", "readings", canonical=True)]
 
 
+def wait_until_said(store: FlowStore) -> None:
+    """Ask until the tables have answered."""
+    while True:
+        try:
+            return store.check([])
+        except NotYetError:
+            continue
+
+
 @pytest.fixture
 def kept(tmp_path: Path) -> Kept:
     return Kept(tmp_path)
@@ -92,6 +102,29 @@ def test_what_a_locked_table_does_not_take_is_parked_and_written_once(kept: Kept
     kept.give(portion(3))  # Spark runs it again
     assert kept.store.repeated == 1
     assert kept.held() == ["s0", "s1", "s2", "s3"]
+    kept.store.close()
+
+
+def test_tables_that_are_slow_to_say_whether_they_can_change_are_asked_once(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go, asked = threading.Event(), list[object]()
+
+    def planned(layouts: object) -> None:
+        asked.append(layouts)
+        assert go.wait(30)
+        if len(asked) > 1:
+            raise GeartrainError("no column can be dropped")
+
+    monkeypatch.setattr(kept.store._tables, "planned", planned)
+    for _ in range(2):
+        with pytest.raises(NotYetError, match="have not said yet"):
+            kept.store.check([])
+    go.set()
+    wait_until_said(kept.store)
+    assert asked == [[]]
+    with pytest.raises(GeartrainError, match="no column can be dropped"):
+        wait_until_said(kept.store)
     kept.store.close()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from concurrent.futures import Future
 from pathlib import Path
@@ -11,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from geartrain_cloud.hosting import preparing as preparing_module
 from geartrain_cloud.hosting import succession as succession_module
 from geartrain_cloud.hosting.admission import Admission, Member
-from geartrain_cloud.hosting.errors import PreparationError
+from geartrain_cloud.hosting.errors import NotYetError, PreparationError
 from geartrain_cloud.hosting.places import HostPlaces
 from geartrain_cloud.hosting.prepared import Prepared
 from geartrain_cloud.hosting.preparing import Preparing
@@ -33,10 +33,11 @@ class World:
     def __init__(self, folder: Path, *results: Prepared | Exception) -> None:
         self.results, self.begun = list(results), 0
         self.tried: list[Admission] = []
+        self.check: NotYetError | None = None
         groups: Any = SimpleNamespace(
             hosted=lambda key: HOSTED,
             is_running=lambda key: True,
-            check_crossing=lambda admission: None,
+            check_crossing=self.check_crossing,
             cross=self.cross,
         )
         log: Any = SimpleNamespace(boundary=lambda flow, revision: {})
@@ -52,6 +53,10 @@ class World:
         else:
             future.set_result(result)
         return future
+
+    def check_crossing(self, admission: Admission) -> None:
+        if self.check is not None:
+            raise self.check
 
     def cross(self, admission: Admission) -> bool:
         self.tried.append(admission)
@@ -90,13 +95,33 @@ def test_what_could_not_be_prepared_is_prepared_again(
     assert (found.prepared, found.why, world.begun) == (2, "", 2)
 
 
+def test_what_passes_is_no_reason_to_give_a_revision_up(tmp_path: Path) -> None:
+    world = World(tmp_path, PREPARED)
+    world.check = NotYetError("its tables have not said yet")
+    found = world.step()
+    assert (found.prepared, found.why) == (1, "revision 2 waits: its tables have not said yet")
+
+
+def test_what_a_flow_prints_while_it_is_prepared_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "code"
+    folder.mkdir()
+    (folder / "talks.py").write_text("import sys\nwhile True: sys.stdout.write('x' * 65536)")
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    preparing = Preparing(HostPlaces(tmp_path), wait_s=2.0)
+    with pytest.raises(PreparationError, match=r"not imported and planned within 2 s"):
+        preparing.prepare("stone.1", WantedPlan("talks:flow"))
+    preparing.close()
+
+
 def test_a_machine_without_room_for_a_process_is_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: object, **__: object) -> None:
+    async def full(*_: object) -> None:
         raise OSError(11, "Resource temporarily unavailable")
 
-    monkeypatch.setattr(subprocess, "run", full)
+    monkeypatch.setattr(preparing_module, "run_short", full)
     preparing = Preparing(HostPlaces(tmp_path))
     with pytest.raises(PreparationError, match=r"no process can be started .* temporarily unavailable"):
         preparing.prepare("stone.1", WantedPlan("mill:flow"))

@@ -22,13 +22,13 @@ from geartrain_cloud.control.hosting import cut_in_file
 from geartrain_cloud.control.idempotency import Answer
 from geartrain_cloud.control.model import Instance
 from geartrain_cloud.control.requests import number_of
-from geartrain_cloud.control.short_process import run_short
 from geartrain_cloud.control.store import ControlStore
 from geartrain_cloud.control.trust import Trust
 from geartrain_cloud.explaining.question import ANSWER_BYTES_MAX, PAGE_BYTES_MAX, Question, RecordsQuestion
 from geartrain_cloud.pages.questions import Question as Asked
 from geartrain_cloud.platform.config import PlatformConfig
 from geartrain_cloud.platform.runs import tables_of_run
+from geartrain_cloud.short_process import run_short
 from geartrain_cloud.sinks.app_tables import AppTables
 
 EXPLAIN_S = 300.0
@@ -136,6 +136,10 @@ class Explanations:
             raise UnavailableError(f"no process can be started: {error.strerror or error}") from None
         finally:
             self._asked -= 1
+        if ended.is_too_long:
+            raise InvalidError(
+                f"app {instance.name}: what was found has more than {bytes_max:,} bytes: ask for less"
+            )
         if ended.code != 0 or not ended.answer:
             raise UnavailableError(
                 f"app {instance.name}: what reads its log ended with {ended.code}{ended.last_line}"

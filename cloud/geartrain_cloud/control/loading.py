@@ -1,7 +1,7 @@
 """The short-lived process that loads a user's flow for control.
 
 It stands between REST and `checking`. Guarantees: it takes at most `CHECK_S` and `ANSWER_BYTES_MAX`. Whatever
-becomes of it, there is an answer or one sentence. At most `AT_ONCE` run at a time.
+becomes of it, there is an answer or one sentence. At most `AT_ONCE` run at a time, and `WAITING_MAX` wait.
 """
 
 from __future__ import annotations
@@ -11,12 +11,19 @@ import asyncio
 import msgspec
 
 from geartrain_cloud.control.checking import QUESTION_BYTES_MAX, Answer, Question
-from geartrain_cloud.control.errors import ConflictError, FlowRefusedError, InvalidError, UnavailableError
-from geartrain_cloud.control.short_process import Ended, run_short
+from geartrain_cloud.control.errors import (
+    ConflictError,
+    FlowRefusedError,
+    InvalidError,
+    TooManyError,
+    UnavailableError,
+)
+from geartrain_cloud.short_process import Ended, run_short
 
 CHECK_S = 60.0
 ANSWER_BYTES_MAX = 4 << 20
 AT_ONCE = 2
+WAITING_MAX = 32
 
 
 class Loader:
@@ -24,10 +31,10 @@ class Loader:
 
     def __init__(self, limit_s: float = CHECK_S) -> None:
         """`limit_s`: how long a flow may take to load."""
-        self._limit_s, self._turns = limit_s, asyncio.Semaphore(AT_ONCE)
+        self._limit_s, self._turns, self._waiting = limit_s, asyncio.Semaphore(AT_ONCE), 0
 
     async def __call__(self, question: Question) -> Answer:
-        """What the flow is; raises `FlowRefusedError`, `InvalidError` or `UnavailableError`.
+        """What the flow is; raises `FlowRefusedError`, `InvalidError`, `TooManyError` or `UnavailableError`.
 
         Raises `ConflictError` where another one is installed here than was submitted.
         """
@@ -36,8 +43,22 @@ class Loader:
             raise InvalidError(
                 f"the settings have {len(content):,} bytes; {QUESTION_BYTES_MAX:,} are the most"
             )
-        async with self._turns:
+        if self._waiting >= WAITING_MAX:
+            raise TooManyError(f"{WAITING_MAX} flows wait to be loaded, which are the most: try again later")
+        self._waiting += 1
+        try:
+            await self._turns.acquire()
+        finally:
+            self._waiting -= 1
+        try:
             ended = await self._run(question, content)
+        finally:
+            self._turns.release()
+        if ended.is_too_long:
+            raise FlowRefusedError(
+                f"flow {question.flow!r}: what was found of it has more than {ANSWER_BYTES_MAX:,} bytes: "
+                "make it smaller, or two of it"
+            )
         if ended.code != 0 or not ended.answer:
             raise FlowRefusedError(
                 f"flow {question.flow!r}: loading it ended its process with {ended.code}{ended.last_line}"

@@ -9,5 +9,9 @@ class HostError(GeartrainError):
     """The host cannot start or go on; says what is wrong and what to do."""
 
 
+class NotYetError(HostError):
+    """A flow cannot go over just now, for a reason that passes."""
+
+
 class PreparationError(HostError):
     """A flow cannot be hosted as it is asked for; names it."""

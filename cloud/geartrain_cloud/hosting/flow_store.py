@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
 import msgspec
@@ -21,6 +21,7 @@ from geartrain.adapters.files import fsync_path, make_private_folder, write_dura
 from geartrain.errors import GeartrainError
 from geartrain.graph.graph import DEAD_LETTERS
 from geartrain.printable import printable
+from geartrain_cloud.hosting.errors import NotYetError
 from geartrain_cloud.log.pack import unpack
 from geartrain_cloud.sinks.layout import Layout
 from geartrain_cloud.sinks.store import Tables
@@ -30,8 +31,6 @@ from geartrain_cloud.spark.errors import BreakerError
 
 BUSY_S = 0.1
 """How long a write waits for whoever else writes the flow's tables, before it is parked."""
-ANSWER_S = 5.0
-"""How long the tables may take to say whether they can become others."""
 RETRY_S = 0.5
 """Between two attempts to write what is parked."""
 
@@ -79,6 +78,7 @@ class FlowStore:
         self._threads = ThreadPoolExecutor(1, thread_name_prefix=f"tables-{name}")
         self._waiting = ""
         self._tripped = ""
+        self._planned: tuple[list[Layout], Future[object]] | None = None
         self._parked = sorted(int(path.name) for path in self._folder.iterdir() if path.name.isdecimal())
         self.repeated = 0
         """Micro-batches that were run again and not written, because the tables held them."""
@@ -188,17 +188,21 @@ class FlowStore:
         return msgspec.msgpack.decode(raw, type=Portion)
 
     def check(self, layouts: Sequence[Layout]) -> None:
-        """Raise a `GeartrainError` where the tables cannot become these, take no rows just now, or do not
-        answer in time.
+        """Raise a `GeartrainError` where the tables cannot become these, a `NotYetError` where that is not
+        known: they take no rows just now, or have not answered. They are asked once, and a later call has
+        the answer.
         """
         if self.held:  # its thread is busy with what is parked
-            raise GeartrainError(self.held)
-        answer = self._threads.submit(self._tables.planned, layouts)
-        try:
-            answer.result(ANSWER_S)
-        except TimeoutError:
-            answer.cancel()
-            raise GeartrainError("its tables do not say in time whether they can change") from None
+            raise NotYetError(self.held)
+        if self._planned is None or self._planned[0] != list(layouts):
+            if self._planned is not None:
+                self._planned[1].cancel()
+            self._planned = list(layouts), self._threads.submit(self._tables.planned, layouts)
+        answer = self._planned[1]
+        if not wait([answer], BUSY_S).done:
+            raise NotYetError("its tables have not said yet whether they can change")
+        self._planned = None
+        answer.result()
 
     def records(self) -> Mapping[str, int]:
         """Records written so far, by sink."""

@@ -1,16 +1,15 @@
 """Flows on their way into a host: one short-lived process for each, at most two at a time.
 
 Between wanted.json and the groups. Guarantees: the host goes on meanwhile. A process that takes too long is
-killed. Whatever goes wrong is one sentence for that flow alone.
+killed, and what it prints is not kept but for its end. Whatever goes wrong is one sentence for that flow
+alone.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
-import subprocess
-import sys
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 
 import msgspec
 
@@ -20,12 +19,13 @@ from geartrain_cloud.hosting.places import HostPlaces
 from geartrain_cloud.hosting.prepare import Request
 from geartrain_cloud.hosting.prepared import Prepared
 from geartrain_cloud.hosting.wanted import WantedPlan
+from geartrain_cloud.short_process import Ended, run_short
 
 WAIT_S = 120.0
 """How long a flow may take to be prepared: its module is imported, which may take long on a busy machine."""
 
+ANSWER_BYTES_MAX = 16 << 20
 _AT_ONCE = 2
-_SAID_CHARACTERS_MAX = 500
 
 
 class Preparing:
@@ -52,17 +52,12 @@ class Preparing:
             wanted.bundle,
             wanted.cuts,
         )
-        command = [sys.executable, "-m", "geartrain_cloud.hosting.prepare"]
+        asked = msgspec.json.encode(request)
         try:
-            done = subprocess.run(
-                command,
-                input=msgspec.json.encode(request),
-                capture_output=True,
-                timeout=self._wait_s,
-                cwd=Path.cwd(),
-                check=False,
+            ended = asyncio.run(
+                run_short("geartrain_cloud.hosting.prepare", asked, self._wait_s, ANSWER_BYTES_MAX)
             )
-        except subprocess.TimeoutExpired:
+        except TimeoutError:
             raise PreparationError(
                 f"flow {instance}: its module was not imported and planned within {self._wait_s:.0f} s: look "
                 "for what it waits for when it is imported"
@@ -71,19 +66,22 @@ class Preparing:
             raise PreparationError(
                 f"flow {instance}: no process can be started to prepare it: {error.strerror or error}"
             ) from None
-        return self._answer(instance, done)
+        if ended.is_too_long:
+            raise PreparationError(
+                f"flow {instance}: its plan has more than {ANSWER_BYTES_MAX:,} bytes: make it smaller"
+            )
+        return self._answer(instance, ended)
 
-    def _answer(self, instance: str, done: subprocess.CompletedProcess[bytes]) -> Prepared:
+    def _answer(self, instance: str, ended: Ended) -> Prepared:
         try:
-            found = json.loads(done.stdout)
+            found = json.loads(ended.answer)
             if "error" in found:
                 raise PreparationError(f"flow {instance}: {printable(str(found['error']))}")
             return msgspec.convert(found, Prepared)
         except (ValueError, TypeError, msgspec.ValidationError):
-            lines = done.stderr.decode(errors="replace").strip().splitlines()
-            said = printable(lines[-1] if lines else "it said nothing")[:_SAID_CHARACTERS_MAX]
+            said = ended.last_line or ": it said nothing"
             raise PreparationError(
-                f"flow {instance}: the process that prepares it ended with code {done.returncode}: {said}"
+                f"flow {instance}: the process that prepares it ended with code {ended.code}{said}"
             ) from None
 
     def close(self) -> None:

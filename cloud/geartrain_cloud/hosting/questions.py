@@ -159,7 +159,7 @@ class BatchFolder:
                     (self._folder / str(number)).unlink(missing_ok=True)
 
     def _numbers(self) -> list[int]:
-        return [int(name) for name in _names(self._folder)]
+        return [int(name) for name in _names(self._folder) if name.isascii() and name.isdecimal()]
 
 
 def _names(folder: Path) -> list[str]:

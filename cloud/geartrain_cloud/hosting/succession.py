@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from geartrain.errors import GeartrainError
 from geartrain_cloud.hosting.admission import Admission, Key, Member
 from geartrain_cloud.hosting.crossing import awaited
-from geartrain_cloud.hosting.errors import PreparationError
+from geartrain_cloud.hosting.errors import NotYetError, PreparationError
 from geartrain_cloud.hosting.groups import Groups
 from geartrain_cloud.hosting.prepared import Prepared
 from geartrain_cloud.hosting.preparing import Preparing
@@ -35,8 +35,8 @@ PREPARE_AGAIN_S = 60.0
 @dataclass(slots=True)
 class _Next:
     """The next revision of a run. drops: the steps whose state goes; prepared: None until it is begun anew;
-    admission: once it is prepared; why: it is not, or cannot come into force; due_s: when to look again,
-    monotonic.
+    admission: once it is prepared; why: it is not, or cannot come into force; waits: what it waits for,
+    which passes; due_s: when to look again, monotonic.
     """
 
     revision: int
@@ -45,6 +45,7 @@ class _Next:
     prepared: Future[Prepared] | None = None
     admission: Admission | None = None
     why: str = ""
+    waits: str = ""
     due_s: float = 0.0
 
 
@@ -88,12 +89,14 @@ class Succession:
             one.prepared = self._preparing.begin(key[0], plan)
         if not one.prepared.done():
             return
-        one.due_s = now + LOOK_S
+        one.due_s, one.waits = now + LOOK_S, ""
         try:
             if one.admission is None:
                 one.admission = self._admission(key, wanted, one, one.prepared.result())
             if self._groups.is_running(key) and self._groups.cross(one.admission):
                 del self._next[key]
+        except NotYetError as error:
+            one.why, one.waits, one.due_s = "", str(error), now + TRY_AGAIN_S
         except PreparationError as error:
             one.why, one.due_s, one.prepared = str(error), now + PREPARE_AGAIN_S, None
         except GeartrainError as error:
@@ -119,3 +122,5 @@ class Succession:
                 why = f"ingest has not brought it to partition {', '.join(missing)} of the log"
         if why:
             found.why = "; ".join(filter(None, [found.why, f"revision {one.revision}: {why}"]))
+        elif one.waits and one.waits != found.why:  # no reason to give up
+            found.why = "; ".join(filter(None, [found.why, f"revision {one.revision} waits: {one.waits}"]))

@@ -1,7 +1,7 @@
-"""A short-lived process that runs a user's code for control: started, given its question, and ended.
+"""A short-lived process that runs a user's code: started, given its question, and ended.
 
-It stands between REST and what imports a flow. Guarantees: it takes at most so long and answers at most so
-much. Whatever it has started itself is ended with it.
+It stands between control or the Spark host and what imports a flow. Guarantees: it takes at most so long and
+answers at most so much. Whatever it has started itself is ended with it.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ _SAID_BYTES_MAX = 4_096
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What became of it: its exit code, what it answered (nothing where that was too much), and the last of
-    what it has printed.
+    """What became of it: its exit code, what it answered, and the last of what it has printed; is_too_long:
+    it answered more than it may, and nothing of that is here.
     """
 
     code: int
     answer: bytes
     said: bytes
+    is_too_long: bool = False
 
     @property
     def last_line(self) -> str:
@@ -51,7 +52,7 @@ async def run_short(module: str, question: bytes, limit_s: float, answer_bytes_m
             out, said, _ = await asyncio.gather(
                 _head(process.stdout, answer_bytes_max), _tail(process.stderr), _give(process.stdin, question)
             )
-            return Ended(await process.wait(), out, said)
+            return Ended(await process.wait(), out or b"", said, is_too_long=out is None)
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)  # with what a user's module may have started
@@ -69,14 +70,16 @@ async def _give(stream: asyncio.StreamWriter | None, content: bytes) -> None:
         stream.close()
 
 
-async def _head(stream: asyncio.StreamReader | None, bytes_max: int) -> bytes:
-    """All that comes, up to what an answer may have; nothing where it is more."""
-    found = bytearray()
+async def _head(stream: asyncio.StreamReader | None, bytes_max: int) -> bytes | None:
+    """All that comes; None where that is more than an answer may have. It is read to its end, since the
+    process waits for that.
+    """
+    found, count = bytearray(), 0
     while stream is not None and (part := await stream.read(1 << 16)):
-        found += part
-        if len(found) > bytes_max:
-            return b""
-    return bytes(found)
+        count += len(part)
+        if count <= bytes_max:
+            found += part
+    return bytes(found) if count <= bytes_max else None
 
 
 async def _tail(stream: asyncio.StreamReader | None) -> bytes:
