@@ -51,18 +51,14 @@ class Evolution:
         """Whether columns of a table that is there change."""
         return bool(self.added or self.dropped or self.widened)
 
-    def sentences(self, rows: int | None = None) -> list[str]:
-        """What changes, for people, without a full stop; none where nothing does.
-
-        Args:
-            rows: how many the table has, None where that is not known.
-        """
+    def sentences(self) -> list[str]:
+        """What changes, for people, without a full stop; none where nothing does."""
         begin = f"table {self.table.name}:"
         if self.old is None:
             return [f"{begin} is made"]
         if self.new is None:
             return [f"{begin} nothing writes it any more, its rows stay"]
-        there = "the rows there are" if rows is None else f"the {rows:,} {_rows(rows)}"
+        there = "the rows there are"
         files = isinstance(self.table, ParquetTable)
         goes = "the files there are keep it" if files else f"and its values in {there} with it"
         found = [f"{begin} column {f.name!r} is added ({_shown(f, self.new)} in {there})" for f in self.added]
@@ -221,7 +217,3 @@ def _members(one: Field) -> set[str]:
 def _shown(one: Field, layout: Layout) -> str:
     value = layout.defaults.get(one.name)
     return "null" if value is None else str(value_reader(one)(value))[:40]
-
-
-def _rows(count: int) -> str:
-    return "row there is" if count == 1 else "rows there are"
