@@ -12,7 +12,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain
@@ -51,7 +51,7 @@ def app(flow: str) -> App:
 
 def test_an_urgent_flow_beside_a_backlog(tmp_path: Path) -> None:
     took: dict[str, list[list[float]]] = {way: [] for way in WAYS}
-    with _running(tmp_path) as device:
+    with running(tmp_path, {"alarms.1": ("pressed",), "bulk.1": ("sensed",)}) as device:
         device.run(lambda platform: _story(platform, device, took))
     ways = {name: iter(rounds) for name, rounds in took.items()}
     work = Work(
@@ -161,8 +161,8 @@ class Meter:
 
 
 @contextmanager
-def _running(folder: Path) -> Iterator[Device]:
-    """A broker, ingest and a device with two apps."""
+def running(folder: Path, flows: Mapping[str, Sequence[str]]) -> Iterator[Device]:
+    """A broker, ingest and a device; flows: by instance, its source and the channels behind that, or none."""
     broker = choose_broker("auto", folder)
     started: list[subprocess.Popen[Any]] = []
     device = None
@@ -170,11 +170,10 @@ def _running(folder: Path) -> Iterator[Device]:
         started.append(subprocess.Popen(broker.command))
         wait_until_ready(broker.host, broker.port, timeout_s=60)
         device = Device(folder, broker.address)
-        flows = {"alarms.1": "pressed", "bulk.1": "sensed"}
         told = [
             f'[flows."{name}"]\ndevices = ["truck-1"]\nbounded = false\n'
-            f'sources = {{ {source} = "all" }}\nchannels = {{ {source} = "all" }}\n'
-            for name, source in flows.items()
+            f'sources = {{ {source} = "all" }}\nchannels = {{ {(channels or [source])[0]} = "all" }}\n'
+            for name, (source, *channels) in flows.items()
         ]
         config = folder / "ingest.toml"
         config.write_text(f'log = "{folder / "log"}"\nbroker = "{broker.address}"\n' + "".join(told))
