@@ -11,16 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from geartrain.errors import LedgerError
 from geartrain.records.event_time import START_OF_TIME
 from geartrain.records.record import Record
 from geartrain.schema import RowCodec
 from geartrain.wire.envelope import NackReason
-from geartrain_cloud.ingest.config import IngestConfig
+from geartrain_cloud.ingest.config import SYSTEM_CHANNELS, IngestConfig
 from geartrain_cloud.ingest.counters import Counter
+from geartrain_cloud.ingest.roster import Followed
 from geartrain_cloud.log.reader import LogReader
-from geartrain_cloud.log.roster import RosterChannel, RosterDocument, RosterWriter
+from geartrain_cloud.log.roster import RosterChannel, RosterDocument, RosterReader, RosterWriter
 from geartrain_cloud.ports import Entry, EntryKind, LedgerChange
 from tests.cloud.fleet import QUOTE, LoopNet, Running, TestDevice, running
 
@@ -383,3 +385,26 @@ class Priced(Record):
     """As a quote, without its symbol."""
 
     price: float
+
+
+def test_a_later_revision_brings_channels_and_takes_none_away(tmp_path: Path) -> None:
+    followed, roster = Followed(), RosterWriter(tmp_path)
+
+    def told(**changes: Any) -> tuple[set[str], int, list[str]]:
+        roster.put(FLOW, structs.replace(document("device-1"), **changes))
+        followed.take(RosterReader(tmp_path).after(followed.serial))
+        flow = followed.flows[FLOW]
+        return set(flow.channels) - set(SYSTEM_CHANNELS), flow.revision, followed.take_unusable()
+
+    two = {
+        "quotes": RosterChannel(("quotes",), QUOTE.schema.schema_id),
+        "quotes-high": RosterChannel(("quotes",)),
+    }
+    assert told() == ({"quotes"}, 1, [])
+    (named, number, (why,)) = told(channels=two)
+    assert (named, number) == ({"quotes"}, 1)
+    assert "which only a new instance may" in why
+    assert told(channels=two, revision=2) == ({"quotes", "quotes-high"}, 2, [])
+    (named, number, (why,)) = told(revision=3)
+    assert (named, number) == ({"quotes", "quotes-high"}, 2)
+    assert "which only a new instance may" in why

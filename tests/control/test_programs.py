@@ -129,10 +129,12 @@ def test_a_store_of_the_format_before_is_brought_to_this_one(tmp_path: Path) -> 
     fresh.close()
     with sqlite3.connect(path) as database:
         tables = database.execute("SELECT sql FROM sqlite_schema ORDER BY name").fetchall()
-        for table in ("programs", "revisions"):
+        for table in ("programs", "revisions", "cut_changes"):
             database.execute(f"DROP TABLE {table}")
-        for column in ("revision", "drops", "made_us"):
+        for column in ("revision", "drops", "made_us", "cut_rules"):
             database.execute(f"ALTER TABLE instances DROP COLUMN {column}")
+        for table in ("assignments", "reports"):
+            database.execute(f"ALTER TABLE {table} DROP COLUMN cut")
         database.execute("PRAGMA user_version = 1")
     database.close()
     store = ControlStore(path, lambda: 2)
@@ -143,5 +145,5 @@ def test_a_store_of_the_format_before_is_brought_to_this_one(tmp_path: Path) -> 
         assert database.execute("SELECT sql FROM sqlite_schema ORDER BY name").fetchall() == tables
         database.execute("PRAGMA user_version = 99")
     database.close()
-    with pytest.raises(StoreError, match="has format 99, and this version knows 3"):
+    with pytest.raises(StoreError, match="has format 99, and this version knows 4"):
         ControlStore(path, lambda: 3)

@@ -12,6 +12,7 @@ from geartrain_client.rest.platform import Platform, items_of, segment
 from geartrain_client.terminal.screen import notices, print_json, results, table_of
 
 HELD_SHOWN = 3
+_RUNS = ("running", "draining")
 
 
 def list_apps(platform: Platform, *, as_json: bool) -> None:
@@ -24,7 +25,7 @@ def list_apps(platform: Platform, *, as_json: bool) -> None:
     if not apps:
         results().print("no app was submitted yet: gear submit MODULE:FLOW")
         return
-    heads = ["app", "instance", "state", "wanted", "applied", "in contact", "flow", "revision", "why"]
+    heads = ["app", "instance", "state", "wanted", "applied", "in contact", "cut", "flow", "revision", "why"]
     lines = [
         [
             app.name,
@@ -33,6 +34,7 @@ def list_apps(platform: Platform, *, as_json: bool) -> None:
             app.wanted,
             f"{app.devices.applied}/{app.devices.assigned}",
             str(app.devices.online),
+            _cuts(app),
             app.flow,
             app.revision[:12],
             app.why,
@@ -61,6 +63,8 @@ def show_app(platform: Platform, name: str, *, as_json: bool) -> None:
         "query": {"own": "its own", "shared": "shared"}.get(app.isolation, app.isolation),
         "devices": f"applied by {counts.applied} of {counts.assigned}, {counts.online} in contact",
         **{f"rate, {hop}": _number(rate) for hop, rate in app.rates.items()},
+        "cut": _cuts(app),
+        "cut, to come": _recut(app),
         "lag": _number(app.lag),
         "dead letters": _number(app.dead_letters),
         "tables": app.tables,
@@ -74,8 +78,21 @@ def show_app(platform: Platform, name: str, *, as_json: bool) -> None:
         lines = [[one.source, _time(one.clock_us), _few(one.held_by)] for one in app.clocks]
         out.print(table_of("Clocks", ["source", "event time", "held by"], lines))
     if app.applied:
-        lines = [[one.device, one.state, _number(one.serial), _why(one)] for one in app.applied]
-        out.print(table_of("Devices", ["device", "state", "serial", "why"], lines, numbers=(2,)))
+        lines = [[one.device, one.state, _number(one.serial), one.cut, _why(one)] for one in app.applied]
+        out.print(table_of("Devices", ["device", "state", "serial", "cut", "why"], lines, numbers=(2,)))
+
+
+def _cuts(app: App) -> str:
+    """The cuts of an app's devices; how many have each, where there are several."""
+    if len(app.cuts) == 1:
+        return app.cuts[0].cut
+    shown = ", ".join(f"{one.cut} on {one.devices:,}" for one in app.cuts[:HELD_SHOWN])
+    return shown + (f" and {len(app.cuts) - HELD_SHOWN:,} more" if len(app.cuts) > HELD_SHOWN else "")
+
+
+def _recut(app: AppInfo) -> str:
+    change = app.cut_change
+    return f"for {change.count:,} devices, with revision {change.number}" if change else ""
 
 
 def _crossing(app: AppInfo) -> str:
@@ -90,7 +107,8 @@ def _crossing(app: AppInfo) -> str:
 def _why(one: Applied) -> str:
     """What a device says, and which sources it lacks."""
     lacks = f"lacks {_few(one.lacks)}" if one.lacks else ""
-    return "; ".join(text for text in (one.why, lacks) if text)
+    cut = "" if one.cut_applied or one.state not in _RUNS else "does not run with this cut yet"
+    return "; ".join(text for text in (one.why, lacks, cut) if text)
 
 
 def show_logs(platform: Platform, name: str, lines: int, *, as_json: bool) -> None:

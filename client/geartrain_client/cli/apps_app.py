@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from geartrain.errors import ConfigError
+from geartrain.fleet.selectors import parse_selector
 from geartrain_client.cli.platform_options import Json, SigningKey, State, Url, completed, platform_at
 from geartrain_client.rest.platform import segment
 from geartrain_client.terminal.settings import parse_seconds, parse_set
@@ -34,6 +35,20 @@ class Isolation(StrEnum):
 
 Isolated = Annotated[
     Isolation, typer.Option(help="Of the data centre's part: share a query of Spark, or have one of its own.")
+]
+DeviceSettings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--device-set", metavar="DEVICE:STEP.OPTION=VALUE", help="The same, for one device; over --set."
+    ),
+]
+DeviceCuts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--device-cut",
+        metavar="SELECTOR:CUT",
+        help="Another cut for some devices; may be repeated, the last that means a device holds.",
+    ),
 ]
 AppName = Annotated[
     str, typer.Argument(metavar="APP", help="The app, as list shows it.", autocompletion=_apps)
@@ -73,12 +88,8 @@ def submit(
         list[str] | None,
         typer.Option("--set", metavar="STEP.OPTION=VALUE", help="Set an option of a step; may be repeated."),
     ] = None,
-    own: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--device-set", metavar="DEVICE:STEP.OPTION=VALUE", help="The same, for one device; over --set."
-        ),
-    ] = None,
+    own: DeviceSettings = None,
+    device_cuts: DeviceCuts = None,
     isolation: Isolated = Isolation.SHARED,
     key: SigningKey = None,
     unchecked: Annotated[
@@ -103,11 +114,12 @@ def submit(
       gear submit ./my-project
       gear submit my_flow:flow --name heat --devices kind=truck,site!=north --set readings.path=/var/heat.csv
       gear submit my_flow:flow --device-set truck-1:readings.path=/var/one.csv --no-wait
+      gear submit my_flow:flow --cut edge --device-cut kind=old:cloud --device-cut truck-7:high,low
     """
     from geartrain_client.cli.submitting import SubmitWishes, submit_flow
 
     given = (parse_set(settings or []), _own_settings(own or []), unchecked, _seconds(wait, timeout))
-    wishes = SubmitWishes(name, devices, cut, *given, json, isolation.value, key)
+    wishes = SubmitWishes(name, devices, cut, *given, json, isolation.value, key, _cuts(device_cuts or []))
     submit_flow(platform_at(url, state), flow, wishes)
 
 
@@ -120,6 +132,17 @@ def _own_settings(given: list[str]) -> dict[str, dict[str, dict[str, Any]]]:
             raise ConfigError(f"--device-set {text}: write DEVICE:STEP.OPTION=VALUE")
         by_device.setdefault(device, []).append(setting)
     return {device: parse_set(settings) for device, settings in by_device.items()}
+
+
+def _cuts(given: list[str]) -> tuple[tuple[str, str], ...]:
+    """Selectors with their cuts; raises `ConfigError` for another form, and for no selector."""
+    found = []
+    for text in given:
+        selector, colon, cut = text.rpartition(":")
+        if not (colon and selector.strip() and cut.strip()):
+            raise ConfigError(f"--device-cut {text}: write SELECTOR:CUT, such as kind=truck:edge")
+        found.append((str(parse_selector(selector)), cut.strip()))
+    return tuple(found)
 
 
 @apps_app.command("list", short_help="List the apps of a platform.")
@@ -454,3 +477,76 @@ def revisions(app: AppName, url: Url = None, state: State = None, json: Json = F
     from geartrain_client.cli.updating import show_revisions
 
     show_revisions(platform_at(url, state), app, as_json=json)
+
+
+Of = Annotated[
+    str, typer.Option("--devices", metavar="SELECTOR", help="Which of its devices, as for gear submit.")
+]
+
+
+class Tier(StrEnum):
+    """Where a step goes."""
+
+    EDGE = "edge"
+    CLOUD = "cloud"
+
+
+@apps_app.command("cut", short_help="Have devices of an app go on with another cut.")
+def cut(
+    app: AppName,
+    spec: Annotated[
+        str, typer.Argument(metavar="auto|edge|cloud|STEP,...", help="Where to cut, as for gear plan.")
+    ],
+    devices: Of = "all",
+    dry_run: DryRun = False,
+    wait: Wait = True,
+    timeout: Timeout = "2m",
+    url: Url = None,
+    state: State = None,
+    json: Json = False,
+) -> None:
+    """Have devices of an app go on with another cut, while it runs; no result is another by that.
+
+    The data centre's part goes over to its next revision first, where it does not take these records yet.
+    Devices that are out of contact get the cut when they come, and those that are added later have it where
+    SELECTOR means them. Steps move that keep nothing; where one keeps something, nothing is changed.
+
+    \b
+    Examples:
+      gear cut heat edge --devices kind=strong --dry-run
+      gear cut heat high,low --devices truck-7
+      gear cut heat cloud
+    """
+    from geartrain_client.cli.cutting import CutWishes, cut_app
+
+    cut_app(platform_at(url, state), app, spec, CutWishes(devices, dry_run, _seconds(wait, timeout), json))
+
+
+@apps_app.command("move", short_help="Move a step of an app to devices, or to the data centre.")
+def move(
+    app: AppName,
+    step: Annotated[str, typer.Argument(metavar="STEP", help="The step, as gear plan shows it.")],
+    to: Annotated[Tier, typer.Option("--to", help="To the devices, or to the data centre.")],
+    devices: Of = "all",
+    dry_run: DryRun = False,
+    wait: Wait = True,
+    timeout: Timeout = "2m",
+    url: Url = None,
+    state: State = None,
+    json: Json = False,
+) -> None:
+    """Move a step of an app to devices or to the data centre, while it runs; no result is another by that.
+
+    What stands above it goes to the devices as well, and what stands below it to the data centre. Devices
+    with other cuts keep the rest of them. Steps move that keep nothing; where one keeps something, nothing is
+    changed.
+
+    \b
+    Examples:
+      gear move heat high --to edge --devices kind=truck --dry-run
+      gear move heat high --to cloud --devices truck-7
+    """
+    from geartrain_client.cli.cutting import CutWishes, move_step
+
+    wishes = CutWishes(devices, dry_run, _seconds(wait, timeout), json)
+    move_step(platform_at(url, state), app, step, to.value, wishes)

@@ -7,14 +7,14 @@ of the code that is installed here, and refuses the flow where other code is ins
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from geartrain import __version__
 from geartrain.errors import ConfigError
 from geartrain.flow.loading import load_flow
-from geartrain.planning import make_plan
+from geartrain.planning.mixed import make_mixed_plan
 from geartrain.printable import printable
 from geartrain.revision import code_of, revision_of
 from geartrain_client.cli.waiting import until_runs, wait_until
@@ -35,7 +35,8 @@ class SubmitWishes:
     name: None for that of the flow; settings: by step and option; own: those of single devices, by device;
     unchecked: take the code that is installed on the platform, unseen; seconds: how long to wait until it
     runs, None for not at all; isolation: `own` for a query of Spark to itself; key: whose keys sign the code,
-    None for the only ones that are here, if there are any.
+    None for the only ones that are here, if there are any; device_cuts: pairs of a selector and the cut of
+    the devices that it means, the last that means one holds.
     """
 
     name: str | None = None
@@ -48,6 +49,7 @@ class SubmitWishes:
     as_json: bool = False
     isolation: str = "shared"
     key: str | None = None
+    device_cuts: Sequence[tuple[str, str]] = ()
 
 
 def submit_flow(platform: Platform, flow: str, wishes: SubmitWishes) -> None:
@@ -94,12 +96,14 @@ def body_of(flow: str, wishes: SubmitWishes) -> dict[str, Any]:
         graph = load_flow(flow).graph().with_options(wishes.settings)
         for device, settings in wishes.own.items():
             _check_own(graph, device, settings)
-        made = revision_of(flow, make_plan(graph, wishes.cut), wishes.settings, code_of(flow), __version__)
+        plan = make_mixed_plan(graph, wishes.cut, [cut for _, cut in wishes.device_cuts])
+        made = revision_of(flow, plan, wishes.settings, code_of(flow), __version__)
         revision = json.loads(made.to_json())
         name = name or graph.name
     if not name:
         raise ConfigError("--unchecked: the flow is not loaded here, so give the app a name with --name")
     own = {device: _flat(settings) for device, settings in wishes.own.items()}
+    cuts = [{"devices": selector, "cut": cut} for selector, cut in wishes.device_cuts]
     return {
         "name": name,
         "flow": flow,
@@ -108,6 +112,7 @@ def body_of(flow: str, wishes: SubmitWishes) -> dict[str, Any]:
         "set": _flat(wishes.settings),
         "revision": revision,
         **({"device_set": own} if own else {}),
+        **({"device_cuts": cuts} if cuts else {}),
         **({"isolation": wishes.isolation} if wishes.isolation != "shared" else {}),
     }
 

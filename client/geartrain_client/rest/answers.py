@@ -21,6 +21,14 @@ class Counts(msgspec.Struct, frozen=True):
     online: int = 0
 
 
+class CutCount(msgspec.Struct, frozen=True):
+    """A cut of an app's devices: how many are to have it, and how many run with it."""
+
+    cut: str
+    devices: int = 0
+    applied: int = 0
+
+
 class App(msgspec.Struct, frozen=True):
     """An app, by its instance."""
 
@@ -33,6 +41,7 @@ class App(msgspec.Struct, frozen=True):
     isolation: str = ""
     devices: Counts = Counts()
     why: str = ""
+    cuts: list[CutCount] = []
 
 
 class Clock(msgspec.Struct, frozen=True):
@@ -52,6 +61,8 @@ class Applied(msgspec.Struct, frozen=True):
     why: str = ""
     online: bool | None = None
     lacks: list[str] = []
+    cut: str = ""
+    cut_applied: bool = True
 
 
 class Crossing(msgspec.Struct, frozen=True):
@@ -62,9 +73,17 @@ class Crossing(msgspec.Struct, frozen=True):
     why: str = ""
 
 
+class Recut(msgspec.Struct, frozen=True):
+    """Other cuts for which `count` devices wait, until revision `number` is in force."""
+
+    number: int
+    count: int = 0
+
+
 class AppInfo(App, frozen=True):
     """An app with what stands where. bundled: whether its code is a signed bundle; number: of the newest
-    revision that its log was told of; change: the one that it goes over to, None where it stays.
+    revision that its log was told of; change: the one that it goes over to, None where it stays; cut_change:
+    the cuts that devices are to get then.
     """
 
     clocks: list[Clock] = []
@@ -78,6 +97,7 @@ class AppInfo(App, frozen=True):
     bundled: bool = False
     number: int = 1
     change: Crossing | None = None
+    cut_change: Recut | None = None
 
 
 class Submitted(msgspec.Struct, frozen=True):

@@ -11,11 +11,21 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from geartrain.fleet.selectors import parse_selector
+from geartrain_cloud.control.cut_changes import CutChanges
 from geartrain_cloud.control.database import ControlDatabase, as_text, to_row
 from geartrain_cloud.control.desired import Desired
 from geartrain_cloud.control.devices import Devices
 from geartrain_cloud.control.errors import ConflictError, NotFoundError
-from geartrain_cloud.control.model import Instance, Mode, Outline, Planned, State, Submission, Wanted
+from geartrain_cloud.control.model import (
+    CutChange,
+    Instance,
+    Mode,
+    Outline,
+    Planned,
+    State,
+    Submission,
+    Wanted,
+)
 from geartrain_cloud.control.names import check_app, instance_name
 from geartrain_cloud.control.reports import Reports
 from geartrain_cloud.control.revisions import REVISIONS_MAX, Revisions
@@ -34,10 +44,12 @@ class Apps:
         desired: Desired,
         reports: Reports,
         revisions: Revisions,
+        cut_changes: CutChanges,
         now_us: Callable[[], int],
     ) -> None:
         self._database, self._devices, self._desired = database, devices, desired
         self._reports, self._revisions, self._now_us = reports, revisions, now_us
+        self._cut_changes = cut_changes
 
     # Changes
 
@@ -74,6 +86,7 @@ class Apps:
                 changed_us=now_us,
                 isolation="own" if outline.shuffles > SHARED_STAGES else asked.isolation,
                 made_us=now_us,
+                cut_rules=asked.cut_rules,
             )
             held = to_row(row)
             database.execute(f"INSERT INTO instances VALUES ({', '.join('?' * len(held))})", held)  # noqa: S608
@@ -106,7 +119,7 @@ class Apps:
         """
         with self._database.change() as database:
             instance = self.newest(name)
-            self._revisions.give_up(instance)
+            self._give_up(instance)
             if instance.state is State.REPLAYING:
                 self.enter(instance.instance, State.ENDED)
                 if not purge:
@@ -157,7 +170,7 @@ class Apps:
                 (state, why, self._now_us(), instance),
             )
             if state is State.ENDED:
-                self._revisions.give_up(found)
+                self._give_up(found)
         return True
 
     def forget(self, instance: str) -> None:
@@ -170,6 +183,7 @@ class Apps:
             self._desired.purge(instance)
             self._reports.drop(instance)
             self._revisions.drop(instance)
+            self._cut_changes.drop(instance)
             database.execute("DELETE FROM instances WHERE instance = ?", (instance,))
 
     def replay(self, name: str) -> Instance:
@@ -259,6 +273,11 @@ class Apps:
                     f"app {name} has had {REVISIONS_MAX:,} revisions, which is all that it can have: "
                     "kill it, and submit the flow"
                 )
+            if self._cut_changes.of(found.instance) is not None:
+                raise ConflictError(
+                    f"app {name} changes the cuts of devices: wait until that is done, or give it up "
+                    "with gear rollback"
+                )
             self._revisions.plan(planned)
         return found
 
@@ -297,7 +316,56 @@ class Apps:
         """
         with self._database.change():
             found = self.newest(name)
-            return found.instance == instance and self._revisions.give_up(found)
+            return found.instance == instance and self._give_up(found)
+
+    def _give_up(self, instance: Instance) -> bool:
+        """Forget what the instance was to go over to next, and the cuts that devices were to get with it."""
+        with self._database.change():
+            self._cut_changes.drop(instance.instance, above=instance.revision)
+            return self._revisions.give_up(instance)
+
+    def recut(self, known: Instance, change: CutChange, planned: Planned | None) -> None:
+        """Have devices go on with other cuts: at once, or when the revision `planned`, of which the log is
+        told first, is in force. known: the app as it was when the cuts were checked.
+
+        Raises `NotFoundError`, and `ConflictError` where the app is another instance or has another revision
+        by now, does not run, or changes already.
+        """
+        with self._database.change():
+            found = self.newest(known.name)
+            self._check_whole(found)
+            if self._cut_changes.of(found.instance) is not None:
+                raise ConflictError(
+                    f"app {known.name} changes the cuts of devices already: wait until that is done, see "
+                    f"gear info {known.name}"
+                )
+            if planned is not None:
+                self.plan(known.name, planned)
+                self._cut_changes.note(change)
+                return
+            if (found.instance, found.revision) != (known.instance, known.revision):
+                raise ConflictError(f"app {known.name} has had an update meanwhile: look, and ask again")
+            if found.wanted is not Wanted.RUNNING or found.state.has_whole_log:
+                raise ConflictError(f"app {known.name} is {found.state}: only one that is to run is cut anew")
+            self._apply(found, change)
+
+    def apply_cuts(self, instance: str) -> None:
+        """Give devices the cuts for which they wait; the revision that these need is in force."""
+        with self._database.change():
+            change, found = self._cut_changes.of(instance), self._get(instance)
+            if change is not None and found.revision >= change.number:
+                self._cut_changes.drop(instance)
+                self._apply(found, change)
+
+    def _apply(self, instance: Instance, change: CutChange) -> None:
+        with self._database.change() as database:
+            self._desired.cut(instance.instance, change.cuts)
+            named = {rule.devices for rule in change.rules}
+            rules = [one for one in instance.cut_rules if one.devices not in named] + list(change.rules)
+            database.execute(
+                "UPDATE instances SET cut_rules = ?, changed_us = ? WHERE instance = ?",
+                (as_text(rules), self._now_us(), instance.instance),
+            )
 
     def _check_whole(self, instance: Instance) -> None:
         """Raise `ConflictError` where the instance is to go over to another revision."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -20,13 +21,25 @@ from geartrain.errors import GeartrainError
 from geartrain.flow.loading import load_flow
 from geartrain.graph.graph import Graph, Step
 from geartrain.operators.source import SourceOperator
-from geartrain.planning import Plan, make_plan
+from geartrain.planning import Plan
+from geartrain.planning.cuts import choose_cut
+from geartrain.planning.mixed import make_mixed_plan
 from geartrain.planning.properties import derive_properties
 from geartrain.planning.shuffles import stage_numbers
 from geartrain.planning.splitting import with_partials
 from geartrain.revision import Change, Revision, change_of, code_of, differences, in_short, revision_of
 from geartrain.revision.change import Evolution, TableForm
 from geartrain.schema import Schema
+from geartrain_cloud.control.cut_checking import (
+    AUTO,
+    CLOUD,
+    EDGE,
+    CutFound,
+    CutWish,
+    cut_text,
+    cut_words,
+    find_cut,
+)
 from geartrain_cloud.control.model import Channel, Options, Outline, SourceOutline
 from geartrain_cloud.sinks.evolution import evolutions
 from geartrain_cloud.sinks.layout import Layout, TableError
@@ -43,7 +56,9 @@ class Question(msgspec.Struct, frozen=True):
     revision: the document of who submits, as JSON, "" for none; bundle: the folder that the flow is imported
     from, "" for what is installed here. running: the document of the app that is to go over to this flow.
     The flow gets the cut and the options of that, but for steps that it does not have. drop: the steps that
-    are to keep nothing; laid: the tables of revisions before that one.
+    are to keep nothing; laid: the tables of revisions before that one. base: the cut of that app, where it is
+    known; cuts: those that its devices may have beside it; wishes: for devices, which get cuts of their own;
+    keeps_flow: only cuts are to change.
     """
 
     flow: str
@@ -55,12 +70,17 @@ class Question(msgspec.Struct, frozen=True):
     running: str = ""
     drop: tuple[str, ...] = ()
     laid: dict[str, TableForm] = {}
+    base: str = ""
+    cuts: tuple[str, ...] = ()
+    wishes: tuple[CutWish, ...] = ()
+    keeps_flow: bool = False
 
 
 class Answer(msgspec.Struct, frozen=True):
     """What it is, with options as they were converted; or why it is refused. differs: in what the flow that
     is installed here is another than that of who submits. change: what becomes of the app that runs; cut: the
-    one that was made.
+    one that was made; found: what the wishes come to, each at its place; is_same: the data centre's part is
+    that of the app that runs.
     """
 
     outline: Outline | None = None
@@ -70,6 +90,8 @@ class Answer(msgspec.Struct, frozen=True):
     differs: str = ""
     change: Change | None = None
     cut: str = ""
+    found: tuple[CutFound, ...] = ()
+    is_same: bool = False
 
 
 def main() -> int:
@@ -100,17 +122,31 @@ def check(question: Question) -> Answer:
     for device, options in question.device_options.items():
         own = _of_person(options)
         per_device[device] = _as_data(whole.with_options(own, f"device {device}: --set"), own)
-    plan = make_plan(whole, _cut_of(question.cut))
+    base = cut_text(whole, choose_cut(whole, cut_words(question.cut)))
+    found = tuple(find_cut(whole, base, wish) for wish in question.wishes)
+    cuts = tuple(dict.fromkeys((*question.cuts, *(one.cut for one in found if one.cut and not one.refused))))
+    plan = make_mixed_plan(whole, cut_words(question.cut), [cut_words(cut) for cut in cuts])
     revision = revision_of(question.flow, plan, plain, code_of(question.flow), __version__)
     if question.revision:
-        found = differences(Revision.from_json(question.revision), revision)
-        if found:
-            return Answer(differs=in_short(found))
-    outline = replace(outline_of(plan, revision), bundled=bool(question.bundle))
-    change = None
+        differ = differences(Revision.from_json(question.revision), revision)
+        if differ:
+            return Answer(differs=in_short(differ), found=found)
+    devices = _steps_on_devices(whole, (base, *cuts))
+    outline = replace(
+        outline_of(plan, revision, devices), bundled=bool(question.bundle), base=base, cuts=cuts
+    )
+    change, is_same = None, False
     if running is not None:
-        change = change_of(running, revision, question.drop, question.laid, _evolution(plan.graph))
-    return Answer(outline, _as_data(whole, plain), per_device, change=change, cut=question.cut)
+        is_same = not differences(replace(running, code=revision.code), revision)
+        of_devices = frozenset() if question.keeps_flow else devices if cuts else None
+        drop, laid, evolution = question.drop, question.laid, _evolution(plan.graph)
+        change = change_of(running, revision, drop, laid, evolution, of_devices)
+    return Answer(outline, _as_data(whole, plain), per_device, "", "", change, question.cut, found, is_same)
+
+
+def _steps_on_devices(graph: Graph, cuts: Sequence[str]) -> frozenset[str]:
+    """The steps that some device runs."""
+    return frozenset[str]().union(*(choose_cut(graph, cut_words(cut)).edge for cut in cuts))
 
 
 def _evolution(graph: Graph) -> Evolution:
@@ -133,25 +169,28 @@ def _evolution(graph: Graph) -> Evolution:
 def _pinned(question: Question, running: Revision, graph: Graph) -> Question:
     """The question with the cut of the app that runs, and without what the flow does not have."""
     split, steps = ({step.id for step in one.steps} for one in (with_partials(graph), graph))
-    cut = ",".join(one for one in running.cut if one in split)
+
+    def there(cut: str) -> str:
+        words = (AUTO, EDGE, CLOUD)
+        return cut if cut in words else ",".join(one for one in cut.split(",") if one in split) or CLOUD
 
     def known(options: Options) -> Options:
         return {step: values for step, values in options.items() if step in steps}
 
     own = {device: known(options) for device, options in question.device_options.items()}
-    return replace(question, cut=cut or "cloud", options=known(question.options), device_options=own)
+    cut, cuts = there(question.base or ",".join(running.cut)), tuple(there(one) for one in question.cuts)
+    return replace(question, cut=cut, cuts=cuts, options=known(question.options), device_options=own)
 
 
-def _cut_of(text: str) -> str | tuple[str, ...]:
-    return text if text in ("auto", "edge", "cloud") else tuple(part.strip() for part in text.split(","))
-
-
-def outline_of(plan: Plan, revision: Revision) -> Outline:
-    """What control keeps of a plan."""
+def outline_of(plan: Plan, revision: Revision, on_devices: frozenset[str] | None = None) -> Outline:
+    """What control keeps of a plan; on_devices: the steps that some device runs, None for those that all
+    run.
+    """
+    there = plan.cut.edge if on_devices is None else on_devices
     properties = derive_properties(plan.graph)
     channels = []
     for channel in plan.channels:
-        known = properties.get(channel.id)
+        known = properties.get(channel.stream)
         domain = (known.domain if known else None) or ""
         carried = {field.name for field in channel.schema.fields}
         channels.append(
@@ -163,7 +202,7 @@ def outline_of(plan: Plan, revision: Revision) -> Outline:
             )
         )
     sources = [
-        SourceOutline(step.id, step.operator.source.bounded, step.operator.devices, _joins(plan, step))
+        SourceOutline(step.id, step.operator.source.bounded, step.operator.devices, _joins(plan, step, there))
         for step in plan.graph.steps
         if isinstance(step.operator, SourceOperator)
     ]
@@ -179,7 +218,7 @@ def outline_of(plan: Plan, revision: Revision) -> Outline:
     )
 
 
-def _joins(plan: Plan, source: Step) -> bool:
+def _joins(plan: Plan, source: Step, on_devices: frozenset[str]) -> bool:
     """Whether a device may begin to read a source amid its work: the source gives what happens now
     and nothing of before, and no step on the device keeps what it would change.
     """
@@ -187,7 +226,7 @@ def _joins(plan: Plan, source: Step) -> bool:
     if not isinstance(operator, SourceOperator) or operator.source.bounded or operator.source.replayable:
         return False
     for step in plan.graph.steps:  # in topological order
-        if step.id in plan.cut.edge and any(one.step in below for one in step.inputs):
+        if step.id in on_devices and any(one.step in below for one in step.inputs):
             if step.operator.stateful:
                 return False
             below.add(step.id)

@@ -19,7 +19,7 @@ from geartrain.adapters.sqlite import open_to_write, transaction, translated
 from geartrain_cloud.control.errors import StoreError
 from geartrain_cloud.control.model import Device, Instance, Planned
 
-VERSION = 3
+VERSION = 4
 BUSY_S = 10.0
 
 _CREATE = """
@@ -60,9 +60,17 @@ ALTER TABLE instances ADD COLUMN drops TEXT NOT NULL DEFAULT '[]';
 ALTER TABLE instances ADD COLUMN made_us INTEGER NOT NULL DEFAULT 0;
 UPDATE instances SET made_us = submitted_us;
 """
-_STEPS = (_CREATE, _PROGRAMS, _REVISIONS)
+_CUTS = """
+CREATE TABLE cut_changes (instance TEXT PRIMARY KEY, number INTEGER NOT NULL, cuts TEXT NOT NULL,
+    rules TEXT NOT NULL) WITHOUT ROWID;
+ALTER TABLE instances ADD COLUMN cut_rules TEXT NOT NULL DEFAULT '[]';
+ALTER TABLE assignments ADD COLUMN cut TEXT NOT NULL DEFAULT '';
+ALTER TABLE reports ADD COLUMN cut TEXT NOT NULL DEFAULT '';
+"""
+"""cut: of an assignment, the device's own, empty for the app's; of a report, the one that runs."""
+_STEPS = (_CREATE, _PROGRAMS, _REVISIONS, _CUTS)
 """What brings a store of each format to the next one."""
-_JSON = ("options", "device_options", "outline", "labels", "drops")
+_JSON = ("options", "device_options", "outline", "labels", "drops", "cut_rules")
 
 T = TypeVar("T", Instance, Device, Planned)
 

@@ -6,7 +6,7 @@ serial goes up whenever what it is to run changes, and only then. One serial has
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -15,11 +15,19 @@ from geartrain.control.limits import LANE_LIMITS
 from geartrain.fleet.selectors import parse_selector
 from geartrain_cloud.control.database import ControlDatabase, as_text, from_row
 from geartrain_cloud.control.errors import ConflictError
-from geartrain_cloud.control.model import Device, Instance, State, Wanted
+from geartrain_cloud.control.model import CutRule, Device, Instance, State, Wanted
 from geartrain_cloud.control.sources import after_label, not_for, on_device
 
 PURGES_MAX = 10_000
 """Purged instances that a device has not been told of; a purge that needs more is refused."""
+
+
+def cut_of(rules: Sequence[CutRule], device: Device) -> str:
+    """The cut that a device gets with an app: that of the last rule that matches it, "" for the app's."""
+    fitting = (
+        r.cut for r in reversed(rules) if parse_selector(r.devices).matches(device.device, device.labels)
+    )
+    return next(fitting, "")
 
 
 class Desired:
@@ -36,9 +44,10 @@ class Desired:
             for device in devices:
                 lacks = as_text(not_for(instance.outline, device))
                 changed = database.execute(
-                    "INSERT INTO assignments VALUES (?1, ?2, 'wanted', ?3) ON CONFLICT (instance, device) "
-                    "DO UPDATE SET state = 'wanted', lacks = ?3 WHERE state != 'wanted'",
-                    (instance.instance, device.device, lacks),
+                    "INSERT INTO assignments VALUES (?1, ?2, 'wanted', ?3, ?4) "
+                    "ON CONFLICT (instance, device) DO UPDATE SET state = 'wanted', lacks = ?3 "
+                    "WHERE state != 'wanted'",
+                    (instance.instance, device.device, lacks, cut_of(instance.cut_rules, device)),
                 ).rowcount
                 if changed:
                     self.tell(device.device)
@@ -68,6 +77,18 @@ class Desired:
                         (as_text(lacks), instance.instance, device.device),
                     )
                     self.tell(device.device)
+
+    def cut(self, instance: str, cuts: Mapping[str, str]) -> None:
+        """Give devices that run the instance other cuts, "" for the app's own."""
+        with self._database.change() as database:
+            for device, cut in sorted(cuts.items()):
+                changed = database.execute(
+                    "UPDATE assignments SET cut = ?3 WHERE instance = ?1 AND device = ?2 AND cut != ?3 "
+                    "AND state != 'left'",
+                    (instance, device, cut),
+                ).rowcount
+                if changed:
+                    self.tell(device)
 
     def drain(self, instance: str) -> None:
         """Have the devices of the instance only send what they hold of it."""
@@ -199,6 +220,19 @@ class Desired:
             "SELECT device, lacks FROM assignments WHERE instance = ? AND lacks != '[]'", (instance,)
         )
         return {device: tuple(msgspec.json.decode(lacks)) for device, lacks in rows}
+
+    def cuts(self, instance: str) -> dict[str, str]:
+        """The cut of each device that an instance was given and that has not left it, "" for the app's."""
+        rows = self._database.rows(
+            "SELECT device, cut FROM assignments WHERE instance = ? AND state != 'left' ORDER BY device",
+            (instance,),
+        )
+        return dict(rows)
+
+    def own_cuts(self, device: str) -> dict[str, str]:
+        """By instance the cut that is the device's own, where it has one."""
+        question = "SELECT instance, cut FROM assignments WHERE device = ? AND cut != ''"
+        return dict(self._database.rows(question, (device,)))
 
     def wanted_on(self, device: str) -> list[tuple[Instance, bool]]:
         """What a device is to run, by instance and as the device is told it, and whether it is only to be

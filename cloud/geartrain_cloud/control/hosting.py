@@ -106,6 +106,7 @@ def _plan(places: PlatformPlaces, instance: Instance, one: Instance | Planned) -
     return {
         "flow": one.flow,
         "cut": cut_in_file(one.cut),
+        **({"cuts": list(one.outline.cuts)} if one.outline.cuts else {}),
         "sources": sources,
         "steps": steps,
         **({"bundle": str(places.code(one.outline.code))} if one.outline.bundled else {}),

@@ -51,6 +51,7 @@ class StoreOfLane:
                         desired.wanted_on(name),
                         desired.purged_on(name),
                         store.programs.of(name).wanted,
+                        desired.own_cuts(name),
                     )
                 )
             except WireError as error:  # of this device alone: the others are told all the same
@@ -71,6 +72,7 @@ class StoreOfLane:
                 report.program,
                 report.serial,
                 app.lacks,
+                app.cut,
             )
             for app in report.apps
         ]
@@ -98,16 +100,22 @@ def accept(store: ControlStore, name: str) -> Device:
 
 
 def desired_of(
-    device: Device, wanted: list[tuple[Instance, bool]], purged: list[str], program: str = ""
+    device: Device,
+    wanted: list[tuple[Instance, bool]],
+    purged: list[str],
+    program: str = "",
+    cuts: Mapping[str, str] | None = None,
 ) -> State:
     """What a device is to run: instances, and whether each is only to be drained; purged: those of which it
-    is to keep nothing; program: the hash of its agent's, empty to leave what it has.
+    is to keep nothing; program: the hash of its agent's, empty to leave what it has; cuts: those of
+    its own, by instance.
     """
-    apps = tuple(_app(one, device.device, drains=drains) for one, drains in wanted)
+    own = cuts or {}
+    apps = tuple(_app(one, device.device, own.get(one.instance, ""), drains=drains) for one, drains in wanted)
     return State(device.serial, apps, tuple(purged), program)
 
 
-def _app(instance: Instance, device: str, *, drains: bool) -> App:
+def _app(instance: Instance, device: str, own_cut: str, *, drains: bool) -> App:
     options = merged(instance.options, instance.device_options.get(device, {}))
     sources, steps = split_options(instance, options)
     revision = instance.outline.revision
@@ -119,6 +127,7 @@ def _app(instance: Instance, device: str, *, drains: bool) -> App:
         msgspec.json.encode({"sources": sources, "steps": steps}, order="deterministic").decode(),
         Wanted.DRAIN if drains else Wanted.RUN,
         instance.outline.code,
+        own_cut,
     )
 
 

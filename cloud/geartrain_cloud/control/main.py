@@ -27,6 +27,7 @@ from geartrain.errors import ConfigError, GeartrainError
 from geartrain.printable import printable
 from geartrain_cloud.control.agents import Agents
 from geartrain_cloud.control.clones import Clones
+from geartrain_cloud.control.cutting import Cuts
 from geartrain_cloud.control.device_questions import DeviceQuestions
 from geartrain_cloud.control.explaining import Explanations
 from geartrain_cloud.control.hosting import HostReport, read_hosted
@@ -109,12 +110,17 @@ async def _serve(config: PlatformConfig, notes: ServiceNotes) -> bool:
             clock.now_us,
             has_joined,
         )
+
+        def in_force(instance: str) -> int:
+            return read_hosted(places)[1].get(instance, HostReport()).revision
+
+        cuts = Cuts(store, updates.load, trust, changed.set, in_force, clock.now_us)
         agents = Agents(store, trust, changed.set, has_joined)
         api = Api(store, updates.load, observer, changed.set, updates, enrolment)
         explanations = Explanations(store, config, trust)
         asking = DeviceQuestions(clock)
         questions = Questions(store, QuestionFolder(places.questions), clock, asking)
-        more = [*agents.routes(), *explanations.routes(), *questions.routes()]
+        more = [*agents.routes(), *explanations.routes(), *questions.routes(), *cuts.routes()]
         routes = [*trust.routes(), *updates.routes(), *more]
         app = make_app(api, token, routes, local=is_local(config.control.host))
         runner, address = await listen(app, config.control.host, config.control.port, _former_port(places))

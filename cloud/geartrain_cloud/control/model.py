@@ -84,7 +84,9 @@ class Outline(msgspec.Struct, frozen=True):
     flow: the flow's own name; down: whether something comes down to devices; revision: the hash of the
     document; document: the revision document as JSON text, "" where there is none; code: the hash of the
     flow's files, "" where nobody has said; shuffles: those one after another in the data centre; bundled:
-    whether that code is a signed bundle, rather than what is installed; former: before the last update.
+    whether that code is a signed bundle, rather than what is installed; former: before the last update. base:
+    the app's cut, by the steps that no other one on the devices reads, "" where nobody has said; cuts: those
+    that devices may have beside it.
     """
 
     flow: str
@@ -97,11 +99,20 @@ class Outline(msgspec.Struct, frozen=True):
     shuffles: int = 0
     bundled: bool = False
     former: Outline | None = None
+    base: str = ""
+    cuts: tuple[str, ...] = ()
 
     @property
     def bounded(self) -> bool:
         """Whether every source comes to an end."""
         return all(source.bounded for source in self.sources)
+
+
+class CutRule(msgspec.Struct, frozen=True):
+    """The cut of devices that a selector matches when they get the app, "" for the app's own."""
+
+    devices: str
+    cut: str
 
 
 class Instance(msgspec.Struct, frozen=True):
@@ -112,7 +123,8 @@ class Instance(msgspec.Struct, frozen=True):
     is to go on after it has failed; isolation: `own` where
     its cloud part has a query to itself. revision: the number of the newest that the log is to have or has,
     which is the one that these fields tell of and that devices run; drops: the steps that lost what they had
-    kept by it; made_us: when it was asked for.
+    kept by it; made_us: when it was asked for. cut_rules: which devices get another cut, the last that
+    matches; of those that run it, the assignments say it.
     """
 
     instance: str
@@ -136,6 +148,7 @@ class Instance(msgspec.Struct, frozen=True):
     revision: int = 1
     drops: tuple[str, ...] = ()
     made_us: int = 0
+    cut_rules: tuple[CutRule, ...] = ()
 
 
 class Planned(msgspec.Struct, frozen=True):
@@ -171,7 +184,8 @@ class Device(msgspec.Struct, frozen=True):
 
 class Report(msgspec.Struct, frozen=True):
     """What a device has said of an instance: `state` one of starting, running, drained, failed, finished;
-    lacks: the sources that it does not have.
+    lacks: the sources that it does not have; cut: with which it runs, as `cut_as_said`, "" where it is not
+    said.
     """
 
     device: str
@@ -181,6 +195,19 @@ class Report(msgspec.Struct, frozen=True):
     version: str = ""
     serial: int = 0
     lacks: tuple[str, ...] = ()
+    cut: str = ""
+
+
+class CutChange(msgspec.Struct, frozen=True):
+    """Other cuts for devices of an instance, which they get once its revision `number` is in force.
+
+    cuts: by device, "" for the app's own; rules: for devices that get the app later.
+    """
+
+    instance: str
+    number: int
+    cuts: dict[str, str]
+    rules: tuple[CutRule, ...] = ()
 
 
 class Submission(msgspec.Struct, frozen=True):
@@ -193,6 +220,7 @@ class Submission(msgspec.Struct, frozen=True):
     options: Options = {}
     device_options: dict[str, Options] = {}
     isolation: Isolation = "shared"
+    cut_rules: tuple[CutRule, ...] = ()
 
 
 def merged(options: Options, over: Options) -> Options:

@@ -6,16 +6,18 @@ invents nothing; what nobody reports is null. Text of devices and users is print
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from geartrain import __version__
+from geartrain.control.states import cut_as_said
 from geartrain.fleet.selectors import ALL, parse_selector
 from geartrain.printable import TEXT_CHARS_MAX, printable
 from geartrain.records.event_time import END_OF_TIME
 from geartrain_cloud.control.agents import standing_of
+from geartrain_cloud.control.cutting import shown_cut
 from geartrain_cloud.control.errors import NotFoundError
 from geartrain_cloud.control.hosting import HostReport, read_hosted, unsent_because
 from geartrain_cloud.control.machine import ProcessMeter
@@ -104,7 +106,10 @@ class Observer:
         """An app as a list has it."""
         assigned = self._store.desired.assigned(instance.instance)
         reports = self._store.reports.of(instance.instance)
-        applied = sum(reports[d].state in APPLIED for d in assigned if d in reports)
+        cuts = self._cuts(instance, reports)
+        applied = sum(
+            reports[d].state in APPLIED and (d not in cuts or cuts[d][1]) for d in assigned if d in reports
+        )
         online = sum(self._reconciler.is_online(self._store.devices.get(d)) for d in assigned)
         return {
             "name": instance.name,
@@ -119,7 +124,19 @@ class Observer:
             "bundled": instance.outline.bundled,
             "devices": {"assigned": len(assigned), "applied": applied, "online": online},
             "why": printable(instance.why, TEXT_CHARS_MAX),
+            "cuts": _by_cut(cuts),
         }
+
+    def _cuts(self, instance: Instance, reports: Mapping[str, Report]) -> dict[str, tuple[str, bool]]:
+        """By device that has not left the app the cut that it is to have, and whether it runs with it."""
+        found = {}
+        for device, own in self._store.desired.cuts(instance.instance).items():
+            report = reports.get(device)
+            said = report.cut if report else ""
+            is_wanted = said == cut_as_said(own or instance.cut) if said else not own
+            has_it = report is not None and report.state in APPLIED and is_wanted
+            found[device] = (shown_cut(instance, own), has_it)
+        return found
 
     def info(self, instance: Instance) -> dict[str, Any]:
         """All that is known of an app."""
@@ -133,6 +150,7 @@ class Observer:
         return {
             **self.item(instance),
             "cut": instance.cut,
+            "cut_change": self._cut_change(instance),
             "selector": instance.selector,
             "run": instance.run,
             "change": self._change(instance, host or HostReport()),
@@ -178,6 +196,17 @@ class Observer:
         )
         _, _, why = host.why.partition(f"revision {number}: ")
         return {"number": number, "stage": stage, "why": printable(why, TEXT_CHARS_MAX)}
+
+    def _cut_change(self, instance: Instance) -> dict[str, Any] | None:
+        """The cuts for which devices wait, until a revision is in force; None for none."""
+        change = self._store.cut_changes.of(instance.instance)
+        if change is None:
+            return None
+        return {
+            "number": change.number,
+            "count": len(change.cuts),
+            "devices": sorted(change.cuts)[:NAMES_MAX],
+        }
 
     def _ingest(self, instance: str) -> Mapping[str, Any]:
         found = read_report(self._places.ingest_status).get("flows", {})
@@ -261,8 +290,14 @@ class Observer:
 
     def _applied_by(self, instance: Instance, devices: list[str]) -> list[dict[str, Any]]:
         lacks, reports = self._lacks(instance), self._store.reports.of(instance.instance)
+        cuts = self._cuts(instance, reports)
         return [
-            {**self._applied(name, reports.get(name)), "lacks": list(lacks[name])[:NAMES_MAX]}
+            {
+                **self._applied(name, reports.get(name)),
+                "lacks": list(lacks[name])[:NAMES_MAX],
+                "cut": cuts.get(name, ("", False))[0],
+                "cut_applied": cuts.get(name, ("", False))[1],
+            }
             for name in devices
         ]
 
@@ -404,6 +439,16 @@ class Observer:
             own = {name: f"{device.device}.{end}" for name, end in (("certificate", "pem"), ("key", "key"))}
             broker = {"address": self._config.device_broker, "tls": True, "ca": "ca.pem", **own}
         return {"device": device.device, "state": device.device, "broker": broker}
+
+
+def _by_cut(cuts: Mapping[str, tuple[str, bool]]) -> list[dict[str, Any]]:
+    """The cuts of an app's devices: how many are to have each, and run with it; the most frequent first."""
+    wanted = Counter(cut for cut, _ in cuts.values())
+    applied = Counter(cut for cut, has_it in cuts.values() if has_it)
+    return [
+        {"cut": cut, "devices": count, "applied": applied[cut]}
+        for cut, count in wanted.most_common(NAMES_MAX)
+    ]
 
 
 def _meant(selector: str) -> str:

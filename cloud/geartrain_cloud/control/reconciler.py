@@ -58,7 +58,7 @@ class Reconciler:
     def round(self) -> None:
         """One round; raises `StoreError`. What cannot be written is said, and tried again in the next."""
         serial, said = read_hosted(self._places)
-        several = self._store.revisions.with_others()
+        several, waiting = self._store.revisions.with_others(), self._store.cut_changes.waiting()
         for instance in self._store.apps.instances():
             assigned = self._store.desired.assigned(instance.instance)
             report = said.get(instance.instance)
@@ -68,6 +68,8 @@ class Reconciler:
                 self._forward(instance, assigned, report or HostReport(), serial)
                 if instance.instance in several:
                     self._cross(instance, report or HostReport(), serial)
+                if instance.instance in waiting:
+                    self._cut(instance, report or HostReport())
             else:
                 self._end(instance, assigned, report, serial)
         try:
@@ -110,6 +112,12 @@ class Reconciler:
             return
         if knows_next(self._places, told, serial):
             self._store.apps.cross(instance.instance)
+
+    def _cut(self, instance: Instance, host: HostReport) -> None:
+        """Devices that wait for other cuts: they get them once the host runs what takes their records."""
+        change = self._store.cut_changes.of(instance.instance)
+        if change is not None and min(host.revision, instance.revision) >= change.number:
+            self._store.apps.apply_cuts(instance.instance)
 
     def _to_host(self, instance: Instance, *, drain: bool = False, alone: bool = False) -> ToHost:
         """What the host is to know of an instance; alone: it has no other revision."""

@@ -46,8 +46,11 @@ class Reports:
             for one in reports:
                 if self._desired.is_assigned(one.instance, device):
                     database.execute(
-                        "INSERT OR REPLACE INTO reports VALUES (?, ?, ?, ?, ?, ?, ?)",
-                        (device, one.instance, one.state, one.why, one.version, serial, as_text(one.lacks)),
+                        "INSERT OR REPLACE INTO reports VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                        (
+                            *(device, one.instance, one.state, one.why, one.version, serial),
+                            *(as_text(one.lacks), one.cut),
+                        ),
                     )
 
     def refuse(self, device: str, why: str) -> None:
@@ -93,10 +96,11 @@ class Reports:
     def of(self, instance: str) -> dict[str, Report]:
         """What devices have said of the instance, by device."""
         rows = self._database.rows(
-            "SELECT device, instance, state, why, version, serial, lacks FROM reports WHERE instance = ?",
+            "SELECT device, instance, state, why, version, serial, lacks, cut FROM reports "
+            "WHERE instance = ?",
             (instance,),
         )
         return {
-            device: Report(device, name, state, why, version, serial, tuple(msgspec.json.decode(lacks)))
-            for device, name, state, why, version, serial, lacks in rows
+            device: Report(device, name, state, why, version, serial, tuple(msgspec.json.decode(lacks)), cut)
+            for device, name, state, why, version, serial, lacks, cut in rows
         }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -22,6 +22,8 @@ from geartrain_cloud.pages.questions import Question
 BODY_BYTES_MAX = 4 << 20
 LIMIT, LIMIT_MAX = 100, 1_000
 KEY_CHARS_MAX = 200
+CUTS_MAX = 100
+"""Cuts for devices that a submit names."""
 TOKEN_S_MAX = 366 * 86_400.0
 _FIELD = r" - at `(?:key in )?\$\.?(.*)`$"
 S = TypeVar("S", bound=msgspec.Struct)
@@ -29,6 +31,13 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 class _Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Base of the bodies: a field that is not known is an error."""
+
+
+class DeviceCut(_Body, frozen=True):
+    """A cut of the devices that a selector means; the last that means a device holds."""
+
+    devices: str
+    cut: str
 
 
 class SubmitBody(_Body, frozen=True):
@@ -44,6 +53,26 @@ class SubmitBody(_Body, frozen=True):
     device_set: dict[str, dict[str, Any]] = {}
     revision: dict[str, Any] = {}
     isolation: Isolation = "shared"
+    device_cuts: Annotated[list[DeviceCut], msgspec.Meta(max_length=CUTS_MAX)] = []
+
+
+class CutBody(_Body, frozen=True):
+    """`POST /apps/{name}/cut`: the devices of the app that get the cut; dry_run: only tell what would
+    move.
+    """
+
+    cut: str
+    devices: str = "all"
+    dry_run: bool = False
+
+
+class MoveBody(_Body, frozen=True):
+    """`POST /apps/{name}/move`: the step that goes to the other tier, and of which devices."""
+
+    step: str
+    to: Literal["edge", "cloud"]
+    devices: str = "all"
+    dry_run: bool = False
 
 
 class KillBody(_Body, frozen=True):

@@ -22,10 +22,18 @@ from geartrain.fleet.selectors import parse_selector
 from geartrain_cloud.control.answering import Handler, Work, add_headers, error_form, handler_of, sentences
 from geartrain_cloud.control.checking import Answer as Checked
 from geartrain_cloud.control.checking import Question as Check
-from geartrain_cloud.control.errors import ConflictError, InvalidError, UnavailableError
+from geartrain_cloud.control.cut_checking import CutWish
+from geartrain_cloud.control.cutting import check_can_cut, rules_of
+from geartrain_cloud.control.desired import cut_of
+from geartrain_cloud.control.errors import (
+    ConflictError,
+    FlowRefusedError,
+    InvalidError,
+    UnavailableError,
+)
 from geartrain_cloud.control.idempotency import Answer
 from geartrain_cloud.control.lane_store import accept
-from geartrain_cloud.control.model import Submission
+from geartrain_cloud.control.model import Device, Submission
 from geartrain_cloud.control.names import check_app
 from geartrain_cloud.control.observing import Observer
 from geartrain_cloud.control.requests import (
@@ -103,17 +111,28 @@ class Api:
             return known
         check_app(body.name)
         parse_selector(body.devices)
+        for one in body.device_cuts:
+            parse_selector(one.devices)
         self._store.apps.check_free(body.name)
         options, own = options_of(body.set, "set"), device_options_of(body.device_set)
         revision = json.dumps(body.revision) if body.revision else ""
         bundle = self._updates.bundle_of(revision)
-        checked = await self._load(Check(body.flow, body.cut, options, own, revision, bundle))
+        wishes = tuple(CutWish(spec=one.cut, is_new=True) for one in body.device_cuts)
+        checked = await self._load(Check(body.flow, body.cut, options, own, revision, bundle, wishes=wishes))
+        for asked_for, found in zip(body.device_cuts, checked.found, strict=True):
+            if found.refused:
+                raise FlowRefusedError(
+                    f"the cut {asked_for.cut} of devices {asked_for.devices}: {found.refused}"
+                )
+        rules = rules_of([one.devices for one in body.device_cuts], checked.found)
         outline = checked.outline
         if outline is None:
             raise UnavailableError(f"flow {body.flow!r} could not be checked: submit it again")
-        self._updates.check_reaches(body.flow, outline, self._meant(body.devices))
+        meant = list(self._meant(body.devices))
+        self._updates.check_reaches(body.flow, outline, [one.device for one in meant])
 
         def work() -> Answer:
+            check_can_cut(self._store, [one.device for one in meant if cut_of(rules, one)])
             made = self._store.apps.submit(
                 Submission(
                     body.name,
@@ -123,6 +142,7 @@ class Api:
                     checked.options,
                     checked.device_options,
                     body.isolation,
+                    rules,
                 ),
                 outline,
             )
@@ -239,12 +259,12 @@ class Api:
         enrolment = self._open()
         return 200, {"name": name, "revoked": enrolment.revoke(name), "broker": enrolment.broker_note}
 
-    def _meant(self, selector: str) -> Iterator[str]:
+    def _meant(self, selector: str) -> Iterator[Device]:
         """The devices in service that a selector means."""
         meant = parse_selector(selector)
         for one in self._store.devices.every():
             if not one.retired and meant.matches(one.device, one.labels):
-                yield one.device
+                yield one
 
     def _open(self) -> Enrolment:
         if self._enrolment is None:

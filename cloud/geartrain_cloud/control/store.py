@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from geartrain_cloud.control.apps import Apps
+from geartrain_cloud.control.cut_changes import CutChanges
 from geartrain_cloud.control.database import ControlDatabase
 from geartrain_cloud.control.desired import Desired
 from geartrain_cloud.control.devices import Devices
@@ -33,8 +34,9 @@ class ControlStore:
         self.devices = Devices(self.database, self.desired)
         self.programs = Programs(self.database, self.devices, self.desired)
         self.reports = Reports(self.database, self.devices, self.desired, now_us)
-        self.revisions = Revisions(self.database)
-        self.apps = Apps(self.database, self.devices, self.desired, self.reports, self.revisions, now_us)
+        self.revisions, self.cut_changes = Revisions(self.database), CutChanges(self.database)
+        own = (self.devices, self.desired, self.reports, self.revisions, self.cut_changes)
+        self.apps = Apps(self.database, *own, now_us)
 
     def close(self) -> None:
         """Let the file go."""

@@ -117,7 +117,12 @@ class Updates:
         following = self._store.revisions.next_of(instance)
         if following is not None:
             return self._give_up(instance, following, body, key, asked)
-        former = self._store.revisions.former(instance)
+        ran = (instance.flow, instance.outline.code, instance.options, instance.device_options)
+        former = [
+            one
+            for one in self._store.revisions.former(instance)
+            if (one.flow, one.outline.code, one.options, one.device_options) != ran  # not by cuts alone
+        ]
         target = Target(instance.flow, "", instance.options, instance.device_options)
         if instance.outline.former is not None:
             target = replace(target, code=instance.outline.former.code)
@@ -159,6 +164,8 @@ class Updates:
             running=instance.outline.document,
             drop=tuple(drop),
             laid=_laid(former),
+            base=instance.outline.base,
+            cuts=instance.outline.cuts,
         )
         checked = await self.load(question)
         outline = checked.outline

@@ -60,7 +60,9 @@ class Followed:
     failure: str = ""
 
     def take(self, rows: Sequence[RosterRow]) -> None:
-        """Take changes. The channels and sources of an instance are those that it came with."""
+        """Take changes. The sources of an instance are those that it came with, and its channels stay: a
+        later revision may bring more.
+        """
         for row in rows:
             self.serial = max(self.serial, row.serial)
             if row.document is None:
@@ -73,7 +75,7 @@ class Followed:
 
     def _take(self, instance: str, flow: FlowConfig) -> None:
         held = self.flows.get(instance)
-        if held is None or _form(held) == _form(flow):
+        if held is None or _goes_on(held, flow):
             self.flows[instance] = flow
             return
         self.flows[instance] = _with_members(held, flow)
@@ -147,11 +149,22 @@ def moves(
     return found
 
 
-def _form(flow: FlowConfig) -> tuple[object, ...]:
-    """What of a flow does not change while it lives."""
-    above = {channel: sorted(sources) for channel, sources in flow.channels.items()}
-    fixed = (dict(flow.partitioned_by), dict(flow.schemas))
-    return (sorted(flow.sources), above, flow.bounded, *fixed)
+def _goes_on(held: FlowConfig, wanted: FlowConfig) -> bool:
+    """Whether a flow may become another one while it lives: with the same sources, and with the channels that
+    it has. Others come with a later revision alone.
+    """
+    if (sorted(held.sources), held.bounded) != (sorted(wanted.sources), wanted.bounded):
+        return False
+    if wanted.revision == held.revision and held.channels.keys() != wanted.channels.keys():
+        return False
+    return all(_channel(held, name) == _channel(wanted, name) for name in held.channels)
+
+
+def _channel(flow: FlowConfig, name: str) -> tuple[object, ...] | None:
+    """What of a channel does not change while its flow lives; None where there is none."""
+    if name not in flow.channels:
+        return None
+    return sorted(flow.channels[name]), flow.partitioned_by.get(name), flow.schemas.get(name)
 
 
 def _with_members(held: FlowConfig, wanted: FlowConfig) -> FlowConfig:

@@ -206,7 +206,7 @@ class AgentConfig(msgspec.Struct, frozen=True):
                 )
             graph = graph.with_options(options, f"{self.path}: [{self.where}{section}]")
         try:
-            plan = make_plan(graph, self.cut)
+            plan = make_plan(graph, self.cut, base=self.base_cut or None)
         except GeartrainError as error:
             raise ConfigError(f"{self.path}: {self.where}cut: {error}") from None
         try:

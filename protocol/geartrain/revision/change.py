@@ -102,13 +102,15 @@ def change_of(
     drop: Collection[str] = (),
     laid: Mapping[str, TableForm] | None = None,
     evolution: Evolution | None = None,
+    on_devices: Collection[str] | None = None,
 ) -> Change:
-    """What a change does. The two revisions are of one cut.
+    """What a change does. The two revisions are of the same cuts, or have the same steps.
 
     drop: the steps whose state is to be dropped, by a person's word; laid: tables of earlier revisions, which
-    are still there; evolution: None where no column may change.
+    are still there; evolution: None where no column may change; on_devices: the steps that some device runs,
+    which are not to change: None for those that all run.
     """
-    refusals = _on_devices(old, new)
+    refusals = _on_devices(old, new, on_devices)
     was, now = ({step.id: step for step in one.steps} for one in (old, new))
     steps = [_judged(step, was, now, drop) for step in _in_order(old, new)]
     refusals += [_sentence(one, was, now) for one in steps if one.state == "refused"]
@@ -139,9 +141,14 @@ def tables_of(revision: Revision) -> dict[str, TableForm]:
     }
 
 
-def _on_devices(old: Revision, new: Revision) -> list[str]:
+def _on_devices(old: Revision, new: Revision, on_devices: Collection[str] | None) -> list[str]:
     """The sentence that refuses a change of the devices' part, if there is one."""
+    if on_devices is not None and not on_devices:
+        return []
     of_devices = [replace(one, code=new.code).on("edge") for one in (old, new)]
+    if on_devices:
+        mine = [tuple(step for step in one.steps if step.id in on_devices) for one in (old, new)]
+        of_devices = [replace(one, steps=steps) for one, steps in zip(of_devices, mine, strict=True)]
     found = differences(of_devices[0], of_devices[1])
     if not found:
         return []

@@ -1,0 +1,238 @@
+"""The cuts of single devices: what is asked for, what moves by it, and what keeps it from being done.
+
+Between REST, the short process that checks a cut, and the control store. Guarantees: a cut is for all devices
+that a change means, or for none. No device is told of one before the data centre's part runs that takes what
+the device then sends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from geartrain.control.codec import decode_reported
+from geartrain.control.states import OWN_CUT
+from geartrain.fleet.selectors import parse_selector
+from geartrain.printable import printable
+from geartrain.revision import in_short
+from geartrain_cloud.control.answering import Work
+from geartrain_cloud.control.checking import Answer as Checked
+from geartrain_cloud.control.checking import Question
+from geartrain_cloud.control.cut_checking import CutFound, CutWish, StepMove
+from geartrain_cloud.control.errors import ConflictError, UnavailableError
+from geartrain_cloud.control.idempotency import Answer
+from geartrain_cloud.control.model import CutChange, CutRule, Device, Instance, Outline, Planned, State
+from geartrain_cloud.control.requests import CutBody, MoveBody, body_of, key_of
+from geartrain_cloud.control.store import ControlStore
+from geartrain_cloud.control.trust import Trust
+
+NAMED_MAX = 100
+"""Devices that an answer names; it counts all."""
+RULES_MAX = 100
+"""Of an app."""
+_VERSION_CHARS_MAX = 40
+
+
+def check_can_cut(store: ControlStore, devices: Iterable[str]) -> None:
+    """Raise `ConflictError` where one of the devices has said that its agent knows no cut of its own.
+
+    One that was never heard is taken at its word later: an agent that does not know such a cut runs the
+    app's, and says nothing else.
+    """
+    for name in devices:
+        said = store.reports.last(name)
+        report = decode_reported(said) if said else None
+        if report is not None and OWN_CUT not in report.can:
+            version = printable(report.program, _VERSION_CHARS_MAX) or "before 0.3"
+            raise ConflictError(
+                f"device {name} runs an agent of version {version}, which has the app's cut alone: upgrade "
+                "it with gear agent upgrade, or leave it out"
+            )
+
+
+class Cuts:
+    """Those of one platform."""
+
+    def __init__(
+        self,
+        store: ControlStore,
+        load: Callable[[Question], Awaitable[Checked]],
+        trust: Trust,
+        changed: Callable[[], None],
+        in_force: Callable[[str], int],
+        now_us: Callable[[], int],
+    ) -> None:
+        """`load`: checks cuts in a process of its own; `changed`: called after each change; in_force: the
+        number of the revision of an instance that the Spark host runs; `now_us`: the wall clock.
+        """
+        self._store, self._load, self._trust, self._changed = store, load, trust, changed
+        self._in_force, self._now_us = in_force, now_us
+
+    def routes(self) -> list[tuple[str, str, Work]]:
+        """Below the root of REST: method, path and what answers."""
+        return [("POST", "/apps/{name}/cut", self.cut), ("POST", "/apps/{name}/move", self.move)]
+
+    async def cut(self, request: web.Request) -> Answer:
+        """`POST /apps/{name}/cut`: devices get the cut that is given."""
+        body, asked = await body_of(request, CutBody)
+        return await self._change(request, body, asked, lambda before: CutWish(before, body.cut))
+
+    async def move(self, request: web.Request) -> Answer:
+        """`POST /apps/{name}/move`: a step of devices goes to the other tier, with what must go along."""
+        body, asked = await body_of(request, MoveBody)
+        return await self._change(
+            request, body, asked, lambda before: CutWish(before, "", body.step, body.to)
+        )
+
+    async def _change(
+        self, request: web.Request, body: CutBody | MoveBody, asked: str, wish: Callable[[str], CutWish]
+    ) -> Answer:
+        key = key_of(request)
+        if key and (known := self._store.answers.recall(key, asked)) is not None:
+            return known
+        instance = self._store.apps.newest(request.match_info["name"])
+        held = self._meant(instance, body.devices)
+        wishes = {before: wish(before) for before in sorted(set(held.values()))}
+        checked, outline = await self._check(instance, tuple(wishes.values()))
+        found = dict(zip(wishes, checked.found, strict=True))
+        cuts = {device: found[before].cut for device, before in held.items() if found[before].cut != before}
+        refusals = [one.refused for one in found.values() if one.refused]
+        refusals += [] if refusals else self._in_the_way(instance, checked, cuts)
+        said = _said(instance, held, found, checked)
+        if body.dry_run:
+            return 200, {**said, "refusals": refusals}
+        if refusals:
+            raise ConflictError(f"app {instance.name} keeps its cuts: {in_short(refusals)}")
+        rules = rules_of([body.devices], checked.found[:1]) if isinstance(body, CutBody) else ()
+        change = CutChange(instance.instance, said["number"], cuts, rules)
+        planned = None if checked.is_same else self._planned(instance, outline, checked)
+
+        def work() -> Answer:
+            self._store.apps.recut(instance, change, planned)
+            return 202, said
+
+        answer = self._store.answers.once(key, asked, work)
+        self._changed()
+        return answer
+
+    def _meant(self, instance: Instance, selector: str) -> dict[str, str]:
+        """The devices of the app that a selector means, each with its cut; raises `ConflictError` for
+        none.
+        """
+        meant, cuts = parse_selector(selector), self._store.desired.cuts(instance.instance)
+        held = {name: cut for name, cut in cuts.items() if _matches(meant, self._store.devices.get(name))}
+        if not held:
+            raise ConflictError(
+                f"no device of app {instance.name} matches {selector}: see gear info {instance.name} and "
+                "gear device ls"
+            )
+        return held
+
+    async def _check(self, instance: Instance, wishes: tuple[CutWish, ...]) -> tuple[Checked, Outline]:
+        """What the wishes come to, and the data centre's part that they need; raises `ControlError`."""
+        outline = instance.outline
+        checked = await self._load(
+            Question(
+                instance.flow,
+                instance.cut,
+                instance.options,
+                instance.device_options,
+                bundle=self._trust.folder_of(outline.code) if outline.bundled else "",
+                running=outline.document,
+                base=outline.base,
+                cuts=outline.cuts,
+                wishes=wishes,
+                keeps_flow=True,
+            )
+        )
+        made = checked.outline
+        if made is None:
+            raise UnavailableError(f"flow {instance.flow!r} could not be checked: ask again")
+        if made.code != outline.code:
+            raise ConflictError(
+                f"app {instance.name} runs code {outline.code[:12]} of {instance.flow}, and the platform's "
+                f"machine has {made.code[:12]}: install what it runs, or update it first"
+            )
+        return checked, made
+
+    def _in_the_way(self, instance: Instance, checked: Checked, cuts: Mapping[str, str]) -> list[str]:
+        """What keeps devices of an app from other cuts now, a sentence each."""
+        name, found = instance.name, list[str]()
+        if not cuts:
+            return [f"app {name}: all these devices have this cut already"]
+        try:
+            check_can_cut(self._store, [device for device, cut in cuts.items() if cut])
+        except ConflictError as error:
+            found.append(str(error))
+        if instance.state is not State.RUNNING:
+            resume = ": gear resume it first" if instance.state is State.FAILED else ""
+            found.append(f"app {name} is {instance.state}, and only one that runs is cut anew{resume}")
+        elif self._in_force(instance.instance) < instance.revision:
+            found.append(f"revision {instance.revision} is not in force yet: wait until it is, see gear info")
+        elif self._store.cut_changes.of(instance.instance) is not None:
+            found.append("other cuts are under way: wait until devices have them, see gear info")
+        if len(instance.cut_rules) >= RULES_MAX:
+            found.append(
+                f"app {name} has {RULES_MAX} rules for the cuts of devices, which is all that it can"
+            )
+        if not checked.is_same and checked.change is not None:
+            found += checked.change.refusals
+        return found
+
+    def _planned(self, instance: Instance, outline: Outline, checked: Checked) -> Planned:
+        """The revision that takes what devices send with these cuts."""
+        return Planned(
+            instance.instance,
+            instance.revision + 1,
+            instance.flow,
+            instance.cut,
+            instance.options,
+            instance.device_options,
+            outline,
+            checked.change.drops if checked.change else (),
+            self._now_us(),
+        )
+
+
+def _matches(selector: Any, device: Device) -> bool:
+    return bool(not device.retired and selector.matches(device.device, device.labels))
+
+
+def _said(
+    instance: Instance, held: Mapping[str, str], found: Mapping[str, CutFound], checked: Checked
+) -> dict[str, Any]:
+    """What a change comes to, as an answer."""
+    moves = dict[tuple[str, str], StepMove]()
+    for one in found.values():
+        moves |= {(move.step, move.to): move for move in one.moves}
+    changed = [device for device, before in held.items() if found[before].cut != before]
+    return {
+        "name": instance.name,
+        "instance": instance.instance,
+        "number": instance.revision + (not checked.is_same),
+        "revises": not checked.is_same,
+        "count": len(changed),
+        "devices": [
+            {
+                "device": device,
+                "before": shown_cut(instance, held[device]),
+                "cut": shown_cut(instance, found[held[device]].cut),
+            }
+            for device in changed[:NAMED_MAX]
+        ],
+        "moves": msgspec.to_builtins(list(moves.values())),
+    }
+
+
+def shown_cut(instance: Instance, cut: str) -> str:
+    """The cut of a device as people are shown it; "" is the app's."""
+    return cut or instance.outline.base or instance.cut
+
+
+def rules_of(selectors: Sequence[str], found: Sequence[CutFound]) -> tuple[CutRule, ...]:
+    """What devices that a submit means get, in the order in which it says so."""
+    pairs = zip(selectors, found, strict=True)
+    return tuple(CutRule(str(parse_selector(selector)), one.cut) for selector, one in pairs)

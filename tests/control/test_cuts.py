@@ -1,0 +1,257 @@
+"""Cuts of single devices in control: what moves, what is refused, and when devices are told."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
+from msgspec.structs import replace
+
+from geartrain import Flow, Table
+from geartrain.control.codec import encode_reported
+from geartrain.control.states import OWN_CUT, Reported, cut_as_said
+from geartrain.testing import TestingSource
+from geartrain_cloud.control.answering import handler_of, sentences
+from geartrain_cloud.control.checking import Answer, Question, check
+from geartrain_cloud.control.cut_checking import CutWish
+from geartrain_cloud.control.cutting import Cuts, check_can_cut
+from geartrain_cloud.control.errors import ConflictError
+from geartrain_cloud.control.lane_store import desired_of
+from geartrain_cloud.control.model import CutRule, Report, State, Submission
+from geartrain_cloud.control.observing import Observer
+from geartrain_cloud.control.requests import BODY_BYTES_MAX
+from geartrain_cloud.control.server import ROOT
+from geartrain_cloud.control.trust import Trust
+from geartrain_cloud.log.roster import RosterReader, changed
+from geartrain_cloud.platform.places import read_report
+from tests.control.test_revisions import Host
+from tests.spark.flows import Adding, Reading, Sum
+
+FLOW = f"{__name__}:flow"
+
+
+def _double(reading: Reading) -> Reading:
+    return Reading(reading.sensor, 2 * reading.value)
+
+
+flow = Flow("heat")
+_readings = flow.source("readings", TestingSource[Reading](), out=Reading, partitioned_by="sensor")
+_doubled = _readings.map(_double, name="doubled")
+_doubled.filter(lambda r: r.value > 3, name="high").sink("warm", Table("warm"))
+_readings.key_by("sensor", name="by_sensor").process("sums", Adding(), out=Sum).sink("each", Table("each"))
+
+
+def found(wish: CutWish, cut: str = "cloud") -> tuple[str, list[str], str]:
+    (one,) = check(Question(FLOW, cut, {}, wishes=(wish,))).found
+    return one.cut, [f"{move.step}>{move.to}" for move in one.moves], one.refused
+
+
+def test_a_cut_has_one_text_and_says_which_steps_move() -> None:
+    assert found(CutWish(spec="doubled")) == ("doubled", ["doubled>edge"], "")
+    assert found(CutWish(spec="doubled,readings")) == found(CutWish(spec=" doubled"))
+    assert found(CutWish(step="high", to="edge")) == ("high", ["doubled>edge", "high>edge"], "")
+    assert found(CutWish("high", step="high", to="cloud")) == ("doubled", ["high>cloud"], "")
+    assert found(CutWish("high", step="doubled", to="cloud"))[:2] == ("", ["doubled>cloud", "high>cloud"])
+    assert found(CutWish("high", spec="cloud")) == ("", ["doubled>cloud", "high>cloud"], "")
+    assert found(CutWish(spec="cloud"), "edge")[0] == "cloud"
+
+
+def test_what_a_step_keeps_does_not_move_yet() -> None:
+    _, moves, why = found(CutWish(spec="edge"))
+    assert "sums>edge" in moves
+    assert why.startswith("step sums (process) keeps what it has of its records in the data centre: move")
+    assert "on the device" in found(CutWish("edge", step="sums", to="cloud"))[2]
+    assert found(CutWish(spec="edge", is_new=True))[2] == ""  # a device that has nothing yet
+
+
+@pytest.mark.parametrize(
+    ("wish", "says"),
+    [
+        (CutWish(spec="nothing"), "nothing"),
+        (CutWish(spec="warm"), "warm"),
+        (CutWish(step="nothing", to="edge"), "has no step 'nothing': it has readings, doubled"),
+        (CutWish(step="readings", to="cloud"), "step 'readings' stays on the devices whatever the cut"),
+    ],
+)
+def test_a_cut_that_is_illegal_is_refused_in_the_words_of_the_planner(wish: CutWish, says: str) -> None:
+    assert says in found(wish)[2]
+
+
+class Fleet(Host):
+    """A world of devices that report the cut with which they run."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.cuts = Cuts(
+            self.store,
+            self.load,
+            Trust(self.places.bundles, self.store.apps, self.store.programs),
+            lambda: None,
+            lambda name: read_report(self.places.spark_status)["flows"][name].get("revision", 1),
+            self.clock,
+        )
+        self.observer = Observer(self.store, self.config, self.reconciler, str, lambda: 0.0)
+
+    async def load(self, question: Question) -> Answer:
+        return check(question)
+
+    def submit(self, *rules: CutRule) -> None:
+        for name in ("d1", "d2", "away"):
+            self.store.devices.add(name, {"kind": "truck" if name != "d2" else "van"})
+        wishes = tuple(CutWish(spec=rule.cut, is_new=True) for rule in rules)
+        outline = check(Question(FLOW, "cloud", {}, wishes=wishes)).outline
+        assert outline is not None
+        asked = Submission("heat", FLOW, "cloud", "all", cut_rules=rules)
+        self.store.apps.submit(asked, outline)
+        self.rounds()
+
+    def rounds(self) -> None:
+        for _ in range(5):
+            self.reconciler.round()
+            self.host()
+            self.devices()
+
+    def devices(self) -> None:
+        for device in self.store.devices.every():
+            if device.device == "away":
+                continue
+            own = self.store.desired.own_cuts(device.device)
+            said = [
+                Report(
+                    device.device,
+                    one.instance,
+                    "running",
+                    cut=cut_as_said(own.get(one.instance) or one.cut),
+                )
+                for one, _ in self.store.desired.wanted_on(device.device)
+            ]
+            self.store.reports.heard(device.device, self.report(device.device), device.serial, said)
+
+    def report(self, device: str, *can: str) -> bytes:
+        return encode_reported(Reported(device, b"12345678", 1, 1, can=can or (OWN_CUT,), program="0.2.0"))
+
+    def lane(self, device: str) -> tuple[str, str]:
+        store = self.store
+        wanted, own = store.desired.wanted_on(device), store.desired.own_cuts(device)
+        (app,) = desired_of(store.devices.get(device), wanted, [], "", own).apps
+        return app.cut, app.own_cut
+
+    def ask(self, verb: str, **body: Any) -> tuple[int, Any]:
+        async def story() -> tuple[int, Any]:
+            app = web.Application(middlewares=[sentences(ROOT, BODY_BYTES_MAX)])
+            for method, path, work in self.cuts.routes():
+                app.router.add_route(method, ROOT + path, handler_of(work))
+            async with TestClient(TestServer(app)) as client:
+                answer = await client.post(f"{ROOT}/apps/heat/{verb}", json=body)
+                return answer.status, await answer.json()
+
+        return asyncio.run(story())
+
+    def refusal(self, verb: str, **body: Any) -> str:
+        status, said = self.ask(verb, **body)
+        assert status in (409, 422), said
+        return str(said["error"]["sentence"])
+
+    def shown(self) -> list[tuple[str, int, int]]:
+        item = self.observer.item(self.store.apps.newest("heat"))
+        return [(one["cut"], one["devices"], one["applied"]) for one in item["cuts"]]
+
+
+def test_devices_are_told_once_the_data_centre_takes_what_they_will_send(tmp_path: Path) -> None:
+    world = Fleet(tmp_path)
+    world.submit()
+    assert world.shown() == [("cloud", 3, 2)]
+    status, dry = world.ask("move", step="high", to="edge", devices="kind=truck", dry_run=True)
+    assert (status, dry["refusals"], dry["number"], dry["revises"]) == (200, [], 2, True)
+    assert world.store.revisions.next_of(world.store.apps.newest("heat")) is None
+    status, said = world.ask("move", step="high", to="edge", devices="kind=truck")
+    assert status == 202
+    assert said["devices"] == [
+        {"device": "away", "before": "cloud", "cut": "high"},
+        {"device": "d1", "before": "cloud", "cut": "high"},
+    ]
+    assert said["moves"] == [{"step": "doubled", "to": "edge"}, {"step": "high", "to": "edge"}]
+    world.reconciler.round()
+    assert world.lane("d1") == ("cloud", "")
+    info = world.observer.info(world.store.apps.newest("heat"))
+    assert (info["cut_change"], info["change"]["number"]) == (
+        {"number": 2, "count": 2, "devices": ["away", "d1"]},
+        2,
+    )
+    assert "other cuts are under way" in world.refusal("cut", cut="doubled")
+    before = set(changed(RosterReader(world.places.log).after())["heat.1"].channels)
+    world.rounds()
+    after = set(changed(RosterReader(world.places.log).after())["heat.1"].channels)
+    assert before < after
+    assert [world.lane(name) for name in ("away", "d1", "d2")] == [
+        *[("cloud", "high")] * 2,
+        ("cloud", ""),
+    ]
+    assert world.shown() == [("high", 2, 1), ("cloud", 1, 1)]
+    wanted = read_report(world.places.spark_wanted)["flows"]["heat.1"]
+    assert (wanted["cut"], wanted["cuts"], "cuts" in wanted["former"][0]) == ("cloud", ["high"], False)
+    # What the plan has already needs no revision, and a cut that is out of use stays in it.
+    assert world.ask("move", step="high", to="edge", devices="d2")[0] == 202
+    assert world.ask("cut", cut="cloud")[0] == 202
+    assert world.lane("d1") == ("cloud", "")
+    world.rounds()
+    assert world.shown() == [("cloud", 3, 2)]
+    assert world.store.apps.newest("heat").revision == 2
+    world.store.close()
+
+
+def test_devices_that_come_later_have_the_cut_of_the_last_rule_that_means_them(tmp_path: Path) -> None:
+    world = Fleet(tmp_path)
+    world.submit(CutRule("kind=truck", "high"), CutRule("d1", "doubled"))
+    assert world.shown() == [("high", 1, 0), ("doubled", 1, 1), ("cloud", 1, 1)]
+    assert world.ask("cut", cut="doubled", devices="kind=van")[0] == 202
+    for name, kind in (("d4", "van"), ("d5", "truck"), ("d6", "bus")):
+        world.store.devices.add(name, {"kind": kind})
+    assert [world.lane(name)[1] for name in ("d4", "d5", "d6")] == ["doubled", "high", ""]
+    world.store.close()
+
+
+def test_what_stands_in_the_way_is_said_and_nothing_changes(tmp_path: Path) -> None:
+    world = Fleet(tmp_path)
+    world.submit()
+    assert "no device of app heat matches kind=ship" in world.refusal("cut", cut="edge", devices="kind=ship")
+    assert "no device of app heat matches d9" in world.refusal("move", step="high", to="edge", devices="d9")
+    assert "has no step 'hight'" in world.refusal("move", step="hight", to="edge")
+    assert "step sums (process) keeps" in world.refusal("cut", cut="edge")
+    assert "have this cut already" in world.refusal("cut", cut="cloud")
+    world.store.reports.heard("d1", world.report("d1", "something"), 1, [])
+    says = world.refusal("cut", cut="high", devices="kind=truck")
+    assert "device d1 runs an agent of version 0.2.0" in says
+    assert world.ask("cut", cut="high", devices="d2")[0] == 202
+    with pytest.raises(ConflictError, match="d1 runs an agent"):
+        check_can_cut(world.store, ["d2", "d1"])
+    world.store.apps.give_up("heat", "heat.1")  # as gear rollback does
+    assert world.store.cut_changes.waiting() == set()
+    world.store.apps.enter("heat.1", State.FAILED, "it raised")
+    assert "gear resume it first" in world.refusal("cut", cut="high", devices="d2")
+    assert world.store.desired.cuts("heat.1") == dict.fromkeys(("away", "d1", "d2"), "")
+    world.store.close()
+
+
+def test_an_update_that_changes_what_some_device_runs_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = check(Question(FLOW, "cloud", {}, wishes=(CutWish(spec="high", is_new=True),))).outline
+    assert first is not None
+    assert (first.base, first.cuts) == ("cloud", ("high",))
+
+    graph = flow.graph()
+
+    def changed_by(**changes: Any) -> Any:
+        steps = tuple(replace(step, **changes) if step.id == "high" else step for step in graph.steps)
+        other = replace(graph, steps=steps)
+        monkeypatch.setattr(Flow, "graph", lambda self: other)
+        asked = Question(FLOW, "cloud", {}, running=first.document, base=first.base, cuts=first.cuts)
+        return check(asked).change
+
+    assert changed_by().refusals == ()
+    assert (
+        "what runs on the devices would change" in changed_by(operator=graph["doubled"].operator).refusals[0]
+    )
