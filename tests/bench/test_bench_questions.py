@@ -39,6 +39,7 @@ def test_a_device_answers(tmp_path: Path) -> None:
         f"p95 {statistics.quantiles(took, n=20)[-1]:.1f} ms, longest {max(took):.1f} ms, {len(took)} asked"
     )
     work.run(rounds=1)
+    assert len(took) == ASKED
 
 
 async def _story(platform: Platform, device: Device, took: list[float]) -> None:
