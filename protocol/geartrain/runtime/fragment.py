@@ -19,7 +19,7 @@ from geartrain.graph.graph import DEAD_LETTERS, LATE, Graph, Step, key_step
 from geartrain.graph.operator import Running, Services, Stoppable, Transform
 from geartrain.ports import Clock, Randomness
 from geartrain.records.batch import Batch, DeadLetter
-from geartrain.records.event_time import START_OF_TIME
+from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.records.letters import to_batch
 from geartrain.state.keyed import DictBackend, KeyedState, StateBackend
 
@@ -153,6 +153,14 @@ class Fragment:
             running = self._running.get(step.id)
             if running is not None:
                 self._deliver(step, running.advance(least))
+
+    def drain(self, step: str) -> None:
+        """Let a step put out at once what it holds: the records of an `order`, or the open windows of a
+        partial aggregate. Event times are those that it would have had. The step is fed no more.
+        """
+        running = self._running.get(step)
+        if running is not None:
+            self._deliver(self.graph[step], running.advance(END_OF_TIME))
 
     def _run(self, stream: str, batch: Batch) -> None:
         while batch.values:

@@ -16,11 +16,13 @@ from collections.abc import Callable, Iterable, Mapping
 from heapq import heapify, heappop, heappush
 from typing import Any, Protocol
 
+from geartrain.errors import SchemaError
 from geartrain.state.state_type import REFUSALS, StateType
 
 NEVER = 2**63 - 1
 """The due time of a cell that does not want to be woken."""
 _SIGN = 1 << 63
+_DUE_BYTES = 8
 
 
 def due_of(cell: bytes) -> int:
@@ -97,6 +99,7 @@ class KeyedState:
         self._saved: dict[tuple[str, bytes], bytes] = {}
         self._unread: set[tuple[str, bytes]] = set()
         self._lasting: list[Lasting] = []
+        self._types: dict[str, StateType] = {}
 
     def of_step(self, step: str, kind: Any, *, own: bool = False, lasting: bool = False) -> StepState:
         """The states of one step, of the Python type `kind`; raises `SchemaError` when it cannot be a
@@ -105,10 +108,23 @@ class KeyedState:
         own: the states are an operator's own, which always have their declared form, not a user's; lasting:
         they are never rolled back either, so that they need no saved form before `changes`.
         """
-        state = StepState(self, step, StateType(step, kind, own=own), lasting=lasting)
+        state = StepState(self, step, self.typed(step, kind, own=own), lasting=lasting)
         if lasting:
             self.holds(state)
         return state
+
+    def typed(self, step: str, kind: Any, *, own: bool = False) -> StateType:
+        """How the cells of a step are read, of the Python type `kind`; raises `SchemaError` as `of_step`."""
+        self._types[step] = found = StateType(step, kind, own=own)
+        return found
+
+    def check(self, step: str, cell: bytes) -> None:
+        """Raise `SchemaError` for a saved cell that the step cannot read, or of a step that keeps none."""
+        if step not in self._types:
+            raise SchemaError(f"step {step!r} keeps no state here")
+        if len(cell) <= _DUE_BYTES:
+            raise SchemaError(f"the saved state of step {step!r} is cut off after {len(cell)} bytes")
+        self._types[step].load(cell[_DUE_BYTES:])
 
     def holds(self, states: Lasting) -> None:
         """Ask these states too for what changed."""

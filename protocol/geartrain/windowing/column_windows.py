@@ -22,7 +22,6 @@ from geartrain.graph.operator import Services
 from geartrain.records.batch import Batch, joined
 from geartrain.records.event_time import END_OF_TIME
 from geartrain.state.keyed import saved_cell
-from geartrain.state.state_type import StateType
 from geartrain.windowing.open_windows import Giver, OpenWindow, Results, finisher, in_reach, windows_type
 
 Windows = list[OpenWindow[Any]]
@@ -34,7 +33,7 @@ class WindowCells:
     def __init__(self, services: Services, kind: Any, settle: Callable[[], None]) -> None:
         """settle: called before cells are encoded, to take in what still waits."""
         self._store, self._step, self._settle = services.state, services.step, settle
-        self._type = StateType(services.step, windows_type(kind), own=True)
+        self._type = services.state.typed(services.step, windows_type(kind), own=True)
         self._cells: dict[bytes, Any] = {}
         self._unsaved: set[bytes] = set()
         self._ending: dict[int, list[bytes]] = {}  # by start: windows of one start have one end
