@@ -1,5 +1,7 @@
 """I1 on real Spark: forty random flows with every operator at least twice, two cuts of each, against the
 reference; twenty flows run side by side, and one run in four is stopped and goes on from its checkpoint.
+
+Three more runs have devices with cuts of their own.
 """
 
 from __future__ import annotations
@@ -23,10 +25,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
 LOW_LEVEL = {"copies", "deal", "stateless"}
 """Kinds that only the low-level face makes: tests/spark/test_low_level.py proves them."""
+MIXED = {"arrival", "union"}
+"""Kinds that only plans of several cuts have."""
 
 FLOWS = 40
 TOGETHER = 20
 RUNS = 4
+MIXED_RUNS = 3
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +65,7 @@ def test_every_operator_is_run_in_two_flows_at_least(flows: list[Case]) -> None:
         run.update((group, step.id.split("_")[0], step.operator.kind) for step in plan.graph.steps)
         run.update((group, q.native.split("_")[0], NATIVE) for q in compile_queries(plan) if q.native)
     seen = Counter(kind for _, _, kind in run)
-    assert {kind for kind in (all_kinds() | {NATIVE}) - LOW_LEVEL if seen[kind] < 2} == set()
+    assert {kind for kind in (all_kinds() | {NATIVE}) - LOW_LEVEL - MIXED if seen[kind] < 2} == set()
 
 
 @pytest.mark.parametrize("number", range(RUNS))
@@ -68,3 +73,13 @@ def test_flows_on_spark_equal_the_reference(
     spark: SparkSession, tmp_path: Path, flows: list[Case], number: int
 ) -> None:
     check_flows(spark, tmp_path, group_of(flows, number), number, restart=number == 0)
+
+
+@pytest.mark.parametrize("number", range(MIXED_RUNS))
+def test_flows_on_spark_whose_devices_have_cuts_of_their_own_equal_the_reference(
+    spark: SparkSession, tmp_path: Path, flows: list[Case], number: int
+) -> None:
+    together = group_of(flows, number)
+    plan, _ = many(together).mixed(random.Random(number))  # as the run itself draws it
+    assert {step.operator.kind for step in plan.graph.steps} > MIXED
+    check_flows(spark, tmp_path, together, number, restart=number == 0, mixed=True)

@@ -28,10 +28,18 @@ class Logged:
     clocks: Mapping[str, int]
 
 
-def log_of(plan: Plan, world: World, rng: random.Random) -> Iterator[Logged]:
-    """The entries of the log of one run, devices interleaved at random."""
+def log_of(
+    plan: Plan, world: World, rng: random.Random, own: Sequence[Plan] | None = None
+) -> Iterator[Logged]:
+    """The entries of the log of one run, devices interleaved at random; own: the plan of each device, where
+    they differ from the cloud's.
+    """
     codecs = {channel.id: RowCodec(channel.kind) for channel in plan.channels}
-    devices = [Device(plan, splits, world.bounds_us, rng).run() for splits in world.devices.values()]
+    plans = [plan] * len(world.devices) if own is None else own
+    devices = [
+        Device(one, splits, world.bounds_us, rng).run()
+        for one, splits in zip(plans, world.devices.values(), strict=True)
+    ]
     sources = [step.id for step in plan.graph.sources()]
     marks = {source: [START_OF_TIME] * len(devices) for source in sources}
     clocks = dict.fromkeys(sources, START_OF_TIME)

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from geartrain.graph.graph import Graph
 from geartrain.operators.source import SourceOperator
 from geartrain.planning import Cut, Plan, legal_cuts, make_plan
+from geartrain.planning.mixed import make_mixed_plan
 from geartrain.planning.native_table import engine
 from geartrain.planning.splitting import with_partials
 from tests.reference.flows import Case
@@ -58,6 +59,20 @@ class Many:
             cut = rng.choice(native or (split if split and rng.random() < SPLIT_SHARE else cuts))
             edge += [prefix_of(number) + step for step in sorted(cut.edge)]
         return make_plan(self.graph, edge)
+
+    def mixed(self, rng: random.Random) -> tuple[Plan, list[Plan]]:
+        """The cloud's plan, and that of each device, where every device has a cut of its own."""
+        of_flows = [legal_cuts(case.graph) for case in self.cases]
+        base, *own = (
+            [
+                prefix_of(number) + step
+                for number, cuts in enumerate(of_flows)
+                for step in sorted(rng.choice(cuts).edge)
+            ]
+            for _ in range(1 + len(self.world.devices))
+        )
+        plans = [make_plan(self.graph, cut, base=base) for cut in own]
+        return make_mixed_plan(self.graph, base, own), plans
 
 
 def many(cases: Sequence[Case]) -> Many:

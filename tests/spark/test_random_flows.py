@@ -50,11 +50,21 @@ def drawn(number: int, *, examples: int, start: int) -> list[Case]:
     return chosen
 
 
-def check_flows(spark: SparkSession, folder: Path, flows: list[Case], number: int, *, restart: bool) -> None:
-    """One run of several flows, each under one of its cuts; restart: stopped in mid-run and gone on."""
+def check_flows(
+    spark: SparkSession,
+    folder: Path,
+    flows: list[Case],
+    number: int,
+    *,
+    restart: bool,
+    mixed: bool = False,
+) -> None:
+    """One run of several flows, each under one of its cuts; restart: stopped in mid-run and gone on; mixed:
+    each device has cuts of its own.
+    """
     together, rng = many(flows), random.Random(number)
-    plan = together.plan(rng)
-    log = list(log_of(plan, together.world, rng))
+    plan, own = together.mixed(rng) if mixed else (together.plan(rng), None)
+    log = list(log_of(plan, together.world, rng, own))
     rows = sum(len(entry.rows) for entry in log if entry.rows is not None)
     run = SparkRun(spark, folder, plan, rows_max=rows // BATCHES + 1)
     half = len(log) // 2
