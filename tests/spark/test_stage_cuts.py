@@ -9,6 +9,7 @@ import random
 from hypothesis import HealthCheck, given, settings
 
 from geartrain.planning import Cut, legal_cuts, make_plan
+from geartrain.planning.mixed import make_mixed_plan
 from geartrain.schema import ColumnBatch
 from geartrain_cloud.spark.compile import Query, compile_queries
 from tests.reference.comparison import check_equal
@@ -83,3 +84,18 @@ def test_windows_of_spark_in_random_flows_equal_the_reference() -> None:
 
     check()
     assert native >= NATIVE_MIN
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@given(native_cases())
+def test_windows_that_devices_may_give_as_well_equal_the_reference(case: Case) -> None:
+    rng, graph = case.rng(), case.graph
+    cuts = [sorted(cut.edge) for cut in legal_cuts(graph)]
+    base, chosen = rng.choice(cuts), [rng.choice(cuts) for _ in case.world.devices]
+    plan = make_mixed_plan(graph, base, chosen)
+    own = [make_plan(graph, cut, base=base) for cut in chosen]
+    log = list(log_of(plan, case.world, rng, own))
+    found: Sinks = {}
+    for query in compile_queries(plan):
+        _add(found, run_query(query, log, rng))
+    check_equal(answer_of(graph, found), interpret(graph, case.world.inputs(), case.world.bounds_us))

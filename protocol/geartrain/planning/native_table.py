@@ -17,6 +17,7 @@ from geartrain.aggregates.total import Sum
 from geartrain.declarations.windows import Sliding, Tumbling
 from geartrain.graph.graph import Step
 from geartrain.operators.aggregate import WindowAggregate
+from geartrain.operators.arrival import ARRIVAL
 from geartrain.operators.key_by import KeyBy
 from geartrain.operators.source import SourceOperator
 from geartrain.planning.plan import Plan
@@ -121,6 +122,8 @@ def _since_1970(plan: Plan, channel: str) -> bool:
 def _ends_plainly(plan: Plan, step: Step) -> bool:
     below = steps_below(plan, [step.id])
     graph = plan.graph
+    if any(graph[s].operator.kind == ARRIVAL for s in below):
+        return False  # devices with another cut bring what it gives, too
     alone = all(i.step in below or i.step == step.id for s in below for i in graph[s].inputs)
     plain = all(not graph[s].operator.stateful and graph[s].operator.replayable for s in below)
     return alone and plain and not below & {channel.id for channel in plan.down}
