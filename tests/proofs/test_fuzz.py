@@ -18,6 +18,8 @@ COUNTS = {
     "spool": 1_500,
     "publishes": 5_000,
     "requests": 3_000,
+    "device_requests": 2_000,
+    "sharing": 10_000,
 }
 
 

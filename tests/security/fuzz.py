@@ -1,7 +1,8 @@
 """Good bytes spoiled and thrown at what reads bytes of others: `python -m tests.security.fuzz COUNT`.
 
 Its readers: the decoders of the wire, what a sensor publishes, syslog, serial lines, a spool that is opened,
-publishes that ingest takes, and a page's requests. Guarantees: input `n` of a reader is the same in every
+publishes that ingest takes, requests to pages and to the device listener, and what apps that share a sensor
+say. Guarantees: input `n` of a reader is the same in every
 run, but for what it says of the state that ingest was in. A reader passes if nothing but its own errors came
 out, and if memory did not grow by more than 64 MiB from when it was warm.
 """
@@ -22,8 +23,10 @@ from geartrain_devices.json_fields import JsonFields
 from geartrain_devices.line_fields import LineFields, LineOptions
 from geartrain_devices.serial_frames import CHECKS, Frames, Framing, Lines
 from geartrain_devices.syslog_messages import Stream, parse
+from tests.security.fuzz_devices import device_requests
 from tests.security.fuzz_ingest import publishes
 from tests.security.fuzz_page import requests
+from tests.security.fuzz_sharing import sharing
 from tests.security.fuzz_spool import spool
 from tests.security.measured import Memory, Outcome
 from tests.security.spoil import inputs, spoiled, structured
@@ -160,6 +163,8 @@ READERS: dict[str, Callable[[range], Outcome]] = {
     "spool": spool,
     "publishes": publishes,
     "requests": requests,
+    "device_requests": device_requests,
+    "sharing": sharing,
 }
 
 
