@@ -23,8 +23,8 @@ from geartrain.graph.operator import Keyed, Running, Services, StreamProperties
 from geartrain.operators.aggregate import WindowAggregate
 from geartrain.records.batch import Batch
 from geartrain.records.event_time import END_OF_TIME
-from geartrain.state.told import Told
-from geartrain.windowing.open_windows import told_windows
+from geartrain.state.told import Told, opened
+from geartrain.windowing.open_windows import told_windows, windows_type
 from geartrain.windowing.windowing import Windowing
 
 A = TypeVar("A")
@@ -58,6 +58,16 @@ class MergePartials(Keyed, frozen=True):
         content = _Merging(services, self.whole, self.record)
         return _MergedWindows(services, self.whole.window, content, None)
 
+    def adopted(self, services: Services, cell: bytes) -> bytes:
+        """A saved cell of the aggregate while it was not split, as a cell of this step; raises `SchemaError`
+        for a cell of another type.
+        """
+        kind = _Merging(services, self.whole, self.record).whole_kind
+        found = opened(services.step, windows_type(kind), cell)
+        for window in found.windows.values():
+            window.held = Merged(window.held)
+        return cell[:8] + msgspec.msgpack.encode(found)
+
     def told(self, services: Services, key: bytes, cell: bytes) -> Told:
         """The open windows of the key, of what devices have sent so far."""
         return told_windows(services, _Merging(services, self.whole, self.record), key, cell)
@@ -70,6 +80,7 @@ class _Merging(Aggregating):
         over_records = replace(services, inputs=(record,))
         super().__init__(over_records, whole.fields, whole.key_fields, whole.window)
         self._window = whole.window
+        self.whole_kind = self.kind
         self.kind = _merged_type(self.kind)
 
     def prepare(self, batch: Batch) -> tuple[Batch, Any]:

@@ -1,0 +1,237 @@
+"""What leaves with a step and what comes in: split aggregates in one window, records in order, and a clock
+that is ahead.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from geartrain import Context, Flow, State, Table, Task, agg, tumbling
+from geartrain.errors import SchemaError
+from geartrain.graph.graph import DEAD_LETTERS, Graph
+from geartrain.graph.operator import Services
+from geartrain.operators.merge_partials import MergePartials
+from geartrain.planning.splitting import with_partials
+from geartrain.records.batch import Batch
+from geartrain.records.event_time import END_OF_TIME
+from geartrain.records.keys import encode_key
+from geartrain.runtime.fragment import Fragment
+from geartrain.runtime.moving import Left, Moves, brought_up, given, loaded
+from geartrain.state.keyed import DictBackend, KeyedState
+from geartrain.state.moving import Cells
+from geartrain.testing import TestingSource
+from tests.reference import summaries
+from tests.reference.records import Reading
+from tests.reference.rows import same_bits
+
+SIZES = (0.1, -0.7, float("nan"), 1e16, 0.0, 1 / 3, 1e-9, -1e16)
+READINGS = [Reading("ab"[n % 2], n * 3 % 7, SIZES[n], "xy"[n // 4]) for n in range(len(SIZES))]
+LISTS = (summaries.NUMBERS, summaries.SIZES, summaries.NOTES, summaries.TOPS)
+AGGREGATES = [
+    {name: of[n % len(of)] for name, of in zip(("n", "x", "note", "top"), LISTS, strict=True)}
+    for n in range(max(map(len, LISTS)))
+]
+"""Each kind of aggregate at least once."""
+
+
+def batch(rows: list[int]) -> Batch:
+    return Batch([READINGS[n] for n in rows], rows, ["split"] * len(rows), rows)
+
+
+def aggregated(fields: dict[str, Any]) -> Graph:
+    flow = Flow("moving")
+    rows = flow.source("rows", TestingSource[Reading](), out=Reading)
+    window = rows.key_by("key", name="by").window(tumbling(timedelta(microseconds=100)))
+    window.aggregate("sums", out=summaries.Summary, **fields, key=agg.first("key")).sink("out", Table("t"))
+    return with_partials(flow.graph())
+
+
+def left_of(fragment: Fragment, stream: str) -> list[Batch]:
+    """What left a fragment by a stream; some aggregates refuse some records."""
+    output = fragment.take()
+    assert set(output.batches) <= {stream, DEAD_LETTERS}, output
+    return output.batches.get(stream, [])
+
+
+def outcome(fragment: Fragment) -> list[Any]:
+    """The results of the windows, and the dead letters of those that cannot be."""
+    found = fragment.take().batches
+    letters = [
+        (out.times[at], out.origin(at), letter.reason)
+        for out in found.get(DEAD_LETTERS, [])
+        for at, letter in enumerate(out.values)
+        if out.names[at] == "sums"
+    ]
+    return [value for out in found.get("out", []) for value in out.values] + letters
+
+
+def whole_rows(fields: dict[str, Any]) -> list[Any]:
+    graph = aggregated(fields)
+    fragment = Fragment(graph, {step.id for step in graph.steps})
+    fragment.feed("rows", batch([*range(len(READINGS))]))
+    fragment.advance("rows", END_OF_TIME)
+    return outcome(fragment)
+
+
+@pytest.mark.parametrize("number", range(len(AGGREGATES)))
+def test_an_aggregate_that_crosses_twice_within_one_window_adds_up_to_the_last_bit(number: int) -> None:
+    graph, want = aggregated(AGGREGATES[number]), whole_rows(AGGREGATES[number])
+    assert len(want) == 2
+    count = len(READINGS)
+    for up in range(count + 1):
+        for down in range(up, count + 1):
+            partials = [Fragment(graph, {"sums_partial"}) for _ in range(3)]
+            merging = Fragment(graph, {"sums", "out"})
+            for partial, rows in zip(partials, (range(up), range(up, down), range(down, count)), strict=True):
+                partial.feed("by", batch([*rows]))
+            # The first device's life ends at once; those of the cloud and of the second go on to the end.
+            left = given(partials[0], {}, Moves((), (), ("sums_partial",)))
+            assert not left.cells
+            assert not left.kept
+            put_out = left.output.batches.get("sums_partial", [])
+            assert all(time == 99 for out in put_out for time in out.times)
+            for partial in partials[1:]:
+                partial.advance("by", END_OF_TIME)
+                put_out += left_of(partial, "sums_partial")
+            for out in put_out:
+                merging.feed("sums_partial", out)
+            merging.advance("sums_partial", END_OF_TIME)
+            found = outcome(merging)
+            assert all(same_bits(one, other) for one, other in zip(found, want, strict=True)), (up, down)
+
+
+def _merging(graph: Graph) -> tuple[MergePartials, Services]:
+    operator = graph["sums"].operator
+    assert isinstance(operator, MergePartials)
+    services = Services(
+        "sums",
+        graph["sums"].out,
+        lambda letter: None,
+        KeyedState(DictBackend()),
+        (graph["sums_partial"].out,),
+    )
+    return operator, services
+
+
+@pytest.mark.parametrize("number", range(len(AGGREGATES)))
+def test_what_an_aggregate_kept_before_it_was_split_goes_on_in_the_step_that_merges(number: int) -> None:
+    graph, want = aggregated(AGGREGATES[number]), whole_rows(AGGREGATES[number])
+    operator, services = _merging(graph)
+    unsplit = Flow("moving")
+    rows = unsplit.source("rows", TestingSource[Reading](), out=Reading)
+    window = rows.key_by("key", name="by").window(tumbling(timedelta(microseconds=100)))
+    fields = AGGREGATES[number]
+    window.aggregate("sums", out=summaries.Summary, **fields, key=agg.first("key")).sink("out", Table("t"))
+    before = Fragment(unsplit.graph(), {"sums", "out"})
+    before.feed("by", batch([0, 1, 2]))
+    cells: Cells = {
+        at: operator.adopted(services, cell) for at, cell in before.changes().items() if cell is not None
+    }
+    assert len(cells) == 2
+    partial, merging = Fragment(graph, {"sums_partial"}), Fragment(graph, {"sums", "out"}, DictBackend(cells))
+    partial.feed("by", batch([3, 4, 5, 6, 7]))
+    partial.advance("by", END_OF_TIME)
+    for out in left_of(partial, "sums_partial"):
+        merging.feed("sums_partial", out)
+    merging.advance("sums_partial", END_OF_TIME)
+    found = outcome(merging)
+    assert all(same_bits(one, other) for one, other in zip(found, want, strict=True))
+
+
+def test_a_cell_of_another_step_is_not_adopted() -> None:
+    operator, services = _merging(aggregated(AGGREGATES[0]))
+    with pytest.raises(SchemaError, match="the saved state of step 'sums' cannot be read"):
+        operator.adopted(services, bytes(8) + b"\x05")
+
+
+class Count(State):
+    count: int = 0
+
+
+class Alarm(Task[Reading, Reading]):
+    """Says how many there were 10 us after each."""
+
+    state = Count
+
+    def on_next(self, value: Reading, ctx: Context[Reading, Count]) -> None:
+        ctx.state.count += 1
+        ctx.notify_at(ctx.event_time + 10)
+
+    def on_notify(self, time: int, ctx: Context[Reading, Count]) -> None:
+        ctx.emit(Reading(str(ctx.key), ctx.state.count, float(time)))
+
+
+class Unsorted(TestingSource[Reading]):
+    in_order = False
+
+
+def alarms() -> Graph:
+    flow = Flow("alarms")
+    rows = flow.source("rows", Unsorted(), out=Reading, partitioned_by="key")
+    rows.key_by("key", name="by").process("alarm", Alarm()).sink("out", Table("t"))
+    return flow.graph()
+
+
+def cells_of(graph: Graph, rows: list[int], mark: int) -> Cells:
+    """What the steps keep of some records at a watermark of their source."""
+    fragment = Fragment(graph, {"alarm_order", "alarm"})
+    fragment.feed("by", batch(rows))
+    fragment.advance("by", mark)
+    left_of(fragment, "alarm")
+    return {at: cell for at, cell in fragment.changes().items() if cell is not None}
+
+
+def shown(left: Left, stream: str) -> list[tuple[int, int]]:
+    return [
+        (time, value.n)
+        for out in left.output.batches.get(stream, [])
+        for time, value in zip(out.times, out.values, strict=True)
+    ]
+
+
+def test_cells_leave_as_of_the_watermark_of_the_device_that_takes_them() -> None:
+    graph = alarms()
+    cells = cells_of(graph, [6, 0, 2], 0)
+    assert {step for step, _ in cells} == {"alarm_order"}
+    left = brought_up(graph, ["alarm_order", "alarm"], cells, {"by": 5})
+    assert sorted(left.cells) == [("alarm", encode_key("a")), ("alarm_order", encode_key("a"))]
+    assert shown(left, "alarm") == []
+    later = brought_up(graph, ["alarm_order", "alarm"], left.cells, {"by": 12})
+    assert shown(later, "alarm") == [(10, 3), (12, 3)]
+    assert set(later.cells) == {("alarm", encode_key("a"))}
+
+
+def test_what_order_holds_goes_to_its_task_where_the_device_has_none() -> None:
+    graph = alarms()
+    left = brought_up(
+        graph, ["alarm_order", "alarm"], cells_of(graph, [6, 0, 2], 0), {"by": 5}, ["alarm_order"]
+    )
+    assert set(left.cells) == {("alarm", encode_key("a"))}
+    assert shown(brought_up(graph, ["alarm"], left.cells, {"alarm_order": END_OF_TIME}), "alarm") == [
+        (10, 3),
+        (12, 3),
+        (16, 3),
+    ]
+
+
+def test_what_a_loaded_cell_puts_out_below_the_clock_leaves_the_graph_and_is_counted() -> None:
+    graph = alarms()
+    cells = brought_up(graph, ["alarm_order", "alarm"], cells_of(graph, [6, 0, 2], 0), {"by": 7}).cells
+    counters: dict[str, int] = {}
+    left, overtaken = loaded(graph, cells, {"by": 12, "alarm_order": 12}.__getitem__, counters)
+    assert shown(left, "alarm") == [(12, 3)]
+    assert [time for out in overtaken.batches["alarm"] for time in out.times] == [10]
+    assert counters == {"alarm.overtaken": 1}
+    assert shown(brought_up(graph, ["alarm"], left.cells, {"alarm_order": 99}), "alarm") == [(16, 3)]
+
+
+def test_cells_that_are_ahead_of_the_clock_come_in_as_they_are() -> None:
+    graph = alarms()
+    cells = brought_up(graph, ["alarm_order", "alarm"], cells_of(graph, [6, 0, 2], 0), {"by": 7}).cells
+    left, overtaken = loaded(graph, cells, lambda stream: 3, {})
+    assert left.cells == cells
+    assert not left.output.batches
+    assert not overtaken.batches
