@@ -87,7 +87,8 @@ class AgentSettings(msgspec.Struct, frozen=True):
     else has its turn; idle_ms_max: the longest pause while the sources have nothing; urgent: the other flows
     of the same agent give way to this one; mended: what the hash of the flow's files begins with, where these
     may differ from those that the spool was begun with; shared: the folder by which the apps of the device
-    share sensors, None where this one is alone.
+    share sensors, None where this one is alone; base_cut: the app's cut where the device has its own, in
+    words.
     """
 
     device: str
@@ -108,3 +109,4 @@ class AgentSettings(msgspec.Struct, frozen=True):
     mended: str = ""
     free_floor_bytes: int = FREE_FLOOR_BYTES
     shared: Path | None = None
+    base_cut: tuple[str, ...] = ()

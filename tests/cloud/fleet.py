@@ -30,6 +30,7 @@ from geartrain.wire.codec import (
     encode_schemas,
 )
 from geartrain.wire.control import decode_control
+from geartrain.wire.crossing import Crossing, encode_crossing
 from geartrain.wire.digest import FIRST_DIGEST, next_digest
 from geartrain.wire.envelope import Ack, BatchKind, Control, Envelope, Header, Nack, NackReason, Welcome
 from geartrain.wire.topics import parse_up, up_topic
@@ -67,6 +68,7 @@ class TestDevice:
         self.topic = up_topic(name, flow)
         self.seq, self.digest, self.number, self.time = 0, FIRST_DIGEST, 0, 0
         self.batches: dict[int, Envelope] = {}
+        self.crossing = 0
 
     def schemas(self, schemas: Mapping[str, Schema] | None = None) -> bytes:
         """A SCHEMA batch."""
@@ -127,12 +129,21 @@ class TestDevice:
             seq=self.seq + 1,
             watermarks={} if kind is BatchKind.HELLO else marks,
             positions={("quotes", self.name): SplitProgress(self.number, time)} if moved else {},
+            crossing=self.crossing,
         )
 
-    def hello(self, ordinal: int = 1) -> bytes:
-        """The question where the device stands, of an epoch that takes itself for the `ordinal`-th."""
-        header = replace(self.header(BatchKind.HELLO), seq=0, ordinal=ordinal)
-        return self.unsequenced(header, b"")
+    def cross(self, *cut: str, schemas: Mapping[str, Schema] | None = None) -> bytes:
+        """A CROSSING batch: other steps run on the device from here on."""
+        self.crossing += 1
+        body = encode_crossing(Crossing(cut, ("quotes",)), schemas or {"quotes": QUOTE.schema})
+        return self.batch(self.header(BatchKind.CROSSING), body)
+
+    def hello(self, ordinal: int = 1, *fresh: str) -> bytes:
+        """The question where the device stands, of an epoch that takes itself for the `ordinal`-th; `fresh`:
+        what runs there, of a new spool.
+        """
+        header = replace(self.header(BatchKind.HELLO), seq=0, ordinal=ordinal, fresh=bool(fresh))
+        return self.unsequenced(header, encode_crossing(Crossing(fresh), {}) if fresh else b"")
 
     def answer_schemas(self, schemas: Mapping[str, Schema]) -> bytes:
         """A SCHEMA batch without a seq."""

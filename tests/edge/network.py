@@ -22,6 +22,7 @@ from geartrain.wire.codec import (
     decode_schemas,
     encode_control,
 )
+from geartrain.wire.crossing import decode_crossing
 from geartrain.wire.digest import FIRST_DIGEST, next_digest
 from geartrain.wire.envelope import (
     Ack,
@@ -45,7 +46,8 @@ class NaiveIngest:
         self.codecs = {channel.id: RowCodec(channel.kind) for channel in plan.channels}
         self.channels = [set(self.codecs)]
         """Of each plan that it was told of."""
-        self.crossed_at: list[int] = []
+        self.crossings: list[tuple[int, tuple[str, ...]]] = []
+        """Number and cut of each, in the order of the log."""
         self.rows: dict[str, list[Row]] = {channel: [] for channel in self.codecs}
         self.dropped = dict.fromkeys(self.codecs, 0)
         self.watermarks = dict.fromkeys(self.codecs, START_OF_TIME)
@@ -114,20 +116,27 @@ class NaiveIngest:
     def _take_unsequenced(self, envelope: Envelope, header: Header) -> list[Control]:
         assert envelope.digest == next_digest(FIRST_DIGEST, envelope.header, envelope.body)
         if header.kind is BatchKind.HELLO:
-            return self._greet(header)
+            return self._greet(envelope, header)
         assert header.kind is BatchKind.SCHEMA
         self.announced_again += 1
         self.schemas = decode_schemas(envelope.body)
         return []
 
-    def _greet(self, header: Header) -> list[Control]:
+    def _greet(self, envelope: Envelope, header: Header) -> list[Control]:
         self.hellos += 1
+        number = len(self.crossings)
         if header.epoch != self.epoch:
             assert header.epoch not in self.closed
             if header.ordinal <= self.ordinal:
                 return [Offer(header.flow, header.epoch, self.ordinal + 1, 1)]
+            if not header.fresh and header.crossing < number:
+                return [Nack(header.flow, header.epoch, number, NackReason.SET_BACK, 1)]
+            if header.fresh and number:
+                number += 1
+                self.crossings.append((number, decode_crossing(envelope.body)[0].cut))
             self._open(header.epoch)
-        return [Welcome(header.flow, header.epoch, self.positions, self.watermarks_ever, 1)]
+        where = (self.positions, self.watermarks_ever, 1)
+        return [Welcome(header.flow, header.epoch, *where, crossing=number)]
 
     def _open(self, epoch: bytes) -> None:
         self.closed += [self.epoch] if self.epoch else []
@@ -144,12 +153,12 @@ class NaiveIngest:
         self.digest = envelope.digest
         assert header.kind is BatchKind.SCHEMA or header.seq != 1
         assert set(header.watermarks) in (*self.channels, set())
-        if header.kind is BatchKind.SCHEMA:
-            announced = decode_schemas(envelope.body)
+        assert header.crossing in (0, len(self.crossings) + (header.kind is BatchKind.CROSSING))
+        if header.kind in (BatchKind.SCHEMA, BatchKind.CROSSING):
+            announced = self._announced(envelope, header)
             assert set(announced) in self.channels
             assert announced == {channel: self.codecs[channel].schema for channel in announced}
             self.schemas |= announced
-            self.crossed_at += [header.seq] if header.seq > 1 else []
         elif header.kind is BatchKind.GAP:
             self.gap_records += 1
             self.digest = header.digest_after
@@ -174,6 +183,13 @@ class NaiveIngest:
         self.seq = header.seq
         self.counts.append(header.count)
         self.last_header = header
+
+    def _announced(self, envelope: Envelope, header: Header) -> dict[str, Schema]:
+        if header.kind is BatchKind.SCHEMA:
+            return decode_schemas(envelope.body)
+        crossing, announced = decode_crossing(envelope.body)
+        self.crossings.append((header.crossing, crossing.cut))
+        return announced
 
     def _append_rows(self, envelope: Envelope, header: Header) -> None:
         codec = self.codecs[header.channel]

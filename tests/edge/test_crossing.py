@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from geartrain.planning import Plan, make_plan
 from geartrain.ports import SplitProgress
 from geartrain.records.event_time import SECOND_US
 from geartrain.testing import TestingSource
-from geartrain_edge.errors import ChangedFlowError
+from geartrain_edge.errors import AlarmError, ChangedFlowError
 from geartrain_edge.settings import AgentSettings, Policy
 from tests.edge.agents import SETTINGS, KilledError, MortalSpool, agent_of, run, until
 from tests.edge.flows import items, plan_of
@@ -60,14 +61,23 @@ def went_over(ingest: NaiveIngest) -> int:
     return at
 
 
-def half_way(path: Path, ingest: NaiveIngest, settings: AgentSettings = SETTINGS, acked: bool = True) -> None:
-    """Run under the first cut for a while, and stop."""
+def half_way(
+    path: Path,
+    ingest: NaiveIngest,
+    settings: AgentSettings = SETTINGS,
+    acked: bool = True,
+    plan: Plan = CLOUD,
+    rows: int = ROWS // 3,
+) -> None:
+    """Run for a while, and stop."""
     net = MemoryNet(ingest, swallow=None if acked else (lambda header: True))
-    agent = agent_of(CLOUD, path, net, settings)
+    agent = agent_of(plan, path, net, settings)
 
     async def story() -> None:
         task = asyncio.create_task(agent.run())
-        await until(lambda: agent.status().records_read >= ROWS // 3)
+        await until(lambda: agent.status().records_read >= rows or agent.status().ended)
+        if acked:
+            await until(lambda: agent.status().acked_seq > 2)
         agent.stop()
         await task
 
@@ -80,7 +90,7 @@ def test_each_record_comes_once_through_the_channels_of_its_cut(tmp_path: Path, 
     half_way(path, ingest, acked=acked)
     assert run(agent_of(EDGE, path, MemoryNet(ingest, Troubles(0.1, 0.1, 0.1, 0.02, 3))).run(), 60)
     assert 0 < went_over(ingest) < ROWS
-    assert len(ingest.crossed_at) == 1
+    assert ingest.crossings == [(1, tuple(sorted(EDGE.edge)))]
 
 
 def test_a_kill_at_any_write_around_it_changes_nothing(tmp_path: Path) -> None:
@@ -92,7 +102,7 @@ def test_a_kill_at_any_write_around_it_changes_nothing(tmp_path: Path) -> None:
                 run(agent_of(EDGE, MortalSpool(path, writes, after=after), MemoryNet(ingest)).run())
             assert run(agent_of(EDGE, path, MemoryNet(ingest), seed=2).run())
             went_over(ingest)
-            assert len(ingest.crossed_at) == 1
+            assert [number for number, _ in ingest.crossings] == [1]
 
 
 def test_a_new_epoch_announces_what_its_backlog_holds_under_both_cuts(tmp_path: Path) -> None:
@@ -103,6 +113,37 @@ def test_a_new_epoch_announces_what_its_backlog_holds_under_both_cuts(tmp_path: 
     assert run(agent_of(EDGE, path, MemoryNet(ingest)).run())
     assert ingest.ordinal == 2
     assert 0 < went_over(ingest) < ROWS
+
+
+def test_a_spool_from_before_a_crossing_stops_by_name_and_a_fresh_one_goes_on(tmp_path: Path) -> None:
+    path, copy, ingest = tmp_path / "spool.sqlite", tmp_path / "copy.sqlite", both()
+    half_way(path, ingest)
+    shutil.copy(path, copy)
+    half_way(path, ingest, plan=EDGE, rows=2 * ROWS // 3)
+    assert [number for number, _ in ingest.crossings] == [1]
+    for plan in (CLOUD, EDGE):
+        older = tmp_path / f"{len(plan.edge)}.sqlite"
+        shutil.copy(copy, older)
+        with pytest.raises(AlarmError, match="copied from before crossing 1 of flow fleet"):
+            run(agent_of(plan, older, MemoryNet(ingest), seed=5).run())
+    assert len(ingest.closed) == 0
+    fresh = tmp_path / "fresh.sqlite"
+    assert run(agent_of(EDGE, fresh, MemoryNet(ingest), seed=6).run())
+    high = tuple(sorted(EDGE.edge))
+    assert ingest.crossings == [(1, high), (2, high)]
+    came = sorted({row[3] for name in ("readings", "high") for row in ingest.rows[name]})
+    assert {number for number in range(ROWS) if number % 10 >= 5} <= set(came)
+
+
+def test_it_goes_back_and_forth_with_numbers_that_go_up_by_one(tmp_path: Path) -> None:
+    path, ingest = tmp_path / "spool.sqlite", both()
+    for turn, plan in enumerate((CLOUD, EDGE, CLOUD, EDGE, CLOUD)):
+        half_way(path, ingest, plan=plan, rows=20 * (turn + 1), acked=turn != 2)
+    assert run(agent_of(EDGE, path, MemoryNet(ingest), seed=9).run())
+    assert [number for number, _ in ingest.crossings] == [1, 2, 3, 4, 5]
+    plain, high = ({row[3] for row in ingest.rows[name]} for name in ("readings", "high"))
+    assert not plain & high
+    assert {number for number in range(ROWS) if number % 10 >= 5} <= plain | high
 
 
 def test_a_full_spool_sheds_rows_and_not_what_was_announced(tmp_path: Path) -> None:
@@ -121,7 +162,7 @@ def test_a_full_spool_sheds_rows_and_not_what_was_announced(tmp_path: Path) -> N
     last = agent_of(EDGE, path, MemoryNet(ingest), settings, seed=2)
     assert run(last.run())
     counters = last.status().counters
-    assert len(ingest.crossed_at) == 1
+    assert [number for number, _ in ingest.crossings] == [1]
     for name in ("readings", "high"):
         assert len(ingest.rows[name]) + ingest.dropped[name] == counters[f"rows.{name}"]
         assert ingest.dropped[name] > 0

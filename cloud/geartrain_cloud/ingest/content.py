@@ -18,6 +18,7 @@ from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.schema import ColumnBatch, Schema
 from geartrain.wire.body import decode_rows
 from geartrain.wire.codec import decode_gap, decode_schemas
+from geartrain.wire.crossing import decode_crossing
 from geartrain.wire.envelope import BatchKind, Header
 from geartrain.wire.limits import LIMITS
 from geartrain_cloud.ingest.config import SYSTEM_CHANNELS, FlowConfig
@@ -84,10 +85,10 @@ class Content:
         if header.kind is BatchKind.DATA and header.channel:
             why = self._differs(stream.flow, header.channel, header.schema_id) or self._unfed(stream, header)
             return (header.channel, why) if why else None
-        if header.kind is not BatchKind.SCHEMA:
+        if header.kind not in (BatchKind.SCHEMA, BatchKind.CROSSING):
             return None
         try:
-            announced = decode_schemas(arrival.envelope.body)
+            announced = _announced(arrival)
         except WireError:
             return None  # it is quarantined for that
         for channel, schema in sorted(announced.items()):
@@ -140,11 +141,12 @@ class Content:
         first_seq: of a gap, the first of its batches that was not appended before.
         """
         header = arrival.header
+        self._cross(stream, cursor, arrival)
         if stream.gone is not None:
             self._disown(stream, cursor, arrival, first_seq)
             return
         rows, dropped = None, dict(header.dropped)
-        if header.kind is BatchKind.SCHEMA:
+        if header.kind in (BatchKind.SCHEMA, BatchKind.CROSSING):
             self._take_schemas(arrival, in_sequence=True)
         elif header.kind is BatchKind.GAP:
             dropped = self._gap(arrival, first_seq)
@@ -168,9 +170,49 @@ class Content:
             self._merged(cursor.positions, header.positions),
             self._raised(cursor.watermarks, header.watermarks, stream.channels),
             source_watermarks,
+            max(cursor.crossing, header.crossing),
         )
         self._group.move(stream.cursor, len(arrival.payload))
         self._counters.add(Counter.GAPS if header.kind is BatchKind.GAP else Counter.BATCHES_APPENDED)
+
+    def _cross(self, stream: DeviceStream, cursor: AckCursor, arrival: Arrival) -> None:
+        """Log a crossing, and those before it that never came: their batches were damaged on the device."""
+        header = arrival.header
+        is_crossing = header.kind is BatchKind.CROSSING
+        self._note_lost_crossings(stream, cursor.crossing, header.crossing - is_crossing, header.epoch)
+        if not is_crossing:
+            return
+        try:
+            said = str(decode_crossing(arrival.envelope.body)[0])
+        except WireError:
+            said = "what it says cannot be decoded"
+        self._counters.add(Counter.CROSSINGS)
+        self.note(stream, EntryKind.CROSSING, header.epoch, header.crossing, said)
+
+    def begin(self, stream: DeviceStream, before: int, arrival: Arrival) -> int:
+        """The number of crossings of a device as an epoch begins, given that which the log has of it.
+
+        A fresh spool goes over to what it runs, for nothing of the one before it can come any more.
+        """
+        header = arrival.header
+        if not header.fresh or not before:
+            self._note_lost_crossings(stream, before, header.crossing, header.epoch)
+            return max(before, header.crossing)
+        try:
+            said = str(decode_crossing(arrival.envelope.body)[0])
+        except WireError:
+            said = "what it runs cannot be decoded"
+        self._counters.add(Counter.CROSSINGS)
+        self.note(stream, EntryKind.CROSSING, header.epoch, before + 1, f"a fresh spool: {said}")
+        return before + 1
+
+    def _note_lost_crossings(self, stream: DeviceStream, last: int, before: int, epoch: bytes) -> None:
+        """Log that the crossings behind `last` up to `before` are not in the log, if there are any."""
+        if before <= last:
+            return
+        self._counters.add(Counter.CROSSINGS_LOST, before - last)
+        detail = f"crossings {last + 1} to {before} never came: what the device kept may be lost"
+        self.note(stream, EntryKind.CROSSING, epoch, before, detail)
 
     def _disown(self, stream: DeviceStream, cursor: AckCursor, arrival: Arrival, first_seq: int) -> None:
         """Take a batch of a device that has left, so that it can be acked: its rows are declared dropped."""
@@ -196,7 +238,8 @@ class Content:
             marks = self._raised(marks, source_marks(header, flow.channels), tuple(flow.sources))
         place = (stream.device, stream.flow, header.epoch, cursor.ordinal, header.seq, arrival.digest_after)
         positions = self._merged(cursor.positions, header.positions)
-        stream.cursor = AckCursor(*place, positions, cursor.watermarks, marks)
+        crossing = max(cursor.crossing, header.crossing)
+        stream.cursor = AckCursor(*place, positions, cursor.watermarks, marks, crossing)
         self._group.move(stream.cursor, len(arrival.payload))
         self._counters.add(Counter.GAPS if header.kind is BatchKind.GAP else Counter.BATCHES_APPENDED)
 
@@ -262,7 +305,7 @@ class Content:
     def _take_schemas(self, arrival: Arrival, *, in_sequence: bool) -> None:
         header = arrival.header
         try:
-            announced = decode_schemas(arrival.envelope.body)
+            announced = _announced(arrival)
         except WireError as error:
             reason = f"batch {header.seq}: its schemas cannot be decoded: {error}"
             self._quarantine.keep(arrival, Counter.UNDECODABLE_BATCHES, reason, in_sequence=in_sequence)
@@ -353,3 +396,10 @@ class Content:
                 continue
             raised[name] = now
         return raised
+
+
+def _announced(arrival: Arrival) -> dict[str, Schema]:
+    """The schemas of a SCHEMA batch or a CROSSING; raises `WireError`."""
+    if arrival.header.kind is BatchKind.CROSSING:
+        return decode_crossing(arrival.envelope.body)[1]
+    return decode_schemas(arrival.envelope.body)

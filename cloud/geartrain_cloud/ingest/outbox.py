@@ -59,6 +59,7 @@ class Outbox:
             cursor.watermarks,
             self.term,
             cursor.source_watermarks,
+            cursor.crossing,
         )
         self._welcomes[cursor.device, cursor.flow] = said
         self._wake()

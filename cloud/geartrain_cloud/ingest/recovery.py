@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 from geartrain.delivery.receiver import Receiver, WaitingBudget
@@ -71,7 +71,11 @@ async def recover(config: IngestConfig, ledger: LedgerStore, disk: Disk, budget:
     counters = Counters(await ledger.counters())
     last = await ledger.last_entries()
     await _match_segments(ledger, disk, last, counters, owned)
-    cursors = {(c.device, c.flow): c for c in await ledger.cursors()}
+    crossings = await ledger.crossings()
+    cursors = {
+        (c.device, c.flow): replace(c, crossing=crossings.get((c.device, c.flow), 0))
+        for c in await ledger.cursors()
+    }
     assigned = [place for place in await ledger.devices() if partition_of(place[2], total) in owned]
     if not config.follows_roster:
         _check_assigned(flows, assigned)

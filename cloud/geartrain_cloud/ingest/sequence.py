@@ -2,8 +2,8 @@
 
 Between a checked header and the content. Guarantees: in each epoch, batches are appended strictly in seq
 order, each once. A new epoch takes over only by a hello that knows how many epochs came before it. The
-epoch before is then closed for good. A gap is passed only when the device has said twice that it cannot fill
-it.
+epoch before is then closed for good. What was made before a crossing that the log has opens no epoch, and is
+never appended behind it. A gap is passed only when the device has said twice that it cannot fill it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from geartrain.delivery.receiver import (
     WaitingBudget,
 )
 from geartrain.wire.digest import FIRST_DIGEST
-from geartrain.wire.envelope import BatchKind, NackReason
+from geartrain.wire.envelope import BatchKind, Header, NackReason
 from geartrain_cloud.ingest.alarm import Alarm
 from geartrain_cloud.ingest.content import Content
 from geartrain_cloud.ingest.counters import Counter
@@ -110,9 +110,9 @@ class Sequencer:
             self._content.learn(arrival)
         else:
             self._counters.add(Counter.HELLOS)
-            self._greet(stream, arrival.header.epoch, arrival.header.ordinal)
+            self._greet(stream, arrival)
 
-    def _greet(self, stream: DeviceStream, epoch: bytes, ordinal: int) -> None:
+    def _greet(self, stream: DeviceStream, arrival: Arrival) -> None:
         """Open the epoch, so that nothing of the one before is appended behind the answer, and answer once
         that is durable.
 
@@ -123,16 +123,53 @@ class Sequencer:
         that was never opened nobody does: its spool was gone before the newer one was made. Of two that were
         offered the same ordinal the first to answer has it, and the other, if it lives, is offered one more.
         """
+        epoch, ordinal = arrival.header.epoch, arrival.header.ordinal
         if stream.current is None or stream.current.epoch != epoch:
             known = 0 if stream.cursor is None else stream.cursor.ordinal
             if known and ordinal <= known:
                 self._outbox.offer(stream.device, stream.flow, epoch, known + 1)
                 return
-            self._group.open_epoch(self._open_epoch(stream, self._candidate(stream, epoch), 1))
+            if self._is_set_back(stream, arrival.header):
+                return
+            before = 0 if stream.cursor is None else stream.cursor.crossing
+            opened = self._open_epoch(stream, self._candidate(stream, epoch), 1)
+            stream.cursor = replace(opened, crossing=self._content.begin(stream, before, arrival))
+            self._group.open_epoch(stream.cursor)
         if stream.durable is not None and stream.durable.epoch == epoch:
             self._outbox.welcome(stream.durable)
         else:
             stream.greeted = epoch
+
+    def _is_set_back(self, stream: DeviceStream, header: Header) -> bool:
+        """Whether an epoch would begin before a crossing that is in the log: then it is not opened.
+
+        Its spool was restored from a copy, or is one that was copied before the device went over. What its
+        steps keep is no longer true, and its rows are of another cut than those that the log has.
+        """
+        known = 0 if stream.cursor is None else stream.cursor.crossing
+        if header.fresh or header.crossing >= known:
+            return False
+        self._counters.add(Counter.SET_BACK_HELLOS)
+        reason = f"epoch {header.epoch.hex()} begins before crossing {known} of the device: it is not opened"
+        self._alarm.warn(Counter.SET_BACK_HELLOS, stream.name, reason)
+        durable = 0 if stream.durable is None else stream.durable.crossing
+        if durable > header.crossing:  # else it asks again
+            place = (stream.device, stream.flow, header.epoch, durable)
+            self._outbox.nack(*place, NackReason.SET_BACK)
+        return True
+
+    def _is_of_former_cut(self, stream: DeviceStream, receiver: Receiver, header: Header) -> bool:
+        """Whether a batch was made before a crossing that is in the log: its epoch cannot go on."""
+        known = stream.cursor.crossing if receiver is stream.current and stream.cursor is not None else 0
+        made = header.crossing - (header.kind is BatchKind.CROSSING)
+        if not header.crossing or made >= known:
+            return False
+        self._counters.add(Counter.SET_BACK_BATCHES)
+        reason = f"batch {header.seq} was made before crossing {known} of the device: its epoch is over"
+        self._alarm.warn(Counter.SET_BACK_BATCHES, stream.name, reason)
+        place = (stream.device, stream.flow, header.epoch, max(header.seq, 1))
+        self._outbox.nack(*place, NackReason.CLOSED)
+        return True
 
     def _refuse_unopened(self, stream: DeviceStream, arrival: Arrival) -> None:
         """Refuse a batch of an epoch that is not open while another is.
@@ -182,7 +219,12 @@ class Sequencer:
     def _take_next(self, stream: DeviceStream, receiver: Receiver, event: Next) -> None:
         """Append a batch whose turn has come, unless the device is to keep it or to send its schema."""
         arrival = event.arrival
-        if self._is_held(stream, receiver, arrival) or self._asks_schema(stream, receiver, arrival):
+        is_former = self._is_of_former_cut(stream, receiver, arrival.header)
+        if (
+            is_former
+            or self._is_held(stream, receiver, arrival)
+            or self._asks_schema(stream, receiver, arrival)
+        ):
             receiver.decline()
             self._counters.add(Counter.WAITING_DROPPED, event.was_waiting)
             return
@@ -264,6 +306,7 @@ class Sequencer:
                 positions=before.positions,
                 watermarks=before.watermarks,
                 source_watermarks=before.source_watermarks,
+                crossing=before.crossing,
             )
         stream.cursor = cursor
         self._content.note(stream, kind, receiver.epoch, first_seq, detail)

@@ -146,11 +146,12 @@ def _clock(clock: int) -> dict[str, Any]:
 def _device(stream: DeviceStream) -> dict[str, Any]:
     cursor, contact = stream.durable, {"last_contact_us": stream.contact_us}
     if cursor is None:
-        return {"epoch": "", "ordinal": 0, "seq": 0, **contact, **_held(stream)}
+        return {"epoch": "", "ordinal": 0, "seq": 0, "crossing": 0, **contact, **_held(stream)}
     return {
         "epoch": cursor.epoch.hex(),
         "ordinal": cursor.ordinal,
         "seq": cursor.seq,
+        "crossing": cursor.crossing,
         **contact,
         **_held(stream),
     }

@@ -34,6 +34,7 @@ from geartrain_cloud.log.rows import (
 from geartrain_cloud.log.tables import (
     AT_PLACE,
     LEDGER_FILE,
+    SELECT_CROSSINGS,
     SELECT_CURSORS,
     SELECT_ENTRIES,
     SELECT_EXCLUDED,
@@ -181,6 +182,10 @@ class SqliteLedger:
     async def revisions(self) -> dict[tuple[str, int], int]:
         """By (flow, partition), the number of the newest REVISION entry, where it has one."""
         return {(flow, index): number for flow, index, number in await self._rows(SELECT_REVISIONS)}
+
+    async def crossings(self) -> dict[tuple[str, str], int]:
+        """By (device, flow), the number of the newest CROSSING entry, where it has one."""
+        return {(device, flow): number for device, flow, number in await self._rows(SELECT_CROSSINGS)}
 
     async def segments(self) -> set[str]:
         """Every file name that an entry names."""

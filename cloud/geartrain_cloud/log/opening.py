@@ -18,7 +18,7 @@ from geartrain.adapters.files import fsync_path
 from geartrain.adapters.sqlite import open_to_read, open_to_write, transaction, translated
 from geartrain.errors import ConfigError, FencedError, LedgerError
 from geartrain_cloud.log.rows import put_terms, put_totals, read_terms, read_totals
-from geartrain_cloud.log.tables import CREATE, INDEX_REVISIONS, LEDGER_FILE, VERSION, check_version
+from geartrain_cloud.log.tables import CREATE, LATER_INDEXES, LEDGER_FILE, VERSION, check_version
 
 BUSY_S = 10.0
 """Seconds that a statement waits for whoever else writes the ledger."""
@@ -116,7 +116,8 @@ def take_ledger(path: Path, partitions: int, owned: Sequence[int]) -> tuple[sqli
             if is_new:
                 _create(connection, partitions)
             check_version(connection, path)
-            connection.execute(INDEX_REVISIONS)
+            for index in LATER_INDEXES:
+                connection.execute(index)
             term = _take(connection, partitions, owned)
         fsync_path(path.parent)
         if is_new:

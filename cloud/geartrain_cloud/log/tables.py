@@ -60,6 +60,7 @@ CREATE INDEX of_channel ON entries (flow, channel, partition, number) WHERE chan
 CREATE INDEX moves ON entries (flow, source, device, number)
     WHERE kind IN ('assigned', 'retired', 'excluded', 'lacks', 'readmitted');
 CREATE INDEX revisions ON entries (flow, partition, seq, number) WHERE kind = 'revision';
+CREATE INDEX crossings ON entries (flow, device, seq) WHERE kind = 'crossing';
 CREATE INDEX in_segment ON entries (segment) WHERE segment <> '';
 CREATE TABLE cursors (
     device TEXT NOT NULL,
@@ -201,10 +202,13 @@ SELECT_MEMBERS = _NEWEST_MOVES.format(kinds="'assigned', 'excluded', 'lacks', 'r
 """Of each (flow, source, device) whose newest move is not RETIRED."""
 SELECT_EXCLUDED = _NEWEST_MOVES.format(kinds="'excluded', 'lacks'")
 """Of each whose newest move is EXCLUDED or LACKS."""
-INDEX_REVISIONS = next(one for one in CREATE.split(";") if "INDEX revisions" in one).replace(
-    "INDEX", "INDEX IF NOT EXISTS", 1
+LATER_INDEXES = tuple(
+    one.replace("INDEX", "INDEX IF NOT EXISTS", 1)
+    for one in CREATE.split(";")
+    if "INDEX revisions" in one or "INDEX crossings" in one
 )
-"""Ledgers that were made before there were revisions lack it."""
+"""Ledgers that were made before there were revisions, or crossings, lack them."""
+SELECT_CROSSINGS = "SELECT device, flow, max(seq) FROM entries WHERE kind = 'crossing' GROUP BY flow, device"
 SELECT_REVISIONS = (
     "SELECT flow, partition, max(seq) FROM entries WHERE kind = 'revision' GROUP BY flow, partition"
 )

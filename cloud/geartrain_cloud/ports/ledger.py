@@ -35,6 +35,7 @@ class EntryKind(Enum):
     ADVANCE = "advance"
     REMOVED = "removed"
     REVISION = "revision"
+    CROSSING = "crossing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +44,9 @@ class Entry:
 
     channel: what its rows are of, or what it declares rows of, else empty; clocks: the partition's clock of
     each source after it, microseconds, without those that nobody has said anything of; source: what a
-    change of membership is about; seq: of a REVISION its number; segment: file name on the log's disk and
-    `[first_row, first_row + count)` in it, empty for an entry without rows; detail: for people.
+    change of membership is about; seq: of a REVISION or a CROSSING its number; segment: file name on the
+    log's disk and `[first_row, first_row + count)` in it, empty for an entry without rows; detail: for
+    people.
     """
 
     flow: str
@@ -86,7 +88,8 @@ class AckCursor:
     """Where a (device, flow) stands: the last batch appended of its open epoch, and what it knew then.
 
     seq: 0 where the epoch was opened by a HELLO and has no batch yet; positions: by (source step, split);
-    watermarks: by channel, source_watermarks: by source step, microseconds.
+    watermarks: by channel, source_watermarks: by source step, microseconds; crossing: the number of the
+    device's newest CROSSING entry, which the store does not keep with the cursor.
     """
 
     device: str
@@ -98,6 +101,7 @@ class AckCursor:
     positions: Mapping[tuple[str, str], SplitProgress] = field(default_factory=dict)
     watermarks: Mapping[str, int] = field(default_factory=dict)
     source_watermarks: Mapping[str, int] = field(default_factory=dict)
+    crossing: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +289,10 @@ class LedgerStore(Protocol):
 
     async def revisions(self) -> dict[tuple[str, int], int]:
         """By (flow, partition), the number of the newest REVISION entry, where it has one."""
+        ...
+
+    async def crossings(self) -> dict[tuple[str, str], int]:
+        """By (device, flow), the number of the newest CROSSING entry, where it has one."""
         ...
 
     async def segments(self) -> set[str]:

@@ -25,7 +25,7 @@ from geartrain.ports.boot_clock import BootClock
 from geartrain.ports.buggify import buggify
 from geartrain.revision import Revision, revision_of
 from geartrain.wire.envelope import EPOCH_BYTES, Welcome
-from geartrain_edge.agent.epochs import greet, renew
+from geartrain_edge.agent.epochs import greet, hello, renew
 from geartrain_edge.agent.session import FRESH, HELLO, RENEWED, Opening, Session
 from geartrain_edge.agent.status import DISK_IS_LOW, AgentStatus, status_of
 from geartrain_edge.errors import AlarmError
@@ -138,7 +138,7 @@ class Agent:
             hooks = Hooks(
                 partial(renew, session, self._effects, self._settings),
                 session.sealer.schemas,
-                session.sealer.hello,
+                partial(hello, session),
                 partial(self._hear, session),
             )
             try:
@@ -316,6 +316,7 @@ class Agent:
         """
         handshake = b""
         async with session.backlog.lock:
+            numbers = session.numbers
             after, admission, sealer = session.intake.progress(), session.admission, session.sealer
             down, beside = session.down, dict[tuple[str, bytes], bytes | None]()
             if down is None:
@@ -341,6 +342,9 @@ class Agent:
                 # A new epoch that has begun meanwhile has a welcome of its own to come.
                 handshake = b"" if session.welcome is opening.welcome else RENEWED
                 state[HELLO] = handshake or None
+                if not handshake:
+                    numbers = numbers.heard(opening.welcome.crossing)
+                    state.update(numbers.stored())
             if not (batches or positions or state):
                 self._taken_s = None
                 return False
@@ -357,6 +361,7 @@ class Agent:
                 session.progress = after
             if opening is not None:
                 session.handshake, session.welcome = handshake, session.welcome if handshake else None
+                session.numbers, sealer.crossing = numbers, numbers.number
             session.backlog.committed(batches)
             if batches:
                 session.uplink.come_first()

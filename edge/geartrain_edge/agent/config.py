@@ -320,6 +320,12 @@ def _cut(given: str | list[str]) -> str | tuple[str, ...]:
     return given if isinstance(given, str) else tuple(given)
 
 
+def _words(cut: str | list[str]) -> tuple[str, ...]:
+    """A cut as words: `cloud`, `edge`, `auto`, or ids of steps."""
+    given = cut.split(",") if isinstance(cut, str) else cut
+    return tuple(word.strip() for word in given if word.strip())
+
+
 _OF_ONE = ("flow", "instance", "cut", "base_cut", "mended", "code", "urgent", "steps", "sources")
 """What stands at the top of a file with one flow, and below each of `[[flows]]` otherwise."""
 
@@ -366,6 +372,7 @@ def _settings(path: str, found: _File, flow: _Flow, where: str) -> AgentSettings
         mended=flow.mended,
         free_floor_bytes=free_floor,
         shared=Path(path).absolute().parent / found.shared if found.shared else None,
+        base_cut=_words(flow.base_cut),
     )
 
 

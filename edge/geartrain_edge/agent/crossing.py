@@ -1,4 +1,4 @@
-"""Whether a spool may go over to another cut of the flow that it was begun with, and if not, why.
+"""Whether a spool may go over to another cut of the flow that it was begun with, and how often it has.
 
 Read as the agent starts, before anything of the new plan is written. Guarantees: a device goes over only
 where the steps, their code, the sources and what the channels hold are as they were. What a step keeps is
@@ -10,15 +10,60 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 
+import msgspec
 from msgspec.structs import replace
 
 from geartrain.planning import Plan
 from geartrain.revision import Revision, differences
 from geartrain.revision.differences import is_named
 from geartrain.revision.revision import ChannelForm, StepForm
+from geartrain.wire.crossing import Crossing
+from geartrain.wire.envelope import BatchKind, Header
 
 _PARTIAL = "partial_aggregate"
 """A step that the planner adds where a cut splits an aggregate; the cloud merges what it has left open."""
+
+
+NUMBERS = ("_agent", b"crossing")
+"""Where the spool keeps `Numbers`."""
+
+
+class Numbers(msgspec.Struct, frozen=True):
+    """How often a device has gone over to another cut or revision of a flow.
+
+    number: of the last crossing, 0 for none; first: the same before the first batch of the spool's epoch;
+    unsaid: what stands for 0 in the headers of this spool, whose first batches were made before it knew;
+    is_known: ingest has said what the number is.
+    """
+
+    number: int = 0
+    first: int = 0
+    unsaid: int = 0
+    is_known: bool = True
+
+    @classmethod
+    def of(cls, stored: bytes | None, *, is_fresh: bool) -> Numbers:
+        """As it is kept under `NUMBERS`; a spool without it has never gone over."""
+        return cls(is_known=not is_fresh) if stored is None else msgspec.json.decode(stored, type=cls)
+
+    def stored(self) -> dict[tuple[str, bytes], bytes | None]:
+        """What a commit writes."""
+        return {NUMBERS: msgspec.json.encode(self)}
+
+    def heard(self, crossing: int) -> Numbers:
+        """After ingest has opened the epoch, and named the newest crossing that it has."""
+        if self.is_known:
+            return self
+        return Numbers(crossing, crossing, crossing)
+
+    def before(self, header: Header) -> int:
+        """The number before a batch of the spool."""
+        return (header.crossing or self.unsaid) - (header.kind is BatchKind.CROSSING)
+
+
+def runs(revision: Revision, base_cut: tuple[str, ...]) -> Crossing:
+    """What a device runs, as a crossing says it."""
+    return Crossing(tuple(sorted(revision.cut)), tuple(sorted(base_cut)), revision.hash)
 
 
 def is_other_cut(held: Revision, ours: Revision, mended: str) -> bool:

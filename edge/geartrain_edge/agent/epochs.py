@@ -1,9 +1,9 @@
 """The epochs of a spool: the first, and a new one when ingest knows another history of the current one.
 
 The agent calls it. Guarantees: a spool continues only with the steps that it was begun with. It goes over to
-another cut of them in one commit, which announces the new channels. A new epoch and all that is queued under
-it are one transaction. When a second new epoch is needed within
-`flip_window_s`, the agent stops.
+another cut of them in one commit, which numbers the crossing and announces the new channels. A new epoch and
+all that is queued under it are one transaction. When a second new epoch is needed within `flip_window_s`, the
+agent stops.
 """
 
 from __future__ import annotations
@@ -11,16 +11,18 @@ from __future__ import annotations
 import logging
 
 import msgspec
+from msgspec.structs import replace
 
 from geartrain.planning import Plan
 from geartrain.ports import SpoolCommit
 from geartrain.records.event_time import START_OF_TIME
 from geartrain.revision import Revision, differences, in_short, is_mended, way_on
-from geartrain.wire.envelope import EPOCH_BYTES
-from geartrain_edge.agent.crossing import is_other_cut, moved, obstacle
+from geartrain.wire.envelope import EPOCH_BYTES, Envelope
+from geartrain_edge.agent.crossing import is_other_cut, moved, obstacle, runs
 from geartrain_edge.agent.session import FRESH, HELLO, RENEWED, Session
 from geartrain_edge.errors import ChangedFlowError
 from geartrain_edge.settings import AgentSettings
+from geartrain_edge.spool.gaps import header_of
 from geartrain_edge.spool.renewal import FLIP, Flip, Rewriter
 from geartrain_edge.spool.sealing import Progress
 from geartrain_edge.uplink.uplink import Effects
@@ -31,6 +33,8 @@ _REVISION = ("_agent", b"revision")
 """Where the spool keeps the revision that it was begun with; no step's id begins with `_`."""
 _LAYOUT = ("_agent", b"layout")
 """Where a spool of 0.2.0 has its steps and channels instead."""
+_LOOKED_AT = 16
+"""Batches of a spool that may be damaged until its first number is taken to be its last."""
 
 
 async def greet(
@@ -40,10 +44,12 @@ async def greet(
     that was begun with another revision.
     """
     device, mended = settings.device, settings.mended
+    session.runs = runs(revision, settings.base_cut)
     state, written = session.image.state, revision.to_json().encode()
     if session.image.last_seq == 0:
         schemas = [session.sealer.announce(session.progress)]
-        await effects.store.commit(SpoolCommit(schemas, {}, {_REVISION: written, HELLO: FRESH}))
+        noted = {_REVISION: written, HELLO: FRESH, **session.numbers.stored()}
+        await effects.store.commit(SpoolCommit(schemas, state=noted))
         session.backlog.committed(schemas)
         return
     if _REVISION in state:
@@ -84,10 +90,35 @@ async def _cross(
             f"({in_short(says)}), and cannot go over to this one: {why}; give it the former cut again, "
             "or begin anew with a new instance or a new state folder"
         )
-    schemas = [session.sealer.announce(session.progress)]
-    await effects.store.commit(SpoolCommit(schemas, state={_REVISION: ours.to_json().encode()}))
-    session.backlog.committed(schemas)
+    numbers, sealer = session.numbers, session.sealer
+    if numbers.is_known:
+        numbers = replace(numbers, number=numbers.number + 1)
+        batches = [sealer.cross(session.runs, numbers.number, session.progress)]
+    else:  # its hello says what it runs
+        batches = [sealer.announce(session.progress)]
+    state = {_REVISION: ours.to_json().encode(), **numbers.stored()}
+    await effects.store.commit(SpoolCommit(batches, state=state))
+    session.numbers = numbers
+    session.backlog.committed(batches)
     _LOG.warning("device %s: flow %s goes over to another cut: %s", device, plan.graph.name, in_short(says))
+
+
+def hello(session: Session, ordinal: int) -> Envelope:
+    """The question that opens the spool's epoch."""
+    if not session.numbers.is_known:
+        return session.sealer.hello(ordinal, fresh=session.runs)
+    return session.sealer.hello(ordinal, session.numbers.first)
+
+
+async def _first_number(session: Session, effects: Effects, acked_seq: int) -> int:
+    """The number of crossings before the first batch that is not acked, of which the disk may have damaged
+    some.
+    """
+    for batch in await effects.store.read(acked_seq, _LOOKED_AT):
+        header = header_of(batch)
+        if header is not None and (header.crossing or not batch.first_seq):
+            return session.numbers.before(header)
+    return session.numbers.number
 
 
 async def renew(session: Session, effects: Effects, settings: AgentSettings, why: str) -> None:
@@ -103,20 +134,26 @@ async def renew(session: Session, effects: Effects, settings: AgentSettings, why
             raise alarm
         acked_seq, backlog = session.uplink.acked_seq, session.backlog
         unacked = backlog.last_seq > acked_seq
+        numbers = session.numbers
+        if numbers.is_known:
+            numbers = replace(numbers, first=await _first_number(session, effects, acked_seq))
         who = session.sealer.begin(effects.randomness.token(EPOCH_BYTES))
         # With rows to come that were read long ago, nothing may be said yet of where the device stands.
         said = (session.progress.watermarks, session.progress.source_watermarks)
         channels, sources = (dict.fromkeys(marks, START_OF_TIME) for marks in said)
         nowhere = Progress(channels, {}, sources)
+        session.sealer.crossing = numbers.first
         first = session.sealer.announce(nowhere if unacked else session.progress)
-        rewriter = Rewriter(who, first, acked_seq, session.uplink.acked_digest)
+        session.sealer.crossing = numbers.number
+        rewriter = Rewriter(who, first, acked_seq, session.uplink.acked_digest, numbers.unsaid)
         session.uplink_counters.add("epochs_minted")
         handshake = session.handshake or RENEWED
-        state = {FLIP: msgspec.json.encode(now_us), HELLO: handshake}
+        state = {FLIP: msgspec.json.encode(now_us), HELLO: handshake, **numbers.stored()}
         change = SpoolCommit(state=state, counters=session.uplink_counters.changes())
         tip = await session.uplink.renew(who.epoch, rewriter, change)
         session.intake.epoch = who.epoch
         session.flip, session.handshake, session.welcome = Flip(now_us), handshake, None
+        session.numbers = numbers
         session.sealer.stand_at(tip.last_seq, tip.digest)
         for channel, count in rewriter.damaged.items():
             session.uplink_counters.add(f"rows_damaged.{channel}", count)

@@ -17,8 +17,10 @@ from geartrain.planning import Plan
 from geartrain.ports import Clock, SpoolImage
 from geartrain.runtime.fragment import Fragment
 from geartrain.state.keyed import DictBackend
+from geartrain.wire.crossing import Crossing
 from geartrain.wire.envelope import Welcome
 from geartrain_edge.agent.batch_size import BatchSize
+from geartrain_edge.agent.crossing import NUMBERS, Numbers
 from geartrain_edge.settings import AgentSettings
 from geartrain_edge.sources.intake import Intake
 from geartrain_edge.sources.untimed import UNTIMED
@@ -50,7 +52,8 @@ class Opening(msgspec.Struct, frozen=True):
 class Session:
     """What stands while the spool is open.
 
-    progress: that of the last commit with batches; committed: that of the last one; handshake: what the spool
+    progress: that of the last commit with batches; committed: that of the last one; numbers: the device's
+    crossings, as the last commit has them; runs: what its hello says that it runs; handshake: what the spool
     says of its epoch, one of `FRESH`, `RENEWED` and nothing; welcome: what ingest has answered and no commit
     holds yet; is_done: all is acked, and nothing comes any more; disk_is_low: the spool may not grow to its
     cap, because its disk is nearly full.
@@ -94,6 +97,9 @@ class Session:
             is_open=not self.handshake,
         )
         self.sealer = Sealer(plan, who, image.last_seq, image.digest, settings.limits, self.counters)
+        self.numbers = Numbers.of(image.state.get(NUMBERS), is_fresh=self.handshake == FRESH)
+        self.sealer.crossing = self.numbers.number
+        self.runs = Crossing()
         shedder = Shedder(who, effects.store, backlog, self.counters, lambda: uplink.acked_seq)
         self.admission = Admission(settings, backlog, self.counters, shedder, image.state.get(DECLARED))
         self.down = _down(settings, plan, image, self.fragment, self.counters, effects.clock, files)

@@ -45,6 +45,7 @@ def make_gap(
             first_seq=first,
             digest_after=digest_after,
             source_watermarks={} if said is None else said.source_watermarks,
+            crossing=0 if said is None else said.crossing,
         )
     )
     return SpooledBatch(

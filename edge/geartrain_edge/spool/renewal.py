@@ -1,7 +1,7 @@
 """A new epoch for a spool that was copied or restored: what is not acked is queued again under it.
 
 The uplink uses it when ingest knows another history of this epoch. Guarantees: rows, watermarks and positions
-stay as they were, and schemas that were announced on the way stay in their place. A batch that the disk has
+stay as they were, and schemas and crossings on the way stay in their place. A batch that the disk has
 damaged meanwhile becomes a gap, which declares its rows.
 """
 
@@ -21,15 +21,20 @@ FLIP = ("_agent", b"flip")
 """Where the spool keeps when its epoch was minted in place of another: JSON, microseconds."""
 
 
-_MOVED = frozenset({BatchKind.DATA, BatchKind.SCHEMA})
+_MOVED = frozenset({BatchKind.DATA, BatchKind.SCHEMA, BatchKind.CROSSING})
 """What keeps its content in the new epoch."""
 
 
 class Rewriter:
     """`geartrain.ports.Rewrite`: the batches of a spool, one by one, as those of another epoch."""
 
-    def __init__(self, who: Identity, first: SpooledBatch, acked_seq: int, acked_digest: bytes) -> None:
-        """`who`: with the new epoch; `first`: its schema batch; acked_seq, acked_digest: of the old one."""
+    def __init__(
+        self, who: Identity, first: SpooledBatch, acked_seq: int, acked_digest: bytes, unsaid: int = 0
+    ) -> None:
+        """`who`: with the new epoch; `first`: its schema batch; acked_seq, acked_digest: of the old one;
+        unsaid: the crossing that stands for 0 in the old one's headers.
+        """
+        self._unsaid = unsaid
         self._who, self._first, self._acked_seq = who, first, acked_seq
         self._seq, self._digest = first.seq, first.digest
         self._old_seq, self._old_digest = acked_seq, acked_digest
@@ -59,10 +64,14 @@ class Rewriter:
         return made
 
     def _moved(self, old: SpooledBatch, header: Header) -> SpooledBatch:
-        data = encode_header(replace(header, epoch=self._who.epoch, seq=self._seq))
+        data = encode_header(self._renewed(header))
         digest = next_digest(self._digest, data, old.body)
         rows = tuple((self._seq, channel, count) for _, channel, count in old.rows)
         return SpooledBatch(self._seq, data, old.body, digest, old.count, rows)
+
+    def _renewed(self, header: Header) -> Header:
+        crossing = header.crossing or self._unsaid
+        return replace(header, epoch=self._who.epoch, seq=self._seq, crossing=crossing)
 
     def _gap(self, old: SpooledBatch, header: Header | None) -> SpooledBatch:
         rows = tuple((self._seq, channel, count) for channel, count in by_channel(old.rows).items())

@@ -23,6 +23,7 @@ from geartrain.runtime.fragment import Output
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain.wire.body import EncodedRows, encode_rows
 from geartrain.wire.codec import encode_header, encode_schemas
+from geartrain.wire.crossing import Crossing, encode_crossing
 from geartrain.wire.digest import FIRST_DIGEST, next_digest
 from geartrain.wire.envelope import BatchKind, Envelope, Header
 from geartrain.wire.limits import Limits
@@ -69,6 +70,8 @@ class Sealer:
         self._plan, self._who = plan, who
         self._seq, self._digest = seq, digest
         self._limits, self._counters = limits, counters
+        self.crossing = 0
+        """How often the device has gone over to another cut, as each header says."""
         self.header_bytes = 0
         """Bytes of the last header: the next one is about as long."""
         self._codecs = {channel.id: RowCodec(channel.kind) for channel in plan.channels}
@@ -85,11 +88,32 @@ class Sealer:
         header = encode_header(Header(BatchKind.SCHEMA, who.flow, who.device, who.epoch, 0))
         return Envelope(header, body, next_digest(FIRST_DIGEST, header, body), 1)
 
-    def hello(self, ordinal: int) -> Envelope:
-        """The question where this device stands, of an epoch that takes itself for the `ordinal`-th."""
-        who = self._who
-        header = encode_header(Header(BatchKind.HELLO, who.flow, who.device, who.epoch, 0, ordinal=ordinal))
-        return Envelope(header, b"", next_digest(FIRST_DIGEST, header, b""), 1)
+    def cross(self, crossing: Crossing, number: int, progress: Progress) -> SpooledBatch:
+        """The batch from which on the device runs what `crossing` says, as its `number`-th."""
+        schemas = {channel.id: channel.schema for channel in self._plan.channels}
+        self.crossing = number
+        body = encode_crossing(crossing, schemas)
+        return self._seal(BatchKind.CROSSING, Part("", "", 0, EncodedRows(body, 0, 0)), progress)
+
+    def hello(self, ordinal: int, crossing: int = 0, fresh: Crossing | None = None) -> Envelope:
+        """The question where this device stands, of an epoch that takes itself for the `ordinal`-th.
+
+        crossing: the number before its first batch; fresh: what it runs, of a spool that knows of no number.
+        """
+        who, body = self._who, b"" if fresh is None else encode_crossing(fresh, {})
+        header = encode_header(
+            Header(
+                BatchKind.HELLO,
+                who.flow,
+                who.device,
+                who.epoch,
+                0,
+                ordinal=ordinal,
+                crossing=crossing,
+                fresh=fresh is not None,
+            )
+        )
+        return Envelope(header, body, next_digest(FIRST_DIGEST, header, body), 1)
 
     def begin(self, epoch: bytes) -> Identity:
         """Seal for a new epoch from now on, from its first batch; returns who we are in it."""
@@ -187,6 +211,7 @@ class Sealer:
                 part.rows.flags,
                 dropped=dropped or {},
                 source_watermarks=progress.source_watermarks,
+                crossing=self.crossing,
             )
         )
         self.header_bytes = len(header)

@@ -1,7 +1,7 @@
 """Shedding: in a full spool, gaps replace the oldest unacked batches, so that newer rows have room.
 
 `geartrain_edge.spool.admission` uses it for the policy `drop_oldest`. Guarantees: only batches of rows are
-given up, never the schemas, wherever they were announced. A gap stands under their seqs, and neighbours
+given up, never schemas or a crossing, wherever they stand. A gap stands under their seqs, and neighbours
 become one gap as long as it stays small.
 """
 
@@ -99,4 +99,4 @@ def _is_kept(batch: SpooledBatch) -> bool:
     if batch.count or batch.rows or batch.first_seq:
         return False
     header = header_of(batch)
-    return header is not None and header.kind is BatchKind.SCHEMA
+    return header is not None and header.kind in (BatchKind.SCHEMA, BatchKind.CROSSING)

@@ -49,7 +49,7 @@ from geartrain.ports import (
 )
 from geartrain.ports.buggify import buggify
 from geartrain.wire.codec import decode_control, encode_envelope
-from geartrain.wire.envelope import Envelope, Welcome
+from geartrain.wire.envelope import Envelope, Nack, NackReason, Welcome
 from geartrain.wire.topics import ack_topic, up_topic
 from geartrain_edge.errors import AlarmError
 from geartrain_edge.settings import UplinkSettings
@@ -322,6 +322,9 @@ class Uplink:
             self._counters.add("acks_of_others")
             return
         sender = self._sender
+        if isinstance(control, Nack) and control.reason is NackReason.SET_BACK:
+            self._on_set_back(control)
+            return
         async with self._backlog.lock:  # no ack is compared with what is being replaced
             sender.committed(self._backlog.last_seq)
             if sender.receive_control(control, self._effects.clock.monotonic_s()):
@@ -330,6 +333,18 @@ class Uplink:
                 sender.resend(self._effects.clock.monotonic_s())
             rest = await self._note()
         await self._settle(rest)
+
+    def _on_set_back(self, nack: Nack) -> None:
+        """Stop: what stands in this spool is of a time before a crossing that ingest has."""
+        if nack.epoch != self._backlog.epoch or self._sender.is_open:
+            self._counters.add("acks_stale")
+            return
+        device = self._who.device
+        raise self.alarmed(
+            f"the spool of device {device} was restored or copied from before crossing {nack.seq} of flow "
+            f"{self._who.flow}, which ingest has: what its steps keep is no longer true; begin anew with "
+            "a new state folder: the device then goes on where ingest knows it"
+        )
 
     async def _note(self) -> list[Event]:
         """Take the events that belong to the same hold of the backlog's lock; returns the others."""

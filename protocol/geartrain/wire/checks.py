@@ -57,6 +57,7 @@ def check_header(header: Header, limits: Limits) -> None:
     check_epoch(header.epoch)
     _check_kind(header)
     _check_ordinal(header)
+    _check_crossing(header)
     if header.channel:
         check_channel(header.channel)
     elif header.count:
@@ -73,7 +74,7 @@ def check_header(header: Header, limits: Limits) -> None:
 def _check_kind(header: Header) -> None:
     """What only one kind of batch may say."""
     seq, kind = header.seq, header.kind
-    if header.count and kind is BatchKind.SCHEMA:
+    if header.count and kind in (BatchKind.SCHEMA, BatchKind.CROSSING):
         raise WireError(f"batch {seq} announces schemas but counts {header.count} rows")
     if kind is BatchKind.HELLO:
         if seq or header.count:
@@ -103,6 +104,17 @@ def _check_ordinal(header: Header) -> None:
         raise WireError(f"the ordinal of an epoch is never negative and fits 64 bits: {header.ordinal}")
     if not 0 <= header.first_seq <= INT64_MAX:
         raise WireError(f"a hello cannot say that batches are held from {header.first_seq} on")
+
+
+def _check_crossing(header: Header) -> None:
+    least = 1 if header.kind is BatchKind.CROSSING else 0
+    if not least <= header.crossing <= INT64_MAX:
+        raise WireError(
+            f"batch {header.seq}: the number of a crossing is at least {least} and fits 64 bits: "
+            f"{header.crossing}"
+        )
+    if header.fresh and (header.kind is not BatchKind.HELLO or header.crossing):
+        raise WireError(f"batch {header.seq} is no hello of a fresh spool, and says that it is one")
 
 
 def check_gap(dropped: Sequence[tuple[int, str, int]], limits: Limits) -> None:
@@ -136,6 +148,10 @@ def check_control(control: Control) -> None:
         raise WireError(f"a term is never negative and fits 64 bits: {control.term}")
     if isinstance(control, Welcome):
         _check_places(control.watermarks, control.source_watermarks, control.positions)
+        if not 0 <= control.crossing <= INT64_MAX:
+            raise WireError(
+                f"the number of a crossing fits 64 bits and is never negative: {control.crossing}"
+            )
         return
     if isinstance(control, Offer):
         if not 1 <= control.ordinal <= INT64_MAX:

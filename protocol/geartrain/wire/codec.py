@@ -75,6 +75,8 @@ def encode_header(header: Header) -> bytes:
             ],
             ordinal=header.ordinal,
             source_watermarks=raw_source_watermarks(header.source_watermarks),
+            crossing=header.crossing,
+            fresh=header.fresh,
         ).SerializeToString()
     except (TypeError, ValueError) as error:
         raise WireError(f"the header of batch {header.seq} cannot be encoded: {error}") from None
@@ -112,6 +114,8 @@ def decode_header(data: bytes, limits: Limits = LIMITS) -> Header:
         dropped=dropped,
         ordinal=raw.ordinal,
         source_watermarks=source_watermarks_of(raw.source_watermarks),
+        crossing=raw.crossing,
+        fresh=raw.fresh,
     )
     check_header(header, limits)
     return header

@@ -63,6 +63,7 @@ def _raw(control: Control) -> pb.Control:
             positions=raw_positions(control.positions),
             term=term,
             source_watermarks=raw_source_watermarks(control.source_watermarks),
+            crossing=control.crossing,
         )
     )
 
@@ -99,6 +100,7 @@ def _control(raw: pb.Control, limits: Limits) -> Control:
             watermarks_of(said.watermarks),
             said.term,
             source_watermarks_of(said.source_watermarks),
+            said.crossing,
         )
     if kind == "offer":
         return Offer(raw.offer.flow, raw.offer.epoch, raw.offer.ordinal, raw.offer.term)

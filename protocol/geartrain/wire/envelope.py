@@ -18,13 +18,15 @@ DEFLATED = 1
 
 class BatchKind(Enum):
     """DATA: rows of one channel (or none: the watermarks alone); SCHEMA: announces the schema of channels;
-    GAP: stands for batches that the device dropped, under their seqs; HELLO: asks where the device stands.
+    GAP: stands for batches that the device dropped, under their seqs; HELLO: asks where the device stands;
+    CROSSING: from here on the device runs another cut or revision.
     """
 
     DATA = 1
     SCHEMA = 2
     GAP = 3
     HELLO = 4
+    CROSSING = 5
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -37,7 +39,10 @@ class Header(msgspec.Struct, frozen=True):
     unsequenced, a HELLO or the SCHEMA that answers a NACK. first_seq, digest_after: of a GAP, the first seq
     it stands for (`seq` is the last) and the running digest after `seq`. dropped: by channel, rows that the
     device dropped before they had a seq, since the sequenced batch before this one. ordinal: of a HELLO, the
-    epoch's number among those of its device, as the sender knows it, 0 where it does not say.
+    epoch's number among those of its device, as the sender knows it, 0 where it does not say. crossing: how
+    often the device had gone over to another cut or revision: with a CROSSING itself, of a HELLO before the
+    first batch of its epoch; 0: never, or it does not know yet. fresh: of a HELLO, the spool is new and knows
+    of no crossing.
     """
 
     kind: BatchKind
@@ -58,6 +63,8 @@ class Header(msgspec.Struct, frozen=True):
     dropped: Mapping[str, int] = msgspec.field(default_factory=dict)
     ordinal: int = 0
     source_watermarks: Mapping[str, int] = msgspec.field(default_factory=dict)
+    crossing: int = 0
+    fresh: bool = False
 
 
 class Envelope(msgspec.Struct, frozen=True):
@@ -90,7 +97,8 @@ class Ack(msgspec.Struct, frozen=True):
 class NackReason(Enum):
     """GAP: `seq` is the first that is missing; DIGEST: the batch `seq` came with a digest that does not fit;
     CLOSED: the epoch was replaced by a later one; NEED_SCHEMA: the batch `seq` names an unknown schema;
-    HOLD: the batch `seq` cannot be taken yet, so keep it and try again later.
+    HOLD: the batch `seq` cannot be taken yet, so keep it and try again later; SET_BACK: the epoch begins
+    before crossing `seq` of its device, which ingest has: it is not opened.
     """
 
     GAP = 1
@@ -98,6 +106,7 @@ class NackReason(Enum):
     CLOSED = 3
     NEED_SCHEMA = 4
     HOLD = 5
+    SET_BACK = 6
 
 
 class Nack(msgspec.Struct, frozen=True):
@@ -114,7 +123,7 @@ class Welcome(msgspec.Struct, frozen=True):
     """The answer to the HELLO of a fresh `epoch`: what ingest last knew of (device, flow) in any epoch.
 
     positions: by (source step, split); watermarks: by channel, source_watermarks: by source step,
-    microseconds; all empty for a device that ingest has never heard of.
+    microseconds; all empty for a device that ingest has never heard of. crossing: the newest of the device.
     """
 
     flow: str
@@ -123,6 +132,7 @@ class Welcome(msgspec.Struct, frozen=True):
     watermarks: Mapping[str, int]
     term: int
     source_watermarks: Mapping[str, int] = msgspec.field(default_factory=dict)
+    crossing: int = 0
 
 
 class Offer(msgspec.Struct, frozen=True):

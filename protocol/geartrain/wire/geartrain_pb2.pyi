@@ -35,7 +35,7 @@ class Envelope(_message.Message):
     header: _builtins.bytes
     """a Header"""
     body: _builtins.bytes
-    """Rows (deflated if the header's flag 1 is set), Schemas or Gap; empty without rows"""
+    """Rows (deflated if the header's flag 1 is set), Schemas, Crossing or Gap; else empty"""
     digest: _builtins.bytes
     """16 bytes: the running digest after this batch; of a GAP or without a seq: its own"""
     oldest_seq: _builtins.int
@@ -71,6 +71,7 @@ class Header(_message.Message):
         SCHEMA: Header._Kind.ValueType  # 2
         GAP: Header._Kind.ValueType  # 3
         HELLO: Header._Kind.ValueType  # 4
+        CROSSING: Header._Kind.ValueType  # 5
 
     class Kind(_Kind, metaclass=_KindEnumTypeWrapper): ...
     KIND_UNSPECIFIED: Header.Kind.ValueType  # 0
@@ -78,6 +79,7 @@ class Header(_message.Message):
     SCHEMA: Header.Kind.ValueType  # 2
     GAP: Header.Kind.ValueType  # 3
     HELLO: Header.Kind.ValueType  # 4
+    CROSSING: Header.Kind.ValueType  # 5
 
     VERSION_FIELD_NUMBER: _builtins.int
     KIND_FIELD_NUMBER: _builtins.int
@@ -97,6 +99,8 @@ class Header(_message.Message):
     DROPPED_FIELD_NUMBER: _builtins.int
     ORDINAL_FIELD_NUMBER: _builtins.int
     SOURCE_WATERMARKS_FIELD_NUMBER: _builtins.int
+    CROSSING_FIELD_NUMBER: _builtins.int
+    FRESH_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     kind: Global___Header.Kind.ValueType
     flow: _builtins.str
@@ -117,6 +121,12 @@ class Header(_message.Message):
     """of a GAP: 16 bytes, the running digest after `seq`"""
     ordinal: _builtins.int
     """of a HELLO: the how manieth epoch of its device it takes itself for; 0: it does not say"""
+    crossing: _builtins.int
+    """How often the device had gone over to another cut or revision: of a CROSSING itself included, of a HELLO before
+    the first batch of its epoch. Absent: never, or it does not know yet.
+    """
+    fresh: _builtins.bool
+    """of a HELLO: the spool is new, and knows of no crossing"""
     @_builtins.property
     def watermarks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Watermark]: ...
     @_builtins.property
@@ -148,10 +158,12 @@ class Header(_message.Message):
         dropped: _abc.Iterable[Global___Dropped] | None = ...,
         ordinal: _builtins.int = ...,
         source_watermarks: _abc.Iterable[Global___SourceWatermark] | None = ...,
+        crossing: _builtins.int = ...,
+        fresh: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "count", b"count", "device", b"device", "digest_after", b"digest_after", "dropped", b"dropped", "epoch", b"epoch", "first_number", b"first_number", "first_seq", b"first_seq", "flags", b"flags", "flow", b"flow", "kind", b"kind", "ordinal", b"ordinal", "positions", b"positions", "schema_id", b"schema_id", "seq", b"seq", "source_watermarks", b"source_watermarks", "version", b"version", "watermarks", b"watermarks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "count", b"count", "crossing", b"crossing", "device", b"device", "digest_after", b"digest_after", "dropped", b"dropped", "epoch", b"epoch", "first_number", b"first_number", "first_seq", b"first_seq", "flags", b"flags", "flow", b"flow", "fresh", b"fresh", "kind", b"kind", "ordinal", b"ordinal", "positions", b"positions", "schema_id", b"schema_id", "seq", b"seq", "source_watermarks", b"source_watermarks", "version", b"version", "watermarks", b"watermarks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -351,6 +363,7 @@ class Nack(_message.Message):
         CLOSED: Nack._Reason.ValueType  # 3
         NEED_SCHEMA: Nack._Reason.ValueType  # 4
         HOLD: Nack._Reason.ValueType  # 5
+        SET_BACK: Nack._Reason.ValueType  # 6
 
     class Reason(_Reason, metaclass=_ReasonEnumTypeWrapper): ...
     REASON_UNSPECIFIED: Nack.Reason.ValueType  # 0
@@ -359,6 +372,7 @@ class Nack(_message.Message):
     CLOSED: Nack.Reason.ValueType  # 3
     NEED_SCHEMA: Nack.Reason.ValueType  # 4
     HOLD: Nack.Reason.ValueType  # 5
+    SET_BACK: Nack.Reason.ValueType  # 6
 
     FLOW_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
@@ -399,9 +413,12 @@ class Welcome(_message.Message):
     POSITIONS_FIELD_NUMBER: _builtins.int
     TERM_FIELD_NUMBER: _builtins.int
     SOURCE_WATERMARKS_FIELD_NUMBER: _builtins.int
+    CROSSING_FIELD_NUMBER: _builtins.int
     flow: _builtins.str
     epoch: _builtins.bytes
     term: _builtins.int
+    crossing: _builtins.int
+    """the newest crossing of the device in this flow"""
     @_builtins.property
     def watermarks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Watermark]: ...
     @_builtins.property
@@ -417,10 +434,11 @@ class Welcome(_message.Message):
         positions: _abc.Iterable[Global___Position] | None = ...,
         term: _builtins.int = ...,
         source_watermarks: _abc.Iterable[Global___SourceWatermark] | None = ...,
+        crossing: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "flow", b"flow", "positions", b"positions", "source_watermarks", b"source_watermarks", "term", b"term", "watermarks", b"watermarks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["crossing", b"crossing", "epoch", b"epoch", "flow", b"flow", "positions", b"positions", "source_watermarks", b"source_watermarks", "term", b"term", "watermarks", b"watermarks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -511,6 +529,42 @@ class Schemas(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Schemas: _TypeAlias = Schemas  # noqa: Y015
+
+@_typing.final
+class Crossing(_message.Message):
+    """The body of a CROSSING: what the device runs from here on, and the schemas of its channels. Of a fresh HELLO: what
+    it runs.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CUT_FIELD_NUMBER: _builtins.int
+    BASE_CUT_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    SCHEMAS_FIELD_NUMBER: _builtins.int
+    cut: _builtins.str
+    """ids of the steps on the device, sorted, with commas"""
+    base_cut: _builtins.str
+    """the same of the cut that its channels are named by; empty: not said"""
+    revision: _builtins.str
+    """64 hexadecimal digits: the hash of what it runs"""
+    @_builtins.property
+    def schemas(self) -> Global___Schemas: ...
+    def __init__(
+        self,
+        *,
+        cut: _builtins.str = ...,
+        base_cut: _builtins.str = ...,
+        revision: _builtins.str = ...,
+        schemas: Global___Schemas | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["schemas", b"schemas"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_cut", b"base_cut", "cut", b"cut", "revision", b"revision", "schemas", b"schemas"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Crossing: _TypeAlias = Crossing  # noqa: Y015
 
 @_typing.final
 class Rows(_message.Message):

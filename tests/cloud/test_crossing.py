@@ -1,0 +1,131 @@
+"""Devices that go over to another cut: the log numbers it, and takes nothing that was made before."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from pathlib import Path
+
+from geartrain.wire.envelope import NackReason
+from geartrain_cloud.log.reader import LogReader
+from geartrain_cloud.ports import EntryKind
+from tests.cloud.fleet import FLOW, PATIENCE_S, Running, TestDevice, make_config, prices, running
+from tests.cloud.test_protocol import play
+
+
+def crossings(reader: LogReader) -> list[tuple[int, str]]:
+    """The crossings in the log: number and what it says."""
+    found = [e for e in reader.entries(FLOW, "0", 0, 99) if e.kind is EntryKind.CROSSING]
+    return [(entry.seq, entry.detail) for entry in found]
+
+
+async def begin(world: Running, device: TestDevice) -> None:
+    """The first epoch of a device, in which it goes over once."""
+    world.net.deliver(device.topic, device.hello(1, "quotes"), device.schemas(), device.quotes(1.0))
+    world.net.deliver(device.topic, device.cross("quotes", "high"), device.quotes(2.0))
+    await world.net.acked(device)
+
+
+def test_a_crossing_is_logged_in_its_place_and_known_after_a_restart(tmp_path: Path) -> None:
+    device, later = TestDevice(), TestDevice(epoch=b"epoch--2")
+
+    async def story() -> LogReader:
+        async with running(make_config(tmp_path)) as world, asyncio.timeout(PATIENCE_S):
+            await begin(world, device)
+        async with running(make_config(tmp_path)) as world, asyncio.timeout(PATIENCE_S):
+            world.net.deliver(device.topic, device.cross("quotes"), device.quotes(3.0))
+            await world.net.acked(device)
+            later.crossing = 2
+            world.net.deliver(later.topic, later.hello(2))
+            await world.net.until(lambda: later.epoch in (w.epoch for w in world.net.welcomes(later)))
+            assert world.net.welcomes(later)[-1].crossing == 2
+        return world.reader
+
+    reader = asyncio.run(story())
+    assert prices(reader) == [1.0, 2.0, 3.0]
+    said = [
+        (1, "cut high, quotes of base cut quotes, revision not said"),
+        (2, "cut quotes of base cut quotes, revision not said"),
+    ]
+    assert crossings(reader) == said
+    kinds = [
+        e.kind for e in reader.entries(FLOW, "0", 0, 99) if e.kind in (EntryKind.ROWS, EntryKind.CROSSING)
+    ]
+    assert [kind.value for kind in kinds] == ["rows", "crossing", "rows", "crossing", "rows"]
+    assert reader.counters()["crossings"] == 2
+
+
+def test_an_epoch_from_before_a_crossing_is_not_opened(tmp_path: Path) -> None:
+    async def scenario(world: Running, device: TestDevice) -> None:
+        await begin(world, device)
+        restored = TestDevice(epoch=b"restored")
+        world.net.deliver(restored.topic, restored.hello(2))
+        await world.net.until(lambda: bool(world.net.nacks(restored)))
+        nack = world.net.nacks(restored)[-1]
+        assert (nack.reason, nack.epoch, nack.seq) == (NackReason.SET_BACK, restored.epoch, 1)
+        world.net.deliver(restored.topic, restored.schemas(), restored.quotes(9.0))
+        world.net.deliver(device.topic, device.quotes(3.0))
+        await world.net.acked(device)
+
+    reader = play(tmp_path, scenario)
+    assert prices(reader) == [1.0, 2.0, 3.0]
+    counters = reader.counters()
+    assert (counters["set_back_hellos"], counters["epochs_opened"], counters["unopened_batches"]) == (1, 1, 2)
+
+
+def test_a_fresh_spool_is_a_crossing_of_its_own(tmp_path: Path) -> None:
+    async def scenario(world: Running, device: TestDevice) -> None:
+        await begin(world, device)
+        fresh = TestDevice(epoch=b"epoch--2")
+        fresh.number, fresh.time = 2, 20
+        world.net.deliver(fresh.topic, fresh.hello(2, "quotes"), fresh.hello(2, "quotes"))
+        await world.net.until(lambda: fresh.epoch in (w.epoch for w in world.net.welcomes(fresh)))
+        assert {w.crossing for w in world.net.welcomes(fresh) if w.epoch == fresh.epoch} == {2}
+        world.net.deliver(fresh.topic, fresh.schemas())  # made before it heard that
+        fresh.crossing = 2
+        world.net.deliver(fresh.topic, fresh.quotes(3.0))
+        await world.net.acked(fresh)
+
+    reader = play(tmp_path, scenario)
+    assert prices(reader) == [1.0, 2.0, 3.0]
+    assert crossings(reader)[1:] == [(2, "a fresh spool: cut quotes, revision not said")]
+
+
+def test_a_batch_from_before_a_crossing_closes_its_epoch_and_a_lost_crossing_is_said(tmp_path: Path) -> None:
+    async def scenario(world: Running, device: TestDevice) -> None:
+        await begin(world, device)
+        device.cross("quotes")
+        world.net.deliver(device.topic, device.drop(device.seq, device.seq, []), device.quotes(3.0))
+        await world.net.acked(device)
+        device.crossing = 1
+        world.net.deliver(device.topic, device.quotes(4.0))
+        await world.net.until(lambda: bool(world.net.nacks(device)))
+        assert world.net.nacks(device)[-1].reason is NackReason.CLOSED
+
+    reader = play(tmp_path, scenario)
+    assert prices(reader) == [1.0, 2.0, 3.0]
+    assert crossings(reader)[1:] == [(2, "crossings 2 to 2 never came: what the device kept may be lost")]
+    counters = reader.counters()
+    assert (counters["crossings_lost"], counters["set_back_batches"]) == (1, 1)
+
+
+def test_a_ledger_from_before_there_were_crossings_is_taken_as_it_is(tmp_path: Path) -> None:
+    device = TestDevice()
+
+    async def story() -> LogReader:
+        async with running(make_config(tmp_path)) as world, asyncio.timeout(PATIENCE_S):
+            world.net.deliver(device.topic, device.hello(1), device.schemas(), device.quotes(1.0))
+            await world.net.acked(device)
+        with sqlite3.connect(tmp_path / "ledger.sqlite") as ledger:
+            ledger.execute("DROP INDEX crossings")
+        async with running(make_config(tmp_path)) as world, asyncio.timeout(PATIENCE_S):
+            world.net.deliver(device.topic, device.cross("quotes"), device.quotes(2.0))
+            await world.net.acked(device)
+        return world.reader
+
+    reader = asyncio.run(story())
+    assert [number for number, _ in crossings(reader)] == [1]
+    with sqlite3.connect(tmp_path / "ledger.sqlite") as ledger:
+        assert ledger.execute("SELECT count(*) FROM sqlite_master WHERE name = 'crossings'").fetchone() == (
+            1,
+        )
