@@ -26,6 +26,7 @@ from geartrain_cloud.hosting.errors import HostError
 from geartrain_cloud.hosting.offsets import PLAN, count_name, positions_by_name
 from geartrain_cloud.hosting.places import HostPlaces
 from geartrain_cloud.hosting.plans import put_plan
+from geartrain_cloud.hosting.prepare import merging_steps
 from geartrain_cloud.hosting.prepared import Prepared
 from geartrain_cloud.hosting.source import HostReader
 from geartrain_cloud.hosting.stage import HostStage
@@ -59,7 +60,7 @@ class RevisedLog:
     """The log of a flow in as many partitions as it has, with a revision begun anywhere in each."""
 
     def __init__(self, folder: Path, flow: Revised, rng: random.Random) -> None:
-        self._folder, self._plan = folder, flow.stages[0].plan
+        self._folder, self._plan = folder, flow.stages[-1].plan
         (folder / "segments").mkdir(parents=True)
         self._codecs = {channel.id: RowCodec(channel.kind) for channel in self._plan.channels}
         devices = list(flow.world.devices)
@@ -70,7 +71,7 @@ class RevisedLog:
         self.records: list[set[tuple[str, str, int]]] = [set() for _ in flow.stages]
         for partition in range(self.partitions):
             mine = {name: flow.world.devices[name] for name in devices[partition :: self.partitions]}
-            logged = log_of(self._plan, World(mine, flow.world.bounds_us), rng)
+            logged = self.sent(World(mine, flow.world.bounds_us), rng)
             self._waiting.append(self._with_boundaries(list(logged), partition, rng))
         self._numbers = [0] * self.partitions
         self._clocks: list[dict[str, int]] = [{} for _ in range(self.partitions)]
@@ -78,11 +79,19 @@ class RevisedLog:
         self._ledger, self._loop = SqliteLedger(folder), asyncio.new_event_loop()
         self._term = self._loop.run_until_complete(self._ledger.open(self.partitions))
 
+    def sent(self, world: World, rng: random.Random) -> Iterator[Logged]:
+        """What some of the devices send."""
+        return log_of(self._plan, world, rng)
+
+    def latest(self, logged: list[Logged]) -> int:
+        """Behind how many entries a revision may begin at the most."""
+        return len(logged)
+
     def _with_boundaries(
         self, logged: list[Logged], partition: int, rng: random.Random
     ) -> list[Logged | int]:
         """The entries with those of revisions between; notes what belongs to each."""
-        ends = sorted(rng.randint(0, len(logged)) for _ in self.records[1:])
+        ends = sorted(rng.randint(0, self.latest(logged)) for _ in self.records[1:])
         found: list[Logged | int] = []
         clocks: Mapping[str, int] = {}
         for revision, (start, end) in enumerate(zip([0, *ends], [*ends, len(logged)], strict=True), 1):
@@ -157,7 +166,8 @@ def prepared_of(plans: Path, plan: Plan) -> Prepared:
     }
     sources = tuple(sorted(step.id for step in plan.graph.sources()))
     channels, stages = tuple(sorted(query.channels)), len(query.stages) - 1
-    return Prepared(put_plan(plans, query), {}, stages, channels, sources, (), states=states)
+    name, merges = put_plan(plans, query), merging_steps(plan)
+    return Prepared(name, {}, stages, channels, sources, (), states=states, merges=merges)
 
 
 class _Cells:
@@ -188,10 +198,12 @@ State = dict[tuple[int, int], dict[tuple[int], tuple[Any, ...]]]
 class InProcess:
     """The group of one flow; `run` it to the end of its log."""
 
-    def __init__(self, folder: Path, flow: Revised, rng: random.Random) -> None:
+    def __init__(
+        self, folder: Path, flow: Revised, rng: random.Random, log: type[RevisedLog] = RevisedLog
+    ) -> None:
         self._flow, self._rng = flow, rng
         self._folder = folder
-        self.log = RevisedLog(folder / "log", flow, rng)
+        self.log = log(folder / "log", flow, rng)
         self._places = HostPlaces(folder / "host").group(GROUP)
         self._host = folder / "host"
         self._places.versions.mkdir(parents=True)
@@ -312,6 +324,7 @@ class InProcess:
             generation=before.generation + 1,
             plan=new.plan,
             stages=new.stages,
+            channels=new.channels,
             begin=places,
             begin_count=self._offsets[count_name(before.name)],
             revision=before.revision + 1,

@@ -38,7 +38,7 @@ def test_a_hosted_query_for_devices_with_cuts_of_their_own_equals_the_reference(
     cuts = [sorted(cut.edge) for cut in legal_cuts(graph)]
     base, chosen = rng.choice(cuts), [rng.choice(cuts) for _ in case.world.devices]
     plan = make_mixed_plan(graph, base, chosen)
-    own = [make_plan(graph, cut, base=base) for cut in chosen]
+    own = [[make_plan(graph, cut, base=base)] for cut in chosen]
     query = hosted_query(plan)
     log = list(log_of(plan, case.world, rng, own))
     want = interpret(graph, case.world.inputs(), case.world.bounds_us)

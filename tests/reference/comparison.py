@@ -69,12 +69,12 @@ def check_moving(case: Case, draws: int = 2) -> int:
     want = interpret(graph, case.world.inputs(), case.world.bounds_us)
     alike: dict[frozenset[str], list[Cut]] = {}
     for cut in (cuts := drawn_cuts(graph, rng, CUTS_MAX)):
-        alike.setdefault(_stateful(graph, cut), []).append(cut)
+        alike.setdefault(stateful(graph, cut), []).append(cut)
     moved = 0
     for _ in range(draws):
         base, chosen = rng.choice(cuts), []
         for _ in case.world.devices:
-            several = alike[_stateful(graph, rng.choice(cuts))]
+            several = alike[stateful(graph, rng.choice(cuts))]
             chosen.append([rng.choice(several) for _ in range(rng.randint(2, 3))])
         moved += any(len({cut.edge for cut in several}) > 1 for several in chosen)
         found = run_moving(graph, base, chosen, case.world, rng)
@@ -86,7 +86,7 @@ def check_moving(case: Case, draws: int = 2) -> int:
     return moved
 
 
-def _stateful(graph: Graph, cut: Cut) -> frozenset[str]:
+def stateful(graph: Graph, cut: Cut) -> frozenset[str]:
     """The steps with state that a cut has on the edge."""
     return frozenset(s.id for s in with_partials(graph).steps if s.id in cut.edge and s.operator.stateful)
 

@@ -29,16 +29,16 @@ class Logged:
 
 
 def log_of(
-    plan: Plan, world: World, rng: random.Random, own: Sequence[Plan] | None = None
+    plan: Plan, world: World, rng: random.Random, own: Sequence[Sequence[Plan]] | None = None
 ) -> Iterator[Logged]:
-    """The entries of the log of one run, devices interleaved at random; own: the plan of each device, where
-    they differ from the cloud's.
+    """The entries of the log of one run, devices interleaved at random; own: where they differ from the
+    cloud's, the plan of each device, and those to which it goes over.
     """
     codecs = {channel.id: RowCodec(channel.kind) for channel in plan.channels}
-    plans = [plan] * len(world.devices) if own is None else own
+    plans = [[plan]] * len(world.devices) if own is None else own
     devices = [
-        Device(one, splits, world.bounds_us, rng).run()
-        for one, splits in zip(plans, world.devices.values(), strict=True)
+        Device(first, splits, world.bounds_us, rng).run(later)
+        for (first, *later), splits in zip(plans, world.devices.values(), strict=True)
     ]
     sources = [step.id for step in plan.graph.sources()]
     marks = {source: [START_OF_TIME] * len(devices) for source in sources}

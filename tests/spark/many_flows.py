@@ -60,7 +60,7 @@ class Many:
             edge += [prefix_of(number) + step for step in sorted(cut.edge)]
         return make_plan(self.graph, edge)
 
-    def mixed(self, rng: random.Random) -> tuple[Plan, list[Plan]]:
+    def mixed(self, rng: random.Random) -> tuple[Plan, list[list[Plan]]]:
         """The cloud's plan, and that of each device, where every device has a cut of its own."""
         of_flows = [legal_cuts(case.graph) for case in self.cases]
         base, *own = (
@@ -71,7 +71,7 @@ class Many:
             ]
             for _ in range(1 + len(self.world.devices))
         )
-        plans = [make_plan(self.graph, cut, base=base) for cut in own]
+        plans = [[make_plan(self.graph, cut, base=base)] for cut in own]
         return make_mixed_plan(self.graph, base, own), plans
 
 

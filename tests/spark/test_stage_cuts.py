@@ -93,7 +93,7 @@ def test_windows_that_devices_may_give_as_well_equal_the_reference(case: Case) -
     cuts = [sorted(cut.edge) for cut in legal_cuts(graph)]
     base, chosen = rng.choice(cuts), [rng.choice(cuts) for _ in case.world.devices]
     plan = make_mixed_plan(graph, base, chosen)
-    own = [make_plan(graph, cut, base=base) for cut in chosen]
+    own = [[make_plan(graph, cut, base=base)] for cut in chosen]
     log = list(log_of(plan, case.world, rng, own))
     found: Sinks = {}
     for query in compile_queries(plan):

@@ -35,8 +35,9 @@ def dropped_state(
 ) -> dict[int, tuple[str, ...]]:
     """By stage, the steps whose state goes: those that the new revision has not, and `drops`.
 
-    Raises `HostError` where state would have to move behind another shuffle.
+    Raises `HostError` where state would have to move behind another shuffle, or take another form.
     """
+    merged = (set(old.merges) ^ set(new.merges)) if old.merges is not None and new.merges is not None else ()
     found: dict[int, tuple[str, ...]] = {}
     for step, stage in sorted(old.states.items()):
         now = new.states.get(step)
@@ -47,6 +48,11 @@ def dropped_state(
                 f"flow {flow}: step {step!r} stands behind shuffle {stage} and would stand behind shuffle "
                 f"{now}, where its state cannot follow: let the update drop it with --drop-state {step}, or "
                 "submit the flow under another name"
+            )
+        elif step in merged:
+            raise HostError(
+                f"flow {flow}: step {step!r} would be split between devices and cloud, or whole again, and "
+                "would keep its state in another form: submit the flow anew with the cuts that it is to have"
             )
     return found
 

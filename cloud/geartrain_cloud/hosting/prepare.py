@@ -22,6 +22,7 @@ from geartrain.flow.loading import load_flow
 from geartrain.planning import Plan
 from geartrain.planning.dealt import waits_for_time
 from geartrain.planning.mixed import make_mixed_plan
+from geartrain.planning.splitting import MERGE
 from geartrain_cloud.hosting.code import keep, keep_bundle, user_packages
 from geartrain_cloud.hosting.errors import PreparationError
 from geartrain_cloud.hosting.plans import put_plan
@@ -91,9 +92,15 @@ def prepare(request: Request) -> Prepared:
             for step in sorted(stage.steps)
             if plan.graph[step].operator.stateful
         },
+        merging_steps(plan),
     )
     put_prepared(Path(request.plans), prepared)
     return prepared
+
+
+def merging_steps(plan: Plan) -> tuple[str, ...]:
+    """The steps in the cloud that merge partial aggregates."""
+    return tuple(sorted(step for step in plan.cloud if plan.graph[step].operator.kind == MERGE))
 
 
 def _plan(request: Request) -> Plan:

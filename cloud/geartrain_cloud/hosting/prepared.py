@@ -68,7 +68,8 @@ class DownSaid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Prepared(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """plan: the hash of the pickled query; code: by top-level name, the hash of the user's files; stages:
     those behind a shuffle; channels: what it reads; sources: the flow's; sinks: what the cloud writes; down:
-    what goes to devices; states: of each step that keeps state, the stage in which it stands.
+    what goes to devices; states: of each step that keeps state, the stage in which it stands; merges: the
+    aggregates among them that merge what devices gather, None where nobody has said.
     """
 
     plan: str
@@ -79,6 +80,7 @@ class Prepared(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sinks: tuple[SinkSaid, ...]
     down: tuple[DownSaid, ...] = ()
     states: dict[str, int] = {}
+    merges: tuple[str, ...] | None = None
 
 
 def put_prepared(plans: Path, prepared: Prepared) -> None:
