@@ -506,8 +506,11 @@ class Cloud:
 
     def _put(self, cells: Cells) -> None:
         for step in {step for step, _ in cells}:
-            node = self._nodes[step]
-            self._keep(node.open(node.steps, node.save() | of_steps(cells, [step])))
+            node, mine = self._nodes[step], of_steps(cells, [step])
+            if self._rng.random() < 0.5:
+                node.fragment.take_in(mine)
+            else:
+                self._keep(node.open(node.steps, node.save() | mine))
 
     def _give(self, device: int, crossing: Crossing, moves: Moves) -> None:
         """The cells of the steps that come to a device, brought up to its watermarks."""

@@ -235,3 +235,34 @@ def test_cells_that_are_ahead_of_the_clock_come_in_as_they_are() -> None:
     assert left.cells == cells
     assert not left.output.batches
     assert not overtaken.batches
+
+
+def test_a_fragment_takes_cells_in_between_two_batches() -> None:
+    graph = alarms()
+    cells = brought_up(graph, ["alarm_order", "alarm"], cells_of(graph, [6, 0, 2], 0), {"by": 7}).cells
+    fragment = Fragment(graph, {"alarm_order", "alarm"})
+    fragment.feed("by", batch([1]))
+    fragment.advance("by", 7)
+    fragment.take_in(cells)
+    fragment.feed("by", batch([7]))
+    fragment.advance("by", 12)
+    found = [(time, value.n) for out in left_of(fragment, "alarm") for time, value in pairs(out)]
+    assert sorted(found) == [(10, 3), (11, 2), (12, 3)]
+    assert {key for _, key in fragment.changes()} == {encode_key("a"), encode_key("b")}
+
+
+def pairs(out: Batch) -> list[tuple[int, Any]]:
+    return list(zip(out.times, out.values, strict=True))
+
+
+def test_windows_take_cells_in_between_two_batches() -> None:
+    graph = aggregated(AGGREGATES[0])
+    first, second = Fragment(graph, {"sums_partial"}), Fragment(graph, {"sums_partial"})
+    first.feed("by", batch([0, 2, 4]))
+    second.feed("by", batch([1, 3]))
+    second.advance("by", 5)
+    second.take_in({at: cell for at, cell in first.changes().items() if cell is not None})
+    second.feed("by", batch([6]))
+    second.advance("by", END_OF_TIME)
+    assert sorted(names for out in left_of(second, "sums_partial") for names in out.numbers) == [0, 1]
+    assert set(second.changes().values()) == {None}

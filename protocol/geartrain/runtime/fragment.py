@@ -154,6 +154,13 @@ class Fragment:
             if running is not None:
                 self._deliver(step, running.advance(least))
 
+    def take_in(self, cells: Mapping[tuple[str, bytes], bytes]) -> None:
+        """Go on with saved cells that came from elsewhere, of keys that have none here, between two batches.
+        What is due of them comes out with the next watermark.
+        """
+        for (step, key), cell in cells.items():
+            self.state.take_in(step, key, cell)
+
     def drain(self, step: str) -> None:
         """Let a step put out at once what it holds: the records of an `order`, or the open windows of a
         partial aggregate. Event times are those that it would have had. The step is fed no more.

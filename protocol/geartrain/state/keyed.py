@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from heapq import heapify, heappop, heappush
+from itertools import chain
 from typing import Any, Protocol
 
 from geartrain.errors import SchemaError
@@ -100,6 +101,7 @@ class KeyedState:
         self._unread: set[tuple[str, bytes]] = set()
         self._lasting: list[Lasting] = []
         self._types: dict[str, StateType] = {}
+        self._loaded: dict[str, list[tuple[int, bytes]]] = {}
 
     def of_step(self, step: str, kind: Any, *, own: bool = False, lasting: bool = False) -> StepState:
         """The states of one step, of the Python type `kind`; raises `SchemaError` when it cannot be a
@@ -148,9 +150,19 @@ class KeyedState:
         self._saved.pop((step, key), None)
         self._backend.drop(step, key)
 
+    def take_in(self, step: str, key: bytes, cell: bytes) -> None:
+        """Take in a saved cell that came from elsewhere, for a key that has none; it is among the changes."""
+        self.save(step, key, cell)
+        heappush(self._loaded.setdefault(step, []), (due_of(cell), key))
+
     def due(self, step: str, watermark: int) -> Iterable[bytes]:
-        """The keys of saved cells of the backend that are due."""
-        return self._backend.due(step, watermark)
+        """The keys of saved cells of the backend, and of those taken in since, that are due."""
+        heap, found = self._loaded.get(step), list[bytes]()
+        while heap and heap[0][0] <= watermark:
+            found.append(heappop(heap)[1])
+        return (
+            chain(self._backend.due(step, watermark), found) if found else self._backend.due(step, watermark)
+        )
 
     def changes(self) -> dict[tuple[str, bytes], bytes | None]:
         """Every cell touched since the last call, None for one that was dropped."""
