@@ -384,6 +384,13 @@ def check_revisions(world: World) -> None:
     assert world.client.get("/devices/truck-1")["serial"] == serial + 1
     refused = world.gear("rollback", "heat", "--no-wait", code=2)
     assert "revision 2 is not in force yet" in refused
+    host_says(world, stuck=2, why="revision 2: its code raises")
+    world.gear("rollback", "heat", "--no-wait")  # which passes over it
+    wanted = _wanted(world)
+    assert (wanted["revision"], wanted["follows"], wanted["bundle"]) == (3, 1, before["bundle"])
+    host_says(world, prepared=3, revision=2)  # it came into force all the same
+    until(lambda: "follows" not in _wanted(world))
+    assert (_wanted(world)["revision"], revision_of_log(world)) == (2, 2)
     host_says(world, prepared=2, revision=2)
     assert "revision number: 2, in force" in world.gear("info", "heat")
     listed = json.loads(world.gear("revisions", "heat", "--json"))

@@ -29,11 +29,16 @@ class River:
         self.begins: list[int] = []
         """How many records there are before each revision."""
 
-    def want(self, name: str, *, drops: list[str] | None = None, again: bool = False) -> None:
-        """Want a flow as the next revision; again: in the place of the last one."""
+    def want(
+        self, name: str, *, drops: list[str] | None = None, again: bool = False, follows: int = 0
+    ) -> None:
+        """Want a flow as the next revision; again: in the place of the last one; follows: after which one,
+        where others are passed over.
+        """
         if again:
             self.revisions.pop()
-        self.revisions.append({"flow": f"mill.revisions:{name}", "cut": "cloud", "drops": drops or []})
+        plan = {"flow": f"mill.revisions:{name}", "cut": "cloud", "drops": drops or [], "follows": follows}
+        self.revisions.append(plan)
         flow = self.wanted.flows[APP]
         flow |= self.revisions[-1] | {"revision": len(self.revisions), "former": self.revisions[:-1]}
         self.wanted.write()

@@ -13,6 +13,7 @@ import pytest
 from geartrain_cloud.hosting import preparing as preparing_module
 from geartrain_cloud.hosting import succession as succession_module
 from geartrain_cloud.hosting.admission import Admission, Member
+from geartrain_cloud.hosting.crossing import boundary
 from geartrain_cloud.hosting.errors import NotYetError, PreparationError
 from geartrain_cloud.hosting.places import HostPlaces
 from geartrain_cloud.hosting.prepared import Prepared
@@ -40,10 +41,11 @@ class World:
             check_crossing=self.check_crossing,
             cross=self.cross,
         )
-        log: Any = SimpleNamespace(boundary=lambda flow, revision: {})
+        self.places: dict[int, dict[str, int]] = {}
+        self.log: Any = SimpleNamespace(boundary=lambda flow, revision: self.places.get(revision, {}))
         preparing: Any = SimpleNamespace(begin=self.begin)
         member = Member(AppTables(folder / "t.sqlite"))
-        self.succession = Succession(groups, preparing, log, lambda wanted: member)
+        self.succession = Succession(groups, preparing, self.log, lambda wanted: member)
 
     def begin(self, instance: str, plan: WantedPlan) -> Future[Prepared]:
         self.begun += 1
@@ -62,11 +64,11 @@ class World:
         self.tried.append(admission)
         return False
 
-    def step(self, *drops: str) -> FlowStatus:
+    def step(self, *drops: str, at: int = 0) -> FlowStatus:
         former = (WantedPlan("mill:flow"),)
         wanted = WantedFlow("mill:flow", tables="t", revision=2, former=former, drops=drops)
         self.succession.step({KEY: wanted})
-        found = FlowStatus("running")
+        found = FlowStatus("running", positions={"0": at})
         self.succession.say(HOSTED, found)
         return found
 
@@ -113,6 +115,23 @@ def test_what_a_flow_prints_while_it_is_prepared_is_not_kept(
     with pytest.raises(PreparationError, match=r"not imported and planned within 2 s"):
         preparing.prepare("stone.1", WantedPlan("talks:flow"))
     preparing.close()
+
+
+def test_a_revision_that_never_came_into_force_is_passed_over(tmp_path: Path) -> None:
+    world = World(tmp_path, PreparationError("flow stone.1: its code raises"), PREPARED)
+    world.places = {2: {"0": 5}}
+    assert world.step().stuck == 0  # the log stands at 5, and the flow does not yet
+    assert world.step(at=5).stuck == 2
+    plan = WantedPlan("mill:flow")
+    third = WantedFlow("mill:flow", tables="t", revision=3, former=(plan, plan), follows=1)
+    assert [third.after(number) for number in (1, 2)] == [3, 3]
+    world.succession.step({KEY: third})
+    (tried,) = world.tried
+    assert tried.revision == 3
+    log: Any = world.log
+    assert boundary(log, HOSTED, 3) is None
+    world.places |= {3: {"0": 9}}
+    assert boundary(log, HOSTED, 3) == {"0": 5}  # where that which it passes over would have begun
 
 
 def test_a_machine_without_room_for_a_process_is_a_sentence(

@@ -1,4 +1,6 @@
-"""A flow that goes through three revisions while its host is started again, and a replay of it."""
+"""A flow that goes through three revisions while its host is started again, a replay of it, and a revision
+that cannot come into force.
+"""
 
 from __future__ import annotations
 
@@ -49,6 +51,47 @@ def test_a_flow_goes_through_revisions_over_restarts_and_so_does_its_replay(
         wanted.write()
         hosting.until(lambda: wanted.status(APP)["run"] == 2)
         river.assert_tables(tables_of_run(wanted.tables(APP), 2))
+    finally:
+        hosting.close()
+        wanted.close()
+
+
+def test_a_revision_that_never_comes_into_force_is_passed_over_and_a_drain_ends_before_it(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    river = River(tmp_path, monkeypatch)
+    wanted, log = river.wanted, river.log
+    river.want("one")
+    river.begin()
+    log.append(100)
+    hosting = Hosting(spark, wanted)
+    try:
+        hosting.through(APP)
+        river.want("none_such")
+        river.begin()  # its code was good when control asked, and is not any more
+        log.append(70)
+        hosting.until(lambda: wanted.status(APP).get("stuck") == 2)
+        said = wanted.status(APP)
+        assert (said["state"], said["revision"]) == ("running", 1)
+        assert said["lag"] > 0
+        wanted.flows[APP] |= {"end": "drain"}
+        wanted.write()
+        hosting.until(lambda: wanted.status(APP)["state"] == "finished")
+        why = wanted.status(APP)["why"]
+        assert "entries of the log are in no table, since they stand behind a revision" in why
+        assert "none_such" in why
+        wanted.flows[APP] |= {"end": ""}
+        river.want("two", follows=1)
+        hosting.until(lambda: wanted.status(APP)["prepared"] == 3)
+        log.append(60)
+        log.writer.revise(3)
+        log.append(200)
+        hosting.through(APP)
+        said = wanted.status(APP)
+        assert (said["revision"], said["stuck"], said["why"]) == (3, 0, "")
+        log.writer.end()
+        hosting.through(APP)
+        river.assert_tables(wanted.tables(APP))  # all behind the second boundary is of the third revision
     finally:
         hosting.close()
         wanted.close()

@@ -30,6 +30,7 @@ class HostReport(msgspec.Struct, frozen=True):
     run: int = 0
     revision: int = 1
     prepared: int = 1
+    stuck: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +112,7 @@ def _plan(places: PlatformPlaces, instance: Instance, one: Instance | Planned) -
         "steps": steps,
         **({"bundle": str(places.code(one.outline.code))} if one.outline.bundled else {}),
         **({"drops": list(one.drops)} if one.drops else {}),
+        **({"follows": one.outline.follows} if one.outline.follows else {}),
     }
 
 

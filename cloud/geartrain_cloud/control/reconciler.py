@@ -110,8 +110,19 @@ class Reconciler:
         following = told.following
         if following is None or host.prepared < following.number or host.run != instance.run:
             return
-        if knows_next(self._places, told, serial):
-            self._store.apps.cross(instance.instance)
+        if not knows_next(self._places, told, serial):
+            return
+        if 0 < following.outline.follows < host.revision:
+            self._store.apps.give_up(instance.name, instance.instance)
+            _LOG.warning(
+                "revision %d of %s is given up: revision %d, which it was to pass over, came into force "
+                "meanwhile: update the app again",
+                following.number,
+                instance.instance,
+                host.revision,
+            )
+            return
+        self._store.apps.cross(instance.instance)
 
     def _cut(self, instance: Instance, host: HostReport) -> None:
         """Devices that wait for other cuts: they get them once the host runs what takes their records."""
@@ -140,6 +151,8 @@ class Reconciler:
         if not left:
             if instance.mode is Mode.DRAIN and self.waits_for(instance, assigned, host):
                 return
+            if host is not None and host.state == "finished" and host.stuck:
+                self._store.apps.enter(name, State.DRAINING, host.why)
             self._store.desired.leave(name)
             return
         told = read_report(self._places.spark_wanted)
@@ -153,7 +166,9 @@ class Reconciler:
             if self._purge(instance):
                 self._store.apps.forget(name)
         else:
-            self._store.apps.enter(name, State.ENDED)
+            self._store.apps.enter(
+                name, State.ENDED, instance.why if instance.state is State.DRAINING else ""
+            )
 
     def _has_heard(self, instance: Instance, host: HostReport, serial: int) -> bool:
         """Whether what the host says of an instance is said of the run and the attempt that are wanted, or

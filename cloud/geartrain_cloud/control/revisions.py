@@ -71,6 +71,16 @@ class Revisions:
         """What the instance ran before, from the first on."""
         return [one for one in self._others(instance) if one.number < instance.revision]
 
+    def in_force_before(self, instance: Instance) -> list[Planned]:
+        """As `former`, without those that were passed over since they never came into force."""
+        found: list[Planned] = []
+        number = instance.outline.follows or instance.revision - 1
+        for one in reversed(self.former(instance)):
+            if one.number == number:
+                found.append(one)
+                number = one.outline.follows or one.number - 1
+        return found[::-1]
+
     def _others(self, instance: Instance) -> list[Planned]:
         question = "SELECT * FROM revisions WHERE instance = ? ORDER BY number"
         return self._database.read(Planned, question, (instance.instance,))

@@ -120,11 +120,11 @@ class Updates:
         ran = (instance.flow, instance.outline.code, instance.options, instance.device_options)
         former = [
             one
-            for one in self._store.revisions.former(instance)
+            for one in self._store.revisions.in_force_before(instance)
             if (one.flow, one.outline.code, one.options, one.device_options) != ran  # not by cuts alone
         ]
         target = Target(instance.flow, "", instance.options, instance.device_options)
-        if instance.outline.former is not None:
+        if instance.outline.former is not None and not self._passed(instance):
             target = replace(target, code=instance.outline.former.code)
         elif former:
             before = former[-1]
@@ -140,7 +140,11 @@ class Updates:
         instance = self._store.apps.newest(request.match_info["name"])
         in_force = min(self._host(instance.instance).revision, instance.revision)
         following = self._store.revisions.next_of(instance)
-        items = [_item(one, one.number, "former") for one in self._store.revisions.former(instance)]
+        ran = {one.number for one in self._store.revisions.in_force_before(instance)}
+        items = [
+            _item(one, one.number, "former" if one.number in ran else "passed over")
+            for one in self._store.revisions.former(instance)
+        ]
         items.append(_item(instance, instance.revision, "being logged"))
         items += [] if following is None else [_item(following, following.number, "being prepared")]
         for one in items:
@@ -148,20 +152,30 @@ class Updates:
                 one["state"] = "in force"
         return 200, {"items": items[::-1]}
 
+    def _passed(self, instance: Instance) -> Planned | None:
+        """What the app runs, where its own revision stands in the log and cannot come into force, so that the
+        next one passes over it; else None.
+        """
+        host = self._host(instance.instance)
+        if not host.revision < host.stuck == instance.revision:
+            return None
+        former = self._store.revisions.former(instance)
+        return next((one for one in former if one.number == host.revision), None)
+
     async def _load(self, instance: Instance, target: Target, drop: Sequence[str]) -> tuple[Outline, Checked]:
         """What the flow is, cut as the app that runs; raises `ControlError`."""
         bundle = self._trust.folder_of(target.code)
         is_signed_now = bool(bundle) and not instance.outline.bundled
         if target.code == instance.outline.code and not drop and not is_signed_now:
             raise ConflictError(f"app {instance.name} runs this code already: {target.code[:12]}")
-        former = self._store.revisions.former(instance)
+        former, passed = self._store.revisions.former(instance), self._passed(instance)
         question = Question(
             target.flow,
             instance.cut,
             target.options,
             target.device_options,
             bundle=bundle,
-            running=instance.outline.document,
+            running=(instance if passed is None else passed).outline.document,
             drop=tuple(drop),
             laid=_laid(former),
             base=instance.outline.base,
@@ -187,9 +201,12 @@ class Updates:
         asked: str,
     ) -> Answer:
         """Exchange the code where the flow is equal; else make this the app's next revision."""
+        passed = self._passed(instance)
         was, now = Revision.from_json(instance.outline.document), Revision.from_json(outline.document)
         change = checked.change or Change()
         is_equal = not (differences(replace(was, code=now.code), now) or body.drop_state)
+        if passed is not None and not is_equal:
+            outline = replace(outline, follows=passed.number)
         number = instance.revision + (not is_equal)
         said = {
             "name": instance.name,
@@ -235,7 +252,7 @@ class Updates:
         if instance.state is not State.RUNNING:
             resume = ": gear resume it first" if instance.state is State.FAILED else ""
             found.append(f"app {name} is {instance.state}, and only one that runs goes over{resume}")
-        elif host.revision < instance.revision:
+        elif host.revision < instance.revision and not outline.follows:
             found.append(f"revision {instance.revision} is not in force yet: wait until it is, see gear info")
         elif instance.run > max(host.run, 1):
             found.append(f"its run {instance.run} is not served yet: wait until it is, see gear info")

@@ -18,15 +18,20 @@ from geartrain_cloud.sinks.own import OwnTables
 from geartrain_cloud.spark.compile import HOSTED
 
 
-def boundary(log: LogReader, hosted: Hosted) -> dict[str, int] | None:
-    """Where the next revision begins, by key of the log; None until each partition has brought it."""
-    found = log.boundary(hosted.flow, hosted.revision + 1)
-    return found if all(key in found for key in hosted.keys) else None
+def boundary(log: LogReader, hosted: Hosted, following: int) -> dict[str, int] | None:
+    """Where the revision `following` begins, by key of the log; None until each partition has brought it.
+
+    Where it passes over others, it begins where the first of them would have.
+    """
+    brought = log.boundary(hosted.flow, following)
+    if not all(key in brought for key in hosted.keys):
+        return None
+    return log.boundary(hosted.flow, hosted.revision + 1)
 
 
-def awaited(log: LogReader, hosted: Hosted) -> list[str]:
-    """The partitions that have not brought the next revision, while others have."""
-    found = log.boundary(hosted.flow, hosted.revision + 1)
+def awaited(log: LogReader, hosted: Hosted, following: int) -> list[str]:
+    """The partitions that have not brought a revision, while others have."""
+    found = log.boundary(hosted.flow, following)
     return [key for key in hosted.keys if key not in found] if found else []
 
 

@@ -289,7 +289,7 @@ class Group:
         store = None if earlier is None else self._stores.get(earlier.name)
         if earlier is None or store is None or store.held:
             return False
-        places, offsets = boundary(self._log, earlier), self.committed()
+        places, offsets = boundary(self._log, earlier, admission.revision), self.committed()
         positions = positions_by_name(offsets).get(earlier.name, {})
         if places is None or not (stands_at(positions, places) and stands_at(store.positions(), places)):
             return False

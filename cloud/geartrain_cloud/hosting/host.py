@@ -325,8 +325,14 @@ class Host:
         else:
             found = self._said_of_run((flow, served), newest)
         found.run = served
-        if wanted.end == "drain" and not found.lag and found.state in ("running", "starting"):
-            found.state = "finished"
+        if wanted.end == "drain" and found.state in ("running", "starting"):
+            if found.stuck:
+                found.why = (
+                    f"{found.lag:,} entries of the log are in no table, since they stand behind a revision "
+                    f"that never came into force: {found.why}"
+                )
+            if found.stuck or not found.lag:
+                found.state = "finished"
         return found
 
     def _said_of_replay(

@@ -27,7 +27,8 @@ class FlowStatus(msgspec.Struct):
     clocks: microseconds, by source; rows: in its tables; records: those by sink. lag: entries of the log that
     are not in its tables yet; micro_batch_ms: how long the last micro-batch of its group took; generation:
     how often it was brought in; run: which pass over its log its tables are of. revision: the number of the
-    one that it runs; prepared: that of the newest one that it could go over to; dropped: by step, how many
+    one that it runs; prepared: that of the newest one that it could go over to; stuck: that of one which the
+    log has brought, before which it stands, and which cannot come into force; dropped: by step, how many
     keys' state went when it came into force.
 
     A flow is `starting` until a micro-batch has taken it up, then `running`. It is `held` while its tables
@@ -47,6 +48,7 @@ class FlowStatus(msgspec.Struct):
     run: int = 1
     revision: int = 1
     prepared: int = 1
+    stuck: int = 0
     dropped: dict[str, int] = {}
 
 

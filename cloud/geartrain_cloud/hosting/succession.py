@@ -2,7 +2,8 @@
 
 Between wanted.json and the groups, in the host's thread. Guarantees: a flow goes on while its next revision
 is prepared. What goes wrong with that is one sentence, and the flow stays as it is. A revision that cannot be
-prepared or come into force is tried again, and its flow waits before it.
+prepared or come into force is tried again, and its flow waits before it, until one is wanted that passes over
+it.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from geartrain.errors import GeartrainError
-from geartrain_cloud.hosting.admission import Admission, Key, Member
-from geartrain_cloud.hosting.crossing import awaited
+from geartrain_cloud.hosting.admission import Admission, Key, Member, is_locked
+from geartrain_cloud.hosting.crossing import awaited, boundary, stands_at
 from geartrain_cloud.hosting.errors import NotYetError, PreparationError
 from geartrain_cloud.hosting.groups import Groups
 from geartrain_cloud.hosting.prepared import Prepared
@@ -76,7 +77,7 @@ class Succession:
             if hosted is None or wanted.revision <= hosted.revision:
                 self._next.pop(key, None)
                 continue
-            self._go_on(key, wanted, hosted.revision + 1)
+            self._go_on(key, wanted, wanted.after(hosted.revision))
 
     def _go_on(self, key: Key, wanted: WantedFlow, revision: int) -> None:
         plan, now = wanted.plan_of(revision), time.monotonic()
@@ -100,7 +101,8 @@ class Succession:
         except PreparationError as error:
             one.why, one.due_s, one.prepared = str(error), now + PREPARE_AGAIN_S, None
         except GeartrainError as error:
-            one.why, one.due_s = str(error), now + TRY_AGAIN_S
+            one.due_s = now + TRY_AGAIN_S
+            one.why, one.waits = ("", str(error)) if is_locked(error) else (str(error), "")
         else:
             one.why = ""
 
@@ -118,8 +120,11 @@ class Succession:
         why = one.why
         if one.admission is not None:
             found.prepared = one.revision
-            if not why and (missing := awaited(self._log, hosted)):
+            if not why and (missing := awaited(self._log, hosted, one.revision)):
                 why = f"ingest has not brought it to partition {', '.join(missing)} of the log"
+        places = boundary(self._log, hosted, one.revision) if one.why else None
+        if places is not None and stands_at(found.positions, places):
+            found.stuck = one.revision
         if why:
             found.why = "; ".join(filter(None, [found.why, f"revision {one.revision}: {why}"]))
         elif one.waits and one.waits != found.why:  # no reason to give up

@@ -29,7 +29,8 @@ class WantedPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     flow: `module:name`; cut: as for `make_plan`; steps and sources: options by step id. bundle: the folder of
     its unpacked code, "" for what is installed here; drops: the steps whose state goes when it comes into
-    force; cuts: those that devices may have beside `cut`, which is the base, each as text.
+    force; cuts: those that devices may have beside `cut`, which is the base, each as text; follows: the
+    number of the one that it comes after, where those between never came into force, 0 for the one before it.
     """
 
     flow: str
@@ -39,6 +40,7 @@ class WantedPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bundle: str = ""
     drops: tuple[str, ...] = ()
     cuts: tuple[str, ...] = ()
+    follows: Annotated[int, msgspec.Meta(ge=0, le=2**31)] = 0
 
 
 class WantedFlow(WantedPlan, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -74,6 +76,13 @@ class WantedFlow(WantedPlan, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     def plan_of(self, revision: int) -> WantedPlan:
         """The plan of one of its revisions."""
         return self if revision >= self.revision else self.former[revision - 1]
+
+    def after(self, revision: int) -> int:
+        """The number of the revision that comes after one that runs; those that are passed over are none."""
+        number = self.revision
+        while (before := self.plan_of(number).follows or number - 1) > revision:
+            number = before
+        return number
 
     def request_of(self, revision: int) -> str:
         """The hash of what decides the plan of a revision: where it changes, the flow comes in as a new
