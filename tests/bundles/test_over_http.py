@@ -363,6 +363,8 @@ def check_revisions(world: World) -> None:
     assert "table again: is made with the first row" in said
     assert "nothing was changed" in said
     assert "as revision 2" in said
+    refused = world.gear("update", "heat", more, "--only", "replace", "--only", "remove", code=2)
+    assert "steps would change otherwise than asked: " in refused
     other = world.project(flow=FLOW.replace("readings.filter(hot)", "readings"))
     said = world.gear("update", "heat", str(other), "--dry-run", code=2)
     assert "what runs on the devices would change" in said

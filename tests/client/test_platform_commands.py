@@ -364,7 +364,7 @@ CHANGE = {
 def test_an_update_is_shown_before_it_is_made(flow: str, platform: FakePlatform, capsys: Capture) -> None:
     add(platform)
     platform.change = {"number": 2, "change": CHANGE, "refusals": []}
-    out, err = gear(capsys, "update", "heat", flow, "--dry-run", "--drop-state", "counts")
+    out, err = gear(capsys, "update", "heat", flow, "--dry-run", "--drop-state", "counts", "--only", "attach")
     lines = [" ".join(line.split()) for line in out.splitlines()]
     assert "again attached" in lines
     assert "alarms replaced kept its option above was 3, is now 4" in lines
@@ -377,6 +377,7 @@ def test_an_update_is_shown_before_it_is_made(flow: str, platform: FakePlatform,
     assert err == "code: file heat.py has changed\n"
     body = platform.asked[-1][3]
     assert (body["flow"], body["drop_state"], body["dry_run"]) == (flow, ["counts"], True)
+    assert body["only"] == ["attached"]
     platform.change["refusals"] = ["step a cannot keep its state", "step b neither"]
     said = gear(capsys, "update", "heat", flow, "--dry-run", code=2)[1].splitlines()[-1]
     assert said == "gear: heat.3 would not go over: step a cannot keep its state; step b neither"

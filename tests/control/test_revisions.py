@@ -12,12 +12,14 @@ from msgspec.structs import replace
 
 from geartrain import Flow
 from geartrain.revision import Change
+from geartrain.revision.change import StepChange
 from geartrain_cloud.control.checking import Answer as Checked
 from geartrain_cloud.control.checking import Question, check
 from geartrain_cloud.control.errors import ConflictError
 from geartrain_cloud.control.model import Channel, Instance, Mode, Outline, Planned, SourceOutline, State
 from geartrain_cloud.control.observing import Observer
 from geartrain_cloud.control.store import ControlStore
+from geartrain_cloud.control.updating import unasked
 from geartrain_cloud.log.roster import RosterReader, changed
 from geartrain_cloud.platform.places import read_report, write_report
 from tests.control.test_reconciler import ASKED, ROUNDS_MAX, World, dying
@@ -315,6 +317,17 @@ def test_a_revision_that_the_host_cannot_prepare_is_replaced_or_given_up(
     assert rounds() is None
     assert _in_force(world) == world.store.apps.newest("heat").revision == 2
     world.store.close()
+
+
+def test_what_an_update_does_beside_what_it_may_is_said() -> None:
+    steps = (
+        StepChange("sums", "same", state="kept"),
+        StepChange("high", "removed"),
+        StepChange("low", "attached"),
+    )
+    assert unasked(Change(steps), []) == []
+    assert unasked(Change(steps), ["attached", "removed"]) == []
+    assert unasked(Change(steps), ["attached"]) == ["steps would change otherwise than asked: high removed"]
 
 
 def test_the_columns_of_a_table_change_where_no_row_loses_by_it(monkeypatch: pytest.MonkeyPatch) -> None:

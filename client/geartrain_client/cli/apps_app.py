@@ -402,7 +402,24 @@ DropState = Annotated[
     list[str] | None,
     typer.Option("--drop-state", metavar="STEP", help="Let a step begin anew; may be repeated."),
 ]
+
+
+class Edit(StrEnum):
+    """What may become of steps by an update."""
+
+    ATTACH = "attach"
+    REPLACE = "replace"
+    REMOVE = "remove"
+
+
+Only = Annotated[
+    list[Edit] | None,
+    typer.Option("--only", help="Refuse where steps change in any other way; may be repeated."),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")]
+
+
+_DONE = {Edit.ATTACH: "attached", Edit.REPLACE: "replaced", Edit.REMOVE: "removed"}
 
 
 @apps_app.command("update", short_help="Have an app go on with other code or other steps.")
@@ -414,6 +431,7 @@ def update(
     ],
     dry_run: DryRun = False,
     drop_state: DropState = None,
+    only: Only = None,
     key: SigningKey = None,
     wait: Wait = True,
     timeout: Timeout = "2m",
@@ -431,11 +449,13 @@ def update(
     Examples:
       gear update heat ./my-project --dry-run
       gear update heat ./my-project
+      gear update heat ./my-project --only attach
       gear update heat my_flow:flow --key alice --drop-state highest
     """
     from geartrain_client.cli.updating import ChangeWishes, update_app
 
-    wishes = ChangeWishes(tuple(drop_state or ()), dry_run, _seconds(wait, timeout), json)
+    edits = tuple(_DONE[one] for one in only or ())
+    wishes = ChangeWishes(tuple(drop_state or ()), dry_run, _seconds(wait, timeout), json, edits)
     update_app(platform_at(url, state), app, flow, key, wishes)
 
 

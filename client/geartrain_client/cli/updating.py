@@ -30,14 +30,16 @@ _STATES = {"": "", "kept": "kept", "dropped": "dropped", "refused": "cannot be k
 
 @dataclass(frozen=True, slots=True)
 class ChangeWishes:
-    """What the user asked for. drop: the steps that are to keep nothing; dry_run: only to be told what would
-    change; seconds: how long to wait until it is done, None for not at all.
+    """What the user asked for. drop: the steps that are to keep nothing; only: what may become of steps, all
+    where it names nothing; dry_run: only to be told what would change; seconds: how long to wait until it is
+    done, None for not at all.
     """
 
     drop: tuple[str, ...] = ()
     dry_run: bool = False
     seconds: float | None = None
     as_json: bool = False
+    only: tuple[str, ...] = ()
 
 
 class _Updated(msgspec.Struct, frozen=True):
@@ -92,6 +94,8 @@ def show_revisions(platform: Platform, name: str, *, as_json: bool) -> None:
 def _change(platform: Platform, name: str, verb: str, body: dict[str, Any], wishes: ChangeWishes) -> None:
     if wishes.drop:
         body |= {"drop_state": list(wishes.drop)}
+    if wishes.only:
+        body |= {"only": list(wishes.only)}
     asked = body | ({"dry_run": True} if wishes.dry_run else {})
     answer = platform.change("POST", f"/apps/{segment(name)}/{verb}", asked, SUBMIT_TIMEOUT_S)
     made = answer_as(_Updated, answer)

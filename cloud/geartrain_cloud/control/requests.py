@@ -117,13 +117,15 @@ class MetadataBody(_Body, frozen=True):
 class UpdateBody(_Body, frozen=True):
     """`POST /apps/{name}/update`: the flow, and the hash of its files.
 
-    dry_run: only tell what would change; drop_state: the steps that are to keep nothing.
+    dry_run: only tell what would change; drop_state: the steps that are to keep nothing; only: what may
+    become of steps, all where it names nothing.
     """
 
     flow: str
     code: str
     dry_run: bool = False
     drop_state: list[str] = []
+    only: list[Literal["attached", "replaced", "removed"]] = []
 
 
 class RollbackBody(_Body, frozen=True):

@@ -219,6 +219,7 @@ class Updates:
             "change": msgspec.to_builtins(change),
         }
         refusals = [] if is_equal else [*change.refusals, *self._in_the_way(instance, outline)]
+        refusals += unasked(change, body.only) if isinstance(body, UpdateBody) else []
         if body.dry_run:
             return 200, {**said, "refusals": refusals}
         if refusals:
@@ -293,6 +294,14 @@ class Updates:
         answer = self._store.answers.once(key, asked, work)
         self._changed()
         return answer
+
+
+def unasked(change: Change, only: Sequence[str]) -> list[str]:
+    """What a change does to steps beside what it may, where that was said; a sentence."""
+    others = [f"{one.step} {one.what}" for one in change.steps if one.what not in ("same", *only)]
+    if not only or not others:
+        return []
+    return [f"steps would change otherwise than asked: {in_short(others)}"]
 
 
 def _laid(former: Iterable[Planned]) -> dict[str, TableForm]:
