@@ -311,7 +311,7 @@ class InProcess:
 
     def _cross(self) -> bool:
         """Go over to the next revision, as a group does, once all of the log before it was run."""
-        places = boundary(self._reads, self.hosted)
+        places = boundary(self._reads, self.hosted, self.hosted.revision + 1)
         at = positions_by_name(self._offsets).get(self.hosted.name, {})
         if places is None or not stands_at(at, places):
             return False

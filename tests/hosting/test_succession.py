@@ -42,10 +42,11 @@ class World:
             cross=self.cross,
         )
         self.places: dict[int, dict[str, int]] = {}
-        self.log: Any = SimpleNamespace(boundary=lambda flow, revision: self.places.get(revision, {}))
+        log: Any = SimpleNamespace(boundary=lambda flow, revision: self.places.get(revision, {}))
+        self.log = log
         preparing: Any = SimpleNamespace(begin=self.begin)
         member = Member(AppTables(folder / "t.sqlite"))
-        self.succession = Succession(groups, preparing, self.log, lambda wanted: member)
+        self.succession = Succession(groups, preparing, log, lambda wanted: member)
 
     def begin(self, instance: str, plan: WantedPlan) -> Future[Prepared]:
         self.begun += 1
@@ -128,10 +129,9 @@ def test_a_revision_that_never_came_into_force_is_passed_over(tmp_path: Path) ->
     world.succession.step({KEY: third})
     (tried,) = world.tried
     assert tried.revision == 3
-    log: Any = world.log
-    assert boundary(log, HOSTED, 3) is None
+    assert boundary(world.log, HOSTED, 3) is None
     world.places |= {3: {"0": 9}}
-    assert boundary(log, HOSTED, 3) == {"0": 5}  # where that which it passes over would have begun
+    assert boundary(world.log, HOSTED, 3) == {"0": 5}  # where that which it passes over would have begun
 
 
 def test_a_machine_without_room_for_a_process_is_a_sentence(
