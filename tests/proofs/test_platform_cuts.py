@@ -1,0 +1,150 @@
+"""A whole platform whose devices have different cuts, and go from one to another while they send; with Spark.
+
+The tables are compared with what plain Python makes of the same records: no row is lost, none is doubled, and
+a step that needs the order of its records gets it, whichever way they come.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.control.platform_client import Client, client_of
+from tests.proofs.test_platform import gear, until_ended
+from tests.proofs.test_platform_revisions import FLOW
+from tests.supervisor.test_up import platform
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
+
+MEADOW = (
+    FLOW.replace("FACTOR", "1")
+    + """
+def double(reading: Reading) -> Reading:
+    return Reading(reading.sensor, 2 * reading.value)
+
+doubled = readings.map(double, name="doubled")
+doubled.filter(lambda r: r.value > 100, name="high").sink("w", Table("warm"))
+"""
+)
+DEVICES = ("d1", "d2", "d3")
+
+
+class Fleet:
+    """Three devices, and the file that each reads."""
+
+    def __init__(self, folder: Path) -> None:
+        self.state, self.chance = folder / "state", random.Random(11)
+        self.files = {name: folder / f"{name}.txt" for name in DEVICES}
+        self.records: dict[str, list[tuple[str, int]]] = {name: [] for name in DEVICES}
+        for file in self.files.values():
+            file.write_text("")
+
+    def grow(self, count: int) -> None:
+        """More lines in the files of all devices."""
+        for name, file in self.files.items():
+            more = [(f"{name}{self.chance.choice('ab')}", self.chance.randrange(100)) for _ in range(count)]
+            self.records[name] += more
+            with file.open("a") as out:
+                out.write("".join(f"{sensor} {value}\n" for sensor, value in more))
+
+    def ask(self, *arguments: str) -> Any:
+        """What a command says while the files grow beside it."""
+        over = threading.Event()
+
+        def growing() -> None:
+            while not over.wait(0.1):
+                self.grow(2)
+
+        beside = threading.Thread(target=growing)
+        beside.start()
+        try:
+            return json.loads(gear(self.state, *arguments, "--timeout", "4m", "--json"))
+        finally:
+            over.set()
+            beside.join()
+
+    def refusal(self, *arguments: str) -> str:
+        """Why a command is refused, in its own words."""
+        command = [sys.executable, "-m", "geartrain_client.cli", *arguments, "--state", str(self.state)]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=240, check=False, cwd=self.state.parent
+        )
+        assert done.returncode != 0
+        assert "Traceback" not in done.stderr
+        return " ".join(done.stderr.split())
+
+    def end(self) -> None:
+        for file in self.files.values():
+            with file.open("a") as out:
+                out.write("end\n")
+
+    def expected(self) -> dict[str, list[tuple[Any, ...]]]:
+        """What the tables are to hold."""
+        each, warm = list[tuple[Any, ...]](), list[tuple[Any, ...]]()
+        for records in self.records.values():
+            numbers, totals = Counter[str](), Counter[str]()
+            for sensor, value in records:
+                numbers[sensor] += 1
+                totals[sensor] += value
+                each.append((sensor, numbers[sensor], totals[sensor]))
+                if 2 * value > 100:
+                    warm.append((sensor, 2 * value))
+        return {"each": each, "warm": warm}
+
+
+def cuts_of(client: Client) -> dict[str, str]:
+    """The cut with which each device runs."""
+    applied = client.get("/apps/meadow")["applied"]
+    return {one["device"]: one["cut"] for one in applied if one["cut_applied"]}
+
+
+def test_devices_with_different_cuts_move_a_step_while_they_send(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GEARTRAIN_KEYS", str(tmp_path / "keys"))
+    (tmp_path / "meadow.py").write_text(MEADOW)
+    fleet = Fleet(tmp_path)
+    own = [f"--device-set={name}:readings.path={path}" for name, path in fleet.files.items()]
+    with platform(fleet.state):
+        client = client_of(fleet.state)
+        for name in DEVICES:
+            kind = "old" if name == "d3" else "new"
+            gear(fleet.state, "device", "add", name, "--local", "--label", f"kind={kind}")
+        fleet.grow(50)
+        cuts = ["--cut", "cloud", "--device-cut", "d1:high"]
+        fleet.ask("submit", "meadow:flow", *cuts, *own)
+        assert cuts_of(client) == {"d1": "high", "d2": "cloud", "d3": "cloud"}
+        refused = fleet.refusal("move", "meadow", "hihg", "--to", "edge", "--devices", "d2")
+        assert "has no step 'hihg': it has readings" in refused
+        refused = fleet.refusal("move", "meadow", "high", "--to", "edge", "--devices", "kind=odd")
+        assert "no device of app meadow matches kind=odd" in refused
+        refused = fleet.refusal("cut", "meadow", "sums", "--devices", "d2")
+        assert "step sums (process) keeps what it has of its records in the data centre" in refused
+        assert "w" in fleet.refusal("cut", "meadow", "w", "--devices", "d2")
+
+        # The plan has this cut already: the devices alone go over.
+        moved = fleet.ask("move", "meadow", "high", "--to", "edge", "--devices", "d2")
+        assert (moved["number"], moved["revises"]) == (1, False)
+        # The data centre's part takes doubled records first, as its second revision.
+        moved = fleet.ask("move", "meadow", "high", "--to", "cloud", "--devices", "d1")
+        assert (moved["number"], moved["revises"]) == (2, True)
+        assert cuts_of(client) == {"d1": "doubled", "d2": "high", "d3": "cloud"}
+        fleet.ask("cut", "meadow", "doubled", "--devices", "kind=old")
+        fleet.ask("cut", "meadow", "cloud", "--devices", "d2")
+        assert cuts_of(client) == {"d1": "doubled", "d2": "cloud", "d3": "doubled"}
+        fleet.grow(20)
+        fleet.end()
+        until_ended(client, "meadow")
+        for table, wanted in fleet.expected().items():
+            page = client.get(f"/apps/meadow/tables/{table}?limit=10000")
+            assert sorted(map(tuple, page["rows"])) == sorted(wanted), table
+            assert wanted
