@@ -20,6 +20,7 @@ from geartrain_cloud.control.checking import Answer, Question, check
 from geartrain_cloud.control.cut_checking import CutWish
 from geartrain_cloud.control.cutting import Cuts, check_can_cut
 from geartrain_cloud.control.errors import ConflictError
+from geartrain_cloud.control.explaining import Explanations
 from geartrain_cloud.control.lane_store import desired_of
 from geartrain_cloud.control.model import CutRule, Report, State, Submission
 from geartrain_cloud.control.observing import Observer
@@ -86,10 +87,12 @@ class Fleet(Host):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
+        trust = Trust(self.places.bundles, self.store.apps, self.store.programs)
+        self.explanations = Explanations(self.store, self.config, trust)
         self.cuts = Cuts(
             self.store,
             self.load,
-            Trust(self.places.bundles, self.store.apps, self.store.programs),
+            trust,
             lambda: None,
             lambda name: read_report(self.places.spark_status)["flows"][name].get("revision", 1),
             self.clock,
@@ -143,10 +146,11 @@ class Fleet(Host):
     def ask(self, verb: str, **body: Any) -> tuple[int, Any]:
         async def story() -> tuple[int, Any]:
             app = web.Application(middlewares=[sentences(ROOT, BODY_BYTES_MAX)])
-            for method, path, work in self.cuts.routes():
+            for method, path, work in (*self.cuts.routes(), *self.explanations.routes()):
                 app.router.add_route(method, ROOT + path, handler_of(work))
             async with TestClient(TestServer(app)) as client:
-                answer = await client.post(f"{ROOT}/apps/heat/{verb}", json=body)
+                path = f"{ROOT}/apps/heat/{verb}"
+                answer = await (client.post(path, json=body) if body else client.get(path))
                 return answer.status, await answer.json()
 
         return asyncio.run(story())
@@ -212,6 +216,8 @@ def test_devices_that_come_later_have_the_cut_of_the_last_rule_that_means_them(t
     for name, kind in (("d4", "van"), ("d5", "truck"), ("d6", "bus")):
         world.store.devices.add(name, {"kind": kind})
     assert [world.lane(name)[1] for name in ("d4", "d5", "d6")] == ["doubled", "high", ""]
+    for what in ("records", "tables/each/explain?key=a"):
+        assert "have, or had, cuts of their own" in world.refusal(what)
     world.store.close()
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 from aiohttp import web
+from msgspec.structs import replace
 
 from geartrain.control.codec import decode_reported
 from geartrain.control.states import OWN_CUT
@@ -191,7 +192,7 @@ class Cuts:
             instance.cut,
             instance.options,
             instance.device_options,
-            outline,
+            replace(outline, former=instance.outline.former),
             checked.change.drops if checked.change else (),
             self._now_us(),
         )

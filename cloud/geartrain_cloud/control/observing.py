@@ -414,7 +414,7 @@ class Observer:
 
     def device_info(self, device: Device) -> dict[str, Any]:
         """A device with the apps that it is to run."""
-        apps = []
+        apps, cuts = [], self._store.desired.own_cuts(device.device)
         for instance, draining in self._store.desired.wanted_on(device.device):
             known = self._store.reports.of(instance.instance).get(device.device)
             report = known or Report("", "", "pending")
@@ -424,6 +424,7 @@ class Observer:
                     "name": instance.name,
                     "instance": instance.instance,
                     "draining": draining,
+                    "cut": shown_cut(instance, cuts.get(instance.instance, "")),
                     "state": printable(report.state, 40),
                     "why": printable(report.why, TEXT_CHARS_MAX),
                     "lacks": list(lacking(instance, device.device, told, known))[:NAMES_MAX],
