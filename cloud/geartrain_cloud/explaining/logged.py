@@ -107,16 +107,29 @@ class LoggedFlow:
         return 1 + sum(key in one and one[key] < entry.number for one in self.boundaries)
 
     def chunks(self, channels: Collection[str]) -> Iterator[Chunk]:
-        """All rows of these channels; raises `LedgerError`, and `ExplainError` for rows of another type."""
+        """All rows of these channels; raises `LedgerError`, and `ExplainError` for rows of another type, and
+        for a device that has sent by another cut.
+        """
         at = dict.fromkeys(self._ends, 0)
         while at != self._ends:
             rows: list[LoggedRows] = []
             for key, end in self._ends.items():
                 upto = min(end, self.log.limit(self.instance, key, at[key], CHUNK_ROWS))
-                entries = self.log.entries(self.instance, key, at[key], upto, channels)
-                rows += [found for entry in entries for found in self._rows(entry)]
+                entries = self.log.entries(self.instance, key, at[key], upto)
+                self._check_known(entries)
+                wanted = (entry for entry in entries if entry.channel in channels)
+                rows += [found for entry in wanted for found in self._rows(entry)]
                 at[key] = upto
             yield Chunk(rows, self.log.clocks_at(self.instance, at))
+
+    def _check_known(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            if entry.count and entry.channel not in self._codecs:
+                raise ExplainError(
+                    f"the log has rows of {entry.channel!r}, which a device with a cut of its own has sent, "
+                    "and a row is explained by the app's cut alone: ask for one of an app whose devices all "
+                    "have that cut"
+                )
 
     def _rows(self, entry: Entry) -> Iterator[LoggedRows]:
         if entry.count and not entry.segment:
