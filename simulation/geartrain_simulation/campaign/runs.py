@@ -21,6 +21,7 @@ from geartrain_simulation.fleet.down_fleet import DownFleet
 from geartrain_simulation.fleet.fleet import Fleet, Outcome
 from geartrain_simulation.fleet.floor_fleet import FloorFleet
 from geartrain_simulation.fleet.lane_fleet import LaneFleet
+from geartrain_simulation.fleet.program_fleet import ProgramFleet
 from geartrain_simulation.fleet.roster_fleet import RosterFleet
 from geartrain_simulation.machine.broker import SimBroker
 from geartrain_simulation.machine.world import World
@@ -46,6 +47,7 @@ WORLDS: dict[str, Callable[[int], Simulated]] = {
     "lane": LaneFleet,
     "down": DownFleet,
     "bundles": BundleFleet,
+    "programs": ProgramFleet,
     "floor": FloorFleet,
 }
 """The kinds of worlds, by their names on the command line."""

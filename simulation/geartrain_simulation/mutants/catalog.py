@@ -9,9 +9,20 @@ from geartrain_simulation.mutants.of_down import OF_DOWN
 from geartrain_simulation.mutants.of_ingest import OF_INGEST
 from geartrain_simulation.mutants.of_lanes import OF_LANES
 from geartrain_simulation.mutants.of_life import OF_LIFE
+from geartrain_simulation.mutants.of_programs import OF_PROGRAMS
 from geartrain_simulation.mutants.of_rosters import OF_ROSTERS
 
 MUTANTS = {
     mutant.name: mutant
-    for mutant in (*OF_AGENT, *OF_CLOCK, *OF_INGEST, *OF_LIFE, *OF_DOWN, *OF_LANES, *OF_ROSTERS, *OF_BUNDLES)
+    for mutant in (
+        *OF_AGENT,
+        *OF_CLOCK,
+        *OF_INGEST,
+        *OF_LIFE,
+        *OF_DOWN,
+        *OF_LANES,
+        *OF_ROSTERS,
+        *OF_BUNDLES,
+        *OF_PROGRAMS,
+    )
 }
