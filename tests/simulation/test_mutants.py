@@ -90,6 +90,11 @@ RULES: dict[str, str | tuple[str, ...]] = {
     "timed at their release": "order of birth",
     "set time not marked": "marked",
     "watermark ahead of untimed reads": "order of birth",
+    "epoch from before a crossing opened": "cut",
+    "crossings forgotten at a start": "crossing",
+    "crossing not said": "cut",
+    "crossing shed": "crossing",
+    "fresh spool takes the former number": "cut",
 }
 """Where the harm is done, and not only where it shows; several where either may see it first."""
 

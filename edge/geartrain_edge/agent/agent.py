@@ -25,7 +25,7 @@ from geartrain.ports.boot_clock import BootClock
 from geartrain.ports.buggify import buggify
 from geartrain.revision import Revision, revision_of
 from geartrain.wire.envelope import EPOCH_BYTES, Welcome
-from geartrain_edge.agent.epochs import greet, hello, renew
+from geartrain_edge.agent.epochs import greet, hear_number, hello, renew
 from geartrain_edge.agent.session import FRESH, HELLO, RENEWED, Opening, Session
 from geartrain_edge.agent.status import DISK_IS_LOW, AgentStatus, status_of
 from geartrain_edge.errors import AlarmError
@@ -343,7 +343,8 @@ class Agent:
                 handshake = b"" if session.welcome is opening.welcome else RENEWED
                 state[HELLO] = handshake or None
                 if not handshake:
-                    numbers = numbers.heard(opening.welcome.crossing)
+                    numbers, crossed = hear_number(session, opening.welcome, after)
+                    batches += crossed
                     state.update(numbers.stored())
             if not (batches or positions or state):
                 self._taken_s = None

@@ -33,13 +33,14 @@ class Numbers(msgspec.Struct, frozen=True):
 
     number: of the last crossing, 0 for none; first: the same before the first batch of the spool's epoch;
     unsaid: what stands for 0 in the headers of this spool, whose first batches were made before it knew;
-    is_known: ingest has said what the number is.
+    is_known: ingest has said what the number is; owes: it went over before that, and has to say so then.
     """
 
     number: int = 0
     first: int = 0
     unsaid: int = 0
     is_known: bool = True
+    owes: bool = False
 
     @classmethod
     def of(cls, stored: bytes | None, *, is_fresh: bool) -> Numbers:

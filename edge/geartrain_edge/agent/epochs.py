@@ -14,11 +14,11 @@ import msgspec
 from msgspec.structs import replace
 
 from geartrain.planning import Plan
-from geartrain.ports import SpoolCommit
+from geartrain.ports import SpoolCommit, SpooledBatch
 from geartrain.records.event_time import START_OF_TIME
 from geartrain.revision import Revision, differences, in_short, is_mended, way_on
-from geartrain.wire.envelope import EPOCH_BYTES, Envelope
-from geartrain_edge.agent.crossing import is_other_cut, moved, obstacle, runs
+from geartrain.wire.envelope import EPOCH_BYTES, Envelope, Welcome
+from geartrain_edge.agent.crossing import Numbers, is_other_cut, moved, obstacle, runs
 from geartrain_edge.agent.session import FRESH, HELLO, RENEWED, Session
 from geartrain_edge.errors import ChangedFlowError
 from geartrain_edge.settings import AgentSettings
@@ -94,13 +94,23 @@ async def _cross(
     if numbers.is_known:
         numbers = replace(numbers, number=numbers.number + 1)
         batches = [sealer.cross(session.runs, numbers.number, session.progress)]
-    else:  # its hello says what it runs
+    else:  # it has no number yet, and ingest may have heard of the former cut
+        numbers = replace(numbers, owes=True)
         batches = [sealer.announce(session.progress)]
     state = {_REVISION: ours.to_json().encode(), **numbers.stored()}
     await effects.store.commit(SpoolCommit(batches, state=state))
     session.numbers = numbers
     session.backlog.committed(batches)
     _LOG.warning("device %s: flow %s goes over to another cut: %s", device, plan.graph.name, in_short(says))
+
+
+def hear_number(session: Session, welcome: Welcome, progress: Progress) -> tuple[Numbers, list[SpooledBatch]]:
+    """The device's crossings after its epoch was opened, and the batch of the one that it still owes."""
+    owes, numbers = session.numbers.owes, session.numbers.heard(welcome.crossing)
+    if not (owes and numbers.number):
+        return numbers, []
+    numbers = replace(numbers, number=numbers.number + 1)
+    return numbers, [session.sealer.cross(session.runs, numbers.number, progress)]
 
 
 def hello(session: Session, ordinal: int) -> Envelope:

@@ -17,6 +17,7 @@ from typing import Protocol
 
 from geartrain_simulation.checkers import ViolationError
 from geartrain_simulation.fleet.bundle_fleet import BundleFleet
+from geartrain_simulation.fleet.crossing_fleet import CrossingFleet
 from geartrain_simulation.fleet.down_fleet import DownFleet
 from geartrain_simulation.fleet.fleet import Fleet, Outcome
 from geartrain_simulation.fleet.floor_fleet import FloorFleet
@@ -49,6 +50,7 @@ WORLDS: dict[str, Callable[[int], Simulated]] = {
     "bundles": BundleFleet,
     "programs": ProgramFleet,
     "floor": FloorFleet,
+    "crossing": CrossingFleet,
 }
 """The kinds of worlds, by their names on the command line."""
 USUAL = "fleet"

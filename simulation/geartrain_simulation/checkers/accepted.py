@@ -16,6 +16,7 @@ from geartrain.records.event_time import END_OF_TIME
 from geartrain.schema import ColumnBatch, Schema
 from geartrain.wire.body import decode_rows
 from geartrain.wire.codec import decode_header, decode_schemas
+from geartrain.wire.crossing import decode_crossing
 from geartrain.wire.envelope import BatchKind, Header
 from geartrain_edge.spool.admission import DECLARED
 from geartrain_simulation.checkers.violation import Breach
@@ -122,6 +123,8 @@ class Accepted:
         self._go_on(spool, header)
         if header.kind is BatchKind.SCHEMA:
             self._schemas.update(decode_schemas(batch.body))
+        elif header.kind is BatchKind.CROSSING:
+            self._schemas.update(decode_crossing(batch.body)[1])
         if header.kind is not BatchKind.DATA or not header.channel:
             return header
         rows = rows_of(decode_rows(self._schemas[header.channel], header, batch.body))

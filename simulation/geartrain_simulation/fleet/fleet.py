@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from geartrain.graph.graph import Graph
-from geartrain.planning import make_plan
+from geartrain.planning import Plan, make_plan
 from geartrain.ports.buggify import let_points_strike
 from geartrain.wire.topics import BUCKETS
 from geartrain_cloud.ingest.config import IngestConfig
@@ -105,7 +105,7 @@ class Fleet:
         names = [device.name for device in self.devices]
         self.sensors = {d.name: Sensor(seed, d.name, d.readings) for d in self.devices if d.readings}
         graph = self._graph()
-        self._plan = make_plan(graph, "edge")
+        self._plan = self._cut(graph)
         self.flow = self._plan.graph.name
         self.broker = SimBroker(self.world, self.climate)
         self.copied = {f.node for f in self.faults if f.kind == "copy" and f.node in names}
@@ -133,6 +133,10 @@ class Fleet:
         if any(fault.kind == "two ingests" for fault in self.faults):
             self._configs = _shared(config)
             self.checkers.delivery.shares_the_log = True
+
+    def _cut(self, graph: Graph) -> Plan:
+        """The plan that ingest is told of."""
+        return make_plan(graph, "edge")
 
     def _graph(self) -> Graph:
         """The flow of the run: which sources it has, and which devices have splits of them."""

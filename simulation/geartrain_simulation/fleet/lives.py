@@ -53,7 +53,9 @@ class Lives:
     """The programs of one fleet. ledger, platter: the log; copied: devices that a second agent runs for, too.
 
     rooms: what the disks of nodes leave their spools, where that is watched; retired: nodes that are to end
-    for good; alarmed: devices of whose agents one has ended by an alarm.
+    for good; alarmed: devices of whose agents one has ended by an alarm; cuts: the plan of the next life of a
+    node, where that changes; mends: whether somebody has seen to a device that an alarm has stopped, so that
+    it may be started again.
     """
 
     programs: Programs
@@ -66,6 +68,8 @@ class Lives:
     rooms: dict[str, Room] = field(default_factory=dict)
     retired: set[str] = field(default_factory=set)
     alarmed: set[str] = field(default_factory=set)
+    cuts: Callable[[str], Plan] | None = None
+    mends: Callable[[str, AlarmError], bool] | None = None
 
     def agent(self, settings: AgentSettings, node: str, book: SpoolBook) -> Main:
         """What a device's node runs. `node`: by the device's name, or by that of its copy."""
@@ -78,7 +82,7 @@ class Lives:
         async def main(process: Process) -> None:
             agent = self.programs.agent(
                 settings,
-                self.plan,
+                self.plan if self.cuts is None else self.cuts(node),
                 SimSpoolStore(process, book),
                 SimNet(process, self.broker),
                 SimClock(process),
@@ -94,6 +98,8 @@ class Lives:
                         return
                     raise StoppedError(name)
             except AlarmError as error:
+                if self.mends is not None and self.mends(node, error):
+                    raise StoppedError(name) from None
                 self._stopped_for_good(name, error)
                 return
             self.checkers.check_end(agent.status(), book, drains=name not in self.copied)

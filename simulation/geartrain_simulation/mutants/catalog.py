@@ -5,6 +5,7 @@ from __future__ import annotations
 from geartrain_simulation.mutants.of_agent import OF_AGENT
 from geartrain_simulation.mutants.of_bundles import OF_BUNDLES
 from geartrain_simulation.mutants.of_clock import OF_CLOCK
+from geartrain_simulation.mutants.of_crossings import OF_CROSSINGS
 from geartrain_simulation.mutants.of_down import OF_DOWN
 from geartrain_simulation.mutants.of_ingest import OF_INGEST
 from geartrain_simulation.mutants.of_lanes import OF_LANES
@@ -24,5 +25,6 @@ MUTANTS = {
         *OF_ROSTERS,
         *OF_BUNDLES,
         *OF_PROGRAMS,
+        *OF_CROSSINGS,
     )
 }

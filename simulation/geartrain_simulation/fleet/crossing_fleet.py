@@ -1,0 +1,161 @@
+"""Devices that go over from one cut to another, at any start of their agents, whatever else befalls them.
+
+Beside the usual worlds, with the faults of these: kills, losses of power, restored and copied spools, packets
+lost and doubled. Each life of an agent runs one of two cuts of a flow, in which a record leaves the device as
+it is, or as the step behind made it. Rules: the crossings of a device have the numbers 1, 2, 3 in the log.
+Behind one, rows come only by the channel of its cut. Each record comes once, by one channel or the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from random import Random
+
+import msgspec
+
+from geartrain import Flow, Table
+from geartrain.graph.graph import Graph
+from geartrain.planning import Plan, make_plan
+from geartrain_cloud.ports import EntryKind
+from geartrain_edge.errors import AlarmError
+from geartrain_edge.settings import Policy
+from geartrain_simulation.fleet.devices import Device
+from geartrain_simulation.fleet.fleet import Fleet, Outcome
+from geartrain_simulation.fleet.readings import Reading, Readings, expected_rows
+from geartrain_simulation.fleet.strikes import copy_of
+from geartrain_simulation.fleet.troubles import Fault, draw_faults
+from geartrain_simulation.stores.segments import Row
+
+CHANNELS = {"cloud": "readings", "edge": "doubled"}
+"""By cut, the channel that its rows come by."""
+LOST = "never came"
+"""What the log says of a crossing whose batch the disk has damaged."""
+SET_BACK = "before crossing"
+"""What the alarm says of a spool that is of a time before a crossing."""
+
+
+def doubled(reading: Reading) -> Reading:
+    """What the step makes of a record, wherever it runs."""
+    return Reading(reading.sensor, 2 * reading.level)
+
+
+def crossing_graph(seed: int, records: Mapping[str, int], pause_s_max: float) -> Graph:
+    """Readings, doubled, to a table."""
+    flow = Flow("fleet")
+    source = Readings(seed=seed, records=records, pause_s_max=pause_s_max)
+    readings = flow.source("readings", source, out=Reading, partitioned_by="sensor")
+    readings.map(doubled).sink("levels", Table("levels"))
+    return flow.graph()
+
+
+class CrossingFleet(Fleet):
+    """One run. Ingest knows the channels of both cuts."""
+
+    def __init__(self, seed: int) -> None:
+        random, devices, faults = Random(f"{seed}/crossing"), list[Device](), list[Fault]()
+        self._plans: dict[str, Plan] = {}
+        self._lives: dict[str, int] = {}
+        self.set_back = 0
+        """Spools that were put away, because they were of a time before a crossing."""
+        for number in range(1, random.choice((1, 2, 2)) + 1):
+            policy = random.choice((Policy.BLOCK, Policy.BLOCK, Policy.DROP_OLDEST, Policy.DOWNSAMPLE))
+            size = random.choice((2_000, 10_000, 1 << 20))
+            devices.append(Device(f"device-{number}", random.choice((40, 100)), 0, None, policy, size))
+            name = devices[-1].name
+            times = [random.uniform(0.5, 5) for _ in range(random.choice((2, 5, 8)))]
+            faults += [Fault("stop", name, at_s=at_s) for at_s in times]
+            if random.random() < 0.4:
+                kind = random.choice(("restore", "restore", "delete"))
+                at_s, for_s = random.uniform(0.5, 5), random.uniform(0.2, 4)
+                faults.append(Fault(kind, name, at_s=at_s, for_s=for_s))
+            elif random.random() < 0.25:
+                faults.append(Fault("copy", name, at_s=random.uniform(1, 6)))
+        drawn = [one for one in draw_faults(seed, devices) if one.kind not in ("restore", "delete", "copy")]
+        super().__init__(seed, devices=devices, faults=[*drawn, *faults])
+        self.lives = replace(self.lives, cuts=self._next_cut, mends=self._mend)
+
+    def _graph(self) -> Graph:
+        records = {device.name: device.records for device in self.devices}
+        return crossing_graph(self._seed, records, self.climate.read_s_max)
+
+    def _cut(self, graph: Graph) -> Plan:
+        self._plans = {cut: make_plan(graph, cut) for cut in CHANNELS}
+        edge, cloud = self._plans["edge"], self._plans["cloud"]
+        return msgspec.structs.replace(edge, channels=(cloud.channels[0], *edge.channels))
+
+    def _next_cut(self, node: str) -> Plan:
+        life = self._lives[node] = self._lives.get(node, 0) + 1
+        cut = Random(f"{self._seed}/{node}/{life}/cut").choice(sorted(CHANNELS))
+        self.world.note(node, "cut", cut)
+        return self._plans[cut]
+
+    def _mend(self, node: str, error: AlarmError) -> bool:
+        """Give a device a new state folder, as its alarm asks for."""
+        if SET_BACK not in str(error):
+            return False
+        device = node.removesuffix(copy_of(""))
+        if device in self.copied and device not in self.lives.alarmed:
+            return False  # the other of its two agents goes on
+        self.set_back += 1
+        self.checkers.repeats(device, self.flow, is_lost=True)
+        (self.spools if node == device else self.copies)[device].put_back({})
+        return True
+
+    def _expected(self) -> dict[tuple[str, str], dict[str, list[Row]]]:
+        return {}
+
+    def run(self) -> Outcome:
+        """Run to the end; raises the first breach of a rule, or any other failure."""
+        outcome = super().run()
+        for device in self.devices:
+            self._check_cuts(device.name)
+            self._check_records(device)
+        return outcome
+
+    def _check_cuts(self, name: str) -> None:
+        """What the log has of a device, entry by entry."""
+        number, channel = 0, ""
+        # A gap has a digest of its own: it may stand behind what a spool held that was set back since.
+        spoils = {"flip", "restore", "copy"}
+        may_lose = any(fault.kind in spoils and fault.node == name for fault in self.faults)
+        for entry in self.ledger.all_entries():
+            if entry.device != name:
+                continue
+            if entry.kind is EntryKind.EPOCH and not number:
+                channel = ""  # a fresh spool may begin with any cut
+            elif entry.kind is EntryKind.CROSSING:
+                is_known = LOST not in entry.detail
+                if entry.seq != number + 1 and (is_known or entry.seq <= number):
+                    self.checkers.breach("crossing", f"{name}: crossing {entry.seq} follows on {number}")
+                if not is_known and not may_lose:
+                    self.checkers.breach("crossing", f"{name}: crossing {entry.seq} was lost by nobody")
+                number = entry.seq
+                channel = CHANNELS["edge" if "doubled" in entry.detail else "cloud"] if is_known else ""
+            elif entry.kind in (EntryKind.ROWS, EntryKind.REMOVED) and entry.channel in CHANNELS.values():
+                channel = channel or entry.channel
+                if entry.channel != channel:
+                    detail = f"{name}: rows of {entry.channel} stand behind crossing {number} to {channel}"
+                    self.checkers.breach("cut", detail)
+
+    def _check_records(self, device: Device) -> None:
+        """Each record once, whichever channel it came by, and as the flow makes it."""
+        whole = {row.number: row for row in expected_rows(self._plans["edge"], device.name)["doubled"]}
+        logged = self.checkers.logged()
+        came = [one.row for c in CHANNELS.values() for one in logged.get((device.name, c), ())]
+        for channel in CHANNELS.values():
+            for row in (one.row for one in logged.get((device.name, channel), ())):
+                due = whole[row.number].fields
+                if channel == "readings":
+                    due = (due[0], due[1] // 2)
+                if row.fields != due:
+                    self.checkers.breach("one content", f"{device.name}: {row} is not {due}")
+        kinds = {fault.kind for fault in self.faults if fault.node == device.name}
+        counters = self.ledger.counters
+        loses = counters.get("records_dropped", 0) + counters.get("quarantined_records", 0) > 0
+        numbers = [row.number for row in came]
+        if not loses and set(numbers) != set(whole):
+            missing = sorted(set(whole) - set(numbers))
+            self.checkers.breach("exactly once", f"{device.name}: records {missing[:5]} never came")
+        if not kinds & {"restore", "delete", "copy", "flip"} and len(set(numbers)) != len(numbers):
+            self.checkers.breach("exactly once", f"{device.name}: a record came by both channels, or twice")

@@ -1,0 +1,18 @@
+"""Devices go over from cut to cut while all else goes wrong: every rule holds."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from geartrain_simulation.campaign.runs import run_seed
+
+SEEDS = range(24)
+
+
+def test_devices_that_go_over_in_a_bad_world_break_no_rule() -> None:
+    met = Counter[str]()
+    for seed in SEEDS:
+        result = run_seed(seed, "crossing")
+        assert result.is_good, f"seed {seed}: {result.rule}: {result.detail}"
+        met.update(result.counters)
+    assert met["crossings"] > len(SEEDS) // 4
