@@ -1,0 +1,91 @@
+"""`gear cut` and `gear move`: what moves is shown, and who is waited for."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from geartrain.errors import GeartrainError
+from geartrain_client.cli.apps_app import _cuts
+from tests.client.fake_platform import FakePlatform
+from tests.client.talking import HOSTILE, SHOWN, Capture, add, gear
+
+ANSWER: dict[str, Any] = {
+    "number": 2,
+    "revises": True,
+    "count": 2,
+    "devices": [
+        {"device": "truck-1", "before": "cloud", "cut": "high"},
+        {"device": HOSTILE, "before": "cloud", "cut": "high"},
+    ],
+    "moves": [{"step": "doubled", "to": "edge"}, {"step": "high", "to": "edge"}],
+}
+
+
+def test_a_move_is_shown_before_it_is_made(platform: FakePlatform, capsys: Capture) -> None:
+    add(platform)
+    platform.change = ANSWER | {"refusals": []}
+    out, err = gear(capsys, "move", "heat", "high", "--to", "edge", "--devices", "kind=truck", "--dry-run")
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert "truck-1 high cloud" in lines
+    assert f"{SHOWN} high cloud" in lines
+    said = "nothing was changed; 2 devices would get another cut, with revision 2 of the data centre's part"
+    assert lines[-1] == said
+    assert "step doubled moves to the devices\n" in err
+    assert platform.asked[-1][3] == {"step": "high", "to": "edge", "devices": "kind=truck", "dry_run": True}
+    platform.change["refusals"] = ["step sums (process) keeps what it has"]
+    said = gear(capsys, "cut", "heat", "edge", "--dry-run", code=2)[1].splitlines()[-1]
+    assert said == "gear: heat.3 would keep its cuts: step sums (process) keeps what it has"
+    assert json.loads(gear(capsys, "cut", "heat", "edge", "--dry-run", "--json", code=2)[0])["count"] == 2
+    gear(capsys, "move", "heat", "high", "--to", "moon", code=2)
+
+
+def test_a_cut_waits_for_devices_in_contact_and_names_how_many_are_away(
+    platform: FakePlatform, capsys: Capture
+) -> None:
+    add(platform)
+    platform.change = ANSWER
+    counts = {"assigned": 3, "online": 2}
+    change = {"number": 2, "stage": "being prepared", "why": ""}
+    pending = {"number": 2, "count": 2}
+    platform.crosses = {
+        "change": change,
+        "cut_change": pending,
+        "cuts": [{"cut": "high", "devices": 2, "applied": 1}, {"cut": "cloud", "devices": 1, "applied": 1}],
+    }
+    platform.states.extend(
+        [
+            {},
+            {"change": None, "number": 2},
+            {"cut_change": None, "devices": counts | {"applied": 1}},
+            {"devices": counts | {"applied": 2}},
+        ]
+    )
+    out = gear(capsys, "cut", "heat", "high", "--devices", "kind=truck")[0]
+    said = (
+        "heat.3: applied by 2 of 3 devices; 1 out of contact: these get it when they come: see gear info heat"
+    )
+    assert out.splitlines()[-1] == said
+    assert not platform.states
+    assert "2 devices will get another cut" in gear(capsys, "cut", "heat", "high", "--no-wait")[0]
+    platform.apps["heat"] |= {
+        "cut_change": pending,
+        "applied": [{"device": "truck-1", "state": "running", "cut": "high", "cut_applied": False}],
+    }
+    shown = " ".join(gear(capsys, "info", "heat")[0].split())
+    assert "cut: high on 2, cloud on 1" in shown
+    assert "cut, to come: for 2 devices, with revision 2" in shown
+    assert "high does not run with this cut yet" in shown
+    assert "high on 2, cloud on 1" in " ".join(gear(capsys, "list")[0].split())
+
+
+def test_a_cut_for_devices_has_a_selector_and_a_cut() -> None:
+    assert _cuts(["kind=truck,site!=north:high,low", "d1:cloud"]) == (
+        ("kind=truck,site!=north", "high,low"),
+        ("d1", "cloud"),
+    )
+    for wrong in ("edge", ":edge", "kind=truck:", "a,b:edge"):
+        with pytest.raises(GeartrainError, match=r"--device-cut|no device has two names"):
+            _cuts([wrong])
