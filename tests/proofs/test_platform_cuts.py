@@ -35,6 +35,8 @@ doubled.filter(lambda r: r.value > 100, name="high").sink("w", Table("warm"))
 """
 )
 DEVICES = ("d1", "d2", "d3")
+RECORDS_MAX = 3_000
+"""Of each device, so that a table has one page."""
 
 
 class Fleet:
@@ -61,7 +63,8 @@ class Fleet:
 
         def growing() -> None:
             while not over.wait(0.1):
-                self.grow(2)
+                if len(self.records["d1"]) < RECORDS_MAX:
+                    self.grow(1)
 
         beside = threading.Thread(target=growing)
         beside.start()
