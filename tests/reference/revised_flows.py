@@ -262,6 +262,11 @@ def _ordered(graph: Graph, step: str) -> list[bool]:
 
 
 def graph_of(sources: Mapping[str, Any], nodes: Sequence[Node]) -> Graph:
+    """The graph of some nodes."""
+    return flow_of(sources, nodes).graph()
+
+
+def flow_of(sources: Mapping[str, Any], nodes: Sequence[Node]) -> Flow:
     """The flow of some nodes."""
     flow = Flow("random")
     streams: dict[str, Any] = {}
@@ -273,7 +278,7 @@ def graph_of(sources: Mapping[str, Any], nodes: Sequence[Node]) -> Graph:
         streams[node.name] = made
         if node.shown:
             made.sink(f"{node.name}_out", Table(f"{node.name}_table"))
-    return flow.graph()
+    return flow
 
 
 def _keyed(node: Node, stream: Any, port: int = 0) -> Any:

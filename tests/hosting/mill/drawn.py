@@ -1,0 +1,17 @@
+"""The random flows of the tests by name: `flow_7_2` is the second revision of flow 7."""
+
+from __future__ import annotations
+
+import random
+
+from geartrain import Flow
+from tests.reference.revised_flows import flow_of, revised
+
+
+def __getattr__(name: str) -> Flow:
+    kind, _, numbers = name.partition("_")
+    if kind != "flow":
+        raise AttributeError(name)
+    number, revision = map(int, numbers.split("_"))
+    flow = revised(random.Random(number), 3, 3)
+    return flow_of(flow.sources, flow.stages[revision - 1].nodes)
