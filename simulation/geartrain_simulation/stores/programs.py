@@ -1,7 +1,7 @@
 """The programs of a device in a world: archives that may not come, and the file of what was chosen.
 
-Guarantees: what is installed outlives kills and losses of power; the choice is written by the steps of the
-real file, and a kill or a loss of power may strike between any two. Whoever asks for it is told of a program
+Guarantees: what is installed outlives kills and losses of power. The choice is written by the steps of the
+real file, and a kill may strike between any two. Whoever asks for it is told of a program
 that goes while it is needed.
 """
 
