@@ -125,7 +125,7 @@ def test_only_the_data_partition_and_memory_can_be_written() -> None:
     on_data = {line[1] for line in lines if line[0].startswith("/data/")}
     assert on_data == {"/var/lib/geartrain", "/etc/geartrain", "/var/lib/systemd"}
     [boot] = [line for line in lines if line[0] == "PARTLABEL=geartrain-boot"]
-    assert {"noauto", "nofail", "x-systemd.device-timeout=2min"} <= set(boot[3].split(","))
+    assert {"noauto", "x-systemd.device-timeout=2min"} <= set(boot[3].split(","))
     others = [line for line in lines if line[1] not in {"/", "/data", boot[1], *on_data}]
     assert {line[2] for line in others} == {"tmpfs"}
     assert all("size=" in line[3] for line in others), "memory is bounded"
