@@ -109,6 +109,22 @@ def test_a_batch_from_before_a_crossing_closes_its_epoch_and_a_lost_crossing_is_
     assert (counters["crossings_lost"], counters["set_back_batches"]) == (1, 1)
 
 
+def test_a_gap_lets_no_batch_from_before_the_first_crossing_in(tmp_path: Path) -> None:
+    async def scenario(world: Running, device: TestDevice) -> None:
+        await begin(world, device)
+        device.crossing = 0  # a copy of its spool from before, which has dropped what it held since
+        lost = device.header().seq
+        for price in (7.0, 8.0):
+            device.quotes(price)
+        world.net.deliver(device.topic, device.drop(lost, lost + 1, []), device.quotes(9.0))
+        await world.net.until(lambda: bool(world.net.nacks(device)))
+        assert world.net.nacks(device)[-1].reason is NackReason.CLOSED
+
+    reader = play(tmp_path, scenario)
+    assert prices(reader) == [1.0, 2.0]
+    assert reader.counters()["set_back_batches"] == 1
+
+
 def test_a_ledger_from_before_there_were_crossings_is_taken_as_it_is(tmp_path: Path) -> None:
     device = TestDevice()
 

@@ -31,6 +31,8 @@ from geartrain_cloud.ingest.streams import DeviceStream, Gone
 from geartrain_cloud.log.part import SegmentPart
 from geartrain_cloud.ports import AckCursor, EntryKind, StoredSchema
 
+FRESH_SAID = "a fresh spool: "
+"""What the detail of a CROSSING entry begins with that is a fresh spool's: recovery looks for it."""
 Positions = Mapping[tuple[str, str], SplitProgress]
 
 
@@ -179,6 +181,7 @@ class Content:
         """Log a crossing, and those before it that never came: their batches were damaged on the device."""
         header = arrival.header
         is_crossing = header.kind is BatchKind.CROSSING
+        stream.is_fresh &= header.crossing <= cursor.crossing
         self._note_lost_crossings(stream, cursor.crossing, header.crossing - is_crossing, header.epoch)
         if not is_crossing:
             return
@@ -195,7 +198,8 @@ class Content:
         A fresh spool goes over to what it runs, for nothing of the one before it can come any more.
         """
         header = arrival.header
-        if not header.fresh or not before:
+        stream.is_fresh = header.fresh and before > 0
+        if not stream.is_fresh:
             self._note_lost_crossings(stream, before, header.crossing, header.epoch)
             return max(before, header.crossing)
         try:
@@ -203,7 +207,7 @@ class Content:
         except WireError:
             said = "what it runs cannot be decoded"
         self._counters.add(Counter.CROSSINGS)
-        self.note(stream, EntryKind.CROSSING, header.epoch, before + 1, f"a fresh spool: {said}")
+        self.note(stream, EntryKind.CROSSING, header.epoch, before + 1, f"{FRESH_SAID}{said}")
         return before + 1
 
     def _note_lost_crossings(self, stream: DeviceStream, last: int, before: int, epoch: bytes) -> None:

@@ -21,6 +21,7 @@ from geartrain.schema import Schema
 from geartrain_cloud.ingest.clock import SourceClock
 from geartrain_cloud.ingest.closed import ClosedEpochs
 from geartrain_cloud.ingest.config import FlowConfig, IngestConfig
+from geartrain_cloud.ingest.content import FRESH_SAID
 from geartrain_cloud.ingest.counters import Counter, Counters
 from geartrain_cloud.ingest.group import SEGMENTS, Group, Partition, Place
 from geartrain_cloud.ingest.streams import DeviceStream
@@ -73,7 +74,7 @@ async def recover(config: IngestConfig, ledger: LedgerStore, disk: Disk, budget:
     await _match_segments(ledger, disk, last, counters, owned)
     crossings = await ledger.crossings()
     cursors = {
-        (c.device, c.flow): replace(c, crossing=crossings.get((c.device, c.flow), 0))
+        (c.device, c.flow): replace(c, crossing=crossings.get((c.device, c.flow), (0, ""))[0])
         for c in await ledger.cursors()
     }
     assigned = [place for place in await ledger.devices() if partition_of(place[2], total) in owned]
@@ -94,7 +95,11 @@ async def recover(config: IngestConfig, ledger: LedgerStore, disk: Disk, budget:
     }
     streams = {
         (device, name): make_stream(
-            (device, name, partition_of(device, total)), flow, cursors.get((device, name)), budget
+            (device, name, partition_of(device, total)),
+            flow,
+            cursors.get((device, name)),
+            budget,
+            is_fresh=crossings.get((device, name), (0, ""))[1].startswith(FRESH_SAID),
         )
         for name, flow in sorted(flows.items())
         for device in sorted(flow.devices)
@@ -186,12 +191,23 @@ def make_partition(
 
 
 def make_stream(
-    which: tuple[str, str, int], flow: FlowConfig, cursor: AckCursor | None, budget: WaitingBudget
+    which: tuple[str, str, int],
+    flow: FlowConfig,
+    cursor: AckCursor | None,
+    budget: WaitingBudget,
+    *,
+    is_fresh: bool = False,
 ) -> DeviceStream:
-    """The stream of a device in a flow (`which`, with its partition), as the ledger has it."""
+    """The stream of a device in a flow (`which`, with its partition), as the ledger has it; is_fresh: as in
+    `DeviceStream`.
+    """
     device, flow_name, partition = which
     current = None
     if cursor is not None:
         current = Receiver(cursor.epoch, budget, cursor.seq, cursor.digest, passes_loss=True)
     sources, channels = tuple(flow.sources_of(device)), tuple(flow.fed_by(device))
-    return DeviceStream(device, flow_name, sources, channels, cursor, cursor, current, partition=partition)
+    return DeviceStream(
+        *(device, flow_name, sources, channels, cursor, cursor, current),
+        partition=partition,
+        is_fresh=is_fresh,
+    )

@@ -159,10 +159,15 @@ class Sequencer:
         return True
 
     def _is_of_former_cut(self, stream: DeviceStream, receiver: Receiver, header: Header) -> bool:
-        """Whether a batch was made before a crossing that is in the log: its epoch cannot go on."""
+        """Whether a batch was made before a crossing that is in the log: its epoch cannot go on.
+
+        Without a number are those that a fresh spool has made before it heard of one, and the gaps that stand
+        for what cannot be read any more.
+        """
         known = stream.cursor.crossing if receiver is stream.current and stream.cursor is not None else 0
         made = header.crossing - (header.kind is BatchKind.CROSSING)
-        if not header.crossing or made >= known:
+        is_unsaid = not header.crossing and (stream.is_fresh or header.kind is BatchKind.GAP)
+        if made >= known or is_unsaid:
             return False
         self._counters.add(Counter.SET_BACK_BATCHES)
         reason = f"batch {header.seq} was made before crossing {known} of the device: its epoch is over"

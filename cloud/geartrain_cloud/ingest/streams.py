@@ -41,7 +41,8 @@ class DeviceStream:
     candidate: an epoch that has shown itself, but not yet by a first batch with a good digest; contact_us:
     when anything of the device last arrived, wall clock, 0 before; contact_s: the same, monotonic; greeted:
     an epoch whose HELLO is answered once its opening is durable; partition: which one its batches go to;
-    held: the batch that its open epoch waits with; gone: the device was retired, or its flow has ended.
+    held: the batch that its open epoch waits with; is_fresh: its newest crossing is that of a fresh spool,
+    whose batches have no number until it has heard of it; gone: the device was retired, or its flow is over.
     """
 
     device: str
@@ -57,6 +58,7 @@ class DeviceStream:
     greeted: bytes = b""
     partition: int = 0
     held: HeldBatch | None = None
+    is_fresh: bool = False
     gone: Gone | None = None
 
     @property

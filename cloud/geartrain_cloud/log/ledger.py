@@ -183,9 +183,10 @@ class SqliteLedger:
         """By (flow, partition), the number of the newest REVISION entry, where it has one."""
         return {(flow, index): number for flow, index, number in await self._rows(SELECT_REVISIONS)}
 
-    async def crossings(self) -> dict[tuple[str, str], int]:
-        """By (device, flow), the number of the newest CROSSING entry, where it has one."""
-        return {(device, flow): number for device, flow, number in await self._rows(SELECT_CROSSINGS)}
+    async def crossings(self) -> dict[tuple[str, str], tuple[int, str]]:
+        """By (device, flow), the number and detail of the newest CROSSING entry, where it has one."""
+        rows = await self._rows(SELECT_CROSSINGS)
+        return {(device, flow): (number, detail) for device, flow, number, detail in rows}
 
     async def segments(self) -> set[str]:
         """Every file name that an entry names."""

@@ -208,7 +208,9 @@ LATER_INDEXES = tuple(
     if "INDEX revisions" in one or "INDEX crossings" in one
 )
 """Ledgers that were made before there were revisions, or crossings, lack them."""
-SELECT_CROSSINGS = "SELECT device, flow, max(seq) FROM entries WHERE kind = 'crossing' GROUP BY flow, device"
+SELECT_CROSSINGS = (
+    "SELECT device, flow, max(seq), detail FROM entries WHERE kind = 'crossing' GROUP BY flow, device"
+)
 SELECT_REVISIONS = (
     "SELECT flow, partition, max(seq) FROM entries WHERE kind = 'revision' GROUP BY flow, partition"
 )

@@ -291,8 +291,8 @@ class LedgerStore(Protocol):
         """By (flow, partition), the number of the newest REVISION entry, where it has one."""
         ...
 
-    async def crossings(self) -> dict[tuple[str, str], int]:
-        """By (device, flow), the number of the newest CROSSING entry, where it has one."""
+    async def crossings(self) -> dict[tuple[str, str], tuple[int, str]]:
+        """By (device, flow), the number and detail of the newest CROSSING entry, where it has one."""
         ...
 
     async def segments(self) -> set[str]:

@@ -172,12 +172,12 @@ class SimLedgerStore:
 
         return await self._read("revisions", newest)
 
-    async def crossings(self) -> dict[tuple[str, str], int]:
-        """By (device, flow), the number of the newest CROSSING entry, where it has one."""
+    async def crossings(self) -> dict[tuple[str, str], tuple[int, str]]:
+        """By (device, flow), the number and detail of the newest CROSSING entry, where it has one."""
 
-        def newest() -> dict[tuple[str, str], int]:
+        def newest() -> dict[tuple[str, str], tuple[int, str]]:
             crossed = [e for e in self._book.all_entries() if e.kind is EntryKind.CROSSING]
-            return {(e.device, e.flow): e.seq for e in sorted(crossed, key=lambda e: e.seq)}
+            return {(e.device, e.flow): (e.seq, e.detail) for e in sorted(crossed, key=lambda e: e.seq)}
 
         return await self._read("crossings", newest)
 
