@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from geartrain_cloud.hosting.group import GroupSettings
+from geartrain_cloud.hosting.group_file import open_group
+from geartrain_cloud.hosting.places import HostPlaces
 from geartrain_cloud.sinks.tables import rows
 from tests.hosting.hosted import Hosting, Wanted
 
@@ -19,6 +22,7 @@ def test_flows_come_and_go_while_the_query_runs(
     first = wanted.add("stone.1", 0)
     first.append(300)
     wanted.write()
+    leave_a_draft(spark, wanted.state)
     hosting = Hosting(spark, wanted)
     try:
         hosting.through("stone.1")
@@ -60,9 +64,23 @@ def test_flows_come_and_go_while_the_query_runs(
         wanted.close()
 
 
+def leave_a_draft(spark: SparkSession, state: Path) -> None:
+    """As after a kill while Spark wrote the offsets of its first micro-batch."""
+    places = HostPlaces(state).group("all")
+    places.folder.mkdir(parents=True)
+    partitions = int(str(spark.conf.get("spark.sql.shuffle.partitions")))
+    _, checkpoint = open_group(places, "all", GroupSettings().stages, partitions)
+    offsets = checkpoint.location / "offsets"
+    offsets.mkdir(parents=True)
+    (offsets / ".0.13ad3fa4.tmp").touch()
+
+
 def lose_the_last_commit(state: Path, group: str = "all") -> None:
-    """As after a kill between the commits of tables and Spark: the last micro-batch is run again."""
-    commits = state / "groups" / group / "spark" / "commits"
-    newest = max((p for p in commits.iterdir() if p.name.isdecimal()), key=lambda p: int(p.name))
-    newest.unlink()
-    (commits / f".{newest.name}.crc").unlink(missing_ok=True)
+    """As after a kill between the commits of tables and Spark: the last micro-batch is run again. One that
+    was under way when the host was closed has not begun then.
+    """
+    spark = state / "groups" / group / "spark"
+    newest = max(int(p.name) for p in (spark / "commits").iterdir() if p.name.isdecimal())
+    for folder, number in (("commits", newest), ("offsets", newest + 1)):
+        for name in (f"{number}", f".{number}.crc"):
+            (spark / folder / name).unlink(missing_ok=True)

@@ -32,7 +32,7 @@ def open_group(
 ) -> tuple[GroupIdentity, Checkpoint]:
     """What the group in this folder is, made now where there is none, and its checkpoint.
 
-    Raises `RefusedError` where the checkpoint is not whole, `OSError`.
+    Raises `RefusedError` where the checkpoint is not whole, `QueryError`, `OSError`.
     """
     path = places.folder / _FILE
     query = f"group {name}"
@@ -49,4 +49,5 @@ def open_group(
         raise RefusedError(f"{query}: {path} cannot be read ({error}): bring it back from a copy") from None
     checkpoint = Checkpoint(query, places.folder, found.identity, 0)
     check_whole(checkpoint, keeps_state=True)
+    checkpoint.clear_drafts()
     return found, checkpoint

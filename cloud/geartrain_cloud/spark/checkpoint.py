@@ -63,6 +63,23 @@ class Checkpoint:
         commits = self.location / "commits"
         return commits.is_dir() and any(name.name.isdecimal() for name in commits.iterdir())
 
+    def clear_drafts(self) -> None:
+        """Remove what a kill in the first micro-batch has left half written, for Spark begins a query with
+        empty folders only. With an offset log that is whole nothing is removed.
+
+        Raises `QueryError`.
+        """
+        found = [one for name in ("offsets", "commits") for one in (self.location / name).glob("*")]
+        if any(one.name.isdecimal() for one in found):
+            return
+        for one in found:
+            try:
+                one.unlink(missing_ok=True)
+            except OSError as error:
+                raise QueryError(
+                    f"query {self.query!r}: {one} cannot be removed ({error.strerror or error}): remove it"
+                ) from None
+
     def is_catching_up(self, positions: Mapping[str, int]) -> bool:
         """Whether a micro-batch that ends at `positions` only makes again what a store holds."""
         return bool(self.restored) and is_reached(self.restored[-1], positions)

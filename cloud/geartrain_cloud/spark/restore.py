@@ -42,6 +42,7 @@ def sound_checkpoint(query: Query, folder: Path, tables: Tables, shards: int) ->
         )
     checkpoint = open_checkpoint(folder, query, shards)
     check_whole(checkpoint, keeps_state=bool(query.native) or len(query.stages) > 1)
+    checkpoint.clear_drafts()
     return checkpoint
 
 
