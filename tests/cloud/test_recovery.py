@@ -238,8 +238,8 @@ def test_clock_waits_for_every_assigned_device_and_names_who_is_missing(tmp_path
     assert contacts["device-1"] > 0
     assert contacts["device-2"] == 0
     assert status["flows"][FLOW]["devices"] == {
-        "device-1": {"epoch": b"epoch--1".hex(), "ordinal": 1, "seq": 3},
-        "device-2": {"epoch": "", "ordinal": 0, "seq": 0},
+        "device-1": {"epoch": b"epoch--1".hex(), "ordinal": 1, "seq": 3, "crossing": 0},
+        "device-2": {"epoch": "", "ordinal": 0, "seq": 0, "crossing": 0},
     }
     assert status["counters"]["records_logged"] == 1
     assert status["counters"]["digest_conflicts"] == 0

@@ -17,7 +17,7 @@ from geartrain.records.event_time import END_OF_TIME
 from geartrain.testing import TestingSource
 from geartrain.wire.envelope import BatchKind, Header
 from geartrain_edge.settings import AgentSettings, Policy
-from geartrain_edge.spool.admission import check_policy
+from geartrain_edge.spool.admission import DECLARED, check_policy
 from tests.edge.agents import SETTINGS, KilledError, MortalSpool, agent_of, run, until
 from tests.edge.flows import Reading, Row, expected, items, plan_of
 from tests.edge.network import MemoryNet, NaiveIngest, Troubles
@@ -182,11 +182,10 @@ def declared_later(path: Path) -> dict[str, int]:
     """What a closed spool has dropped and not declared yet."""
     database = sqlite3.connect(path)
     try:
-        found = database.execute("SELECT value FROM state WHERE step = '_agent'").fetchall()
+        found = database.execute("SELECT value FROM state WHERE (step, key) = (?, ?)", DECLARED).fetchone()
     finally:
         database.close()
-    texts = [value for (value,) in found if value.startswith(b'{"') and b"steps" not in value]
-    return json.loads(texts[0]) if texts else {}
+    return json.loads(found[0]) if found else {}
 
 
 @pytest.mark.parametrize("policy", DROPPING)

@@ -94,7 +94,6 @@ RULES: dict[str, str | tuple[str, ...]] = {
     "crossings forgotten at a start": "crossing",
     "crossing not said": "cut",
     "crossing shed": "crossing",
-    "fresh spool takes the former number": "cut",
 }
 """Where the harm is done, and not only where it shows; several where either may see it first."""
 
