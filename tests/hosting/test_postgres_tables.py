@@ -61,7 +61,7 @@ def test_a_locked_schema_holds_its_flow_alone_and_a_replay_swaps_schemas(
             other.execute("LOCK TABLE stone_1_run_1.each_sum")
             stone.append(100)
             hosting.until(lambda: wanted.status("stone.1")["state"] == "held")
-            assert "is in use by another program" in wanted.status("stone.1")["why"]
+            hosting.until(lambda: "is in use by another program" in wanted.status("stone.1")["why"])
             for _ in range(2):
                 stone.append(50)
                 wheel.append(50)
