@@ -12,7 +12,13 @@ from typing import Any
 import pytest
 
 from geartrain.adapters.system import SystemClock
-from geartrain.control.questions import DeviceQuestion, decode_question, encode_question
+from geartrain.control.questions import (
+    KEYS_MAX,
+    TOLD_BYTES_MAX,
+    DeviceQuestion,
+    decode_question,
+    encode_question,
+)
 from geartrain.errors import NetError, WireError
 from geartrain.ports import Connection, Incoming
 from geartrain.records.event_time import SECOND_US
@@ -80,8 +86,8 @@ class Asker:
 class Asking:
     """An agent that has committed all of `ITEMS`, and who asks it."""
 
-    def __init__(self, folder: Path) -> None:
-        plan = plan_of(ITEMS)
+    def __init__(self, folder: Path, items: list[Any] = ITEMS) -> None:
+        plan = plan_of(items)
         net = MemoryNet(NaiveIngest(plan), swallow=lambda header: True)
         self.exchange = Exchange(net)
         self.store = SqliteSpool(folder / "d1.spool")
@@ -146,6 +152,22 @@ def test_what_is_not_there_is_said(tmp_path: Path) -> None:
             assert heard.answer.told.refused.startswith("there is no step 'levels_of'")
             heards, silent = await asking.ask("totals", "s1", (DEVICE, "d2"))
             assert ([one.device for one in heards], silent) == ([DEVICE], {"d2"})
+
+    run(story())
+
+
+def test_no_more_keys_are_named_than_an_answer_holds(tmp_path: Path) -> None:
+    names = {f"{n}{'s' * 30_000}" for n in range(KEYS_MAX)}
+    items = [(SECOND_US, Reading(name, 1.0)) for name in sorted(names)]
+
+    async def story() -> None:
+        async with Asking(tmp_path, items) as asking:
+            [heard], _ = await asking.ask("totals", None)
+            keys = heard.answer.told.keys
+            assert 0 < len(keys) == TOLD_BYTES_MAX // 30_100 < len(names)
+            assert set(keys) < names
+            [heard], _ = await asking.ask("totals", None)
+            assert heard.answer.told.keys == keys
 
     run(story())
 

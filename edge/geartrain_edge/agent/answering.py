@@ -95,7 +95,10 @@ class Answering:
                 )
             if question.key is None:
                 keys = [shown_key(key) for key, _ in await self._store.cells(step, None, KEYS_MAX)]
-                return ToldByDevice(keys=keys, found=bool(keys))
+                some = ToldByDevice(keys=keys, found=bool(keys))
+                while len(msgspec.json.encode(some)) > TOLD_BYTES_MAX:
+                    keys.pop()
+                return some
             meant = keys_of(graph, step, question.key)
             found = await self._store.cells(step, meant, 1)
             if not found:
