@@ -10,7 +10,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import msgspec
 
@@ -27,6 +27,7 @@ FILES_MAX = 5_000
 _RANGE = re.compile(r"(>=|<)(\d{1,6}(?:\.\d{1,6}){0,3})")
 _VERSION = re.compile(r"\d{1,6}(?:\.\d{1,6}){0,3}")
 
+M = TypeVar("M")
 Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 Range = Annotated[str, msgspec.Meta(max_length=100)]
 
@@ -66,19 +67,13 @@ class Manifest(msgspec.Struct, frozen=True, dict=True):
     @staticmethod
     def from_json(raw: bytes) -> Manifest:
         """Raises `BundleError`."""
-        try:
-            if len(raw) > MANIFEST_BYTES_MAX:
-                raise BundleError(f"the manifest has more than {MANIFEST_BYTES_MAX:,} bytes")
-            found = msgspec.json.decode(raw, type=Manifest)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise BundleError(f"the manifest cannot be read: {printable(str(error))}") from None
+        found = read_manifest(raw, Manifest, "the manifest")
         if found.format != FORMAT:
             raise BundleError(
                 f"the bundle has format {found.format}, and this version of Geartrain knows {FORMAT}: bring "
                 "Geartrain up to date here"
             )
-        if len(found.files) > FILES_MAX:
-            raise BundleError(f"the manifest names more than {FILES_MAX:,} files")
+        check_count(found.files)
         for text in (found.geartrain, found.python):
             check_range(text)
         return found
@@ -88,6 +83,22 @@ class Manifest(msgspec.Struct, frozen=True, dict=True):
         for name, have, wanted in (("Geartrain", geartrain, self.geartrain), ("Python", python, self.python)):
             if not is_in(have, wanted):
                 raise BundleError(f"the bundle needs {name} {wanted}, and {name} {have} is here")
+
+
+def read_manifest(raw: bytes, kind: type[M], name: str) -> M:
+    """A manifest of this kind; name: how a sentence calls it. Raises `BundleError`."""
+    try:
+        if len(raw) > MANIFEST_BYTES_MAX:
+            raise BundleError(f"the manifest has more than {MANIFEST_BYTES_MAX:,} bytes")
+        return msgspec.json.decode(raw, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise BundleError(f"{name} cannot be read: {printable(str(error))}") from None
+
+
+def check_count(files: Mapping[str, str]) -> None:
+    """Raise `BundleError` for a manifest with more files than `FILES_MAX`."""
+    if len(files) > FILES_MAX:
+        raise BundleError(f"the manifest names more than {FILES_MAX:,} files")
 
 
 def check_range(text: str) -> None:

@@ -18,7 +18,7 @@ from typing import Annotated, BinaryIO
 import msgspec
 
 from geartrain.bundle.archive import Bounds, ManifestArchive, entries_of
-from geartrain.bundle.manifest import FILES_MAX, MANIFEST_BYTES_MAX, Digest, code_hash
+from geartrain.bundle.manifest import Digest, check_count, code_hash, read_manifest
 from geartrain.bundle.packing import zipped
 from geartrain.errors import BundleError
 from geartrain.printable import printable
@@ -66,21 +66,13 @@ class ProgramManifest(msgspec.Struct, frozen=True, dict=True):
     @staticmethod
     def from_json(raw: bytes) -> ProgramManifest:
         """Raises `BundleError`."""
-        try:
-            if len(raw) > MANIFEST_BYTES_MAX:
-                raise BundleError(f"the manifest has more than {MANIFEST_BYTES_MAX:,} bytes")
-            found = msgspec.json.decode(raw, type=ProgramManifest)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise BundleError(
-                f"the manifest of the program cannot be read: {printable(str(error))}"
-            ) from None
+        found = read_manifest(raw, ProgramManifest, "the manifest of the program")
         if found.format != FORMAT:
             raise BundleError(
                 f"the program has format {found.format}, and this version of Geartrain knows {FORMAT}: "
                 "upgrade to a version between them first"
             )
-        if len(found.files) > FILES_MAX:
-            raise BundleError(f"the manifest names more than {FILES_MAX:,} files")
+        check_count(found.files)
         return found
 
     def check_fits(self, here: str) -> None:
