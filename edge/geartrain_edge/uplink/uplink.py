@@ -224,9 +224,9 @@ class Uplink:
         try:
             async with self._effects.net.connect(client_id) as connection:
                 await connection.subscribe(self._ack_topic)
-                for one in self.beside:
-                    if one.topic:
-                        await connection.subscribe(one.topic)
+                beside = [one for one in self.beside if one.topic]
+                for one in beside:
+                    await connection.subscribe(one.topic)
                 self._connector.is_connected = True
                 async with self._backlog.lock:
                     await self._let_go()  # of what the connection before has not come to
@@ -235,9 +235,8 @@ class Uplink:
                     group.create_task(self._send(connection))
                     group.create_task(self._receive(connection))
                     group.create_task(self._keep_time())
-                    for one in self.beside:
-                        if one.topic:
-                            group.create_task(one.speak(connection))
+                    for one in beside:
+                        group.create_task(one.speak(connection))
         finally:
             self._sender.disconnected()
             self._turn.release()
