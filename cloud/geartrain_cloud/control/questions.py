@@ -14,7 +14,7 @@ from typing import Any
 
 from aiohttp import web
 
-from geartrain.control.questions import KEYS_MAX
+from geartrain.control.questions import KEY_CHARS_MAX, KEYS_MAX
 from geartrain.errors import ConfigError, NetError
 from geartrain.fleet.labels import shown
 from geartrain.ports import Clock
@@ -42,7 +42,6 @@ ASKED_MAX = 10
 """Questions to one app in a second."""
 WAIT_S, WAIT_S_MAX = 10, 50
 """How long a request waits: less than a question is kept."""
-KEY_CHARS_MAX = 1_000
 _LOOK_S = 0.02
 DEVICES_MAX = 200
 """Devices that are asked at once, where nobody has said which."""

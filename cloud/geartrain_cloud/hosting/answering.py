@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from geartrain.control.questions import KEYS_MAX
 from geartrain.errors import GeartrainError, QuestionError, SchemaError
 from geartrain.runtime.asking import check_asked, keys_of, shown_key, tell
 from geartrain_cloud.hosting.offsets import ANSWER, ASKED
-from geartrain_cloud.hosting.questions import KEYS_MAX, Answer, Question
+from geartrain_cloud.hosting.questions import Answer, Question
 from geartrain_cloud.hosting.versions import Hosted
 from geartrain_cloud.spark.buckets import BucketState, StateMap
 from geartrain_cloud.spark.clocks import least_clock, sources_of

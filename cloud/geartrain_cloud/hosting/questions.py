@@ -17,13 +17,12 @@ from typing import Any
 import msgspec
 
 from geartrain.adapters.files import make_private_folder, write_private
+from geartrain.control.questions import KEYS_MAX
 
 OPEN_MAX = 1_000
 """Questions of all flows that may wait at a time."""
 EXPIRES_S = 60.0
 """So long a question waits for a micro-batch, and its answer for who asked, at the most."""
-KEYS_MAX = 20
-"""Keys that are named where nobody has said which."""
 
 _ENCODE = msgspec.json.Encoder().encode
 
