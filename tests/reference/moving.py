@@ -29,8 +29,6 @@ from geartrain.runtime.fragment import Fragment
 from geartrain.runtime.moving import Moves, brought_up, given, loaded, of_steps
 from geartrain.runtime.splits import SplitTracker
 from geartrain.schema import RowCodec
-from geartrain.source import Batch as Read
-from geartrain.source import Reject
 from geartrain.state.keyed import NEVER, DictBackend, saved_cell
 from geartrain.state.moving import (
     Arriving,
@@ -43,7 +41,7 @@ from geartrain.state.moving import (
     taken_in,
 )
 from tests.reference.rows import Answer
-from tests.reference.two_tiers import Parts, Splits, World, answer_of
+from tests.reference.two_tiers import Parts, Splits, World, answer_of, read_on
 
 CROSSINGS_MAX = 6
 """Of one device in one run."""
@@ -253,24 +251,9 @@ class Device:
             self._tell()
 
     def _read(self, tracker: SplitTracker, items: Sequence[Any]) -> None:
-        at = tracker.progress.position
-        taken = items[at : at + self._rng.choice(self._sizes)]
-        timed = [(at + i, *x) for i, x in enumerate(taken) if not isinstance(x, Reject)]
-        end = at + len(taken)
-        poll = Read(
-            [value for _, _, value in timed],
-            [time for _, time, _ in timed],
-            [number for number, _, _ in timed],
-            end,
-            [x for x in taken if isinstance(x, Reject)],
-            ended=end == len(items),
-        )
-        batch, late, rejected = tracker.observe(poll)
-        for letter in rejected:
-            self._node.fragment.reject(letter)
-        for letter in late:
-            self._node.fragment.divert_late(letter)
-        self._keep(parts_of(self._node.fragment))
+        fragment = self._node.fragment
+        batch = read_on(tracker, items, self._rng.choice(self._sizes), fragment)
+        self._keep(parts_of(fragment))
         self._keep(self._node.feed(tracker.step, batch))
 
     def _tell(self) -> None:

@@ -131,6 +131,28 @@ class Sent:
     marks: Mapping[str, int] = field(default_factory=dict)
 
 
+def read_on(tracker: SplitTracker, items: Sequence[Any], size: int, fragment: Fragment) -> Batch:
+    """The records among the next `size` items of a split; the fragment gets rejects and late ones."""
+    at = tracker.progress.position
+    taken = items[at : at + size]
+    timed = [(at + i, *x) for i, x in enumerate(taken) if not isinstance(x, Reject)]
+    end = at + len(taken)
+    poll = Read(
+        [value for _, _, value in timed],
+        [time for _, time, _ in timed],
+        [number for number, _, _ in timed],
+        end,
+        [x for x in taken if isinstance(x, Reject)],
+        ended=end == len(items),
+    )
+    batch, late, rejected = tracker.observe(poll)
+    for letter in rejected:
+        fragment.reject(letter)
+    for letter in late:
+        fragment.divert_late(letter)
+    return batch
+
+
 class Device:
     """A device from its splits to what it sends."""
 
@@ -163,25 +185,8 @@ class Device:
         return self._sent
 
     def _read(self, tracker: SplitTracker, items: Sequence[Any]) -> None:
-        at = tracker.progress.position
-        taken = items[at : at + self._rng.choice(self._sizes)]
-        timed = [(at + i, *x) for i, x in enumerate(taken) if not isinstance(x, Reject)]
-        end = at + len(taken)
-        poll = Read(
-            [value for _, _, value in timed],
-            [time for _, time, _ in timed],
-            [number for number, _, _ in timed],
-            end,
-            [x for x in taken if isinstance(x, Reject)],
-            ended=end == len(items),
-        )
-        batch, late, rejected = tracker.observe(poll)
-        fragment = self._node.fragment()
-        for letter in rejected:
-            fragment.reject(letter)
-        for letter in late:
-            fragment.divert_late(letter)
-        fragment.feed(tracker.step, batch)
+        size, fragment = self._rng.choice(self._sizes), self._node.fragment()
+        fragment.feed(tracker.step, read_on(tracker, items, size, fragment))
         self._send(_parts(fragment))
 
     def _tell(self) -> None:
