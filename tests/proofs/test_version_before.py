@@ -54,6 +54,14 @@ def importing(folder: Path) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def importing_installed_only() -> Iterator[None]:
+    """What is started within imports what its own environment has; a Spark session here names our sources."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("PYTHONPATH", raising=False)
+        yield
+
+
 def begin(folder: Path) -> tuple[Path, Path, Path]:
     """An author's keys, a platform's folder and an empty one to run in."""
     nothing, keys, state = folder / "nothing", folder / "keys", folder / "state"
@@ -90,7 +98,7 @@ def test_this_platform_serves_an_agent_of_the_version_before(tmp_path: Path, tre
     parts = [str(tree / part) for part in OF_AGENT]
     pip("--python", python, "install", "--quiet", *parts[:-1], f"{parts[-1]}[fleet]")
     nothing, keys, state = begin(tmp_path)
-    with platform(state):
+    with platform(state), importing_installed_only():
         client = client_of(state)
         device = join(state, "truck-1", tmp_path / "devices", python)
         with running(device, nothing, python):
