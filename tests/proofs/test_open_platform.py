@@ -49,7 +49,8 @@ def join(state: Path, name: str, folder: Path, python: str = sys.executable) -> 
     assert line[:2] == ["gear-agent", "join"]
     file = folder / name / "device.toml"
     command = [python, *AGENT, *line[1:], "--device", str(file)]
-    subprocess.run(command, check=True, timeout=60, capture_output=True)
+    done = subprocess.run(command, check=False, timeout=60, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
     return file
 
 

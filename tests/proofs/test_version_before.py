@@ -54,14 +54,6 @@ def importing(folder: Path) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def importing_installed_only() -> Iterator[None]:
-    """What is started within imports what its own environment has; a Spark session here names our sources."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("PYTHONPATH", raising=False)
-        yield
-
-
 def begin(folder: Path) -> tuple[Path, Path, Path]:
     """An author's keys, a platform's folder and an empty one to run in."""
     nothing, keys, state = folder / "nothing", folder / "keys", folder / "state"
@@ -92,13 +84,16 @@ def test_this_agent_joins_a_platform_of_the_version_before(tmp_path: Path, tree:
             assert "agent" not in client.get("/devices/truck-1")  # it is the one of before that answers
 
 
-def test_this_platform_serves_an_agent_of_the_version_before(tmp_path: Path, tree: Path) -> None:
+def test_this_platform_serves_an_agent_of_the_version_before(
+    tmp_path: Path, tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTHONPATH", raising=False)  # a Spark session in this process names our sources there
     venv.create(tmp_path / "venv", with_pip=False)
     python = str(tmp_path / "venv" / "bin" / "python")
     parts = [str(tree / part) for part in OF_AGENT]
     pip("--python", python, "install", "--quiet", *parts[:-1], f"{parts[-1]}[fleet]")
     nothing, keys, state = begin(tmp_path)
-    with platform(state), importing_installed_only():
+    with platform(state):
         client = client_of(state)
         device = join(state, "truck-1", tmp_path / "devices", python)
         with running(device, nothing, python):
