@@ -12,6 +12,7 @@ import typer
 
 from geartrain_client.cli.agent_app import agent_app
 from geartrain_client.cli.apps_app import apps_app
+from geartrain_client.cli.changes_app import changes_app
 from geartrain_client.cli.device_app import device_app
 from geartrain_client.cli.flash_app import flash_app
 from geartrain_client.cli.found import AllCommands
@@ -86,6 +87,7 @@ def plan(
 
 
 app.add_typer(apps_app)
+app.add_typer(changes_app)
 app.add_typer(platform_app)
 app.add_typer(device_app, name="device")
 app.add_typer(agent_app, name="agent")

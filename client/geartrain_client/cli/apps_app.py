@@ -1,4 +1,4 @@
-"""The commands of `gear` about apps, and their options."""
+"""The commands of `gear` that submit apps, show them and end them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,12 @@ import typer
 
 from geartrain.errors import ConfigError
 from geartrain.fleet.selectors import parse_selector
+from geartrain_client.cli.app_options import AppName, Timeout, Wait, seconds_of
 from geartrain_client.cli.platform_options import Json, SigningKey, State, Url, completed, platform_at
 from geartrain_client.rest.platform import segment
 from geartrain_client.terminal.settings import parse_seconds, parse_set
 
 apps_app = typer.Typer(rich_markup_mode=None)
-
-
-def _apps(ctx: typer.Context, incomplete: str) -> list[str]:
-    return completed(ctx, "/apps", "name", incomplete)
 
 
 def _tables(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -50,18 +47,6 @@ DeviceCuts = Annotated[
         help="Another cut for some devices; may be repeated, the last that means a device holds.",
     ),
 ]
-AppName = Annotated[
-    str, typer.Argument(metavar="APP", help="The app, as list shows it.", autocompletion=_apps)
-]
-Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it runs.")]
-Timeout = Annotated[
-    str, typer.Option("--timeout", metavar="TIME", help="Wait at most so long, such as 30s or 5m.")
-]
-
-
-def _seconds(wait: Wait, timeout: Timeout) -> float | None:
-    """The seconds of --wait and --timeout, None for --no-wait; raises `ConfigError`."""
-    return parse_seconds("--timeout", timeout) if wait else None
 
 
 @apps_app.command("submit", short_help="Run a flow on a platform, under a name.")
@@ -118,7 +103,7 @@ def submit(
     """
     from geartrain_client.cli.submitting import SubmitWishes, submit_flow
 
-    given = (parse_set(settings or []), _own_settings(own or []), unchecked, _seconds(wait, timeout))
+    given = (parse_set(settings or []), _own_settings(own or []), unchecked, seconds_of(wait, timeout))
     wishes = SubmitWishes(name, devices, cut, *given, json, isolation.value, key, _cuts(device_cuts or []))
     submit_flow(platform_at(url, state), flow, wishes)
 
@@ -362,7 +347,7 @@ def kill(
     from geartrain_client.cli.apps import kill_app
 
     mode = "drain" if drain else "now"
-    kill_app(platform_at(url, state), app, mode, purge=purge, seconds=_seconds(wait, timeout), as_json=json)
+    kill_app(platform_at(url, state), app, mode, purge=purge, seconds=seconds_of(wait, timeout), as_json=json)
 
 
 @apps_app.command("replay", short_help="Run an app anew from the beginning of its log.")
@@ -395,178 +380,4 @@ def resume(
     """
     from geartrain_client.cli.apps import resume_app
 
-    resume_app(platform_at(url, state), app, seconds=_seconds(wait, timeout), as_json=json)
-
-
-DropState = Annotated[
-    list[str] | None,
-    typer.Option("--drop-state", metavar="STEP", help="Let a step begin anew; may be repeated."),
-]
-
-
-class Edit(StrEnum):
-    """What may become of steps by an update."""
-
-    ATTACH = "attach"
-    REPLACE = "replace"
-    REMOVE = "remove"
-
-
-Only = Annotated[
-    list[Edit] | None,
-    typer.Option("--only", help="Refuse where steps change in any other way; may be repeated."),
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")]
-
-
-_DONE = {Edit.ATTACH: "attached", Edit.REPLACE: "replaced", Edit.REMOVE: "removed"}
-
-
-@apps_app.command("update", short_help="Have an app go on with other code or other steps.")
-def update(
-    app: AppName,
-    flow: Annotated[
-        str,
-        typer.Argument(metavar="MODULE:FLOW|FOLDER", help="The app's flow, or its project, as it is now."),
-    ],
-    dry_run: DryRun = False,
-    drop_state: DropState = None,
-    only: Only = None,
-    key: SigningKey = None,
-    wait: Wait = True,
-    timeout: Timeout = "2m",
-    url: Url = None,
-    state: State = None,
-    json: Json = False,
-) -> None:
-    """Have an app go on with its flow as it is here, from its state; its name and its tables stay.
-
-    Code of an equal flow takes the place of its code. Where steps in the data centre differ, that is the
-    app's next revision, which comes into force at one place of its log. What runs on devices stays as it is:
-    where that differs, nothing is changed. Devices that are out of contact get the code when they come.
-
-    \b
-    Examples:
-      gear update heat ./my-project --dry-run
-      gear update heat ./my-project
-      gear update heat ./my-project --only attach
-      gear update heat my_flow:flow --key alice --drop-state highest
-    """
-    from geartrain_client.cli.updating import ChangeWishes, update_app
-
-    edits = tuple(_DONE[one] for one in only or ())
-    wishes = ChangeWishes(tuple(drop_state or ()), dry_run, _seconds(wait, timeout), json, edits)
-    update_app(platform_at(url, state), app, flow, key, wishes)
-
-
-@apps_app.command("rollback", short_help="Have an app go on with what it ran before its update.")
-def rollback(
-    app: AppName,
-    dry_run: DryRun = False,
-    drop_state: DropState = None,
-    wait: Wait = True,
-    timeout: Timeout = "2m",
-    url: Url = None,
-    state: State = None,
-    json: Json = False,
-) -> None:
-    """Have an app go on with the code, or the revision, that it ran before its last update, from its state.
-
-    A revision that is not in the log yet is given up. State of steps that an update has removed is gone: they
-    begin anew.
-
-    \b
-    Examples:
-      gear rollback heat --dry-run
-      gear rollback heat
-    """
-    from geartrain_client.cli.updating import ChangeWishes, rollback_app
-
-    wishes = ChangeWishes(tuple(drop_state or ()), dry_run, _seconds(wait, timeout), json)
-    rollback_app(platform_at(url, state), app, wishes)
-
-
-@apps_app.command("revisions", short_help="List what an app runs, and ran before.")
-def revisions(app: AppName, url: Url = None, state: State = None, json: Json = False) -> None:
-    """List the revisions of an app: the one in force, those before it, and the one that is to come.
-
-    \b
-    Example:
-      gear revisions heat
-    """
-    from geartrain_client.cli.updating import show_revisions
-
-    show_revisions(platform_at(url, state), app, as_json=json)
-
-
-Of = Annotated[
-    str, typer.Option("--devices", metavar="SELECTOR", help="Which of its devices, as for gear submit.")
-]
-
-
-class Tier(StrEnum):
-    """Where a step goes."""
-
-    EDGE = "edge"
-    CLOUD = "cloud"
-
-
-@apps_app.command("cut", short_help="Have devices of an app go on with another cut.")
-def cut(
-    app: AppName,
-    spec: Annotated[
-        str, typer.Argument(metavar="auto|edge|cloud|STEP,...", help="Where to cut, as for gear plan.")
-    ],
-    devices: Of = "all",
-    dry_run: DryRun = False,
-    wait: Wait = True,
-    timeout: Timeout = "2m",
-    url: Url = None,
-    state: State = None,
-    json: Json = False,
-) -> None:
-    """Have devices of an app go on with another cut, while it runs; no result is another by that.
-
-    The data centre's part goes over to its next revision first, where it does not take these records yet.
-    Devices that are out of contact get the cut when they come, and those that are added later have it where
-    SELECTOR means them. Steps move that keep nothing; where one keeps something, nothing is changed.
-
-    \b
-    Examples:
-      gear cut heat edge --devices kind=strong --dry-run
-      gear cut heat high,low --devices truck-7
-      gear cut heat cloud
-    """
-    from geartrain_client.cli.cutting import CutWishes, cut_app
-
-    cut_app(platform_at(url, state), app, spec, CutWishes(devices, dry_run, _seconds(wait, timeout), json))
-
-
-@apps_app.command("move", short_help="Move a step of an app to devices, or to the data centre.")
-def move(
-    app: AppName,
-    step: Annotated[str, typer.Argument(metavar="STEP", help="The step, as gear plan shows it.")],
-    to: Annotated[Tier, typer.Option("--to", help="To the devices, or to the data centre.")],
-    devices: Of = "all",
-    dry_run: DryRun = False,
-    wait: Wait = True,
-    timeout: Timeout = "2m",
-    url: Url = None,
-    state: State = None,
-    json: Json = False,
-) -> None:
-    """Move a step of an app to devices or to the data centre, while it runs; no result is another by that.
-
-    What stands above it goes to the devices as well, and what stands below it to the data centre. Devices
-    with other cuts keep the rest of them. Steps move that keep nothing; where one keeps something, nothing is
-    changed.
-
-    \b
-    Examples:
-      gear move heat high --to edge --devices kind=truck --dry-run
-      gear move heat high --to cloud --devices truck-7
-    """
-    from geartrain_client.cli.cutting import CutWishes, move_step
-
-    wishes = CutWishes(devices, dry_run, _seconds(wait, timeout), json)
-    move_step(platform_at(url, state), app, step, to.value, wishes)
+    resume_app(platform_at(url, state), app, seconds=seconds_of(wait, timeout), as_json=json)

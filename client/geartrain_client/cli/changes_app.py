@@ -1,0 +1,186 @@
+"""The commands of `gear` that change an app while it runs."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from geartrain_client.cli.app_options import AppName, Timeout, Wait, seconds_of
+from geartrain_client.cli.platform_options import Json, SigningKey, State, Url, platform_at
+
+changes_app = typer.Typer(rich_markup_mode=None)
+
+DropState = Annotated[
+    list[str] | None,
+    typer.Option("--drop-state", metavar="STEP", help="Let a step begin anew; may be repeated."),
+]
+
+
+class Edit(StrEnum):
+    """What may become of steps by an update."""
+
+    ATTACH = "attach"
+    REPLACE = "replace"
+    REMOVE = "remove"
+
+
+Only = Annotated[
+    list[Edit] | None,
+    typer.Option("--only", help="Refuse where steps change in any other way; may be repeated."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")]
+
+
+_DONE = {Edit.ATTACH: "attached", Edit.REPLACE: "replaced", Edit.REMOVE: "removed"}
+
+
+@changes_app.command("update", short_help="Have an app go on with other code or other steps.")
+def update(
+    app: AppName,
+    flow: Annotated[
+        str,
+        typer.Argument(metavar="MODULE:FLOW|FOLDER", help="The app's flow, or its project, as it is now."),
+    ],
+    dry_run: DryRun = False,
+    drop_state: DropState = None,
+    only: Only = None,
+    key: SigningKey = None,
+    wait: Wait = True,
+    timeout: Timeout = "2m",
+    url: Url = None,
+    state: State = None,
+    json: Json = False,
+) -> None:
+    """Have an app go on with its flow as it is here, from its state; its name and its tables stay.
+
+    Code of an equal flow takes the place of its code. Where steps in the data centre differ, that is the
+    app's next revision, which comes into force at one place of its log. What runs on devices stays as it is:
+    where that differs, nothing is changed. Devices that are out of contact get the code when they come.
+
+    \b
+    Examples:
+      gear update heat ./my-project --dry-run
+      gear update heat ./my-project
+      gear update heat ./my-project --only attach
+      gear update heat my_flow:flow --key alice --drop-state highest
+    """
+    from geartrain_client.cli.updating import ChangeWishes, update_app
+
+    edits = tuple(_DONE[one] for one in only or ())
+    wishes = ChangeWishes(tuple(drop_state or ()), dry_run, seconds_of(wait, timeout), json, edits)
+    update_app(platform_at(url, state), app, flow, key, wishes)
+
+
+@changes_app.command("rollback", short_help="Have an app go on with what it ran before its update.")
+def rollback(
+    app: AppName,
+    dry_run: DryRun = False,
+    drop_state: DropState = None,
+    wait: Wait = True,
+    timeout: Timeout = "2m",
+    url: Url = None,
+    state: State = None,
+    json: Json = False,
+) -> None:
+    """Have an app go on with the code, or the revision, that it ran before its last update, from its state.
+
+    A revision that is not in the log yet is given up. State of steps that an update has removed is gone: they
+    begin anew.
+
+    \b
+    Examples:
+      gear rollback heat --dry-run
+      gear rollback heat
+    """
+    from geartrain_client.cli.updating import ChangeWishes, rollback_app
+
+    wishes = ChangeWishes(tuple(drop_state or ()), dry_run, seconds_of(wait, timeout), json)
+    rollback_app(platform_at(url, state), app, wishes)
+
+
+@changes_app.command("revisions", short_help="List what an app runs, and ran before.")
+def revisions(app: AppName, url: Url = None, state: State = None, json: Json = False) -> None:
+    """List the revisions of an app: the one in force, those before it, and the one that is to come.
+
+    \b
+    Example:
+      gear revisions heat
+    """
+    from geartrain_client.cli.updating import show_revisions
+
+    show_revisions(platform_at(url, state), app, as_json=json)
+
+
+Of = Annotated[
+    str, typer.Option("--devices", metavar="SELECTOR", help="Which of its devices, as for gear submit.")
+]
+
+
+class Tier(StrEnum):
+    """Where a step goes."""
+
+    EDGE = "edge"
+    CLOUD = "cloud"
+
+
+@changes_app.command("cut", short_help="Have devices of an app go on with another cut.")
+def cut(
+    app: AppName,
+    spec: Annotated[
+        str, typer.Argument(metavar="auto|edge|cloud|STEP,...", help="Where to cut, as for gear plan.")
+    ],
+    devices: Of = "all",
+    dry_run: DryRun = False,
+    wait: Wait = True,
+    timeout: Timeout = "2m",
+    url: Url = None,
+    state: State = None,
+    json: Json = False,
+) -> None:
+    """Have devices of an app go on with another cut, while it runs; no result is another by that.
+
+    The data centre's part goes over to its next revision first, where it does not take these records yet.
+    Devices that are out of contact get the cut when they come, and those that are added later have it where
+    SELECTOR means them. Steps move that keep nothing; where one keeps something, nothing is changed.
+
+    \b
+    Examples:
+      gear cut heat edge --devices kind=strong --dry-run
+      gear cut heat high,low --devices truck-7
+      gear cut heat cloud
+    """
+    from geartrain_client.cli.cutting import CutWishes, cut_app
+
+    cut_app(platform_at(url, state), app, spec, CutWishes(devices, dry_run, seconds_of(wait, timeout), json))
+
+
+@changes_app.command("move", short_help="Move a step of an app to devices, or to the data centre.")
+def move(
+    app: AppName,
+    step: Annotated[str, typer.Argument(metavar="STEP", help="The step, as gear plan shows it.")],
+    to: Annotated[Tier, typer.Option("--to", help="To the devices, or to the data centre.")],
+    devices: Of = "all",
+    dry_run: DryRun = False,
+    wait: Wait = True,
+    timeout: Timeout = "2m",
+    url: Url = None,
+    state: State = None,
+    json: Json = False,
+) -> None:
+    """Move a step of an app to devices or to the data centre, while it runs; no result is another by that.
+
+    What stands above it goes to the devices as well, and what stands below it to the data centre. Devices
+    with other cuts keep the rest of them. Steps move that keep nothing; where one keeps something, nothing is
+    changed.
+
+    \b
+    Examples:
+      gear move heat high --to edge --devices kind=truck --dry-run
+      gear move heat high --to cloud --devices truck-7
+    """
+    from geartrain_client.cli.cutting import CutWishes, move_step
+
+    wishes = CutWishes(devices, dry_run, seconds_of(wait, timeout), json)
+    move_step(platform_at(url, state), app, step, to.value, wishes)
