@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
@@ -21,6 +22,7 @@ from geartrain_cloud.control.cut_checking import CutWish
 from geartrain_cloud.control.cutting import Cuts, check_can_cut
 from geartrain_cloud.control.errors import ConflictError
 from geartrain_cloud.control.explaining import Explanations
+from geartrain_cloud.control.hosting import HostReport
 from geartrain_cloud.control.lane_store import desired_of
 from geartrain_cloud.control.model import CutRule, Report, State, Submission
 from geartrain_cloud.control.observing import Observer
@@ -94,7 +96,9 @@ class Fleet(Host):
             self.load,
             trust,
             lambda: None,
-            lambda name: read_report(self.places.spark_status)["flows"][name].get("revision", 1),
+            lambda name: msgspec.convert(
+                read_report(self.places.spark_status)["flows"][name], HostReport, strict=False
+            ),
             self.clock,
         )
         self.observer = Observer(self.store, self.config, self.reconciler, str, lambda: 0.0)

@@ -24,9 +24,11 @@ from geartrain_cloud.control.checking import Answer as Checked
 from geartrain_cloud.control.checking import Question
 from geartrain_cloud.control.cut_checking import CutFound, CutWish, StepMove
 from geartrain_cloud.control.errors import ConflictError, UnavailableError
+from geartrain_cloud.control.hosting import HostReport
 from geartrain_cloud.control.idempotency import Answer
-from geartrain_cloud.control.model import CutChange, CutRule, Device, Instance, Outline, Planned, State
+from geartrain_cloud.control.model import CutChange, CutRule, Device, Instance, Outline, Planned
 from geartrain_cloud.control.requests import CutBody, MoveBody, body_of, key_of
+from geartrain_cloud.control.resting import under_way
 from geartrain_cloud.control.store import ControlStore
 from geartrain_cloud.control.trust import Trust
 
@@ -63,14 +65,14 @@ class Cuts:
         load: Callable[[Question], Awaitable[Checked]],
         trust: Trust,
         changed: Callable[[], None],
-        in_force: Callable[[str], int],
+        host: Callable[[str], HostReport],
         now_us: Callable[[], int],
     ) -> None:
-        """`load`: checks cuts in a process of its own; `changed`: called after each change; in_force: the
-        number of the revision of an instance that the Spark host runs; `now_us`: the wall clock.
+        """`load`: checks cuts in a process of its own; `changed`: called after each change; `host`: what
+        the Spark host says of an instance; `now_us`: the wall clock.
         """
         self._store, self._load, self._trust, self._changed = store, load, trust, changed
-        self._in_force, self._now_us = in_force, now_us
+        self._host, self._now_us = host, now_us
 
     def routes(self) -> list[tuple[str, str, Work]]:
         """Below the root of REST: method, path and what answers."""
@@ -168,12 +170,9 @@ class Cuts:
             check_can_cut(self._store, [device for device, cut in cuts.items() if cut])
         except ConflictError as error:
             found.append(str(error))
-        if instance.state is not State.RUNNING:
-            resume = ": gear resume it first" if instance.state is State.FAILED else ""
-            found.append(f"app {name} is {instance.state}, and only one that runs is cut anew{resume}")
-        elif self._in_force(instance.instance) < instance.revision:
-            found.append(f"revision {instance.revision} is not in force yet: wait until it is, see gear info")
-        elif self._store.cut_changes.of(instance.instance) is not None:
+        moving = under_way(instance, self._host(instance.instance))
+        found += moving
+        if not moving and self._store.cut_changes.of(instance.instance) is not None:
             found.append("other cuts are under way: wait until devices have them, see gear info")
         if len(instance.cut_rules) >= RULES_MAX:
             found.append(

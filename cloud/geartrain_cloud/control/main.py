@@ -101,20 +101,12 @@ async def _serve(config: PlatformConfig, notes: ServiceNotes) -> bool:
         )
         trust = Trust(places.bundles, store.apps, store.programs)
         has_joined = enrolment.has_joined if enrolment else None
-        updates = Updates(
-            store,
-            Loader(),
-            trust,
-            changed.set,
-            lambda instance: read_hosted(places)[1].get(instance, HostReport()),
-            clock.now_us,
-            has_joined,
-        )
 
-        def in_force(instance: str) -> int:
-            return read_hosted(places)[1].get(instance, HostReport()).revision
+        def host(instance: str) -> HostReport:
+            return read_hosted(places)[1].get(instance, HostReport())
 
-        cuts = Cuts(store, updates.load, trust, changed.set, in_force, clock.now_us)
+        updates = Updates(store, Loader(), trust, changed.set, host, clock.now_us, has_joined)
+        cuts = Cuts(store, updates.load, trust, changed.set, host, clock.now_us)
         agents = Agents(store, trust, changed.set, has_joined)
         api = Api(store, updates.load, observer, changed.set, updates, enrolment)
         explanations = Explanations(store, config, trust)

@@ -24,8 +24,9 @@ from geartrain_cloud.control.checking import Question
 from geartrain_cloud.control.errors import ConflictError, InvalidError
 from geartrain_cloud.control.hosting import HostReport
 from geartrain_cloud.control.idempotency import Answer
-from geartrain_cloud.control.model import Instance, Options, Outline, Planned, State
+from geartrain_cloud.control.model import Instance, Options, Outline, Planned
 from geartrain_cloud.control.requests import RollbackBody, UpdateBody, body_of, key_of
+from geartrain_cloud.control.resting import under_way
 from geartrain_cloud.control.store import ControlStore
 from geartrain_cloud.control.trust import Trust
 from geartrain_cloud.pages.questions import Question as Parameters
@@ -249,14 +250,7 @@ class Updates:
 
     def _in_the_way(self, instance: Instance, outline: Outline) -> list[str]:
         """What keeps an app from another revision now, a sentence each."""
-        name, host, found = instance.name, self._host(instance.instance), []
-        if instance.state is not State.RUNNING:
-            resume = ": gear resume it first" if instance.state is State.FAILED else ""
-            found.append(f"app {name} is {instance.state}, and only one that runs goes over{resume}")
-        elif host.revision < instance.revision and not outline.follows:
-            found.append(f"revision {instance.revision} is not in force yet: wait until it is, see gear info")
-        elif instance.run > max(host.run, 1):
-            found.append(f"its run {instance.run} is not served yet: wait until it is, see gear info")
+        found = under_way(instance, self._host(instance.instance), passes=bool(outline.follows))
         if not (outline.bundled and instance.outline.bundled):
             which = "that it runs" if outline.bundled else "of this flow"
             found.append(

@@ -1,0 +1,27 @@
+"""Whether an app stands still enough to go over to other steps or cuts.
+
+Between those that change an app and what its Spark host says of it. Guarantee: an app goes over to one thing
+at a time.
+"""
+
+from __future__ import annotations
+
+from geartrain_cloud.control.hosting import HostReport
+from geartrain_cloud.control.model import Instance, State
+
+
+def under_way(instance: Instance, host: HostReport, *, passes: bool = False) -> list[str]:
+    """What an app must come to before it goes over, a sentence.
+
+    host: what the Spark host says of it; passes: whether it goes over in place of its newest revision, which
+    never came into force.
+    """
+    name, number = instance.name, instance.revision
+    if instance.state is not State.RUNNING:
+        resume = ": gear resume it first" if instance.state is State.FAILED else ""
+        return [f"app {name} is {instance.state}, and only one that runs goes over{resume}"]
+    if host.revision < number and not passes:
+        return [f"revision {number} is not in force yet: wait until it is, see gear info"]
+    if instance.run > max(host.run, 1):
+        return [f"its run {instance.run} is not served yet: wait until it is, see gear info"]
+    return []
