@@ -2,14 +2,16 @@
 
 Between REST and those who hold the state: the Spark host is asked by files, devices over the broker.
 Guarantees: an app is asked at most `ASKED_MAX` times a second, and a request waits for a bounded time. A
-question is removed when its answer was read or nobody waits for it any more.
+question is removed when its answer was read or nobody waits for it any more. Where devices have cuts of
+their own, all who run the step are asked at once. A key is told as not found only when all have answered.
 """
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from aiohttp import web
@@ -20,9 +22,11 @@ from geartrain.fleet.labels import shown
 from geartrain.ports import Clock
 from geartrain.records.event_time import START_OF_TIME, format_time
 from geartrain.revision import Revision
+from geartrain.revision.revision import StepForm
 from geartrain_cloud.control.answering import Work
 from geartrain_cloud.control.device_questions import DeviceQuestions, Heard
 from geartrain_cloud.control.errors import (
+    ControlError,
     InvalidError,
     NotFoundError,
     TooManyError,
@@ -73,12 +77,21 @@ class Questions:
         instance = self._store.apps.newest(request.match_info["name"])
         step = request.match_info["step"]
         self._check_state(instance)
-        on_devices = self._is_on_devices(instance, step)
-        if device is not None and not on_devices:
-            raise InvalidError(f"device: step {shown(step)} runs in the data centre, and no device is asked")
+        devices, is_in_cloud = self._holders(instance, step)
+        if device is not None:
+            self._check_device(instance, step, device, devices, is_in_cloud)
+            devices, is_in_cloud = [device], False
         self._take_turn(instance)
-        if on_devices:
-            return 200, await self._asked_of_devices(instance, step, key, device, wait_s)
+        ways = []
+        if devices or not is_in_cloud:
+            ways.append(self._asked_of_devices(instance, step, key, devices, wait_s))
+        if is_in_cloud:
+            ways.append(self._asked_of_cloud(instance, step, key, wait_s))
+        return 200, await _first_found(ways, key)
+
+    async def _asked_of_cloud(
+        self, instance: Instance, step: str, key: str | None, wait_s: int
+    ) -> dict[str, Any]:
         asked = Asked(secrets.token_hex(16), instance.instance, step, key)
         try:
             self._folder.ask(asked)
@@ -93,15 +106,11 @@ class Questions:
             )
         if told.refused:
             raise UnansweredError(told.refused)
-        return 200, self._form(instance, step, told)
+        return self._form(instance, step, told)
 
     async def _asked_of_devices(
-        self, instance: Instance, step: str, key: str | None, device: str | None, wait_s: int
+        self, instance: Instance, step: str, key: str | None, asked: Sequence[str], wait_s: int
     ) -> dict[str, Any]:
-        running = self._store.desired.running(instance.instance)
-        if device is not None and device not in running:
-            raise NotFoundError(f"app {instance.name} does not run on device {shown(device)}: see gear info")
-        asked = running if device is None else [device]
         if not asked:
             raise UnansweredError(f"app {instance.name} runs on no device yet")
         if len(asked) > DEVICES_MAX:
@@ -182,14 +191,14 @@ class Questions:
                 f"app {instance.name} has ended and is replayed: nothing is told of a run that catches up"
             )
 
-    def _is_on_devices(self, instance: Instance, step: str) -> bool:
-        """Whether devices hold the state of a step; refuses at once what nobody can answer, as far as the
-        revision tells.
+    def _holders(self, instance: Instance, step: str) -> tuple[list[str], bool]:
+        """The devices that run a step with state, and whether the data centre runs it too; refuses at once
+        what nobody can answer, as far as the revision tells.
         """
         try:
             steps = {one.id: one for one in Revision.from_json(instance.outline.document).steps}
         except ConfigError:  # of an older release: the micro-batch says it
-            return False
+            return [], True
         keyed = {
             one.id for one in steps.values() if any(steps[source].key for source in map(_step_of, one.inputs))
         }
@@ -200,7 +209,28 @@ class Questions:
                 f"app {instance.name} has no step {shown(step)}; those with a state: "
                 f"{', '.join(there) or 'none'}"
             )
-        return found.tier == "edge" and step in keyed
+        if step not in keyed:
+            return [], True
+        is_on_devices, own = found.tier == "edge", self._store.desired.cuts(instance.instance)
+        running = self._store.desired.running(instance.instance)
+        devices = [
+            one for one in running if (_is_above(steps, step, own[one]) if own.get(one) else is_on_devices)
+        ]
+        return devices, not is_on_devices or len(devices) < len(running)
+
+    def _check_device(
+        self, instance: Instance, step: str, device: str, holders: Sequence[str], is_in_cloud: bool
+    ) -> None:
+        """Raise `InvalidError` or `NotFoundError` for a device that does not run the step."""
+        if device in holders:
+            return
+        is_running = device in self._store.desired.running(instance.instance)
+        if is_in_cloud and (is_running or not holders):
+            whose = f" of device {shown(device)}" if holders else ""
+            raise InvalidError(
+                f"device: step {shown(step)}{whose} runs in the data centre, and no device is asked"
+            )
+        raise NotFoundError(f"app {instance.name} does not run on device {shown(device)}: see gear info")
 
     def _take_turn(self, instance: Instance) -> None:
         """Raise `TooManyError` where too much is asked."""
@@ -239,6 +269,49 @@ def _best(heard: list[Heard]) -> Heard | None:
     """The answer to hand on: one that found the key, else one that says something."""
     found = [one for one in heard if one.answer.told.found]
     return next(iter([*found, *(one for one in heard if not one.answer.told.refused), *heard]), None)
+
+
+async def _first_found(
+    ways: Sequence[Coroutine[Any, Any, dict[str, Any]]], key: str | None
+) -> dict[str, Any]:
+    """The answer of the first that has the key. Where none has it, or none is named (None), all answer, and
+    one that cannot fails the question.
+    """
+    asked = [asyncio.ensure_future(way) for way in ways]
+    answers: list[dict[str, Any]] = []
+    failures: list[ControlError] = []
+    try:
+        for next_one in asyncio.as_completed(asked):
+            try:
+                answer = await next_one
+            except ControlError as error:
+                failures.append(error)
+                continue
+            if key is not None and answer["found"]:
+                return answer
+            answers.append(answer)
+    finally:
+        for one in asked:
+            one.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
+    if failures:
+        raise failures[0]
+    keys: list[Any] = []
+    for one in (one for answer in answers for one in answer["keys"]):
+        if one not in keys:
+            keys.append(one)
+    return answers[0] | {"keys": keys[:KEYS_MAX]}
+
+
+def _is_above(steps: Mapping[str, StepForm], step: str, cut: str) -> bool:
+    """Whether a cut, as the last steps on the device, has a step on the device."""
+    below, seen = cut.split(","), set[str]()
+    while below:
+        one = below.pop()
+        if one in steps and one not in seen:
+            seen.add(one)
+            below += map(_step_of, steps[one].inputs)
+    return step in seen
 
 
 def _step_of(source: str) -> str:
