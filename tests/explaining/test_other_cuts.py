@@ -1,4 +1,4 @@
-"""A row of an app whose devices have cuts of their own is not explained by half of its records."""
+"""A row of an app whose devices have cuts of their own is explained by all of its records, or not at all."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from geartrain.planning import make_plan
 from geartrain.testing import TestingSource
 from geartrain_cloud.explaining.errors import ExplainError
 from geartrain_cloud.explaining.logged import LoggedFlow
+from geartrain_cloud.explaining.main import _plan
+from geartrain_cloud.explaining.question import Question
 from geartrain_cloud.log.reader import LogReader
 from tests.spark.log_writer import LogWriter
 
@@ -20,18 +22,27 @@ class Reading(Record):
     value: int
 
 
-def test_rows_that_a_device_sent_by_another_cut_are_named(tmp_path: Path) -> None:
-    flow = Flow("heat")
-    readings = flow.source("readings", TestingSource[Reading](), out=Reading)
-    readings.filter(lambda one: one.value > 1, name="flag").sink("flagged", Table("flagged"))
-    readings.sink("all", Table("all"))
-    plan = make_plan(flow.graph(), "cloud")
+flow = Flow("heat")
+_readings = flow.source("readings", TestingSource[Reading](), out=Reading)
+_readings.filter(lambda one: one.value > 1, name="flag").sink("flagged", Table("flagged"))
+_readings.sink("all", Table("all"))
+
+
+def test_rows_that_devices_sent_by_different_cuts_are_told_apart(tmp_path: Path) -> None:
     kinds = {"readings": Reading, "readings-flag": Reading}
     writer = LogWriter(tmp_path, "heat", kinds, sources=["readings"], sealed=True)
     writer.append("readings", [(Reading("a", 1), 1, "a/readings", 0)])
-    (chunk,) = LoggedFlow(LogReader(tmp_path), "heat", plan).chunks({"readings"})
+    alone = make_plan(flow.graph(), "cloud")
+    (chunk,) = LoggedFlow(LogReader(tmp_path), "heat", alone).chunks({"readings"})
     assert len(chunk.rows) == 1
     writer.append("readings-flag", [(Reading("b", 1), 2, "b/readings", 0)])
     writer.close()
-    with pytest.raises(ExplainError, match="'readings-flag', which a device with a cut of its own"):
-        list(LoggedFlow(LogReader(tmp_path), "heat", plan).chunks({"readings"}))
+    place = ("heat.1", str(tmp_path), "tables", "all", "a", 20)
+    plan = _plan(Question(*place, f"{__name__}:flow", "cloud", cuts=("flag",)))
+    logged = LoggedFlow(LogReader(tmp_path), "heat", plan)
+    for sink, origins in (("all", {"a/readings", "b/readings"}), ("flagged", {"a/readings"})):
+        channels = logged.read_by(logged.above(sink))
+        found = [one for chunk in logged.chunks(channels) for one in chunk.rows]
+        assert {name for one in found for name in one.rows.names} == origins
+    with pytest.raises(ExplainError, match="'readings-flag', which a device has sent by a cut"):
+        list(LoggedFlow(LogReader(tmp_path), "heat", alone).chunks({"readings"}))

@@ -14,13 +14,12 @@ from hypothesis import HealthCheck, given, seed, settings
 
 from geartrain.adapters.system import SystemClock
 from geartrain.graph.graph import OVERTAKEN
-from geartrain.planning import legal_cuts, make_plan
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain_client.cli.fetching import META_FILE, RECORDS_FILE, FetchedMeta
 from geartrain_cloud.cli.fetched import Fetched, FetchedRun
 from geartrain_cloud.explaining import records
 from geartrain_cloud.explaining.question import RecordsQuestion
-from tests.explaining.two_tier_log import log_of
+from tests.explaining.two_tier_log import drawn_plans, log_of
 from tests.reference.flows import Case, cases, split_cases
 from tests.reference.interpreter import interpret
 from tests.reference.rows import same_bits
@@ -34,12 +33,12 @@ def test_what_was_fetched_gives_the_answer_of_the_flow(monkeypatch: pytest.Monke
 
     def check(case: Case) -> None:
         rng, graph = case.rng(), case.graph
-        cut = rng.choice(legal_cuts(graph))
         want = interpret(graph, case.world.inputs(), case.world.bounds_us)
-        plan = make_plan(graph, sorted(cut.edge))
+        plan, own = drawn_plans(case, rng)
+        base, *others = (",".join(sorted(one.cut.edge)) for one in own)
         with tempfile.TemporaryDirectory() as folder:
-            log_of(plan, case.world, rng, Path(folder))
-            _fetch(Path(folder), graph.name, sorted(cut.edge))
+            log_of(plan, case.world, rng, Path(folder), own)
+            _fetch(Path(folder), graph.name, base, tuple(others))
             found = answer_of(graph, asyncio.run(_run(Fetched(Path(folder)), case)))
         for sink in (one.id for one in graph.sinks() if one.id in plan.cloud):
             assert [row.order for row in found.sinks[sink]] == [row.order for row in want.sinks[sink]]
@@ -54,7 +53,7 @@ def test_what_was_fetched_gives_the_answer_of_the_flow(monkeypatch: pytest.Monke
         seed(3)(limits(given(drawn)(check)))()
 
 
-def _fetch(folder: Path, flow: str, edge: list[str]) -> None:
+def _fetch(folder: Path, flow: str, base: str, others: tuple[str, ...]) -> None:
     """What the client writes, without REST."""
     after, upto, done = dict[str, int](), dict[str, int](), False
     schemas: dict[str, str] = {}
@@ -68,7 +67,8 @@ def _fetch(folder: Path, flow: str, edge: list[str]) -> None:
             schemas |= page["schemas"]
             after, upto, done = page["after"], page["upto"], page["done"]
     span = (START_OF_TIME, END_OF_TIME, False, 0)
-    meta = FetchedMeta("app", flow, "", edge, {}, "", *span, page["clocks"], schemas, page["removed"])
+    ended = (page["clocks"], schemas, page["removed"])
+    meta = FetchedMeta("app", flow, "", base, {}, "", *span, *ended, others)
     (folder / META_FILE).write_bytes(msgspec.json.encode(meta))
 
 

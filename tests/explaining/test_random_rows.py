@@ -11,13 +11,13 @@ from typing import Any
 
 from hypothesis import HealthCheck, given, seed, settings
 
-from geartrain.planning import Plan, legal_cuts, make_plan
+from geartrain.planning import Plan
 from geartrain.schema import RowCodec
 from geartrain.source import Reject
 from geartrain_cloud.explaining.held_row import HeldRow, json_row
 from geartrain_cloud.explaining.reproducing import made_again
 from geartrain_cloud.explaining.tracing import Trace, Tracer
-from tests.explaining.two_tier_log import log_of
+from tests.explaining.two_tier_log import drawn_plans, log_of
 from tests.reference.flows import Case, cases, split_cases
 from tests.reference.interpreter import interpret
 from tests.reference.rows import Row
@@ -33,11 +33,10 @@ def test_the_records_behind_a_row_make_it_again() -> None:
     def check(case: Case) -> None:
         rng = case.rng()
         graph = case.graph
-        cut = rng.choice(legal_cuts(graph))
         want = interpret(graph, case.world.inputs(), case.world.bounds_us)
-        plan = make_plan(graph, sorted(cut.edge))
+        plan, own = drawn_plans(case, rng)
         with tempfile.TemporaryDirectory() as folder:
-            logged = log_of(plan, case.world, rng, Path(folder))
+            logged = log_of(plan, case.world, rng, Path(folder), own)
             for sink, rows in want.sinks.items():
                 for row in rng.sample(rows, min(ROWS_MAX, len(rows))) if sink in plan.cloud else ():
                     stream = plan.graph[sink].inputs[0].step
@@ -47,7 +46,10 @@ def test_the_records_behind_a_row_make_it_again() -> None:
                     assert trace.found
                     assert made_again(logged, trace.found, held) == held.row, trace.made
                     met.update(one.operator for one in trace.made)
-                    if all(plan.graph[one].operator.kind == "source" for one in trace.counts):
+                    met["cuts of devices"] += any(plan.channel(one).entry != one for one in trace.counts)
+                    if all(
+                        plan.graph[plan.channel(one).stream].operator.kind == "source" for one in trace.counts
+                    ):
                         _check_by_reference(case, trace, sink, row)
                         met["by reference"] += 1
 
@@ -60,7 +62,7 @@ def test_the_records_behind_a_row_make_it_again() -> None:
 
 
 _MET = {"map", "flat_map", "key_by", "order", "process", "window_aggregate", "window_fold", "aggregate"}
-_MET |= {"merge", "merge_partials", "interval_join", "by reference"}
+_MET |= {"merge", "merge_partials", "interval_join", "partial_aggregate", "by reference", "cuts of devices"}
 
 
 def _json(plan: Plan, stream: str, value: Any) -> dict[str, Any]:

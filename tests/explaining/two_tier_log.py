@@ -3,20 +3,43 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
-from geartrain.planning import Plan
+from geartrain.planning import Plan, legal_cuts, make_plan
+from geartrain.planning.mixed import make_mixed_plan
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain_cloud.explaining.logged import LoggedFlow
 from geartrain_cloud.log.reader import LogReader
+from tests.reference.flows import Case
 from tests.reference.two_tiers import Device, World
 from tests.spark.log_writer import LogWriter
 
 
-def log_of(plan: Plan, world: World, rng: random.Random, folder: Path) -> LoggedFlow:
-    """Run the devices' part of the plan, and write what they send in a random interleaving."""
+def drawn_plans(case: Case, rng: random.Random) -> tuple[Plan, list[Plan]]:
+    """The cloud's plan of a flow, and that of each of its devices: all by one cut, or each by its own, where
+    the first device's is the base.
+    """
+    cuts, graph = legal_cuts(case.graph), case.graph
+    one = rng.choice(cuts)
+    chosen = [
+        one,
+        *(rng.choice(cuts) if rng.random() < 0.5 else one for _ in range(len(case.world.devices) - 1)),
+    ]
+    base, *others = (sorted(cut.edge) for cut in chosen)
+    return make_mixed_plan(graph, base, others), [make_plan(graph, cut, base=base) for cut in (base, *others)]
+
+
+def log_of(
+    plan: Plan, world: World, rng: random.Random, folder: Path, own: Sequence[Plan] = ()
+) -> LoggedFlow:
+    """Run the devices' part of the plan, or of each device's `own`, and write what they send in a random
+    interleaving.
+    """
+    plans = dict(zip(world.devices, own or [plan] * len(world.devices), strict=True))
     sent = {
-        device: Device(plan, splits, world.bounds_us, rng).run() for device, splits in world.devices.items()
+        device: Device(plans[device], splits, world.bounds_us, rng).run()
+        for device, splits in world.devices.items()
     }
     sources = [step.id for step in plan.graph.sources()]
     writer = LogWriter(

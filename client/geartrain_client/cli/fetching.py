@@ -30,10 +30,10 @@ PAGE_S = 150.0
 class FetchedMeta(msgspec.Struct, frozen=True):
     """What `fetched.json` says.
 
-    begin, end: the range of event times that was asked for, microseconds; before: whether the records before
-    it are there as well, so that its state can be made again; clocks: of the flow's sources, where the log
-    stood; channels: the schema of each; removed: by channel, the entry up to which retention has removed
-    records.
+    cuts: those that devices have beside the app's own, `cut`; begin, end: the range of event times that was
+    asked for, microseconds; before: whether the records before it are there as well, so that its state can be
+    made again; clocks: of the flow's sources, where the log stood; channels: the schema of each; removed: by
+    channel, the entry up to which retention has removed records.
     """
 
     app: str
@@ -49,6 +49,7 @@ class FetchedMeta(msgspec.Struct, frozen=True):
     clocks: dict[str, int]
     channels: dict[str, str]
     removed: dict[str, int]
+    cuts: tuple[str, ...] = ()
 
 
 class _Page(msgspec.Struct, frozen=True):
@@ -65,6 +66,7 @@ class _Page(msgspec.Struct, frozen=True):
     clocks: dict[str, int]
     schemas: dict[str, str]
     removed: dict[str, int]
+    cuts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +139,7 @@ def _bring(
         page.clocks,
         schemas,
         removed,
+        page.cuts,
     )
 
 

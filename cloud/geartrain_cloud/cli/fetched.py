@@ -20,7 +20,8 @@ from geartrain.adapters.system import SystemRandomness
 from geartrain.errors import ConfigError
 from geartrain.graph.conform import raw_form
 from geartrain.graph.graph import DEAD_LETTERS, LATE, OVERTAKEN, Graph
-from geartrain.planning import Plan, make_plan
+from geartrain.planning import Plan
+from geartrain.planning.mixed import make_mixed_plan
 from geartrain.planning.properties import derive_properties
 from geartrain.ports import Clock
 from geartrain.records.batch import Batch, DeadLetter
@@ -49,7 +50,8 @@ class Fetched:
 
     def plan(self, graph: Graph) -> Plan:
         """The app's plan, for the flow as it is here; raises `ConfigError` where the records are others."""
-        plan = make_plan(graph.with_options(self.meta.options, f"--fetched {self.folder}:"), self.meta.cut)
+        ours = graph.with_options(self.meta.options, f"--fetched {self.folder}:")
+        plan = make_mixed_plan(ours, self.meta.cut, self.meta.cuts)
         known = {channel.id: channel.schema.schema_id for channel in plan.channels}
         for channel, schema in self.meta.channels.items():
             if known.get(channel) != schema:
@@ -92,8 +94,9 @@ class FetchedRun:
         self.progress = Progress()
         self.ended = False
         self._codecs = {channel.id: RowCodec(channel.kind) for channel in self.plan.channels}
+        self._entries = {channel.id: channel.entry for channel in self.plan.channels}
         known = derive_properties(self.plan.graph)
-        self._timely = {channel for channel in self._codecs if channel in known and known[channel].timely}
+        self._timely = {c for c, entry in self._entries.items() if entry in known and known[entry].timely}
 
     async def outputs(self, rows_max: int, going: Callable[[], bool]) -> AsyncIterator[Output]:
         """Feed the records, then let time pass; yield what leaves."""
@@ -107,9 +110,9 @@ class FetchedRun:
                 self.progress.records_read += len(rows)
                 yield self._kept(output)
         clocks = {s: min(clock, self._meta.end) for s, clock in self._meta.clocks.items()}
-        for channel, sources in sources_of(self.plan.graph, self._codecs).items():
-            if channel not in (DEAD_LETTERS, LATE):
-                self.fragment.advance(channel, least_clock(clocks, sources))
+        for entry, sources in sources_of(self.plan.graph, self._entries.values()).items():
+            if entry not in (DEAD_LETTERS, LATE):
+                self.fragment.advance(entry, least_clock(clocks, sources))
         self.fragment.close()
         self.ended = True
         yield self._kept(self.fragment.take())
@@ -125,7 +128,7 @@ class FetchedRun:
             ]
             output.add(OVERTAKEN, to_batch(letters))
         else:
-            self.fragment.feed(channel, batch)
+            self.fragment.feed(self._entries[channel], batch)
         for stream, batches in self.fragment.take().batches.items():
             for one in batches:
                 output.add(stream, one)

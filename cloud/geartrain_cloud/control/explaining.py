@@ -18,7 +18,6 @@ from aiohttp import web
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain_cloud.control.answering import Work
 from geartrain_cloud.control.errors import (
-    ConflictError,
     InvalidError,
     NotFoundError,
     TooManyError,
@@ -46,15 +45,6 @@ _TIME = re.compile(r"-?[0-9]{1,19}")
 _PLACE = re.compile(r"([0-9]{1,4}):([0-9]{1,18})")
 
 
-def _check_one_cut(instance: Instance) -> None:
-    """Raise `ConflictError` where devices have, or had, different cuts."""
-    if instance.outline.cuts:
-        raise ConflictError(
-            f"devices of app {instance.name} have, or had, cuts of their own, and only what came by one cut "
-            "can be explained or fetched yet: run the flow with gear run over the sources instead"
-        )
-
-
 class Explanations:
     """Those of one platform, for one event loop."""
 
@@ -77,7 +67,6 @@ class Explanations:
         if not key or len(key) > KEY_CHARS_MAX:
             raise InvalidError(f"key: give the key of a row, 1 to {KEY_CHARS_MAX:,} characters")
         instance = self._store.apps.newest(request.match_info["name"])
-        _check_one_cut(instance)
         question = self._question(instance, request.match_info["table"], key, limit)
         found = await self._ask(instance, question, EXPLAIN_S, ANSWER_BYTES_MAX)
         return 200, {"app": instance.name, **found}
@@ -91,7 +80,6 @@ class Explanations:
         after, upto = _positions(asked, "after"), _positions(asked, "upto")
         asked.check()
         instance = self._store.apps.newest(request.match_info["name"])
-        _check_one_cut(instance)
         log = str(self._config.places.log)
         question = RecordsQuestion(instance.instance, log, begin, end, after, upto)
         found = await self._ask(instance, question, PAGE_S, PAGE_BYTES_MAX)
@@ -100,6 +88,7 @@ class Explanations:
             "instance": instance.instance,
             "flow": instance.flow,
             "cut": cut_in_file(instance.cut),
+            "cuts": instance.outline.cuts,
             "options": instance.options,
             "revision": instance.outline.revision,
             **found,
@@ -130,6 +119,7 @@ class Explanations:
             bundle=self._trust.folder_of(outline.code) if outline.bundled else "",
             revision=outline.revision,
             former=outline.former.revision if outline.former else "",
+            cuts=outline.cuts,
         )
 
     async def _ask(

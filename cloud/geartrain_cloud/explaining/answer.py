@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from geartrain.errors import GeartrainError
+from geartrain.operators.arrival import ARRIVAL
+from geartrain.operators.union import UNION
 from geartrain.planning import Plan
 from geartrain.records.event_time import format_time
 from geartrain_cloud.explaining.errors import ExplainError
@@ -68,8 +70,12 @@ def explain(question: Question, plan: Plan) -> dict[str, Any]:
 
 def _channel(plan: Plan, channel: str, count: int) -> dict[str, Any]:
     """A channel with the steps that stood on devices before it."""
-    above = plan.graph.ancestors(channel)
-    on_device = [step.id for step in plan.graph.steps if step.id in above]
+    above = plan.graph.ancestors(plan.channel(channel).stream)
+    on_device = [
+        step.id
+        for step in plan.graph.steps
+        if step.id in above and step.operator.kind not in (ARRIVAL, UNION)
+    ]
     return {"id": channel, "records": count, "steps_on_devices": on_device}
 
 

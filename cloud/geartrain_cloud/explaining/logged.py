@@ -73,7 +73,8 @@ class Chunk:
 class LoggedFlow:
     """The log of one instance, up to where it stood when this was made.
 
-    removed: by channel, the newest entry whose rows retention has removed, known once the log was read.
+    plan: of all cuts that its devices have; removed: by channel, the newest entry whose rows retention has
+    removed, known once the log was read.
     """
 
     log: LogReader
@@ -83,10 +84,13 @@ class LoggedFlow:
 
     def __post_init__(self) -> None:
         self._ends = self.log.positions(self.instance)
-        self._codecs = {channel.id: RowCodec(channel.kind) for channel in self.plan.channels}
-        known = derive_properties(self.plan.graph)
-        self._timely = {c for c in self._codecs if c in known and known[c].timely}
-        self._sources = sources_of(self.plan.graph, self._codecs)
+        graph, channels = self.plan.graph, self.plan.channels
+        self._codecs = {channel.id: RowCodec(channel.kind) for channel in channels}
+        self._entries = {channel.id: channel.entry for channel in channels}
+        known = derive_properties(graph)
+        self._timely = {c for c, entry in self._entries.items() if entry in known and known[entry].timely}
+        self._sources = sources_of(graph, self._entries.values())
+        self._cloud = frozenset(self.plan.cloud)
 
     @property
     def clocks(self) -> Mapping[str, int]:
@@ -108,7 +112,7 @@ class LoggedFlow:
 
     def chunks(self, channels: Collection[str]) -> Iterator[Chunk]:
         """All rows of these channels; raises `LedgerError`, and `ExplainError` for rows of another type, and
-        for a device that has sent by another cut.
+        for a device that has sent by a cut that the plan does not know.
         """
         at = dict.fromkeys(self._ends, 0)
         while at != self._ends:
@@ -126,9 +130,8 @@ class LoggedFlow:
         for entry in entries:
             if entry.count and entry.channel not in self._codecs:
                 raise ExplainError(
-                    f"the log has rows of {entry.channel!r}, which a device with a cut of its own has sent, "
-                    "and a row is explained by the app's cut alone: ask for one of an app whose devices all "
-                    "have that cut"
+                    f"the log has rows of {entry.channel!r}, which a device has sent by a cut that the app "
+                    "does not have any more, and only what came by its present cuts can be explained"
                 )
 
     def _rows(self, entry: Entry) -> Iterator[LoggedRows]:
@@ -158,31 +161,50 @@ class LoggedFlow:
         """Rows of a channel as records; one that cannot be read is left out, as its dead letter says."""
         return decoded(self._codecs[channel], rows, channel, _nobody)
 
-    def read_by(self, steps: Iterable[str]) -> set[str]:
+    def above(self, step: str) -> set[str]:
+        """The steps of the cloud from which records go to a step, and itself; what comes from the log ends
+        the way up.
+        """
+        found, waiting = set[str](), [step]
+        while waiting:
+            one = waiting.pop()
+            if one in self._cloud and one not in found:
+                found.add(one)
+                waiting += [source.step for source in self.plan.graph[one].inputs]
+        return found
+
+    def channel_of(self, stream: str) -> str:
+        """The channel whose rows are fed as `stream`."""
+        return next(channel for channel, entry in self._entries.items() if entry == stream)
+
+    def read_by(self, steps: Collection[str]) -> set[str]:
         """The channels that some of the cloud's steps read."""
-        within = set(steps)
-        read = {one.step for step in within for one in self.plan.graph[step].inputs}
-        return {channel for channel in self._codecs if channel in read - within} - {DEAD_LETTERS, LATE}
+        read = {one.step for step in steps for one in self.plan.graph[step].inputs}.difference(steps)
+        return {c for c, entry in self._entries.items() if entry in read} - {DEAD_LETTERS, LATE}
+
+    def feed(self, fragment: Fragment, found: LoggedRows) -> None:
+        """Feed rows to steps, without those that the clock had passed when they came."""
+        channel = found.entry.channel
+        fragment.feed(self._entries[channel], self.batch(channel, self.on_time(found)))
 
     def advance(self, fragment: Fragment, channels: Iterable[str], clocks: Mapping[str, int]) -> None:
         """Tell steps of the clocks of the channels that they read."""
-        for channel in sorted(channels):
-            fragment.advance(channel, least_clock(clocks, self._sources[channel]))
+        for entry in sorted(self._entries[channel] for channel in channels):
+            fragment.advance(entry, least_clock(clocks, self._sources[entry]))
 
     def stream(self, stream: str) -> Iterator[Batch]:
         """The records of a stream, keyed where it is, from the log's beginning on."""
-        graph, cloud = self.plan.graph, set(self.plan.cloud)
-        if stream not in cloud:
-            for chunk in self.chunks({stream}):
+        steps = self.above(stream)
+        if not steps:
+            channel = self.channel_of(stream)
+            for chunk in self.chunks({channel}):
                 for found in chunk.rows:
-                    yield self._keyed(stream, self.batch(stream, self.on_time(found)))
+                    yield self._keyed(stream, self.batch(channel, self.on_time(found)))
             return
-        steps = graph.ancestors(stream) & cloud
-        channels = self.read_by(steps)
-        fragment = opened(self.plan, steps)
+        channels, fragment = self.read_by(steps), opened(self.plan, steps)
         for chunk in self.chunks(channels):
             for found in chunk.rows:
-                fragment.feed(found.entry.channel, self.batch(found.entry.channel, self.on_time(found)))
+                self.feed(fragment, found)
             self.advance(fragment, channels, chunk.clocks)
             yield from fragment.take().batches.get(stream, [])
 

@@ -15,7 +15,8 @@ import msgspec
 
 from geartrain.errors import GeartrainError
 from geartrain.flow.loading import load_flow
-from geartrain.planning import Plan, make_plan
+from geartrain.planning import Plan
+from geartrain.planning.mixed import make_mixed_plan
 from geartrain_cloud.explaining.answer import explain
 from geartrain_cloud.explaining.question import (
     ANSWER_BYTES_MAX,
@@ -52,7 +53,7 @@ def _plan(question: Question) -> Plan:
     if question.bundle:
         sys.path.insert(0, question.bundle)
     graph = load_flow(question.flow).graph().with_options(question.options)
-    return make_plan(graph, question.cut)
+    return make_mixed_plan(graph, question.cut, question.cuts)
 
 
 def _bounded(answer: dict[str, Any]) -> bytes:

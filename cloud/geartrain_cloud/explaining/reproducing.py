@@ -19,12 +19,11 @@ from geartrain_cloud.explaining.places import place_of
 def made_again(logged: LoggedFlow, found: Iterable[LoggedRows], held: HeldRow) -> Mapping[str, Any] | None:
     """The record of the row's place that comes out of these rows of the log alone; None where none does."""
     plan = logged.plan
-    steps = plan.graph.ancestors(held.sink) & set(plan.cloud)
+    steps = logged.above(held.sink)
     stream = plan.graph[held.sink].inputs[0].step
     channels, fragment = logged.read_by(steps), opened(plan, steps)
     for one in found:
-        channel = one.entry.channel
-        fragment.feed(channel, logged.batch(channel, logged.on_time(one)))
+        logged.feed(fragment, one)
     sources = {source.id: END_OF_TIME for source in plan.graph.sources()}
     logged.advance(fragment, channels, sources)
     codec = RowCodec(plan.graph[stream].out)

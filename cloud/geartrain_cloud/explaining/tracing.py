@@ -18,6 +18,7 @@ import msgspec
 
 from geartrain.graph.graph import Step
 from geartrain.operators.process import Process
+from geartrain.operators.union import UNION
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME, format_time
 from geartrain.records.keys import decode_key
 from geartrain_cloud.explaining.errors import ExplainError
@@ -37,7 +38,9 @@ RECORDS_MAX = 100_000
 _SAME = frozenset({"map", "filter", "key_by", "log", "iterate", "branch", "order", "deal"})
 _CHILD = frozenset({"flat_map", "stateless", "copies"})
 _PAIR = frozenset({"interval_join", "window_join"})
-_WINDOW = frozenset({"window_aggregate", "window_reduce", "window_fold", "merge_partials"})
+_WINDOW = frozenset(
+    {"window_aggregate", "window_reduce", "window_fold", "partial_aggregate", "merge_partials"}
+)
 _RUNNING = frozenset({"aggregate", "reduce", "fold"})
 
 
@@ -75,9 +78,9 @@ class Tracer:
     def trace(self, stream: str, place: Place) -> Trace:
         """What the record at `place` of a stream was made of; raises `ExplainError` and `LedgerError`."""
         self._wanted = {stream: {place}}
-        cloud = set(self._logged.plan.cloud)
+        steps = self._logged.above(stream)
         for step in reversed(self._graph.steps):
-            wanted = self._wanted.pop(step.id, None) if step.id in cloud else None
+            wanted = self._wanted.pop(step.id, None) if step.id in steps else None
             if wanted:
                 self._above(step, wanted)
         self._find()
@@ -101,7 +104,10 @@ class Tracer:
                 f"step {step.id} depends on more than its records (its clock, chance, or the order in which "
                 "they came): run again, it may give something else"
             )
-        if kind in _SAME:
+        if kind == UNION:  # a record came by one of the ways, and no other has its place
+            for way in inputs:
+                self._want(way, wanted)
+        elif kind in _SAME:
             self._want(inputs[0], wanted)
             self._say(step, "each of one record", len(wanted))
         elif kind in _CHILD:
@@ -144,9 +150,10 @@ class Tracer:
 
     def _windows(self, step: Step, wanted: set[Place]) -> None:
         spans: dict[bytes, list[tuple[int, int]]] = {}
-        for time, _, _, path in wanted:
-            key, start = window_of(path)
-            spans.setdefault(key, []).append((start, time))
+        for key, start, last in self._results(step, wanted):
+            spans.setdefault(key, []).append((start, last))
+        if not spans:  # devices have made them
+            return
         if step.operator.kind == "merge_partials":
 
             def had_part(key: bytes, place: Place, value: Any) -> bool:
@@ -162,6 +169,19 @@ class Tracer:
             says = "each of the records of a key in a window"
         count = self._collect(step.inputs[0].step, had_part)
         self._say(step, f"{says}: {_spans(spans)}", count)
+
+    def _results(self, step: Step, wanted: set[Place]) -> Iterator[tuple[bytes, int, int]]:
+        """Key, start and event time of the windows whose results are wanted. Only a partial aggregate gives
+        none of them in its places: it is run again.
+        """
+        if step.operator.kind != "partial_aggregate":
+            for time, _, _, path in wanted:
+                yield *window_of(path), time
+            return
+        for batch in self._logged.stream(step.id):
+            for row, key in enumerate(batch.keys or ()):
+                if place_of(batch, row) in wanted:
+                    yield key, msgspec.structs.astuple(batch.values[row])[1], batch.times[row]
 
     def _running(self, step: Step, wanted: set[Place]) -> None:
         """Results of a state: of all that its key had met, up to the record or the timer that gave them."""
@@ -218,7 +238,8 @@ class Tracer:
 
     def _find(self) -> None:
         """Look the wanted rows of channels up in the log."""
-        wanted, trace, left = self._wanted, self._trace, RECORDS_MAX
+        wanted = {self._logged.channel_of(stream): places for stream, places in self._wanted.items()}
+        trace, left = self._trace, RECORDS_MAX
         for chunk in self._logged.chunks(wanted):
             for logged in chunk.rows:
                 places = wanted[logged.entry.channel]
