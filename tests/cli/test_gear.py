@@ -95,11 +95,11 @@ def test_version(capsys: Capture) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["dance"], "gear: there is no command 'dance': the commands are plan, "),
+        (["dance"], "gear: there is no command 'dance': the commands are new, plan, "),
         (["log", "dance"], "there is no command 'dance': the commands of log are ls, show, verify, "),
         (
             ["run"],
-            "run: the argument 'MODULE:FLOW' is missing (The flow, such as my_flows",
+            "run: the argument 'MODULE:FLOW|FOLDER' is missing (The flow, such as my_flows",
         ),
         (["run", FLOW, "--for"], "option '--for' requires an argument"),
         (

@@ -1,11 +1,10 @@
-"""The README's chapter on the platform: its commands are run as they stand, with the README's own flow."""
+"""The README's chapter on the platform: its commands run as they stand, over the project of `gear new`."""
 
 from __future__ import annotations
 
 import csv
 import io
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -13,6 +12,8 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -26,25 +27,21 @@ COMMANDS = [
     if line.strip()
 ]
 ROWS_S = 150.0
-READINGS = [(second, f"s{second % 7}", (second * 37) % 101 - 40) for second in range(900)]
 
 
-def highest() -> set[tuple[str, float]]:
-    """By sensor, what the flow must find."""
-    found: dict[str, float] = {}
-    for _, sensor, celsius in READINGS:
-        found[sensor] = max(found.get(sensor, float("-inf")), float(celsius))
-    return set(found.items())
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    """A folder with the flow and its input, as the reader has it."""
-    [code] = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    (tmp_path / "heat.py").write_text(code, encoding="utf-8")
-    lines = [f"2026-01-01T00:{s // 60:02d}:{s % 60:02d}Z,{sensor},{c}\n" for s, sensor, c in READINGS]
-    (tmp_path / "heat.csv").write_text("time,sensor,celsius\n" + "".join(lines), encoding="utf-8")
-    return tmp_path
+def minutes(sample: Path) -> dict[tuple[str, int], tuple[int, float, float]]:
+    """By sensor and start of the minute, what the flow must find: count, mean and maximum of the readings."""
+    found: dict[tuple[str, int], list[float]] = {}
+    with sample.open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            celsius, time_us = float(row["celsius"]), datetime.fromisoformat(row["time"]).timestamp() * 1e6
+            if celsius > -55:
+                found.setdefault((row["sensor"], int(time_us // 60e6 * 60e6)), []).append(celsius)
+    assert len(found) == 29
+    return {
+        place: (len(many), float(sum(map(Fraction, many)) / len(many)), max(many))
+        for place, many in found.items()
+    }
 
 
 class Shell:
@@ -101,19 +98,22 @@ class Shell:
         return "\n".join(path.read_text() for path in sorted(self._folder.glob("*.out")))
 
 
-def wait_for_rows(process: subprocess.Popen[str], wanted: set[tuple[str, float]]) -> None:
-    """Read what `--follow` prints until the last row of each key is wanted, so long at the most."""
+def wait_for_rows(
+    process: subprocess.Popen[str], wanted: dict[tuple[str, int], tuple[int, float, float]]
+) -> None:
+    """Read what `--follow` prints until it is all that is wanted, so long at the most."""
     assert process.stdout is not None
     stop = threading.Timer(ROWS_S, process.terminate)
     stop.start()
     try:
-        assert process.stdout.readline() == "sensor,celsius\n"
-        last: dict[str, float] = {}
-        while set(last.items()) != wanted:
+        assert process.stdout.readline() == "sensor,window_start,readings,mean,highest\n"
+        found: dict[tuple[str, int], tuple[int, float, float]] = {}
+        while len(found) < len(wanted):
             line = process.stdout.readline()
-            assert line, f"it ended with {last}"
-            [[sensor, celsius]] = csv.reader(io.StringIO(line))
-            last[sensor] = float(celsius)
+            assert line, f"it ended with {found}"
+            [[sensor, start, readings, mean, highest]] = csv.reader(io.StringIO(line))
+            found[sensor, int(start)] = (int(readings), float(mean), float(highest))
+        assert found == wanted
     finally:
         stop.cancel()
 
@@ -131,18 +131,22 @@ def wait_until_up(shell: Shell) -> None:
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_the_chapter_runs_as_it_stands(home: Path) -> None:
-    up, add_here, submit, follow, list_, add_truck, agent, submit_trucks = COMMANDS
-    shell = Shell(home)
+def test_the_chapter_runs_as_it_stands(tmp_path: Path) -> None:
+    new, plan, run, up, add_here, submit, follow, list_, add_truck, agent, submit_trucks = COMMANDS
+    Shell(tmp_path).run(new)
+    folder = tmp_path / "heat"
+    shell, wanted = Shell(folder), minutes(folder / "data" / "readings.csv")
+    assert "cut auto, 2 of 7 steps on the devices" in shell.run(plan)
+    assert "read 180 records; late 0; dead letters 0" in shell.run(run)
     with shell.beside(up):
         wait_until_up(shell)
         shell.run(add_here)
         assert shell.run(submit).startswith("heat.1 ")
         with shell.beside(follow) as followed:
-            wait_for_rows(followed, highest())
+            wait_for_rows(followed, wanted)
         assert "heat.1" in shell.run(list_)
         shell.run(add_truck)
         with shell.beside(agent):
             assert shell.run(submit_trucks).startswith("trucks.1 ")
-            with shell.beside("gear table trucks highs --follow") as followed:
-                wait_for_rows(followed, highest())
+            with shell.beside("gear table trucks minutes --follow") as followed:
+                wait_for_rows(followed, wanted)

@@ -35,7 +35,10 @@ Set = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
 FlowName = Annotated[
-    str, typer.Argument(metavar="MODULE:FLOW", help="The flow, such as my_flows.stocks:flow.")
+    str,
+    typer.Argument(
+        metavar="MODULE:FLOW|FOLDER", help="The flow, such as my_flows.stocks:flow, or a project's folder."
+    ),
 ]
 
 
@@ -48,6 +51,24 @@ def _gear(
 
         typer.echo(f"gear {__version__}")
         raise typer.Exit
+
+
+@app.command("new", short_help="Make a project: a flow, its test, and a sample of data.")
+def new(
+    name: Annotated[
+        Path, typer.Argument(metavar="NAME", help="Of the project, and of the folder that is made.")
+    ],
+) -> None:
+    """Make a project: a flow, its test, and a sample of data, ready for gear run, gear submit and CI.
+
+    \b
+    Examples:
+      gear new cold-chain
+      gear new flows/cold-chain
+    """
+    from geartrain_client.cli.new_project import new_project
+
+    new_project(name)
 
 
 @app.command("plan", short_help="Show where each step of a flow would run, and why.")
@@ -80,10 +101,14 @@ def plan(
       gear plan geartrain_examples.stocks.flow:flow
       gear plan my_flow:flow --measure 5 --compare --svg plan.svg
       gear plan my_flow:flow --cut cloud --json
+      gear plan . --set readings.path=data/readings.csv
     """
     from geartrain_client.cli.plan import PlanOptions, show_plan
+    from geartrain_client.flow_folder import flow_of
 
-    show_plan(flow, PlanOptions(cut, measure, capacity, compare, svg, json), parse_set(settings or []))
+    show_plan(
+        flow_of(flow), PlanOptions(cut, measure, capacity, compare, svg, json), parse_set(settings or [])
+    )
 
 
 app.add_typer(apps_app)

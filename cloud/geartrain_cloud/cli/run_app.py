@@ -15,7 +15,10 @@ Set = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
 FlowName = Annotated[
-    str, typer.Argument(metavar="MODULE:FLOW", help="The flow, such as my_flows.stocks:flow.")
+    str,
+    typer.Argument(
+        metavar="MODULE:FLOW|FOLDER", help="The flow, such as my_flows.stocks:flow, or a project's folder."
+    ),
 ]
 run_app = typer.Typer(rich_markup_mode=None)
 
@@ -52,12 +55,14 @@ def run(
     \b
     Examples:
       gear run my_flow:flow --output results
+      gear run . --set readings.path=data/readings.csv
       gear run my_flow:flow --for 30s --actuate
       gear run my_flow:flow --fetched heat-monday --output results
       gear run geartrain_examples.stocks.flow:flow --set quotes.path=prices.csv --set drawdown.period=month
     """
+    from geartrain_client.flow_folder import flow_of
     from geartrain_cloud.cli.run import RunWishes, run_flow
 
     seconds = None if length is None else parse_seconds("--for", length)
     wishes = RunWishes(parse_set(settings or []), output, seconds, actuate, json, fetched)
-    run_flow(flow, wishes)
+    run_flow(flow_of(flow), wishes)
