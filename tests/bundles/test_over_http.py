@@ -350,6 +350,36 @@ def revision_of_log(world: World) -> int:
     return found["heat.1"].revision
 
 
+def check_named_steps(world: World) -> None:
+    """Updates of named steps are refused where they would change others, or not these."""
+    more = str(world.project("LIMIT = 40.0\n", flow=MORE))
+    for words, says in (
+        (("attach", "heat", more, "other"), "not named: again attached"),
+        (("attach", "heat", more, "again", "all"), "would not be attached by this flow: all"),
+        (("replace", "heat", more, "all"), "otherwise than asked: again attached"),
+        (("attach", "heat", more, "again", "--from", "earliest"), "from earliest: a step that is attached"),
+        (("remove", "heat", "again"), "has no step 'again'"),
+        (("remove", "heat", "all"), "no sink would be left"),
+    ):
+        before = _wanted(world)
+        assert says in world.gear(*words, "--no-wait", code=2)
+        assert _wanted(world) == before
+
+
+def check_a_step_is_removed(world: World) -> None:
+    """What runs goes on without a step, with the code that it has, and back."""
+    before = _wanted(world)
+    said = world.gear("remove", "heat", "again", "--dry-run")
+    assert "again removed" in said
+    assert "nothing was changed" in said
+    world.gear("remove", "heat", "again", "--no-wait")
+    wanted = _wanted(world)
+    assert (wanted["revision"], wanted["without"]) == (3, ["again"])
+    assert wanted["bundle"] == before["bundle"]
+    assert "revision 3 is given up" in world.gear("rollback", "heat", "--no-wait")
+    assert _wanted(world) == before
+
+
 def check_revisions(world: World) -> None:
     """Steps are attached and taken away while the app runs; the test plays the Spark host."""
     more = str(world.project("LIMIT = 40.0\n", flow=MORE))
@@ -369,7 +399,8 @@ def check_revisions(world: World) -> None:
     said = world.gear("update", "heat", str(other), "--dry-run", code=2)
     assert "what runs on the devices would change" in said
     assert _wanted(world) == before
-    world.gear("update", "heat", str(world.project("LIMIT = 40.0\n", flow=MORE)), "--no-wait")
+    check_named_steps(world)
+    world.gear("attach", "heat", more, "again", "--no-wait")
     wanted = _wanted(world)
     assert (wanted["revision"], len(wanted["former"]), wanted["attempt"]) == (2, 1, before["attempt"])
     assert wanted["former"][0]["bundle"] == before["bundle"] != wanted["bundle"]
@@ -395,6 +426,7 @@ def check_revisions(world: World) -> None:
     assert (_wanted(world)["revision"], revision_of_log(world)) == (2, 2)
     host_says(world, prepared=2, revision=2)
     assert "revision number: 2, in force" in world.gear("info", "heat")
+    check_a_step_is_removed(world)
     listed = json.loads(world.gear("revisions", "heat", "--json"))
     assert [(one["number"], one["state"]) for one in listed] == [(2, "in force"), (1, "former")]
     said = world.gear("rollback", "heat", "--dry-run")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,29 @@ from geartrain_client.cli import tables, waiting
 from geartrain_client.rest import door
 from tests.client.fake_platform import TOKEN, FakePlatform, running
 from tests.client.talking import add
+
+FLOW = """
+    from geartrain import Flow, Record, Table
+    from geartrain.testing import TestingSource
+
+    class Reading(Record):
+        sensor: str
+        celsius: float
+
+    flow = Flow("heat")
+    readings = flow.source("readings", TestingSource(items=[]), out=Reading)
+    readings.filter(lambda r: r.celsius > 30.0, name="hot").sink("highs", Table("highs"))
+"""
+
+
+@pytest.fixture
+def flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The name of a flow that is in the working directory."""
+    (tmp_path / "heat_of_the_client.py").write_text(textwrap.dedent(FLOW), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield "heat_of_the_client:flow"
+    sys.modules.pop("heat_of_the_client", None)
 
 
 @pytest.fixture

@@ -7,10 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 import time
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,29 +19,6 @@ from geartrain.revision import Revision
 from tests.client import fake_platform as fake
 from tests.client.fake_platform import FakePlatform
 from tests.client.talking import HOSTILE, SHOWN, Capture, add, gear
-
-FLOW = """
-    from geartrain import Flow, Record, Table
-    from geartrain.testing import TestingSource
-
-    class Reading(Record):
-        sensor: str
-        celsius: float
-
-    flow = Flow("heat")
-    readings = flow.source("readings", TestingSource(items=[]), out=Reading)
-    readings.filter(lambda r: r.celsius > 30.0, name="hot").sink("highs", Table("highs"))
-"""
-
-
-@pytest.fixture
-def flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The name of a flow that is in the working directory."""
-    (tmp_path / "heat_of_the_client.py").write_text(textwrap.dedent(FLOW), encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    yield "heat_of_the_client:flow"
-    sys.modules.pop("heat_of_the_client", None)
 
 
 def test_submit_sends_what_was_planned_here(flow: str, platform: FakePlatform, capsys: Capture) -> None:

@@ -15,11 +15,11 @@ from geartrain.revision import Change
 from geartrain.revision.change import StepChange
 from geartrain_cloud.control.checking import Answer as Checked
 from geartrain_cloud.control.checking import Question, check
+from geartrain_cloud.control.editing import unasked
 from geartrain_cloud.control.errors import ConflictError
 from geartrain_cloud.control.model import Channel, Instance, Mode, Outline, Planned, SourceOutline, State
 from geartrain_cloud.control.observing import Observer
 from geartrain_cloud.control.store import ControlStore
-from geartrain_cloud.control.updating import unasked
 from geartrain_cloud.log.roster import RosterReader, changed
 from geartrain_cloud.platform.places import read_report, write_report
 from tests.control.test_reconciler import ASKED, ROUNDS_MAX, World, dying

@@ -30,8 +30,10 @@ Only = Annotated[
     list[Edit] | None,
     typer.Option("--only", help="Refuse where steps change in any other way; may be repeated."),
 ]
+NewFlow = Annotated[
+    str, typer.Argument(metavar="MODULE:FLOW|FOLDER", help="The app's flow, or its project, as it is now.")
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")]
-
 
 _DONE = {Edit.ATTACH: "attached", Edit.REPLACE: "replaced", Edit.REMOVE: "removed"}
 
@@ -39,10 +41,7 @@ _DONE = {Edit.ATTACH: "attached", Edit.REPLACE: "replaced", Edit.REMOVE: "remove
 @changes_app.command("update", short_help="Have an app go on with other code or other steps.")
 def update(
     app: AppName,
-    flow: Annotated[
-        str,
-        typer.Argument(metavar="MODULE:FLOW|FOLDER", help="The app's flow, or its project, as it is now."),
-    ],
+    flow: NewFlow,
     dry_run: DryRun = False,
     drop_state: DropState = None,
     only: Only = None,
@@ -71,6 +70,105 @@ def update(
     edits = tuple(_DONE[one] for one in only or ())
     wishes = ChangeWishes(tuple(drop_state or ()), dry_run, seconds_of(wait, timeout), json, edits)
     update_app(platform_at(url, state), app, flow, key, wishes)
+
+
+@changes_app.command("attach", short_help="Have an app go on with new steps.")
+def attach(
+    app: AppName,
+    flow: NewFlow,
+    steps: Annotated[list[str], typer.Argument(metavar="STEP", help="The new steps, by their ids.")],
+    begin: Annotated[
+        str,
+        typer.Option(
+            "--from", metavar="now|earliest|TIME", help="With which records they begin: now so far."
+        ),
+    ] = "now",
+    dry_run: DryRun = False,
+    key: SigningKey = None,
+    wait: Wait = True,
+    timeout: Timeout = "2m",
+    url: Url = None,
+    state: State = None,
+    json: Json = False,
+) -> None:
+    """Have an app go on with new steps of its flow, and with nothing else that is new; name all of them.
+
+    It is gear update, refused where any other step would change. The steps begin empty, with the first record
+    after the update.
+
+    \b
+    Examples:
+      gear attach heat ./my-project means means_table --dry-run
+      gear attach heat my_flow:flow means means_table
+    """
+    from geartrain_client.cli.updating import ChangeWishes, attach_steps
+
+    wishes = ChangeWishes((), dry_run, seconds_of(wait, timeout), json, (_DONE[Edit.ATTACH],), tuple(steps))
+    attach_steps(platform_at(url, state), app, flow, key, begin, wishes)
+
+
+@changes_app.command("replace", short_help="Have an app go on with other code or options of steps.")
+def replace(
+    app: AppName,
+    flow: NewFlow,
+    steps: Annotated[list[str], typer.Argument(metavar="STEP", help="The steps that differ, by their ids.")],
+    dry_run: DryRun = False,
+    drop_state: DropState = None,
+    key: SigningKey = None,
+    wait: Wait = True,
+    timeout: Timeout = "2m",
+    url: Url = None,
+    state: State = None,
+    json: Json = False,
+) -> None:
+    """Have an app go on with other code or other options of steps, and with all others as they are.
+
+    It is gear update, refused where a step that is not named would get other inputs, types or options. Files
+    that differ are shown; which steps they are for is not known.
+
+    \b
+    Examples:
+      gear replace heat ./my-project high --dry-run
+      gear replace heat my_flow:flow high highest --drop-state highest
+    """
+    from geartrain_client.cli.updating import ChangeWishes, update_app
+
+    wishes = ChangeWishes(
+        tuple(drop_state or ()),
+        dry_run,
+        seconds_of(wait, timeout),
+        json,
+        (_DONE[Edit.REPLACE],),
+        tuple(steps),
+    )
+    update_app(platform_at(url, state), app, flow, key, wishes)
+
+
+@changes_app.command("remove", short_help="Have an app go on without some of its steps.")
+def remove(
+    app: AppName,
+    steps: Annotated[list[str], typer.Argument(metavar="STEP", help="The steps, by their ids.")],
+    dry_run: DryRun = False,
+    wait: Wait = True,
+    timeout: Timeout = "2m",
+    url: Url = None,
+    state: State = None,
+    json: Json = False,
+) -> None:
+    """Have an app go on without some of its steps and without what hangs below them; its code stays.
+
+    A step that also reads what stays is not taken along: name it, or nothing is changed. What the steps have
+    kept goes, and their tables stay as they are. The next gear update has them again, if its flow has.
+
+    \b
+    Examples:
+      gear remove heat means --dry-run
+      gear remove heat means highest
+    """
+    from geartrain_client.cli.updating import ChangeWishes, remove_steps
+
+    wishes = ChangeWishes((), dry_run, seconds_of(wait, timeout), json, (_DONE[Edit.REMOVE],))
+    remove_steps(platform_at(url, state), app, tuple(steps), wishes)
 
 
 @changes_app.command("rollback", short_help="Have an app go on with what it ran before its update.")

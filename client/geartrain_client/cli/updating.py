@@ -1,4 +1,5 @@
-"""`gear update`, `gear rollback` and `gear revisions`: an app goes on with other code, or with other steps.
+"""`gear update`, `attach`, `replace`, `remove`, `rollback` and `revisions`: an app goes on with other code or
+steps.
 
 Guarantees: what cannot be loaded is refused before anything is sent. The code is signed where there are keys,
 before the platform is asked to run it. What is lost by a change is shown; a change that is only asked about
@@ -12,16 +13,17 @@ from typing import Any
 
 import msgspec
 
+from geartrain.errors import ConfigError
 from geartrain.flow.loading import load_flow
 from geartrain.printable import printable
-from geartrain.records.event_time import format_time
+from geartrain.records.event_time import format_time, parse_time
 from geartrain.revision import code_of
 from geartrain.revision.change import Change, StepChange
 from geartrain_client.cli.submitting import sign_where_keys
 from geartrain_client.cli.waiting import until_in_force, until_runs, wait_until
 from geartrain_client.errors import RefusedError
 from geartrain_client.flow_folder import flow_of
-from geartrain_client.rest.answers import answer_as
+from geartrain_client.rest.answers import AppInfo, answer_as
 from geartrain_client.rest.platform import SUBMIT_TIMEOUT_S, Platform, items_of, segment
 from geartrain_client.terminal.screen import notices, print_json, results, table_of
 
@@ -31,8 +33,8 @@ _STATES = {"": "", "kept": "kept", "dropped": "dropped", "refused": "cannot be k
 @dataclass(frozen=True, slots=True)
 class ChangeWishes:
     """What the user asked for. drop: the steps that are to keep nothing; only: what may become of steps, all
-    where it names nothing; dry_run: only to be told what would change; seconds: how long to wait until it is
-    done, None for not at all.
+    where it names nothing; steps: which alone may change, all where it names none; dry_run: only to be told
+    what would change; seconds: how long to wait until it is done, None for not at all.
     """
 
     drop: tuple[str, ...] = ()
@@ -40,6 +42,7 @@ class ChangeWishes:
     seconds: float | None = None
     as_json: bool = False
     only: tuple[str, ...] = ()
+    steps: tuple[str, ...] = ()
 
 
 class _Updated(msgspec.Struct, frozen=True):
@@ -65,11 +68,28 @@ class _Revision(msgspec.Struct, frozen=True):
 
 def update_app(platform: Platform, name: str, flow: str, key: str | None, wishes: ChangeWishes) -> None:
     """Have the app go on with the flow as it is here; raises `GeartrainError`."""
-    spec = flow_of(flow)
-    load_flow(spec).graph()
-    platform.get(f"/apps/{segment(name)}")  # nothing is signed for an app that is not there
-    sign_where_keys(platform, spec, name, key)
-    _change(platform, name, "update", {"flow": spec, "code": code_of(spec).hash}, wishes)
+    _update(platform, name, flow, key, wishes, {})
+
+
+def attach_steps(
+    platform: Platform, name: str, flow: str, key: str | None, begin: str, wishes: ChangeWishes
+) -> None:
+    """Have the app go on with new steps, from what comes now on; raises `GeartrainError`. begin: with which
+    records they are to begin: `now`, `earliest` or a time.
+    """
+    if begin not in ("now", "earliest"):
+        try:
+            parse_time(begin)
+        except ValueError as error:
+            raise ConfigError(f"--from {begin}: write now, earliest or a time: {error}") from None
+    _update(platform, name, flow, key, wishes, {} if begin == "now" else {"from": begin})
+
+
+def remove_steps(platform: Platform, name: str, steps: tuple[str, ...], wishes: ChangeWishes) -> None:
+    """Have the app go on without steps, and with no other code; raises `GeartrainError`."""
+    runs = answer_as(AppInfo, platform.get(f"/apps/{segment(name)}"))
+    body = {"flow": runs.flow, "code": runs.code, "without": list(steps)}
+    _change(platform, name, "update", body, wishes)
 
 
 def rollback_app(platform: Platform, name: str, wishes: ChangeWishes) -> None:
@@ -91,11 +111,23 @@ def show_revisions(platform: Platform, name: str, *, as_json: bool) -> None:
     results().print(table_of("", heads, lines, numbers=(0,)))
 
 
+def _update(
+    platform: Platform, name: str, flow: str, key: str | None, wishes: ChangeWishes, more: dict[str, Any]
+) -> None:
+    spec = flow_of(flow)
+    load_flow(spec).graph()
+    platform.get(f"/apps/{segment(name)}")  # nothing is signed for an app that is not there
+    sign_where_keys(platform, spec, name, key)
+    _change(platform, name, "update", {"flow": spec, "code": code_of(spec).hash} | more, wishes)
+
+
 def _change(platform: Platform, name: str, verb: str, body: dict[str, Any], wishes: ChangeWishes) -> None:
     if wishes.drop:
         body |= {"drop_state": list(wishes.drop)}
     if wishes.only:
         body |= {"only": list(wishes.only)}
+    if wishes.steps:
+        body |= {"steps": list(wishes.steps)}
     asked = body | ({"dry_run": True} if wishes.dry_run else {})
     answer = platform.change("POST", f"/apps/{segment(name)}/{verb}", asked, SUBMIT_TIMEOUT_S)
     made = answer_as(_Updated, answer)

@@ -20,6 +20,7 @@ from geartrain.declarations.options import Text
 from geartrain.errors import GeartrainError
 from geartrain.flow.loading import load_flow
 from geartrain.graph.graph import Graph, Step
+from geartrain.graph.without import without
 from geartrain.operators.source import SourceOperator
 from geartrain.planning import Plan
 from geartrain.planning.cuts import choose_cut
@@ -58,7 +59,7 @@ class Question(msgspec.Struct, frozen=True):
     The flow gets the cut and the options of that, but for steps that it does not have. drop: the steps that
     are to keep nothing; laid: the tables of revisions before that one. base: the cut of that app, where it is
     known; cuts: those that its devices may have beside it; wishes: for devices, which get cuts of their own;
-    keeps_flow: only cuts are to change.
+    keeps_flow: only cuts are to change; without: the steps that are removed from the flow.
     """
 
     flow: str
@@ -74,6 +75,7 @@ class Question(msgspec.Struct, frozen=True):
     cuts: tuple[str, ...] = ()
     wishes: tuple[CutWish, ...] = ()
     keeps_flow: bool = False
+    without: tuple[str, ...] = ()
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -112,7 +114,7 @@ def check(question: Question) -> Answer:
     """Load the flow and cut it; raises `GeartrainError`."""
     if question.bundle:
         sys.path.insert(0, question.bundle)
-    graph = load_flow(question.flow).graph()
+    graph = without(load_flow(question.flow).graph(), question.without)
     running = Revision.from_json(question.running) if question.running else None
     if running is not None:
         question = _pinned(question, running, graph)
@@ -133,7 +135,11 @@ def check(question: Question) -> Answer:
             return Answer(differs=in_short(differ), found=found)
     devices = _steps_on_devices(whole, (base, *cuts))
     outline = replace(
-        outline_of(plan, revision, devices), bundled=bool(question.bundle), base=base, cuts=cuts
+        outline_of(plan, revision, devices),
+        bundled=bool(question.bundle),
+        base=base,
+        cuts=cuts,
+        without=question.without,
     )
     change, is_same = None, False
     if running is not None:

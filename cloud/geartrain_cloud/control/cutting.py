@@ -149,6 +149,7 @@ class Cuts:
                 cuts=outline.cuts,
                 wishes=wishes,
                 keeps_flow=True,
+                without=outline.without,
             )
         )
         made = checked.outline

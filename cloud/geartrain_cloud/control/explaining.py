@@ -120,6 +120,7 @@ class Explanations:
             revision=outline.revision,
             former=outline.former.revision if outline.former else "",
             cuts=outline.cuts,
+            without=outline.without,
         )
 
     async def _ask(

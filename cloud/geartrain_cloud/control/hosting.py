@@ -112,6 +112,7 @@ def _plan(places: PlatformPlaces, instance: Instance, one: Instance | Planned) -
         "steps": steps,
         **({"bundle": str(places.code(one.outline.code))} if one.outline.bundled else {}),
         **({"drops": list(one.drops)} if one.drops else {}),
+        **({"without": list(one.outline.without)} if one.outline.without else {}),
         **({"follows": one.outline.follows} if one.outline.follows else {}),
     }
 

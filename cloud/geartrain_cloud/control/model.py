@@ -86,7 +86,8 @@ class Outline(msgspec.Struct, frozen=True):
     flow's files, "" where nobody has said; shuffles: those one after another in the data centre; bundled:
     whether that code is a signed bundle, rather than what is installed; former: before the last update. base:
     the app's cut, by the steps that no other one on the devices reads, "" where nobody has said; cuts: those
-    that devices may have beside it; follows: the number of the revision that it comes after where it passes
+    that devices may have beside it; without: the steps that were removed from the
+    flow, with what hangs below them; follows: the number of the revision that it comes after where it passes
     over others, else 0.
     """
 
@@ -103,6 +104,7 @@ class Outline(msgspec.Struct, frozen=True):
     base: str = ""
     cuts: tuple[str, ...] = ()
     follows: int = 0
+    without: tuple[str, ...] = ()
 
     @property
     def bounded(self) -> bool:

@@ -14,6 +14,7 @@ import msgspec
 from aiohttp import web
 
 from geartrain.fleet.labels import check_device, shown
+from geartrain_cloud.control.editing import Edit
 from geartrain_cloud.control.errors import InvalidError
 from geartrain_cloud.control.model import Mode, Options
 from geartrain_cloud.hosting.wanted import Isolation
@@ -24,6 +25,8 @@ LIMIT, LIMIT_MAX = 100, 1_000
 KEY_CHARS_MAX = 200
 CUTS_MAX = 100
 """Cuts for devices that a submit names."""
+STEPS_MAX = 1_000
+"""Steps that an update names."""
 TOKEN_S_MAX = 366 * 86_400.0
 _FIELD = r" - at `(?:key in )?\$\.?(.*)`$"
 S = TypeVar("S", bound=msgspec.Struct)
@@ -114,18 +117,26 @@ class MetadataBody(_Body, frozen=True):
     metadata: str
 
 
+Steps = Annotated[list[str], msgspec.Meta(max_length=STEPS_MAX)]
+
+
 class UpdateBody(_Body, frozen=True):
     """`POST /apps/{name}/update`: the flow, and the hash of its files.
 
     dry_run: only tell what would change; drop_state: the steps that are to keep nothing; only: what may
-    become of steps, all where it names nothing.
+    become of steps, all where it names nothing; steps: those that may change, all where it names none;
+    without: steps that are to leave the flow that the app runs, with what hangs below them; from: with which
+    records attached steps begin.
     """
 
     flow: str
     code: str
     dry_run: bool = False
     drop_state: list[str] = []
-    only: list[Literal["attached", "replaced", "removed"]] = []
+    only: list[Edit] = []
+    steps: Steps = []
+    without: Steps = []
+    from_: str = msgspec.field(name="from", default="now")
 
 
 class RollbackBody(_Body, frozen=True):

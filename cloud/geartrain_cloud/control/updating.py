@@ -21,6 +21,7 @@ from geartrain.revision.change import TableForm
 from geartrain_cloud.control.answering import Work
 from geartrain_cloud.control.checking import Answer as Checked
 from geartrain_cloud.control.checking import Question
+from geartrain_cloud.control.editing import unasked, unchanged
 from geartrain_cloud.control.errors import ConflictError, InvalidError
 from geartrain_cloud.control.hosting import HostReport
 from geartrain_cloud.control.idempotency import Answer
@@ -32,15 +33,25 @@ from geartrain_cloud.control.trust import Trust
 from geartrain_cloud.pages.questions import Question as Parameters
 
 HASH_CHARS = 64
+FROM = (
+    "from {}: a step that is attached begins with what comes after the update, and the log of before is not "
+    "read for it: begin from now, and have gear fetch bring the records of before"
+)
 
 
 class Target(msgspec.Struct, frozen=True):
-    """What an app is to run: which flow, with which code and options."""
+    """What an app is to run: which flow, with which code and options, and which of its steps not."""
 
     flow: str
     code: str
     options: Options
     device_options: dict[str, Options]
+    without: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(one: Instance | Planned) -> Target:
+        """What an app runs by one of its revisions."""
+        return Target(one.flow, one.outline.code, one.options, one.device_options, one.outline.without)
 
 
 class Updates:
@@ -102,7 +113,16 @@ class Updates:
             raise ConflictError(
                 f"app {instance.name} runs {instance.flow}, not {body.flow}: submit that under another name"
             )
+        if body.from_ != "now":
+            raise InvalidError(FROM.format(body.from_))
         target = Target(body.flow, body.code, instance.options, instance.device_options)
+        if body.without:
+            if body.code != instance.outline.code:
+                raise ConflictError(
+                    f"app {instance.name} has had another update meanwhile: look, and ask again"
+                )
+            left = dict.fromkeys((*instance.outline.without, *body.without))
+            target = replace(target, without=tuple(left))
         outline, checked = await self._load(instance, target, body.drop_state)
         return self._go_over(instance, outline, checked, body, key, asked)
 
@@ -118,18 +138,14 @@ class Updates:
         following = self._store.revisions.next_of(instance)
         if following is not None:
             return self._give_up(instance, following, body, key, asked)
-        ran = (instance.flow, instance.outline.code, instance.options, instance.device_options)
-        former = [
-            one
-            for one in self._store.revisions.in_force_before(instance)
-            if (one.flow, one.outline.code, one.options, one.device_options) != ran  # not by cuts alone
-        ]
-        target = Target(instance.flow, "", instance.options, instance.device_options)
+        ran = Target.of(instance)
+        before = [Target.of(one) for one in self._store.revisions.in_force_before(instance)]
+        others = [one for one in before if one != ran]  # not by cuts alone
         if instance.outline.former is not None and not self._passed(instance):
-            target = replace(target, code=instance.outline.former.code)
-        elif former:
-            before = former[-1]
-            target = Target(before.flow, before.outline.code, before.options, before.device_options)
+            former = instance.outline.former
+            target = replace(ran, code=former.code, without=former.without)
+        elif others:
+            target = others[-1]
         else:
             raise ConflictError(f"app {instance.name} was not updated, so there is no code to go back to")
         outline, checked = await self._load(instance, target, body.drop_state)
@@ -167,7 +183,8 @@ class Updates:
         """What the flow is, cut as the app that runs; raises `ControlError`."""
         bundle = self._trust.folder_of(target.code)
         is_signed_now = bool(bundle) and not instance.outline.bundled
-        if target.code == instance.outline.code and not drop and not is_signed_now:
+        has_it = (target.code, target.without) == (instance.outline.code, instance.outline.without)
+        if has_it and not drop and not is_signed_now:
             raise ConflictError(f"app {instance.name} runs this code already: {target.code[:12]}")
         former, passed = self._store.revisions.former(instance), self._passed(instance)
         question = Question(
@@ -181,6 +198,7 @@ class Updates:
             laid=_laid(former),
             base=instance.outline.base,
             cuts=instance.outline.cuts,
+            without=target.without,
         )
         checked = await self.load(question)
         outline = checked.outline
@@ -220,7 +238,9 @@ class Updates:
             "change": msgspec.to_builtins(change),
         }
         refusals = [] if is_equal else [*change.refusals, *self._in_the_way(instance, outline)]
-        refusals += unasked(change, body.only) if isinstance(body, UpdateBody) else []
+        if isinstance(body, UpdateBody):
+            refusals += unasked(change, body.only, body.steps)
+            refusals += unchanged(change, body.only, body.steps, {step.id for step in now.steps})
         if body.dry_run:
             return 200, {**said, "refusals": refusals}
         if refusals:
@@ -290,14 +310,6 @@ class Updates:
         return answer
 
 
-def unasked(change: Change, only: Sequence[str]) -> list[str]:
-    """What a change does to steps beside what it may, where that was said; a sentence."""
-    others = [f"{one.step} {one.what}" for one in change.steps if one.what not in ("same", *only)]
-    if not only or not others:
-        return []
-    return [f"steps would change otherwise than asked: {in_short(others)}"]
-
-
 def _laid(former: Iterable[Planned]) -> dict[str, TableForm]:
     """The tables of former revisions, each as it was written last."""
     found: dict[str, TableForm] = {}
@@ -316,5 +328,6 @@ def _item(one: Instance | Planned, number: int, state: str) -> dict[str, Any]:
         "code": one.outline.code,
         "bundled": one.outline.bundled,
         "drops": list(one.drops),
+        "without": list(one.outline.without),
         "state": state,
     }

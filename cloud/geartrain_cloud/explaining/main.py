@@ -15,6 +15,7 @@ import msgspec
 
 from geartrain.errors import GeartrainError
 from geartrain.flow.loading import load_flow
+from geartrain.graph.without import without
 from geartrain.planning import Plan
 from geartrain.planning.mixed import make_mixed_plan
 from geartrain_cloud.explaining.answer import explain
@@ -52,7 +53,7 @@ def _answer(question: Question | RecordsQuestion) -> bytes:
 def _plan(question: Question) -> Plan:
     if question.bundle:
         sys.path.insert(0, question.bundle)
-    graph = load_flow(question.flow).graph().with_options(question.options)
+    graph = without(load_flow(question.flow).graph(), question.without).with_options(question.options)
     return make_mixed_plan(graph, question.cut, question.cuts)
 
 

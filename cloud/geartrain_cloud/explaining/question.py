@@ -14,7 +14,8 @@ PAGE_BYTES_MAX = 48 << 20
 class Question(msgspec.Struct, frozen=True, tag="row"):
     """Which row of which app. instance: as the log names it; log: the log's folder; tables: the file of the
     run that is served; limit: records to show; flow, cut, cuts, options, bundle: as the host has
-    them; revision: what it runs; former: what it ran before its last update, "" for none.
+    them; revision: what it runs; former: what it ran before its last update, "" for none; without: the steps
+    that are removed from the flow.
     """
 
     instance: str
@@ -30,6 +31,7 @@ class Question(msgspec.Struct, frozen=True, tag="row"):
     revision: str = ""
     former: str = ""
     cuts: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
 
 
 class RecordsQuestion(msgspec.Struct, frozen=True, tag="records"):

@@ -19,6 +19,7 @@ import msgspec
 
 from geartrain.errors import USER_ERRORS, GeartrainError
 from geartrain.flow.loading import load_flow
+from geartrain.graph.without import without
 from geartrain.planning import Plan
 from geartrain.planning.dealt import waits_for_time
 from geartrain.planning.mixed import make_mixed_plan
@@ -50,6 +51,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sources: dict[str, dict[str, Any]] = {}
     bundle: str = ""
     cuts: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
 
 
 def prepare(request: Request) -> Prepared:
@@ -104,7 +106,7 @@ def merging_steps(plan: Plan) -> tuple[str, ...]:
 
 
 def _plan(request: Request) -> Plan:
-    graph = load_flow(request.flow).graph()
+    graph = without(load_flow(request.flow).graph(), request.without)
     for section, options in (("sources", request.sources), ("steps", request.steps)):
         graph = graph.with_options(options, f"flow {request.instance}: [{section}]")
     return make_mixed_plan(graph, request.cut, request.cuts)

@@ -51,6 +51,7 @@ class Preparing:
             wanted.sources,
             wanted.bundle,
             wanted.cuts,
+            wanted.without,
         )
         asked = msgspec.json.encode(request)
         try:

@@ -29,8 +29,9 @@ class WantedPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     flow: `module:name`; cut: as for `make_plan`; steps and sources: options by step id. bundle: the folder of
     its unpacked code, "" for what is installed here; drops: the steps whose state goes when it comes into
-    force; cuts: those that devices may have beside `cut`, which is the base, each as text; follows: the
-    number of the one that it comes after, where those between never came into force, 0 for the one before it.
+    force; cuts: those that devices may have beside `cut`, which is the base, each as text; without: the
+    steps that are removed from the flow; follows: the number of the one that it comes after, where those
+    between never came into force, 0 for the one before it.
     """
 
     flow: str
@@ -40,6 +41,7 @@ class WantedPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bundle: str = ""
     drops: tuple[str, ...] = ()
     cuts: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
     follows: Annotated[int, msgspec.Meta(ge=0, le=2**31)] = 0
 
 
@@ -92,6 +94,7 @@ class WantedFlow(WantedPlan, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         asked = [plan.flow, plan.cut, plan.steps, plan.sources, self.attempt]
         asked += [plan.bundle] if plan.bundle else []
         asked += [list(plan.cuts)] if plan.cuts else []
+        asked += [["without", *plan.without]] if plan.without else []
         return sha256(msgspec.json.encode(asked, order="deterministic")).hexdigest()
 
 
