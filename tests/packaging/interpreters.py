@@ -14,6 +14,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.packaging.environments import environment
+
 ROOT = Path(__file__).parents[2]
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 CORE = ("protocol", "wire", "delivery", "reference", "adapters", "devices", "edge")
@@ -37,21 +39,21 @@ def _is(path: str, version: str) -> bool:
     return done.stdout.strip() == version
 
 
-def run(python: str, tests: Sequence[str], processes: int = 3) -> int:
-    """Run these folders or files of tests on `python`; pytest's exit code."""
+def run(python: str, tests: Sequence[str], processes: int = 3, without: Sequence[str] = ()) -> int:
+    """Run these folders or files of tests on `python`; pytest's exit code.
+
+    without: packages that these tests do not import, and that are left out of the environment.
+    """
     with tempfile.TemporaryDirectory(prefix="geartrain-python-") as folder:
-        there = Path(folder) / "venv" / "bin" / "python"
-        uv = [sys.executable, "-m", "uv"]
-        subprocess.run([*uv, "venv", "--quiet", "--python", python, str(there.parents[1])], check=True)
+        left_out = Path(folder) / "left-out.txt"
+        left_out.write_text("\n".join(without), encoding="utf-8")
         parts = [str(ROOT / part) for part in PARTS]
-        needed = ["--requirement", str(ROOT / "requirements-dev.txt")]
-        subprocess.run(
-            [*uv, "pip", "install", "--quiet", "--python", str(there), *parts, *needed], check=True
-        )
+        needed = ["--requirement", str(ROOT / "requirements-dev.txt"), "--excludes", str(left_out)]
+        there = environment(Path(folder) / "venv", *parts, *needed, python=python)
         command = [str(there), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", str(processes), *tests]
-        environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
-        environment |= {"PYTHONDONTWRITEBYTECODE": "1"}
-        return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+        variables = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
+        variables |= {"PYTHONDONTWRITEBYTECODE": "1"}
+        return subprocess.run(command, cwd=ROOT, env=variables, check=False).returncode
 
 
 def main(arguments: Sequence[str]) -> int:

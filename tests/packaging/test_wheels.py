@@ -7,13 +7,13 @@ import re
 import subprocess
 import sys
 import time
-import venv
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.edge.test_main import greeted
+from tests.packaging.environments import environment
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("pyspark", "pyarrow", "numpy", "pandas", "aiohttp", "typer", "amqtt")
@@ -52,11 +52,7 @@ def clean_python(_no_other_paths: None, tmp_path_factory: pytest.TempPathFactory
     """The Python of a new environment that holds only the wheels of protocol, devices and edge."""
     folder = tmp_path_factory.mktemp("wheels")
     parts = [str(ROOT / part) for part in ("protocol", "devices", "edge")]
-    venv.create(folder / "venv", with_pip=False)
-    python = folder / "venv" / "bin" / "python"
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(python)]
-    subprocess.run([*pip, "install", "--quiet", *parts], check=True)
-    return python
+    return environment(folder / "venv", *parts)
 
 
 def test_the_agent_imports_in_a_clean_environment_within_its_memory(clean_python: Path) -> None:

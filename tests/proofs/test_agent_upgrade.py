@@ -9,9 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 import threading
-import venv
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +20,7 @@ import pytest
 from geartrain import __version__
 from geartrain_client.signing.keys import new_author
 from tests.control.platform_client import client_of
+from tests.packaging.environments import environment, uv
 from tests.proofs.test_open_platform import AGENT, join, open_platform
 from tests.proofs.test_over_the_air import ITEMS, PAUSE_S, gear, project, rows
 from tests.proofs.test_platform import until, until_ended
@@ -34,10 +33,6 @@ PARTS = ("protocol", "devices", "edge")
 GOOD, BAD = "0.2.901", "0.2.902"
 MORE, SLOWER_S = 8_000, 0.02
 """Records of the flow, and seconds for each: it runs on while the device's program changes twice."""
-
-
-def pip(*arguments: str) -> None:
-    subprocess.run([sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments], check=True)
 
 
 def sources(folder: Path, version: str) -> list[Path]:
@@ -60,7 +55,8 @@ def wheels(folder: Path, version: str, *, comes_up: bool = True) -> str:
         main = parts[-1] / "geartrain_edge" / "parent" / "main.py"
         main.write_text(main.read_text() + "\n\nraise SystemExit(7)\n")
     built = folder / f"wheels-{version}"
-    pip("wheel", "--quiet", "--no-deps", "--wheel-dir", str(built), *map(str, parts))
+    for part in parts:
+        uv("build", "--quiet", "--wheel", "--out-dir", str(built), str(part))
     return str(built)
 
 
@@ -97,10 +93,8 @@ def test_a_flow_runs_on_through_another_program_and_one_that_never_comes_up(tmp_
     nothing, keys, state = tmp_path / "nothing", tmp_path / "keys", tmp_path / "state"
     nothing.mkdir()
     new_author(keys, "alice")
-    venv.create(tmp_path / "venv", with_pip=False)
-    python = str(tmp_path / "venv" / "bin" / "python")
     here = sources(tmp_path / "sources", __version__)
-    pip("--python", python, "install", "--quiet", *map(str, here[:-1]), f"{here[-1]}[fleet]")
+    python = str(environment(tmp_path / "venv", *map(str, here[:-1]), f"{here[-1]}[fleet]"))
     good, bad = wheels(tmp_path, GOOD), wheels(tmp_path, BAD, comes_up=False)
     folder = project(tmp_path, 1)
     flow = folder / "secretflow" / "flow.py"

@@ -16,7 +16,6 @@ import subprocess
 import sys
 import tarfile
 import time
-import venv
 from collections import Counter
 from collections.abc import Callable, Iterator
 from io import BytesIO
@@ -30,6 +29,7 @@ from geartrain_cloud.broker.choice import choose_broker
 from geartrain_cloud.broker.ready import wait_until_ready
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.sinks.tables import rows
+from tests.packaging.environments import environment
 from tests.tidy.source import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
@@ -96,12 +96,8 @@ def sources_of_old(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def old_python(sources_of_old: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The Python of an environment that holds nothing but the wheels of the release's agent."""
     folder = tmp_path_factory.mktemp("wheels")
-    venv.create(folder / "venv", with_pip=False)
-    python = folder / "venv" / "bin" / "python"
     parts = [str(sources_of_old / part) for part in ("protocol", "devices", "edge")]
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(python)]
-    subprocess.run([*pip, "install", "--quiet", *parts], check=True)
-    return python
+    return environment(folder / "venv", *parts)
 
 
 class Story:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import tarfile
-import venv
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from io import BytesIO
@@ -19,6 +18,7 @@ import pytest
 
 from geartrain_client.signing.keys import new_author
 from tests.control.platform_client import client_of
+from tests.packaging.environments import environment, install
 from tests.proofs.test_open_platform import join, open_platform, running
 from tests.proofs.test_over_the_air import ITEMS, gear, project, rows
 from tests.proofs.test_platform import until, until_ended
@@ -42,10 +42,6 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def pip(*arguments: str) -> None:
-    subprocess.run([sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments], check=True)
-
-
 @contextmanager
 def importing(folder: Path) -> Iterator[None]:
     """What is started within imports from the folder first."""
@@ -66,7 +62,7 @@ def begin(folder: Path) -> tuple[Path, Path, Path]:
 def test_this_agent_joins_a_platform_of_the_version_before(tmp_path: Path, tree: Path) -> None:
     installed = tmp_path / "installed"
     parts = [str(tree / part) for part in OF_PLATFORM]
-    pip("install", "--quiet", "--no-deps", "--target", str(installed), *parts)
+    install("--no-deps", "--target", str(installed), *parts)
     nothing, keys, state = begin(tmp_path)
     with ExitStack() as stack:
         with importing(installed):
@@ -88,10 +84,8 @@ def test_this_platform_serves_an_agent_of_the_version_before(
     tmp_path: Path, tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PYTHONPATH", raising=False)  # a Spark session in this process names our sources there
-    venv.create(tmp_path / "venv", with_pip=False)
-    python = str(tmp_path / "venv" / "bin" / "python")
     parts = [str(tree / part) for part in OF_AGENT]
-    pip("--python", python, "install", "--quiet", *parts[:-1], f"{parts[-1]}[fleet]")
+    python = str(environment(tmp_path / "venv", *parts[:-1], f"{parts[-1]}[fleet]"))
     nothing, keys, state = begin(tmp_path)
     with platform(state):
         client = client_of(state)
