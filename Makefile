@@ -13,7 +13,7 @@ STATES ?= 32000
 INPUTS ?= 1000000
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-traffic test lint proofs proofs-long faults recovery kills flash-proof seeds revisions states fuzz interpreters bench check clean distclean
+.PHONY: help demo demo-traffic test lint dist proofs proofs-long faults recovery kills flash-proof seeds revisions states fuzz interpreters bench check clean distclean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ test: $(STAMP) ## Run all tests but the long ones (options: make test ARGS="-k w
 
 lint: $(STAMP) ## Check format, lint and types of all code
 	@PYTHON=$(BIN)/python scripts/lint
+
+dist: $(STAMP) ## Build wheels and sdists of all parts into dist/, the same bytes each time
+	@PYTHON=$(BIN)/python scripts/dist
 
 proofs: $(STAMP) ## Run the long tests, and the benchmarks at 1 % for their results only
 	@$(PYTEST) $(SIDE_BY_SIDE) tests/proofs --durations=15 $(ARGS)

@@ -13,7 +13,7 @@ import pytest
 
 from geartrain.errors import ConfigError, MistakeError
 from geartrain_client.cli.new_project import new_project
-from tests.docs.test_readme_platform import minutes
+from tests.docs.readme_chapter import minutes
 from tests.tidy.source import ROOT
 
 TOOLS = Path(sys.executable).parent

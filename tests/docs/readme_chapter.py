@@ -7,7 +7,6 @@ import io
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -15,8 +14,6 @@ from contextlib import contextmanager
 from datetime import datetime
 from fractions import Fraction
 from pathlib import Path
-
-import pytest
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 CHAPTER = README.partition("## Run it on a platform")[2].partition("\n## ")[0]
@@ -47,12 +44,11 @@ def minutes(sample: Path) -> dict[tuple[str, int], tuple[int, float, float]]:
 class Shell:
     """Runs the reader's commands in a folder."""
 
-    def __init__(self, folder: Path) -> None:
-        tools = str(Path(sys.executable).parent)
+    def __init__(self, folder: Path, tools: Path) -> None:
         hidden = ("GEARTRAIN_", "PYTHONPATH", "PYTHONSAFEPATH", "XDG_")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
         path = f"{tools}{os.pathsep}{os.environ['PATH']}"
-        self._environment = kept | {"PATH": path, "HOME": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+        self._environment = kept | {"PATH": path, "HOME": str(folder)}
         self._folder = folder
 
     def run(self, command: str) -> str:
@@ -129,13 +125,12 @@ def wait_until_up(shell: Shell) -> None:
     raise AssertionError(f"the platform did not come up: {shell.said()}")
 
 
-@pytest.mark.slow
-@pytest.mark.spark
-def test_the_chapter_runs_as_it_stands(tmp_path: Path) -> None:
+def run_chapter(home: Path, tools: Path) -> None:
+    """Run its commands in the folder `home`; tools: the folder in which `gear` and `gear-agent` are."""
     new, plan, run, up, add_here, submit, follow, list_, add_truck, agent, submit_trucks = COMMANDS
-    Shell(tmp_path).run(new)
-    folder = tmp_path / "heat"
-    shell, wanted = Shell(folder), minutes(folder / "data" / "readings.csv")
+    Shell(home, tools).run(new)
+    folder = home / "heat"
+    shell, wanted = Shell(folder, tools), minutes(folder / "data" / "readings.csv")
     assert "cut auto, 2 of 7 steps on the devices" in shell.run(plan)
     assert "read 180 records; late 0; dead letters 0" in shell.run(run)
     with shell.beside(up):
