@@ -372,9 +372,9 @@ def check_a_step_is_removed(world: World) -> None:
     said = world.gear("remove", "heat", "again", "--dry-run")
     assert "again removed" in said
     assert "nothing was changed" in said
-    world.gear("remove", "heat", "again", "--no-wait")
+    world.gear("remove", "heat", "again", "--drain", "--no-wait")
     wanted = _wanted(world)
-    assert (wanted["revision"], wanted["without"]) == (3, ["again"])
+    assert (wanted["revision"], wanted["without"], wanted["drain"]) == (3, ["again"], True)
     assert wanted["bundle"] == before["bundle"]
     assert "revision 3 is given up" in world.gear("rollback", "heat", "--no-wait")
     assert _wanted(world) == before

@@ -10,6 +10,8 @@ from tests.client.talking import Capture, add, gear
 
 CHANGE = {"number": 2, "change": {"steps": [{"step": "means", "what": "attached"}]}, "refusals": []}
 
+DROPPED = {"step": "means", "what": "removed", "state": "dropped"}
+
 
 def test_attach_and_replace_send_the_flow_and_which_steps_may_differ(
     flow: str, platform: FakePlatform, capsys: Capture
@@ -61,4 +63,8 @@ def test_remove_names_the_code_that_runs(platform: FakePlatform, capsys: Capture
         "without": ["means", "high"],
         "dry_run": True,
     }
+    platform.change = {"number": 2, "change": {"steps": [DROPPED]}, "refusals": []}
+    out = gear(capsys, "remove", "heat", "means", "--drain", "--dry-run")[0]
+    assert platform.asked[-1][3]["drain"] is True
+    assert "means removed put out, then dropped" in " ".join(out.split())
     assert "gear remove heat means --dry-run" in gear(capsys, "remove", "--help")[0]

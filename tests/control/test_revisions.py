@@ -17,9 +17,12 @@ from geartrain_cloud.control.checking import Answer as Checked
 from geartrain_cloud.control.checking import Question, check
 from geartrain_cloud.control.editing import unasked
 from geartrain_cloud.control.errors import ConflictError
+from geartrain_cloud.control.hosting import HostReport
 from geartrain_cloud.control.model import Channel, Instance, Mode, Outline, Planned, SourceOutline, State
 from geartrain_cloud.control.observing import Observer
 from geartrain_cloud.control.store import ControlStore
+from geartrain_cloud.control.trust import Trust
+from geartrain_cloud.control.updating import Updates
 from geartrain_cloud.log.roster import RosterReader, changed
 from geartrain_cloud.platform.places import read_report, write_report
 from tests.control.test_reconciler import ASKED, ROUNDS_MAX, World, dying
@@ -317,6 +320,24 @@ def test_a_revision_that_the_host_cannot_prepare_is_replaced_or_given_up(
     assert rounds() is None
     assert _in_force(world) == world.store.apps.newest("heat").revision == 2
     world.store.close()
+
+
+@pytest.mark.parametrize("drain", [False, True])
+def test_a_revision_that_drains_is_mended_and_not_passed_over(store: ControlStore, *, drain: bool) -> None:
+    following = planned(running(store), "b")
+    store.apps.plan("heat", replace(following, outline=replace(following.outline, drain=drain)))
+    store.apps.cross("heat.1")
+    stuck = HostReport(state="running", revision=1, prepared=2, stuck=2)
+    trust = Trust(Path("bundles"), store.apps, store.programs)
+
+    async def load(question: Question) -> Checked:
+        return check(question)
+
+    updates = Updates(store, load, trust, lambda: None, lambda name: stuck, lambda: 0)
+    passed = updates._passed(store.apps.newest("heat"))
+    assert (passed is None) is drain
+    mended = store.apps.update(store.apps.newest("heat"), outline("c"))
+    assert (mended.outline.code[0], mended.outline.drain) == ("c", drain)
 
 
 def test_what_an_update_does_beside_what_it_may_is_said() -> None:

@@ -50,7 +50,7 @@ def version(number: int, revision: int = 1) -> Version:
     hosted |= {"flow": "stone.1", "generation": 1, "plan": "p", "request": "r", "code": {}, "stages": 1}
     hosted |= {"labels": (2, 3), "buckets": 8, "keys": ("0",), "identity": "i", "begin": {}}
     hosted |= {"begin_count": -1, "stop": {}, "rows_max": 10, "run": 1, "drops": {}}
-    hosted |= {"revision": revision}
+    hosted |= {"revision": revision, "drain_count": -1}
     return Version(number, 2, {"stone.1~1": Hosted(**hosted)})
 
 

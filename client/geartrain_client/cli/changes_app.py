@@ -30,6 +30,9 @@ Only = Annotated[
     list[Edit] | None,
     typer.Option("--only", help="Refuse where steps change in any other way; may be repeated."),
 ]
+Drain = Annotated[
+    bool, typer.Option("--drain", help="Steps that lose their state put out first what they hold.")
+]
 NewFlow = Annotated[
     str, typer.Argument(metavar="MODULE:FLOW|FOLDER", help="The app's flow, or its project, as it is now.")
 ]
@@ -45,6 +48,7 @@ def update(
     dry_run: DryRun = False,
     drop_state: DropState = None,
     only: Only = None,
+    drain: Drain = False,
     key: SigningKey = None,
     wait: Wait = True,
     timeout: Timeout = "2m",
@@ -68,7 +72,9 @@ def update(
     from geartrain_client.cli.updating import ChangeWishes, update_app
 
     edits = tuple(_DONE[one] for one in only or ())
-    wishes = ChangeWishes(tuple(drop_state or ()), dry_run, seconds_of(wait, timeout), json, edits)
+    wishes = ChangeWishes(
+        tuple(drop_state or ()), dry_run, seconds_of(wait, timeout), json, edits, drain=drain
+    )
     update_app(platform_at(url, state), app, flow, key, wishes)
 
 
@@ -148,6 +154,7 @@ def replace(
 def remove(
     app: AppName,
     steps: Annotated[list[str], typer.Argument(metavar="STEP", help="The steps, by their ids.")],
+    drain: Drain = False,
     dry_run: DryRun = False,
     wait: Wait = True,
     timeout: Timeout = "2m",
@@ -158,16 +165,17 @@ def remove(
     """Have an app go on without some of its steps and without what hangs below them; its code stays.
 
     A step that also reads what stays is not taken along: name it, or nothing is changed. What the steps have
-    kept goes, and their tables stay as they are. The next gear update has them again, if its flow has.
+    kept goes: with --drain they put out first what they hold, such as open windows and records that wait for
+    their order. Their tables stay as they are. The next gear update has them again, if its flow has.
 
     \b
     Examples:
       gear remove heat means --dry-run
-      gear remove heat means highest
+      gear remove heat means highest --drain
     """
     from geartrain_client.cli.updating import ChangeWishes, remove_steps
 
-    wishes = ChangeWishes((), dry_run, seconds_of(wait, timeout), json, (_DONE[Edit.REMOVE],))
+    wishes = ChangeWishes((), dry_run, seconds_of(wait, timeout), json, (_DONE[Edit.REMOVE],), drain=drain)
     remove_steps(platform_at(url, state), app, tuple(steps), wishes)
 
 

@@ -33,7 +33,8 @@ _STATES = {"": "", "kept": "kept", "dropped": "dropped", "refused": "cannot be k
 @dataclass(frozen=True, slots=True)
 class ChangeWishes:
     """What the user asked for. drop: the steps that are to keep nothing; only: what may become of steps, all
-    where it names nothing; steps: which alone may change, all where it names none; dry_run: only to be told
+    where it names nothing; steps: which alone may change, all where it names none; drain: steps that lose
+    their state put out first what they hold; dry_run: only to be told
     what would change; seconds: how long to wait until it is done, None for not at all.
     """
 
@@ -43,6 +44,7 @@ class ChangeWishes:
     as_json: bool = False
     only: tuple[str, ...] = ()
     steps: tuple[str, ...] = ()
+    drain: bool = False
 
 
 class _Updated(msgspec.Struct, frozen=True):
@@ -126,13 +128,15 @@ def _change(platform: Platform, name: str, verb: str, body: dict[str, Any], wish
         body |= {"drop_state": list(wishes.drop)}
     if wishes.only:
         body |= {"only": list(wishes.only)}
+    if wishes.drain:
+        body |= {"drain": True}
     if wishes.steps:
         body |= {"steps": list(wishes.steps)}
     asked = body | ({"dry_run": True} if wishes.dry_run else {})
     answer = platform.change("POST", f"/apps/{segment(name)}/{verb}", asked, SUBMIT_TIMEOUT_S)
     made = answer_as(_Updated, answer)
     if not wishes.as_json:
-        _show(made.change)
+        _show(made.change, drain=wishes.drain)
     if wishes.dry_run:
         _tell(made, answer, wishes)
         return
@@ -145,10 +149,10 @@ def _change(platform: Platform, name: str, verb: str, body: dict[str, Any], wish
     results().print(printable(_done(made, waited=wishes.seconds is not None)), soft_wrap=True)
 
 
-def _show(change: Change) -> None:
+def _show(change: Change, *, drain: bool) -> None:
     """Print what becomes of steps, tables and files, where something does."""
     if any(one.what != "same" or one.state == "dropped" for one in change.steps):
-        lines = [_line(one) for one in change.steps]
+        lines = [_line(one, drain=drain) for one in change.steps]
         results().print(table_of("", ["step", "change", "state", "what differs"], lines))
     for table in change.tables:
         results().print(printable("; ".join([f"table {table.table}: {_TABLES[table.what]}", *table.says])))
@@ -163,8 +167,9 @@ _TABLES = {
 }
 
 
-def _line(one: StepChange) -> list[str]:
-    return [one.step, one.what, _STATES[one.state], "; ".join(one.says)]
+def _line(one: StepChange, *, drain: bool) -> list[str]:
+    state = "put out, then dropped" if drain and one.state == "dropped" else _STATES[one.state]
+    return [one.step, one.what, state, "; ".join(one.says)]
 
 
 def _tell(made: _Updated, answer: Any, wishes: ChangeWishes) -> None:

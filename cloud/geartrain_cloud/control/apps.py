@@ -241,7 +241,8 @@ class Apps:
             self._check_whole(found)
             if found.revision != known.revision:
                 raise ConflictError(f"app {name} has had another update meanwhile: look, and ask again")
-            kept = replace(outline, former=replace(found.outline, former=None), follows=found.outline.follows)
+            crossed = {"follows": found.outline.follows, "drain": found.outline.drain}
+            kept = replace(outline, former=replace(found.outline, former=None), **crossed)
             database.execute(
                 "UPDATE instances SET outline = ?, attempt = attempt + 1, state = ?, why = '', "
                 "changed_us = ? WHERE instance = ?",

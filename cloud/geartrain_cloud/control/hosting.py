@@ -113,6 +113,7 @@ def _plan(places: PlatformPlaces, instance: Instance, one: Instance | Planned) -
         **({"bundle": str(places.code(one.outline.code))} if one.outline.bundled else {}),
         **({"drops": list(one.drops)} if one.drops else {}),
         **({"without": list(one.outline.without)} if one.outline.without else {}),
+        **({"drain": True} if one.outline.drain else {}),
         **({"follows": one.outline.follows} if one.outline.follows else {}),
     }
 

@@ -86,9 +86,9 @@ class Outline(msgspec.Struct, frozen=True):
     flow's files, "" where nobody has said; shuffles: those one after another in the data centre; bundled:
     whether that code is a signed bundle, rather than what is installed; former: before the last update. base:
     the app's cut, by the steps that no other one on the devices reads, "" where nobody has said; cuts: those
-    that devices may have beside it; without: the steps that were removed from the
-    flow, with what hangs below them; follows: the number of the revision that it comes after where it passes
-    over others, else 0.
+    that devices may have beside it; without: the steps that were removed from the flow,
+    with what hangs below them; drain: steps that lose their state by it put out first what they hold;
+    follows: the number of the revision that it comes after where it passes over others, else 0.
     """
 
     flow: str
@@ -105,6 +105,7 @@ class Outline(msgspec.Struct, frozen=True):
     cuts: tuple[str, ...] = ()
     follows: int = 0
     without: tuple[str, ...] = ()
+    drain: bool = False
 
     @property
     def bounded(self) -> bool:

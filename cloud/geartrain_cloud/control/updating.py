@@ -174,8 +174,8 @@ class Updates:
         next one passes over it; else None.
         """
         host = self._host(instance.instance)
-        if not host.revision < host.stuck == instance.revision:
-            return None
+        if not host.revision < host.stuck == instance.revision or instance.outline.drain:
+            return None  # what was put out for it stands in the tables
         former = self._store.revisions.former(instance)
         return next((one for one in former if one.number == host.revision), None)
 
@@ -226,6 +226,8 @@ class Updates:
         is_equal = not (differences(replace(was, code=now.code), now) or body.drop_state)
         if passed is not None and not is_equal:
             outline = replace(outline, follows=passed.number)
+        if isinstance(body, UpdateBody) and body.drain and not is_equal:
+            outline = replace(outline, drain=True)
         number = instance.revision + (not is_equal)
         said = {
             "name": instance.name,

@@ -39,7 +39,7 @@ class Member:
 class Admission:
     """A flow that comes into a group, or back into it; request: the hash of what was asked for; run: which
     pass over its log; revision: the number of the one that is prepared; drops: the steps that lose what they
-    have kept, where it takes the place of the revision before.
+    have kept, where it takes the place of the revision before; drain: these put out first what they hold.
     """
 
     flow: str
@@ -49,6 +49,7 @@ class Admission:
     run: int = 1
     revision: int = 1
     drops: tuple[str, ...] = ()
+    drain: bool = False
 
     @property
     def key(self) -> Key:

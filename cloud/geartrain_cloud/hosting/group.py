@@ -281,9 +281,9 @@ class Group:
     def cross(self, admission: Admission) -> bool:
         """Have a flow that runs go over to its next revision, in the next micro-batch.
 
-        False until all of the log before it is in the tables. Where this raises, a `GeartrainError`, the flow
-        stays where it is, before the first entry of the next revision; it is out where its tables cannot be
-        opened again.
+        False until all of the log before it is in the tables, and all that steps are to put out. Where this
+        raises, a `GeartrainError`, the flow stays where it is, before the first entry of the next revision;
+        it is out where its tables cannot be opened again.
         """
         earlier = self.version.of_flow(*admission.key)
         store = None if earlier is None else self._stores.get(earlier.name)
@@ -293,11 +293,15 @@ class Group:
         positions = positions_by_name(offsets).get(earlier.name, {})
         if places is None or not (stands_at(positions, places) and stands_at(store.positions(), places)):
             return False
+        drops = self._dropped(admission, earlier)
+        steps = tuple(step for several in drops.values() for step in several)
+        if admission.drain and not self._has_drained(earlier, steps, offsets[count_name(earlier.name)]):
+            return False
         hosted = replace(
             self._succeeding(self._new(admission, ()), earlier),
             begin=places,
             begin_count=offsets[count_name(earlier.name)],
-            drops=self._dropped(admission, earlier),
+            drops=drops,
         )
         del self._stores[earlier.name]
         store.close()
@@ -311,6 +315,17 @@ class Group:
         flows = {name: one for name, one in self.version.flows.items() if name != earlier.name}
         self._publish(self.version.slots, flows | {hosted.name: hosted})
         return True
+
+    def _has_drained(self, hosted: Hosted, steps: tuple[str, ...], count: int) -> bool:
+        """Whether the steps have put out what they hold; the next micro-batch has them do that, if none did.
+
+        count: of the generation's own micro-batches that Spark has committed.
+        """
+        if steps and not hosted.drains:
+            flows = self.version.flows | {hosted.name: replace(hosted, drains=steps, drain_count=count)}
+            self._publish(self.version.slots, flows)
+            return False
+        return not hosted.drains_after(count) and self._stores[hosted.name].count() >= count
 
     def _up_to_its_tables(self, hosted: Hosted) -> Hosted:
         """Its first micro-batch ends where its tables stand, if they hold that one already.
@@ -334,7 +349,8 @@ class Group:
         if out is None:
             raise HostError(f"flow {admission.flow} runs already: put it out first")
         hosted = self._succeeding(self._new(admission, ()), earlier)
-        return replace(hosted, begin=out.positions, begin_count=out.count, stop=out.stop)
+        drains = {"drains": earlier.drains, "drain_count": earlier.drain_count}
+        return replace(hosted, begin=out.positions, begin_count=out.count, stop=out.stop, **drains)
 
     def _check_stages(self, admission: Admission) -> None:
         if admission.prepared.stages > self.made.stages:

@@ -28,6 +28,9 @@ EMPTIED = "!emptied"
 DROPPED = "!dropped"
 """The stream of a row which says that steps of a slot lose their state: those that its generation names."""
 
+DRAINED = "!drained"
+"""The stream of a row which has steps of a slot put out what they hold: those that its generation names."""
+
 ASKED = "!asked"
 """The stream of a row that brings a question to a slot."""
 

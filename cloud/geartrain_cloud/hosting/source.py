@@ -25,6 +25,7 @@ from geartrain_cloud.hosting.answering import Asked, sent
 from geartrain_cloud.hosting.dealing import Dealing
 from geartrain_cloud.hosting.flow_log import FlowLog
 from geartrain_cloud.hosting.offsets import (
+    DRAINED,
     DROPPED,
     EMPTIED,
     PLAN,
@@ -70,12 +71,13 @@ _SCHEMA = pa.schema(_FIELDS)
 @dataclass
 class FlowSpan:
     """What one task reads of one generation: (key, after, upto) each; clocks: of the flow's sources, None
-    where another task brings them.
+    where another task brings them; drains: its steps put out what they hold.
     """
 
     name: str
     clocks: Clocks | None = None
     parts: list[tuple[str, int, int]] = field(default_factory=list)
+    drains: bool = False
 
     def add(self, key: str, entry: Entry) -> None:
         """Read one entry more."""
@@ -143,8 +145,9 @@ class HostReader(DataSourceStreamReader):
     ) -> dict[str, int]:
         found: dict[str, int] = {}
         for name, hosted in flows.items():
-            log, moved = FlowLog(self._log, hosted.flow, hosted.channels), False
+            log = FlowLog(self._log, hosted.flow, hosted.channels)
             count = start.get(count_name(name), hosted.begin_count)
+            moved = move and hosted.drains_after(count)
             for key in hosted.keys:
                 place = position_name(name, key)
                 after = end = start.get(place, hosted.begin_at(key))
@@ -171,6 +174,7 @@ class HostReader(DataSourceStreamReader):
         """One span for a small micro-batch, up to `readers` of about equal rows for a large one."""
         out = self._steering.read().out
         moved: dict[str, Clocks] = {}
+        draining: set[str] = set()
         entries: list[tuple[str, str, Entry]] = []
         questions = self._questions.between(start.get(QUESTIONS, 0), end.get(QUESTIONS, 0))
         asked: dict[str, tuple[Asked, ...]] = {}
@@ -178,17 +182,22 @@ class HostReader(DataSourceStreamReader):
             first = {key: start.get(position_name(name, key), hosted.begin_at(key)) for key in hosted.keys}
             last = {key: end[position_name(name, key)] for key in hosted.keys}
             mine = questions.get(asked_name(hosted.flow, hosted.run), [])
-            if (first == last and not mine) or name in out:
+            count = start.get(count_name(name), hosted.begin_count)
+            drains = hosted.drains_after(count) and end[count_name(name)] > count
+            if (first == last and not mine and not drains) or name in out:
                 continue
             log = FlowLog(self._log, hosted.flow, hosted.channels)
             clocks = log.clocks(last)
             asked[name] = tuple(Asked(one, last, dict(clocks)) for one in mine)
-            if first == last:
+            if first == last and not drains:
                 continue
             moved[name] = clocks
+            draining |= {name} if drains else set()
             for key in hosted.keys:
                 entries += [(name, key, entry) for entry in log.entries(key, first[key], last[key])]
         spans = self._spans(end[PLAN], moved, entries)
+        for one in spans[0].flows:
+            one.drains = one.name in draining
         spans[0].emptied = self._emptied(start[PLAN], end[PLAN])
         spans[0].dropped = self._dropped(start[PLAN], end[PLAN])
         spans[0].asked = {name: several for name, several in asked.items() if several}
@@ -290,6 +299,9 @@ class HostReader(DataSourceStreamReader):
             ticks = [(label, stage, *beside) for stage in stages for label in hosted.labels]
             if ticks:
                 yield _batch(ticks)
+            if span.drains:
+                said = (hosted.name, DRAINED, "", 0, version, b"")
+                yield _batch([(label, stage, *said) for stage in stages for label in hosted.labels])
         with workshop.running(hosted) as (query, dealing):
             chains = Chains(query, len(hosted.labels))
             chains.clocks = span.clocks

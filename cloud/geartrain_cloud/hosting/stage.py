@@ -17,7 +17,7 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from geartrain.errors import LedgerError
-from geartrain_cloud.hosting.offsets import ANSWER, ASKED, DROPPED, EMPTIED
+from geartrain_cloud.hosting.offsets import ANSWER, ASKED, DRAINED, DROPPED, EMPTIED
 from geartrain_cloud.hosting.places import HostPlaces
 
 if TYPE_CHECKING:
@@ -41,11 +41,14 @@ class HostStage(StatefulProcessor):
         """Run the rows of a slot in this micro-batch, `HOST_ROWS` to `HOST_ROWS`, then answer questions."""
         ours: list[Row] = []
         asked: list[Row] = []
+        drains = False
         for row in rows:
             if row.stage == self._number and row.stream == EMPTIED:
                 self._state.clear()
             elif row.stage == self._number and row.stream == DROPPED:
                 self._drop(row)
+            elif row.stage == self._number and row.stream == DRAINED:
+                drains = True
             elif row.stage == self._number and row.stream == ASKED:
                 asked.append(row)
             elif row.stage == self._number:
@@ -53,7 +56,7 @@ class HostStage(StatefulProcessor):
             else:
                 yield row
         if ours:
-            yield from self._run(ours)
+            yield from self._run(ours, drains=drains)
         if asked:
             yield from self._answer(asked)
 
@@ -73,7 +76,7 @@ class HostStage(StatefulProcessor):
             self._workshop = Workshop(HostPlaces(Path(self._host)).group(self._group))
         return self._workshop
 
-    def _run(self, rows: list[Row]) -> Iterator[Row]:
+    def _run(self, rows: list[Row], *, drains: bool) -> Iterator[Row]:
         from geartrain_cloud.spark.embedded import EmbeddedFragment
         from geartrain_cloud.spark.rows import CLOCKS
 
@@ -90,7 +93,7 @@ class HostStage(StatefulProcessor):
             fragment = EmbeddedFragment(query, self._number, hosted.labels, hosted.buckets, goes_on)
             found = [
                 (row, dealing.named(row.stage, row.stream, row.packed))
-                for row in fragment.run(self._state, iter(rows))
+                for row in fragment.run(self._state, iter(rows), hosted.drains if drains else ())
             ]
         for row, packed in found:
             shard = row.shard if row.stage else self._sinks[row.shard % len(self._sinks)]

@@ -108,7 +108,9 @@ class Succession:
 
     def _admission(self, key: Key, wanted: WantedFlow, one: _Next, prepared: Prepared) -> Admission:
         flow, run = key
-        admission = Admission(flow, one.request, prepared, self._member(wanted), run, one.revision, one.drops)
+        drain = wanted.plan_of(one.revision).drain
+        given = (one.request, prepared, self._member(wanted), run, one.revision, one.drops, drain)
+        admission = Admission(flow, *given)
         self._groups.check_crossing(admission)
         return admission
 

@@ -32,7 +32,8 @@ class Hosted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bound; begin: its positions before its first micro-batch, begin_count: its own count there; stop: where
     its first micro-batch must end, if anywhere; rows_max: rows of each key in one micro-batch; run: which
     pass over its log. revision: the number of the one that it runs; drops: by stage, the steps whose state of
-    the generation before goes when it comes in.
+    the generation before goes when it comes in; drains: those that put out what they hold in the micro-batch
+    after `drain_count` of its own, before they leave with the next revision.
     """
 
     flow: str
@@ -54,11 +55,17 @@ class Hosted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     run: int = 1
     revision: int = 1
     drops: dict[int, tuple[str, ...]] = {}
+    drains: tuple[str, ...] = ()
+    drain_count: int = -1
 
     @property
     def name(self) -> str:
         """How this generation is called in offsets and files."""
         return generation_name(self.flow, self.generation, self.run)
+
+    def drains_after(self, count: int) -> bool:
+        """Whether steps put out what they hold in the micro-batch after this one of its own."""
+        return bool(self.drains) and count == self.drain_count
 
     def begin_at(self, key: str) -> int:
         """The position of `key` before its first micro-batch."""

@@ -30,8 +30,9 @@ class WantedPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     flow: `module:name`; cut: as for `make_plan`; steps and sources: options by step id. bundle: the folder of
     its unpacked code, "" for what is installed here; drops: the steps whose state goes when it comes into
     force; cuts: those that devices may have beside `cut`, which is the base, each as text; without: the
-    steps that are removed from the flow; follows: the number of the one that it comes after, where those
-    between never came into force, 0 for the one before it.
+    steps that are removed from the flow; drain: the steps that lose their state put out first what they hold;
+    follows: the number of the one that it comes after, where those between never came into force, 0 for the
+    one before it.
     """
 
     flow: str
@@ -42,6 +43,7 @@ class WantedPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     drops: tuple[str, ...] = ()
     cuts: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
+    drain: bool = False
     follows: Annotated[int, msgspec.Meta(ge=0, le=2**31)] = 0
 
 

@@ -78,18 +78,20 @@ class HostWriter:
             rows.setdefault(name, {}).setdefault(sink, []).append(raw)
         answers = [(name, of_flow.pop(ANSWER)) for name, of_flow in rows.items() if ANSWER in of_flow]
         offsets = self._checkpoint.positions(batch_id)
-        before = positions_by_name(self._checkpoint.positions(batch_id - 1))
+        former = self._checkpoint.positions(batch_id - 1)
+        before = positions_by_name(former)
         version = self._version(offsets[PLAN])
         offered = []
         for name, positions in positions_by_name(offsets).items():
             hosted = version.flows[name]
             was = before.get(name) or {key: hosted.begin_at(key) for key in hosted.keys}
             store = self._store(name)
-            if positions == was or store is None:
+            count = offsets[count_name(name)]
+            if count == former.get(count_name(name), hosted.begin_count) or store is None:
                 continue
             read = _rows_read(FlowLog(self._log, hosted.flow, hosted.channels), was, positions)
             portion = Portion(
-                offsets[count_name(name)],
+                count,
                 positions,
                 rows.get(name, {}),
                 sum(read.values()),

@@ -21,14 +21,14 @@ under the same sequence numbers, however far the last attempt got.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from pyspark.sql import Row
 
 from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.errors import LedgerError
-from geartrain.records.event_time import START_OF_TIME
+from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.runtime.fragment import Fragment
 from geartrain.schema import RowCodec
 from geartrain_cloud.log.pack import unpack
@@ -55,8 +55,9 @@ class EmbeddedFragment:
         self._query, self._stage, self._labels = query, query.stages[stage], tuple(labels)
         self._buckets, self._on_work = buckets, on_work
 
-    def run(self, state: StateMap, rows: Iterator[Row]) -> Iterator[Row]:
+    def run(self, state: StateMap, rows: Iterator[Row], drains: Collection[str] = ()) -> Iterator[Row]:
         """Run a shard's rows of one micro-batch, `ROUTED_ROWS` to `ROUTED_ROWS`, over its map of buckets.
+        drains: the steps that put out all that they hold after them, and are fed no more.
 
         Raises `LedgerError` where positions or clocks go back, or the clocks are missing.
         """
@@ -72,9 +73,16 @@ class EmbeddedFragment:
             else:
                 ours.append(row)
         if label is not None:
-            yield from self._run(state, label, clocks, ours)
+            yield from self._run(state, label, clocks, ours, drains)
 
-    def _run(self, state: StateMap, label: int, clocks: Clocks | None, rows: list[Row]) -> Iterator[Row]:
+    def _run(
+        self,
+        state: StateMap,
+        label: int,
+        clocks: Clocks | None,
+        rows: list[Row],
+        drains: Collection[str],
+    ) -> Iterator[Row]:
         saved = BucketState(state, len(self._labels), self._buckets)
         clocks = self._onward(label, saved.clocks, clocks)
         number, shard, sequence = self._stage.number, self._labels.index(label), 0
@@ -82,7 +90,7 @@ class EmbeddedFragment:
         graph, steps = self._stage.graph, self._stage.steps
         fragment = Fragment(graph, steps, saved, clock=time, randomness=chance)
         router = Router(self._query, number, len(self._labels), fragment.reject, shard)
-        for _ in self._steps(fragment, saved, rows, clocks):
+        for _ in self._steps(fragment, saved, rows, clocks, drains):
             for out in router.drain(fragment):
                 sender = f"{number}/{shard}"
                 place = {"shard": self._labels[out.shard], "stage": out.stage, "stream": out.stream}
@@ -108,9 +116,14 @@ class EmbeddedFragment:
         return clocks
 
     def _steps(
-        self, fragment: Fragment, saved: BucketState, rows: list[Row], clocks: Clocks
+        self,
+        fragment: Fragment,
+        saved: BucketState,
+        rows: list[Row],
+        clocks: Clocks,
+        drains: Collection[str],
     ) -> Iterator[None]:
-        """Feed the rows and move to the clocks; yields whenever something may have left the fragment."""
+        """Feed the rows, move to the clocks and drain steps; yields whenever something may have left."""
         streams = {boundary.entry: boundary.stream for boundary in self._stage.inputs}
         codecs = {entry: RowCodec(self._query.graph[stream].out) for entry, stream in streams.items()}
         before: tuple[Any, ...] = ()
@@ -135,6 +148,11 @@ class EmbeddedFragment:
         for entry, stream in streams.items():
             fragment.advance(entry, least_clock(clocks, sources[stream]))
         yield
+        for step in self._stage.graph.steps:  # what one puts out, the next one below may hold
+            if step.id in drains and step.id in self._stage.steps:
+                self._on_work(saved.due_cells(END_OF_TIME))
+                fragment.drain(step.id)
+                yield
 
 
 def _place(row: Row) -> tuple[str, int, int, str]:
