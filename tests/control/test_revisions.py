@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
 from msgspec.structs import replace
 
 from geartrain import Flow
 from geartrain.revision import Change
 from geartrain.revision.change import StepChange
+from geartrain_cloud.control.answering import handler_of, sentences
 from geartrain_cloud.control.checking import Answer as Checked
 from geartrain_cloud.control.checking import Question, check
 from geartrain_cloud.control.editing import unasked
 from geartrain_cloud.control.errors import ConflictError
 from geartrain_cloud.control.hosting import HostReport
-from geartrain_cloud.control.model import Channel, Instance, Mode, Outline, Planned, SourceOutline, State
+from geartrain_cloud.control.model import (
+    Channel,
+    Instance,
+    Mode,
+    Outline,
+    Planned,
+    SourceOutline,
+    State,
+    Submission,
+)
 from geartrain_cloud.control.observing import Observer
+from geartrain_cloud.control.requests import BODY_BYTES_MAX
+from geartrain_cloud.control.server import ROOT
 from geartrain_cloud.control.store import ControlStore
 from geartrain_cloud.control.trust import Trust
 from geartrain_cloud.control.updating import Updates
@@ -338,6 +353,50 @@ def test_a_revision_that_drains_is_mended_and_not_passed_over(store: ControlStor
     assert (passed is None) is drain
     mended = store.apps.update(store.apps.newest("heat"), outline("c"))
     assert (mended.outline.code[0], mended.outline.drain) == ("c", drain)
+
+
+def test_a_rollback_passes_over_a_revision_of_equal_code(store: ControlStore) -> None:
+    flow = f"{mill.__name__}:one"
+
+    async def load(question: Question) -> Checked:
+        found = check(question)
+        assert found.outline is not None
+        return replace(found, outline=replace(found.outline, bundled=True))
+
+    checked = asyncio.run(load(Question(flow, "cloud", {})))
+    first = checked.outline
+    assert first is not None
+    store.apps.submit(Submission("heat", flow, "cloud", "all"), first)
+    store.apps.enter("heat.1", State.RUNNING)
+    drops = Planned("heat.1", 2, flow, "cloud", {}, {}, first, ("levels",), 5)
+    store.apps.plan("heat", drops)
+    store.apps.cross("heat.1")
+    said = [HostReport(state="running", revision=1, prepared=2)]
+    trust = Trust(Path("bundles"), store.apps, store.programs)
+    updates = Updates(store, load, trust, lambda: None, lambda name: said[-1], lambda: 7)
+
+    def rollback() -> tuple[int, Any]:
+        return asyncio.run(posted(updates, "rollback"))
+
+    status, answer = rollback()
+    assert (status, "so there is no code to go back to" in answer["error"]["sentence"]) == (409, True)
+    said.append(HostReport(state="running", revision=1, prepared=2, stuck=2))
+    status, answer = rollback()
+    assert (status, answer["number"]) == (202, 3)
+    following = store.revisions.next_of(store.apps.newest("heat"))
+    assert following is not None
+    assert (following.number, following.outline.follows, following.drops) == (3, 1, ())
+    assert following.outline.document == first.document
+
+
+async def posted(updates: Updates, verb: str) -> tuple[int, Any]:
+    """What REST answers to a change of the app."""
+    app = web.Application(middlewares=[sentences(ROOT, BODY_BYTES_MAX)])
+    for method, path, work in updates.routes():
+        app.router.add_route(method, ROOT + path, handler_of(work))
+    async with TestClient(TestServer(app)) as client:
+        answer = await client.post(f"{ROOT}/apps/heat/{verb}", json={})
+        return answer.status, await answer.json()
 
 
 def test_what_an_update_does_beside_what_it_may_is_said() -> None:

@@ -128,7 +128,8 @@ class Updates:
 
     async def rollback(self, request: web.Request) -> Answer:
         """`POST /apps/{name}/rollback`: gives up the next revision where the log was not told of it; else
-        goes back to the code before, or to the revision before.
+        goes back to the code before, or to the revision before. One that cannot come into force is passed
+        over, whatever it would have changed.
         """
         body, asked = await body_of(request, RollbackBody)
         key = key_of(request)
@@ -141,14 +142,17 @@ class Updates:
         ran = Target.of(instance)
         before = [Target.of(one) for one in self._store.revisions.in_force_before(instance)]
         others = [one for one in before if one != ran]  # not by cuts alone
-        if instance.outline.former is not None and not self._passed(instance):
+        passed = self._passed(instance)
+        if passed is not None:
+            target = Target.of(passed)
+        elif instance.outline.former is not None:
             former = instance.outline.former
             target = replace(ran, code=former.code, without=former.without)
         elif others:
             target = others[-1]
         else:
             raise ConflictError(f"app {instance.name} was not updated, so there is no code to go back to")
-        outline, checked = await self._load(instance, target, body.drop_state)
+        outline, checked = await self._load(instance, target, body.drop_state, passes=passed is not None)
         return self._go_over(instance, outline, checked, body, key, asked)
 
     async def revisions(self, request: web.Request) -> Answer:
@@ -179,12 +183,16 @@ class Updates:
         former = self._store.revisions.former(instance)
         return next((one for one in former if one.number == host.revision), None)
 
-    async def _load(self, instance: Instance, target: Target, drop: Sequence[str]) -> tuple[Outline, Checked]:
-        """What the flow is, cut as the app that runs; raises `ControlError`."""
+    async def _load(
+        self, instance: Instance, target: Target, drop: Sequence[str], *, passes: bool = False
+    ) -> tuple[Outline, Checked]:
+        """What the flow is, cut as the app that runs; raises `ControlError`. passes: the app goes back over a
+        revision that never came into force, which may have the same code.
+        """
         bundle = self._trust.folder_of(target.code)
         is_signed_now = bool(bundle) and not instance.outline.bundled
         has_it = (target.code, target.without) == (instance.outline.code, instance.outline.without)
-        if has_it and not drop and not is_signed_now:
+        if has_it and not drop and not is_signed_now and not passes:
             raise ConflictError(f"app {instance.name} runs this code already: {target.code[:12]}")
         former, passed = self._store.revisions.former(instance), self._passed(instance)
         question = Question(
@@ -223,7 +231,8 @@ class Updates:
         passed = self._passed(instance)
         was, now = Revision.from_json(instance.outline.document), Revision.from_json(outline.document)
         change = checked.change or Change()
-        is_equal = not (differences(replace(was, code=now.code), now) or body.drop_state)
+        passes = passed is not None and isinstance(body, RollbackBody)
+        is_equal = not (passes or differences(replace(was, code=now.code), now) or body.drop_state)
         if passed is not None and not is_equal:
             outline = replace(outline, follows=passed.number)
         if isinstance(body, UpdateBody) and body.drain and not is_equal:
