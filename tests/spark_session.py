@@ -6,11 +6,13 @@ a file that asks for the session in a way that is not seen here fails when it is
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 import pytest
 
@@ -26,7 +28,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session with the settings of production, on two cores."""
     from geartrain_cloud.spark.session import open_session  # pyspark, which few tests need
 
-    session = open_session("local[2]", tmp_path_factory.mktemp("spark"), queries=2)
+    # The session names this process's module path to its children; those of other tests have their own.
+    with patch.dict(os.environ):
+        session = open_session("local[2]", tmp_path_factory.mktemp("spark"), queries=2)
     yield session
     session.stop()
 

@@ -83,7 +83,7 @@ def test_this_agent_joins_a_platform_of_the_version_before(tmp_path: Path, tree:
 def test_this_platform_serves_an_agent_of_the_version_before(
     tmp_path: Path, tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("PYTHONPATH", raising=False)  # a Spark session in this process names our sources there
+    monkeypatch.delenv("PYTHONPATH", raising=False)  # what is installed is tried
     parts = [str(tree / part) for part in OF_AGENT]
     python = str(environment(tmp_path / "venv", *parts[:-1], f"{parts[-1]}[fleet]"))
     nothing, keys, state = begin(tmp_path)
