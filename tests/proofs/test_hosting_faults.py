@@ -18,7 +18,8 @@ from tests.hosting.mill_log import EXIT, HANG, RAISE, SLOW
 
 pytestmark = pytest.mark.slow
 
-HANG_S = 8.0
+HANG_S = 20.0
+"""Longer than a busy machine keeps the flows that do nothing wrong from coming back."""
 
 
 @pytest.fixture
@@ -27,21 +28,21 @@ def wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Wanted:
 
 
 @pytest.mark.parametrize(
-    ("value", "why"),
+    ("value", "hang_s", "why"),
     [
-        (RAISE, "CannotGoOn: this flow raises"),
-        (EXIT, "its code ended the process that ran it"),
-        (HANG, "its code did not come back within 8 s"),
+        (RAISE, 600.0, "CannotGoOn: this flow raises"),
+        (EXIT, 600.0, "its code ended the process that ran it"),
+        (HANG, HANG_S, "its code did not come back within 20 s"),
     ],
 )
 def test_a_guilty_flow_is_put_out_and_comes_back_mended(
-    spark: SparkSession, wanted: Wanted, value: float, why: str
+    spark: SparkSession, wanted: Wanted, value: float, hang_s: float, why: str
 ) -> None:
     good, bad = wanted.add("good.1", 0), wanted.add("bad.1", 4)
     good.append(200)
     bad.append(200)
     wanted.write()
-    hosting = Hosting(spark, wanted, hang_s=HANG_S)
+    hosting = Hosting(spark, wanted, hang_s=hang_s)
     try:
         hosting.through("good.1", "bad.1")
         bad.append(60, [value])
