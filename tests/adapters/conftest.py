@@ -27,7 +27,7 @@ def real_broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Runn
     chosen = choose_broker(request.param, tmp_path)
     process = subprocess.Popen(chosen.command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        wait_until_ready(chosen.host, chosen.port, timeout_s=20)
+        wait_until_ready(chosen.host, chosen.port, timeout_s=60)
         yield RunningBroker(chosen.host, chosen.port, process)
     finally:
         process.kill()

@@ -66,7 +66,7 @@ class Listening:
         except TimeoutError:
             return []
 
-    def hear_until(self, line: str, within_s: float = 30.0) -> list[str]:
+    def hear_until(self, line: str, within_s: float = 60.0) -> list[str]:
         """All lines up to one that is `line`."""
         heard: list[str] = []
         end_s = time.monotonic() + within_s
@@ -165,7 +165,7 @@ def test_an_agent_whose_event_loop_hangs_is_silent(manager: Listening, tmp_path:
         manager.hear_until("WATCHDOG=1")
         agent.send_signal(signal.SIGTERM)
         manager.hear_until("STOPPING=1")
-        assert agent.wait(30) == 0
+        assert agent.wait(60) == 0
     finally:
         agent.kill()
         agent.wait()
@@ -186,7 +186,7 @@ def test_the_parent_of_a_devices_agents_is_a_service(manager: Listening, tmp_pat
         manager.hear_until("WATCHDOG=1")
         parent.send_signal(signal.SIGTERM)
         manager.hear_until("STOPPING=1")
-        assert parent.wait(30) == 0
+        assert parent.wait(60) == 0
     finally:
         parent.kill()
         parent.wait()
@@ -200,7 +200,7 @@ def test_control_is_a_service(manager: Listening, tmp_path: Path) -> None:
         manager.hear_until("WATCHDOG=1")
         control.send_signal(signal.SIGTERM)
         manager.hear_until("STOPPING=1")
-        assert control.wait(30) == 0
+        assert control.wait(60) == 0
     finally:
         control.kill()
         control.wait()

@@ -29,7 +29,7 @@ def test_memory_of_a_parent_and_its_idle_apps(tmp_path: Path) -> None:
             parent.kill()
             parent.communicate(timeout=60)
         process.terminate()
-        process.wait(timeout=30)
+        process.wait(timeout=60)
     figures = {f"parent, {n} apps: RSS": parents[n] for n in APPS}
     figures |= {f"fork server and {n} apps: PSS": agents[n] for n in APPS}
     each = (agents[APPS[-1]] - agents[APPS[0]]) / (APPS[-1] - APPS[0])

@@ -24,7 +24,7 @@ from geartrain_cloud.errors import BrokerError
 def started(broker: BrokerChoice) -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(broker.command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     try:
-        wait_until_ready(broker.host, broker.port, timeout_s=20)
+        wait_until_ready(broker.host, broker.port, timeout_s=60)
         yield process
     finally:
         process.kill()
@@ -38,7 +38,7 @@ def test_chosen_broker_accepts_a_connection_and_ends_on_sigterm(wanted: str, tmp
     with started(broker) as process:
         assert is_ready(broker.host, broker.port)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=10) == 0
+        assert process.wait(timeout=60) == 0
         assert not is_ready(broker.host, broker.port)
 
 
@@ -47,7 +47,7 @@ def test_taken_port_is_a_sentence_of_the_amqtt_process() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         command = [sys.executable, "-m", "geartrain_cloud.broker.amqtt_broker", "--port", str(port)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
     assert f"the amqtt broker cannot listen on 127.0.0.1:{port}" in done.stderr
     assert done.stderr.endswith("stop what listens there, or give another --port\n")

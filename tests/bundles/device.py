@@ -253,9 +253,9 @@ def device_world(folder: Path, broker_kind: Any) -> Iterator[Device]:
         if device is not None and device.parent is not None:
             device.parent.send_signal(signal.SIGTERM)
             try:
-                device.parent.wait(timeout=15)
+                device.parent.wait(timeout=60)
             except subprocess.TimeoutExpired:
                 device.kill()
         server.close()
         process.terminate()
-        process.wait(timeout=30)
+        process.wait(timeout=60)

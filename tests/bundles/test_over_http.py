@@ -95,7 +95,7 @@ class World:
         context = ssl.create_default_context(cafile=str(fleet))
         if identity is not None:
             context.load_cert_chain(identity)
-        connection = http.client.HTTPSConnection("localhost", self.device_port, timeout=30, context=context)
+        connection = http.client.HTTPSConnection("localhost", self.device_port, timeout=60, context=context)
         try:
             connection.request("GET", path)
             answer = connection.getresponse()
@@ -109,7 +109,7 @@ class World:
         token = self.client.ask("POST", f"/devices/{name}/token", {}, expect=201)[1]["token"]
         fleet = next(PlatformPlaces(self.folder / "state").folder.rglob("ca.pem"))
         context, key = ssl.create_default_context(cafile=str(fleet)), Key()
-        connection = http.client.HTTPSConnection("localhost", self.device_port, timeout=30, context=context)
+        connection = http.client.HTTPSConnection("localhost", self.device_port, timeout=60, context=context)
         connection.request("POST", "/v1/join", json.dumps({"token": token, "request": key.request}))
         answer = json.loads(connection.getresponse().read())
         connection.close()

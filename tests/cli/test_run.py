@@ -137,7 +137,7 @@ def test_what_sensors_publish_over_mqtt_is_read_until_told(
         told.append(now)
 
     try:
-        wait_until_ready(choice.host, choice.port, timeout_s=20)
+        wait_until_ready(choice.host, choice.port, timeout_s=60)
         options = RunOptions(going=lambda: not told or told[-1].read < 3, tell=tell)
         result = run_in_process(load_flow(name).graph(), tmp_path / "out", options)
     finally:

@@ -39,7 +39,7 @@ def broker_port(tmp_path: Path, broker_kind: Literal["mosquitto", "amqtt"]) -> I
     broker = choose_broker(broker_kind, tmp_path / "broker")
     process = subprocess.Popen(broker.command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        wait_until_ready(broker.host, broker.port, timeout_s=20)
+        wait_until_ready(broker.host, broker.port, timeout_s=60)
         yield broker.port
     finally:
         process.kill()
@@ -72,7 +72,7 @@ class Link:
 
     async def send_until_acked(self) -> None:
         """Publish all batches that are not acked, again and again, until the last is."""
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(60):
             while not self.acks or self.acks[-1].seq < self._device.seq:
                 acked = self.acks[-1].seq if self.acks else self._acked_before
                 for seq in range(acked + 1, self._device.seq + 1):
@@ -116,7 +116,7 @@ def test_batches_go_through_a_real_broker_and_sigterm_ends_well(
     with gear_ingest(tmp_path, broker_port) as process:
         ack = asyncio.run(run())
         process.send_signal(number)
-        assert process.wait(timeout=20) == code
+        assert process.wait(timeout=60) == code
     assert (ack.seq, ack.digest, ack.epoch) == (3, device.digest, device.epoch)
     assert prices(LogReader(tmp_path / "log")) == [1.0, 2.0, 3.0]
     status = json.loads((tmp_path / "log" / "status.json").read_bytes())

@@ -48,7 +48,7 @@ def overtaken(folder: Path) -> list[tuple[int, bool]]:
 
 
 async def until_excluded(world: Running, devices: int) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         # The log tells nobody that it grew, so it is looked at again and again.
         while len(kinds(world.reader.folder, EntryKind.EXCLUDED)) < devices:  # noqa: ASYNC110
             await asyncio.sleep(0.02)

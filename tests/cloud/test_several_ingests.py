@@ -71,7 +71,7 @@ def ingests(tmp_path: Path, broker_kind: Literal["mosquitto", "amqtt"]) -> Itera
     process = subprocess.Popen(broker.command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     found = Ingests(tmp_path, broker.port, [named(0, 3), named(1, 3), named(1, 3, 1)])
     try:
-        wait_until_ready(broker.host, broker.port, timeout_s=20)
+        wait_until_ready(broker.host, broker.port, timeout_s=60)
         yield found
     finally:
         for one in (*found.processes, process):

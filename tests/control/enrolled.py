@@ -75,7 +75,7 @@ class World:
         context = ssl.create_default_context(cafile=str(self.enrolment.fleet.ca))
         if identity is not None:
             context.load_cert_chain(identity)
-        connection = http.client.HTTPSConnection("localhost", self.port, timeout=30, context=context)
+        connection = http.client.HTTPSConnection("localhost", self.port, timeout=60, context=context)
         try:
             connection.request(method, path, None if body is None else json.dumps(body))
             answer = connection.getresponse()

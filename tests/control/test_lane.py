@@ -29,7 +29,7 @@ from geartrain_edge.parent.lane import DeviceLane
 
 OUTLINE = Outline("heat", [Channel("readings", ["readings"])], [SourceOutline("readings", True)], "ab" * 32)
 QUICK = LaneSettings(0.02, 0.02, sender=SenderPolicy(resend_s=0.3, ask_s=0.3))
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 
 
 class Told:
@@ -115,7 +115,7 @@ def fleet(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Fleet]:
         yield Fleet(tmp_path, broker.host, broker.port)
     finally:
         process.terminate()
-        process.wait(timeout=30)
+        process.wait(timeout=60)
 
 
 def is_applied(store: ControlStore, device: str) -> bool:

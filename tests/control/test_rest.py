@@ -204,7 +204,7 @@ def test_a_body_that_is_too_large_or_no_json_is_refused(client: Client) -> None:
 )
 def test_bytes_that_are_no_request_do_not_stop_it(client: Client, raw: bytes) -> None:
     where = urlsplit(client.url)
-    with socket.create_connection((where.hostname or "", where.port or 0), timeout=20) as connection:
+    with socket.create_connection((where.hostname or "", where.port or 0), timeout=60) as connection:
         connection.sendall(raw)
         connection.settimeout(20)
         answer = HTTPResponse(connection)
@@ -241,4 +241,4 @@ def test_a_killed_control_goes_on_where_it_stood(tmp_path: Path) -> None:
         assert submit(client, "heat", key="k") == first
         assert client.get("/apps/heat")["instance"] == "heat.1"
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0

@@ -159,10 +159,10 @@ def check_page(common: list[str], frame: pd.DataFrame) -> None:
         address = next(line for line in process.stdout if line.startswith("page: ")).split()[1]
         assert address.startswith("http://127.0.0.1:")
         url = f"{address}api/report/{quote(ODD, safe='')}?period=2020"
-        with urllib.request.urlopen(url, timeout=20) as answer:  # noqa: S310
+        with urllib.request.urlopen(url, timeout=60) as answer:  # noqa: S310
             report = json.load(answer)
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=20) == 0
+        assert process.wait(timeout=60) == 0
     row = next(
         row
         for row in json.loads(expected_bytes(frame, "year"))

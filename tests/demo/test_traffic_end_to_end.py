@@ -23,7 +23,7 @@ from tests.demo.traffic_world import expected_of
 
 def answer(address: str, path: str) -> Any:
     try:
-        with urllib.request.urlopen(f"{address}api/{path}", timeout=20) as found:  # noqa: S310
+        with urllib.request.urlopen(f"{address}api/{path}", timeout=60) as found:  # noqa: S310
             return json.load(found)
     except (urllib.error.URLError, ConnectionError):
         return None

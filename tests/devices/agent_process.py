@@ -60,7 +60,7 @@ class AgentProcess:
     def kill(self) -> None:
         assert self._agent is not None
         self._agent.kill()
-        assert self._agent.wait(timeout=30) == -9
+        assert self._agent.wait(timeout=60) == -9
 
     async def until(self, condition: Callable[[], bool]) -> None:
         while not condition():
@@ -88,9 +88,9 @@ class AgentProcess:
         finally:
             if self._agent is not None:
                 self._agent.kill()
-                self._agent.wait(timeout=30)
+                self._agent.wait(timeout=60)
             broker.terminate()
-            broker.wait(timeout=30)
+            broker.wait(timeout=60)
 
     async def with_ingest(self, story: Callable[[], Awaitable[None]]) -> None:
         """Tell a story beside the ingest."""

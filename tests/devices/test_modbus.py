@@ -85,7 +85,7 @@ class Found:
         self.raws: list[bytes] = []
 
     async def until(self, is_enough: Callable[[], bool]) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not is_enough():
                 found = await self.split.read(self.position, 1_000)
                 self.position = found.position

@@ -65,7 +65,7 @@ class Found:
         self.raws: list[bytes] = []
 
     async def until(self, count: int) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(self.values) + len(self.reasons) < count:
                 found = await self.split.read(self.position, 1_000)
                 self.position = found.position
@@ -76,7 +76,7 @@ class Found:
 
     async def is_open(self, port: Port) -> None:
         """Wait until the source has set its own speed."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while termios.tcgetattr(port.device)[4] != termios.B19200:
                 await self.until(0)
                 await self.split.read(self.position, 1)

@@ -34,7 +34,7 @@ from geartrain_devices.sharing import (
 from tests.devices.agent_process import AgentProcess
 from tests.devices.lines_flow import Line
 
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 
 
 class Sensor:

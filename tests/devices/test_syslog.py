@@ -60,7 +60,7 @@ async def opened(source: Syslog[Any], kind: type[Any] = Event) -> LiveBufferSpli
 
 
 async def listening(port: int) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             try:
                 _, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -90,7 +90,7 @@ class Found:
         self.raws += [one.raw for one in found.rejects]
 
     async def until(self, count: int) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(self.values) + len(self.reasons) < count:
                 await self.read()
                 await asyncio.sleep(0.005)
@@ -299,7 +299,7 @@ def test_over_tcp_a_sender_waits_and_nothing_is_lost() -> None:
     source, count = Syslog[Event](tcp=free_port()), 4 * BUFFER_MAX
 
     def send() -> None:
-        with socket.create_connection(("127.0.0.1", source.tcp), timeout=20) as sender:
+        with socket.create_connection(("127.0.0.1", source.tcp), timeout=60) as sender:
             for number in range(count):
                 sender.sendall(b"<14>1 - - - - - - %d %s\n" % (number, b"x" * 1_000))
 
@@ -328,7 +328,7 @@ def test_what_udp_loses_is_counted_to_the_unit() -> None:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
             for number in range(count):  # the loop has no turn meanwhile, so that the kernel has to drop
                 sender.sendto(b"<14>1 - - - - - - %d %s" % (number, b"x" * 200), ("127.0.0.1", source.udp))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(found.values) + lost(found) < count:
                 await found.read()
                 await asyncio.sleep(0.01)
@@ -346,7 +346,7 @@ def test_a_sender_that_floods_leaves_room_for_the_others(caplog: pytest.LogCaptu
     flood = 3 * BUFFER_MAX
 
     def floods() -> None:
-        with socket.create_connection(("127.0.0.1", source.tcp), timeout=20) as sender:
+        with socket.create_connection(("127.0.0.1", source.tcp), timeout=60) as sender:
             for number in range(flood):
                 sender.sendall(b"<14>1 - - tcp - - - %d\n" % number)
 

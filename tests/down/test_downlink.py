@@ -25,7 +25,7 @@ from tests.down.world import SETTINGS, World, plan_of
 from tests.edge.agents import run
 from tests.edge.network import NaiveIngest
 
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 
 
 class Fleet:

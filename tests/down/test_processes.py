@@ -83,7 +83,7 @@ def test_each_command_is_in_the_devices_file_once_though_all_are_killed(
         guarded = broker.kind == "mosquitto"
         mqtt = ChildSpec("broker", broker.command, tmp_path / "broker.log", guarded=guarded)
         supervisor.follow([mqtt])
-        wait_until_ready(broker.host, broker.port, timeout_s=30, gone=lambda: None)
+        wait_until_ready(broker.host, broker.port, timeout_s=60, gone=lambda: None)
         supervisor.follow([mqtt, *parts.specs(broker)])
         driver = Playing(parts)
         for number in range(MINUTES):

@@ -27,7 +27,7 @@ def test_a_signal_ends_the_sender_cleanly(tmp_path: Path, number: int, code: int
                 assert time.monotonic() < deadline, log.read_text()
                 time.sleep(0.05)
             process.send_signal(number)
-            assert process.wait(timeout=30) == code, log.read_text()
+            assert process.wait(timeout=60) == code, log.read_text()
         finally:
             process.kill()
     assert "Traceback" not in log.read_text()

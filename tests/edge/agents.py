@@ -85,7 +85,7 @@ def agent_of(
     return Agent(settings, plan, opened, net, SystemClock(), SeededRandomness(seed), room=room)
 
 
-def run(work: Coroutine[Any, Any, Any], limit_s: float = 20.0) -> Any:
+def run(work: Coroutine[Any, Any, Any], limit_s: float = 60.0) -> Any:
     """Run to the end; a test that hangs fails."""
 
     async def limited() -> Any:

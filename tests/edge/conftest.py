@@ -27,4 +27,4 @@ def device(tmp_path: Path, broker_kind: Literal["mosquitto", "amqtt"]) -> Iterat
             parent.kill()
             parent.communicate(timeout=60)
         process.terminate()
-        process.wait(timeout=30)
+        process.wait(timeout=60)

@@ -58,7 +58,7 @@ import asyncio, os, signal, subprocess, sys, time
 from geartrain_edge.parent.children import ForkServer
 from geartrain_edge.parent.fetching import _start
 
-def is_over(pid, within_s=30.0):
+def is_over(pid, within_s=60.0):
     until_s = time.monotonic() + within_s
     while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
         assert time.monotonic() < until_s

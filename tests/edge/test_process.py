@@ -60,13 +60,13 @@ async def story(host: str, port: int, config: Path, ingest: NaiveIngest) -> None
             for kill in range(1, 4):
                 await until(lambda due=kill * 40: receiving.done() or ingest.seq >= due)  # type: ignore[misc]
                 agent.kill()
-                assert agent.wait(timeout=30) == -9
+                assert agent.wait(timeout=60) == -9
                 agent = start_agent(config)
             await until(lambda: receiving.done() or agent.poll() is not None)
         finally:
             agent.kill()
             receiving.cancel()
-        assert agent.wait(timeout=30) == 0
+        assert agent.wait(timeout=60) == 0
         outcome = await asyncio.gather(receiving, return_exceptions=True)
         assert isinstance(outcome[0], asyncio.CancelledError), outcome
 
@@ -85,7 +85,7 @@ def test_kill_9_in_mid_replay_is_invisible(
         run(story(broker.host, broker.port, config, ingest), 120.0)
     finally:
         process.terminate()
-        process.wait(timeout=30)
+        process.wait(timeout=60)
     rows = ingest.sorted_rows()
     assert rows == expected(plan)
     assert len(rows["quotes"]) + len(rows["_dead_letters"]) == ROWS

@@ -62,7 +62,7 @@ class Kept:
 
     def until(self, done: Callable[[], bool]) -> None:
         while not done():
-            assert self.changed.wait(30)
+            assert self.changed.wait(60)
             self.changed.clear()
 
     def held(self) -> list[str]:
@@ -112,7 +112,7 @@ def test_tables_that_are_slow_to_say_whether_they_can_change_are_asked_once(
 
     def planned(layouts: object) -> None:
         asked.append(layouts)
-        assert go.wait(30)
+        assert go.wait(60)
         if len(asked) > 1:
             raise GeartrainError("no column can be dropped")
 

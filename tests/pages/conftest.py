@@ -57,11 +57,11 @@ def served(tables: Path, page: Page = STOCKS) -> Iterator[str]:
     thread = threading.Thread(target=asyncio.run, args=(work(),))
     thread.start()
     try:
-        assert ready.wait(20)
+        assert ready.wait(60)
         yield addresses[0]
     finally:
         stop[0]()
-        thread.join(20)
+        thread.join(60)
 
 
 @pytest.fixture(scope="module")

@@ -37,7 +37,7 @@ class Served:
     said: Path
 
     def get(self, path: str, **headers: str) -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         connection.request("GET", path, headers={"Host": "page.example", **headers})
         answer = connection.getresponse()
         found = answer.status, answer.read()

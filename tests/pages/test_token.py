@@ -46,11 +46,11 @@ def served(tables: Path, token: Path) -> Iterator[int]:
     thread = threading.Thread(target=asyncio.run, args=(work(),))
     thread.start()
     try:
-        assert ready.wait(20)
+        assert ready.wait(60)
         yield urlsplit(addresses[0]).port or 0
     finally:
         stop[0]()
-        thread.join(20)
+        thread.join(60)
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def port(sample_tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 def get(port: int, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     connection.request(method, path, headers={"Host": "page.example", **headers})
     answer = connection.getresponse()
     found = answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read()

@@ -48,7 +48,7 @@ def running(program: str, folder: Path, config: str) -> Iterator[None]:
         yield
     finally:
         process.terminate()
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=60) == 0
 
 
 @asynccontextmanager
@@ -105,7 +105,7 @@ def test_the_sender_goes_on_where_pubacks_are_lost(tmp_path: Path) -> None:
         ):
             await connection.subscribe(f"{ROOT}/#")
             with running("downlink", tmp_path, config.format(port=proxy.port)):
-                async with asyncio.timeout(40):
+                async with asyncio.timeout(60):
                     async for incoming in connection.incoming():
                         asked.add(incoming.topic)
                         if len(asked) == len(devices):

@@ -75,7 +75,7 @@ def running(name: str, command: list[str], folder: Path) -> Iterator[subprocess.
     finally:
         process.terminate()
         try:
-            process.wait(30)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()

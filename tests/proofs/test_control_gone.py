@@ -94,7 +94,7 @@ def in_the_table(state: Path) -> dict[str, int]:
     path = PlatformPlaces(state).tables("gated.1")
     if not path.exists():
         return {}
-    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=20)) as connection:
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=60)) as connection:
         try:
             return dict(connection.execute("SELECT sensor, level FROM totals"))
         except sqlite3.OperationalError:

@@ -86,7 +86,7 @@ def _listens(pid: int, port: int) -> bool:
 
 def stop(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
-    process.wait(timeout=30)
+    process.wait(timeout=60)
 
 
 @contextmanager

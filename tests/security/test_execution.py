@@ -64,7 +64,7 @@ def test_agent_and_ingest_execute_nothing_that_they_read(
     serving = subprocess.Popen(broker.command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     reports = {name: tmp_path / f"{name}.json" for name in ("agent", "ingest")}
     try:
-        wait_until_ready(broker.host, broker.port, timeout_s=30)
+        wait_until_ready(broker.host, broker.port, timeout_s=60)
         ingest = watched(
             reports["ingest"], "geartrain_cloud.ingest.main", "--config", str(tmp_path / "ingest.toml")
         )

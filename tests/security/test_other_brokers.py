@@ -144,7 +144,7 @@ def test_a_sink_publishes_over_mutual_tls(broker: Secured) -> None:
             made = sinks(broker.table(CLOUD, "ingest"), broker.port)
             await asyncio.to_thread(write, made)
             got = []
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 async for came in connection.incoming():
                     got.append((came.topic, json.loads(came.payload)["celsius"]))
                     if len(got) == 2:

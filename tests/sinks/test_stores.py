@@ -341,7 +341,7 @@ def test_messages_go_to_their_topics_and_can_be_known_again(tmp_path: Path) -> N
     ready = threading.Event()
 
     async def listen() -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while True:
             try:
                 async with AiomqttNet(choice.host, choice.port).connect("listener") as connection:
@@ -358,7 +358,7 @@ def test_messages_go_to_their_topics_and_can_be_known_again(tmp_path: Path) -> N
     listener = threading.Thread(target=lambda: asyncio.run(listen()))
     listener.start()
     try:
-        assert ready.wait(20)
+        assert ready.wait(60)
         sink = MqttSink("alerts", topic="alerts/{symbol}", port=choice.port)
         tables = tables_of(tmp_path, sink, kind=Pair)
         tables.attach("q", "c", has_run=False)
@@ -366,7 +366,7 @@ def test_messages_go_to_their_topics_and_can_be_known_again(tmp_path: Path) -> N
             "q", 0, {"c": 1}, {"sink0": [columns(Pair, (1, Pair("a/#", 1.0)), (2, Pair("", math.nan)))]}
         )
         tables.write("q", 1, {"c": 2}, {"sink0": [columns(Pair, (3, Pair("b", 2.0)))]})
-        listener.join(20)
+        listener.join(60)
     finally:
         broker.kill()
         broker.wait()

@@ -115,7 +115,7 @@ def test_it_stops_while_it_waits_for_the_log(driver: DriverProcess) -> None:
     driver.wait(lambda: driver.status().get("state") == "waiting")
     time.sleep(0.3)
     process.terminate()
-    said = process.communicate(timeout=30)[1]
+    said = process.communicate(timeout=60)[1]
     assert process.returncode == 0, said
     assert "waiting for ingest to make its log in" in said
     assert driver.status()["state"] == "stopped"
