@@ -17,7 +17,7 @@ from geartrain.control.codec import encode_reported
 from geartrain.control.states import OWN_CUT, Reported, cut_as_said
 from geartrain.testing import TestingSource
 from geartrain_cloud.control import explaining
-from geartrain_cloud.control.answering import handler_of, sentences
+from geartrain_cloud.control.answering import sentences
 from geartrain_cloud.control.checking import Answer, Question, check
 from geartrain_cloud.control.cut_checking import CutWish
 from geartrain_cloud.control.cutting import Cuts, check_can_cut
@@ -28,6 +28,7 @@ from geartrain_cloud.control.lane_store import desired_of
 from geartrain_cloud.control.model import CutRule, Report, State, Submission
 from geartrain_cloud.control.observing import Observer
 from geartrain_cloud.control.requests import BODY_BYTES_MAX
+from geartrain_cloud.control.routes import add_routes
 from geartrain_cloud.control.server import ROOT
 from geartrain_cloud.control.trust import Trust
 from geartrain_cloud.log.roster import RosterReader, changed
@@ -152,8 +153,7 @@ class Fleet(Host):
     def ask(self, verb: str, **body: Any) -> tuple[int, Any]:
         async def story() -> tuple[int, Any]:
             app = web.Application(middlewares=[sentences(ROOT, BODY_BYTES_MAX)])
-            for method, path, work in (*self.cuts.routes(), *self.explanations.routes()):
-                app.router.add_route(method, ROOT + path, handler_of(work))
+            add_routes(app, ROOT, [self.cuts, self.explanations])
             async with TestClient(TestServer(app)) as client:
                 path = f"{ROOT}/apps/heat/{verb}"
                 answer = await (client.post(path, json=body) if body else client.get(path))

@@ -44,7 +44,7 @@ def test_the_schema_that_is_served_is_shown_and_all_are_purged(postgres: Postgre
     reconciler = Reconciler(store, config, clock)
     observer = Observer(store, config, reconciler, lambda: "", lambda: 0.0)
     instance = store.apps.submit(ASKED, OUTLINE)
-    assert observer.tables(instance) == []
+    assert observer.tables(instance) == {"items": [], "next": None}
     with pytest.raises(NotFoundError, match="has no tables yet"):
         observer.rows(instance, "readings", 0, 10, as_written=False)
     app = AppTables(config.places.tables("heat.1"), dsn)
@@ -55,7 +55,7 @@ def test_the_schema_that_is_served_is_shown_and_all_are_purged(postgres: Postgre
         page = observer.rows(instance, "readings", 0, 10, as_written=False)
         assert page["rows"] == [["s", 1.0]] * run
         assert observer.rows(instance, "readings", 0, 1, as_written=True)["next"] == "1"
-        assert {one["name"]: one["rows"] for one in observer.tables(instance)}["readings"] == run
+        assert {one["name"]: one["rows"] for one in observer.tables(instance)["items"]}["readings"] == run
         assert observer.info(instance)["tables"] == f"PostgreSQL, schema heat_1_run_{run}"
 
     store.apps.kill("heat", Mode.NOW, purge=True)

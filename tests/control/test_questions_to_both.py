@@ -13,11 +13,12 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from geartrain.adapters.system import SystemClock
 from geartrain.control.questions import DeviceAnswer, ToldByDevice
-from geartrain_cloud.control.answering import handler_of, sentences
+from geartrain_cloud.control.answering import sentences
 from geartrain_cloud.control.device_questions import DeviceQuestions, Heard
 from geartrain_cloud.control.model import CutRule
 from geartrain_cloud.control.questions import Questions
 from geartrain_cloud.control.requests import BODY_BYTES_MAX
+from geartrain_cloud.control.routes import add_routes
 from geartrain_cloud.control.server import ROOT
 from geartrain_cloud.hosting.questions import Answer, Question, QuestionFolder
 from geartrain_cloud.platform.places import PlatformPlaces
@@ -75,8 +76,7 @@ class World:
 
         async def story() -> tuple[int, Any]:
             app = web.Application(middlewares=[sentences(ROOT, BODY_BYTES_MAX)])
-            for method, route, work in self.questions.routes():
-                app.router.add_route(method, ROOT + route, handler_of(work))
+            add_routes(app, ROOT, [self.questions])
             async with TestClient(TestServer(app)) as client:
                 answer = await client.get(f"{ROOT}/apps/heat/steps/{path}")
                 return answer.status, await answer.json()

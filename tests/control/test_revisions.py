@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from geartrain import Flow
 from geartrain.revision import Change
 from geartrain.revision.change import StepChange
-from geartrain_cloud.control.answering import handler_of, sentences
+from geartrain_cloud.control.answering import sentences
 from geartrain_cloud.control.checking import Answer as Checked
 from geartrain_cloud.control.checking import Question, check
 from geartrain_cloud.control.editing import unasked
@@ -34,6 +34,7 @@ from geartrain_cloud.control.model import (
 )
 from geartrain_cloud.control.observing import Observer
 from geartrain_cloud.control.requests import BODY_BYTES_MAX
+from geartrain_cloud.control.routes import add_routes
 from geartrain_cloud.control.server import ROOT
 from geartrain_cloud.control.store import ControlStore
 from geartrain_cloud.control.trust import Trust
@@ -392,8 +393,7 @@ def test_a_rollback_passes_over_a_revision_of_equal_code(store: ControlStore) ->
 async def posted(updates: Updates, verb: str) -> tuple[int, Any]:
     """What REST answers to a change of the app."""
     app = web.Application(middlewares=[sentences(ROOT, BODY_BYTES_MAX)])
-    for method, path, work in updates.routes():
-        app.router.add_route(method, ROOT + path, handler_of(work))
+    add_routes(app, ROOT, [updates])
     async with TestClient(TestServer(app)) as client:
         answer = await client.post(f"{ROOT}/apps/heat/{verb}", json={})
         return answer.status, await answer.json()

@@ -69,8 +69,12 @@ def test_what_cannot_be_explained_is_one_sentence(state: tuple[Path, Client]) ->
         ("/apps/idle/tables/means/explain?key=a", 404, "has no tables yet"),
         ("/apps/heat/tables/none/explain?key=a", 400, "there is no table 'none'; the tables: "),
         ("/apps/heat/tables/highest/explain?key=z", 400, "table highest has no row z"),
-        ("/apps/heat/tables/highest/explain", 400, "key: give the key of a row"),
-        (f"/apps/heat/tables/highest/explain?key={quote('a' * 1_001)}", 400, "1 to 1,000 characters"),
+        ("/apps/heat/tables/highest/explain", 400, "key: this parameter is missing"),
+        (
+            f"/apps/heat/tables/highest/explain?key={quote('a' * 1_001)}",
+            400,
+            "key: give 1 to 1,000 characters, not 1,001",
+        ),
         ("/apps/heat/tables/highest/explain?key=a&limit=0", 400, "limit: give a whole number"),
         ("/apps/heat/tables/highest/explain?key=a&colour=red", 400, "there is no parameter 'colour'"),
     ):

@@ -17,11 +17,12 @@ from geartrain.bundle import ProgramManifest
 from geartrain.control.codec import decode_reported
 from geartrain.control.states import INSTALLED_PROGRAM
 from geartrain.printable import printable
-from geartrain_cloud.control.answering import Work
+from geartrain_cloud.control import answers
 from geartrain_cloud.control.errors import ConflictError, InvalidError
 from geartrain_cloud.control.idempotency import Answer
 from geartrain_cloud.control.model import Device
 from geartrain_cloud.control.requests import UpgradeBody, body_of, key_of
+from geartrain_cloud.control.routes import route
 from geartrain_cloud.control.store import ControlStore
 from geartrain_cloud.control.trust import Trust
 
@@ -46,12 +47,9 @@ class Agents:
         """
         self._store, self._trust, self._changed, self._has_joined = store, trust, changed, has_joined
 
-    def routes(self) -> list[tuple[str, str, Work]]:
-        """Below the root of REST: method, path and what answers."""
-        return [("POST", "/agents/upgrade", self.upgrade)]
-
+    @route("POST", "/agents/upgrade", "admin", answers.Upgraded, statuses=(202,), body=UpgradeBody)
     async def upgrade(self, request: web.Request) -> Answer:
-        """`POST /agents/upgrade`: the devices that are named are to run a program."""
+        """Have devices run a program, by its hash, or the one that is `installed`: all of them, or none."""
         body, asked = await body_of(request, UpgradeBody)
         key = key_of(request)
         if key and (known := self._store.answers.recall(key, asked)) is not None:

@@ -34,7 +34,7 @@ def handler_of(work: Work) -> Handler:
 
     async def handle(request: web.Request) -> web.StreamResponse:
         status, value = await work(request)
-        return _json(status, value)
+        return json_answer(status, value)
 
     return handle
 
@@ -51,7 +51,7 @@ def sentences(root: str, body_bytes_max: int) -> Middleware:
             return await handler(request)
         except web.HTTPException as error:
             sentence = _said(request, error, root, body_bytes_max)
-            answer = _json(error.status, error_form(HTTPStatus(error.status), sentence))
+            answer = json_answer(error.status, error_form(HTTPStatus(error.status), sentence))
             if isinstance(error, web.HTTPUnauthorized):
                 answer.headers["WWW-Authenticate"] = "Bearer"
             if request.can_read_body:
@@ -84,14 +84,15 @@ async def add_headers(_: web.Request, response: web.StreamResponse) -> None:
     response.headers.update(HEADERS)
 
 
-def _json(status: int, value: Any) -> web.Response:
+def json_answer(status: int, value: Any) -> web.Response:
+    """An answer of this status, with `value` as JSON."""
     return web.json_response(
         value, status=status, dumps=partial(json.dumps, ensure_ascii=False, allow_nan=False)
     )
 
 
 def _refusal(status: int, code: str, sentence: str) -> web.Response:
-    return _json(status, _as_error(code, sentence))
+    return json_answer(status, _as_error(code, sentence))
 
 
 def _as_error(code: str, sentence: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from geartrain.control.states import OWN_CUT
 from geartrain.fleet.selectors import parse_selector
 from geartrain.printable import printable
 from geartrain.revision import in_short
-from geartrain_cloud.control.answering import Work
+from geartrain_cloud.control import answers
 from geartrain_cloud.control.checking import Answer as Checked
 from geartrain_cloud.control.checking import Question
 from geartrain_cloud.control.cut_checking import CutFound, CutWish, StepMove
@@ -29,6 +29,7 @@ from geartrain_cloud.control.idempotency import Answer
 from geartrain_cloud.control.model import CutChange, CutRule, Device, Instance, Outline, Planned
 from geartrain_cloud.control.requests import CutBody, MoveBody, body_of, key_of
 from geartrain_cloud.control.resting import under_way
+from geartrain_cloud.control.routes import route
 from geartrain_cloud.control.store import ControlStore
 from geartrain_cloud.control.trust import Trust
 
@@ -74,17 +75,15 @@ class Cuts:
         self._store, self._load, self._trust, self._changed = store, load, trust, changed
         self._host, self._now_us = host, now_us
 
-    def routes(self) -> list[tuple[str, str, Work]]:
-        """Below the root of REST: method, path and what answers."""
-        return [("POST", "/apps/{name}/cut", self.cut), ("POST", "/apps/{name}/move", self.move)]
-
+    @route("POST", "/apps/{name}/cut", "operator", answers.Recut, statuses=(200, 202), body=CutBody)
     async def cut(self, request: web.Request) -> Answer:
-        """`POST /apps/{name}/cut`: devices get the cut that is given."""
+        """Give devices of an app another cut while it runs, or say what would move."""
         body, asked = await body_of(request, CutBody)
         return await self._change(request, body, asked, lambda before: CutWish(before, body.cut))
 
+    @route("POST", "/apps/{name}/move", "operator", answers.Recut, statuses=(200, 202), body=MoveBody)
     async def move(self, request: web.Request) -> Answer:
-        """`POST /apps/{name}/move`: a step of devices goes to the other tier, with what must go along."""
+        """Move a step of devices to the other tier, with what must go along, or say what would move."""
         body, asked = await body_of(request, MoveBody)
         return await self._change(
             request, body, asked, lambda before: CutWish(before, "", body.step, body.to)

@@ -55,6 +55,13 @@ class TooManyError(ControlError):
     code = "too_many"
 
 
+class UnsupportedError(ControlError):
+    """A body that says it is of another media type than is taken."""
+
+    status = 415
+    code = "unsupported_media_type"
+
+
 class FlowRefusedError(ControlError):
     """The flow, its cut or a setting of it was refused when it was loaded."""
 

@@ -15,8 +15,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
-from geartrain_cloud.control.answering import Work
+from geartrain_cloud.control import answers
 from geartrain_cloud.control.errors import (
     InvalidError,
     NotFoundError,
@@ -26,11 +25,11 @@ from geartrain_cloud.control.errors import (
 from geartrain_cloud.control.hosting import cut_in_file
 from geartrain_cloud.control.idempotency import Answer
 from geartrain_cloud.control.model import Instance
-from geartrain_cloud.control.requests import number_of
+from geartrain_cloud.control.requests import ExplainQuery, RecordsQuery, query_of
+from geartrain_cloud.control.routes import route
 from geartrain_cloud.control.store import ControlStore
 from geartrain_cloud.control.trust import Trust
 from geartrain_cloud.explaining.question import ANSWER_BYTES_MAX, PAGE_BYTES_MAX, Question, RecordsQuestion
-from geartrain_cloud.pages.questions import Question as Asked
 from geartrain_cloud.platform.config import PlatformConfig
 from geartrain_cloud.platform.runs import tables_of_run
 from geartrain_cloud.short_process import run_short
@@ -39,9 +38,6 @@ from geartrain_cloud.sinks.app_tables import AppTables
 EXPLAIN_S = 300.0
 PAGE_S = 120.0
 WAITING_MAX = 8
-SHOWN, SHOWN_MAX = 20, 1_000
-KEY_CHARS_MAX = 1_000
-_TIME = re.compile(r"-?[0-9]{1,19}")
 _PLACE = re.compile(r"([0-9]{1,4}):([0-9]{1,18})")
 
 
@@ -52,36 +48,23 @@ class Explanations:
         self._store, self._config, self._trust = store, config, trust
         self._turns, self._asked = asyncio.Semaphore(1), 0
 
-    def routes(self) -> list[tuple[str, str, Work]]:
-        """Below the root of REST: method, path and what answers."""
-        return [
-            ("GET", "/apps/{name}/tables/{table}/explain", self.explain),
-            ("GET", "/apps/{name}/records", self.records),
-        ]
-
+    @route("GET", "/apps/{name}/tables/{table}/explain", "viewer", answers.Explanation, query=ExplainQuery)
     async def explain(self, request: web.Request) -> Answer:
-        """`GET /apps/{name}/tables/{table}/explain`: with `key`, and `limit` for the records to show."""
-        asked = Asked(request)
-        key, limit = asked.get("key", ""), number_of(asked, "limit", SHOWN, SHOWN_MAX)
-        asked.check()
-        if not key or len(key) > KEY_CHARS_MAX:
-            raise InvalidError(f"key: give the key of a row, 1 to {KEY_CHARS_MAX:,} characters")
+        """Why the row of a table is so, by the records of the log behind it."""
+        asked = query_of(request, ExplainQuery)
         instance = self._store.apps.newest(request.match_info["name"])
-        question = self._question(instance, request.match_info["table"], key, limit)
+        question = self._question(instance, request.match_info["table"], asked.key, asked.limit)
         found = await self._ask(instance, question, EXPLAIN_S, ANSWER_BYTES_MAX)
         return 200, {"app": instance.name, **found}
 
+    @route("GET", "/apps/{name}/records", "viewer", answers.Records, query=RecordsQuery)
     async def records(self, request: web.Request) -> Answer:
-        """`GET /apps/{name}/records`: a page of the records in the log, of event times from `from_us` on and
-        before `to_us`; `after` and `upto` are those of the page before.
-        """
-        asked = Asked(request)
-        begin, end = _time(asked, "from_us", START_OF_TIME), _time(asked, "to_us", END_OF_TIME)
-        after, upto = _positions(asked, "after"), _positions(asked, "upto")
-        asked.check()
+        """A page of the records of an app in the log."""
+        asked = query_of(request, RecordsQuery)
+        after, upto = _positions("after", asked.after), _positions("upto", asked.upto)
         instance = self._store.apps.newest(request.match_info["name"])
         log = str(self._config.places.log)
-        question = RecordsQuestion(instance.instance, log, begin, end, after, upto)
+        question = RecordsQuestion(instance.instance, log, asked.from_us, asked.to_us, after, upto)
         found = await self._ask(instance, question, PAGE_S, PAGE_BYTES_MAX)
         return 200, {
             "app": instance.name,
@@ -159,19 +142,8 @@ class Explanations:
         return answer
 
 
-def _time(asked: Asked, name: str, otherwise: int) -> int:
-    """An event time among the parameters; raises `InvalidError`."""
-    text = asked.get(name)
-    if text is None:
-        return otherwise
-    if not _TIME.fullmatch(text) or not START_OF_TIME <= int(text) <= END_OF_TIME:
-        raise InvalidError(f"{name}: give an event time in microseconds since 1970")
-    return int(text)
-
-
-def _positions(asked: Asked, name: str) -> dict[str, int]:
+def _positions(name: str, text: str) -> dict[str, int]:
     """Positions among the parameters, such as `0:12,1:30`; raises `InvalidError`."""
-    text = asked.get(name, "")
     found = [_PLACE.fullmatch(part) for part in text.split(",")] if text else []
     if not all(found):
         raise InvalidError(f"{name}: give what the page before has as {name}, such as 0:12,1:30")

@@ -112,9 +112,8 @@ async def _serve(config: PlatformConfig, notes: ServiceNotes) -> bool:
         explanations = Explanations(store, config, trust)
         asking = DeviceQuestions(clock)
         questions = Questions(store, QuestionFolder(places.questions), clock, asking)
-        more = [*agents.routes(), *explanations.routes(), *questions.routes(), *cuts.routes()]
-        routes = [*trust.routes(), *updates.routes(), *more]
-        app = make_app(api, token, routes, local=is_local(config.control.host))
+        answering = [api, trust, updates, agents, explanations, questions, cuts]
+        app = make_app(token, answering, local=is_local(config.control.host))
         runner, address = await listen(app, config.control.host, config.control.port, _former_port(places))
         url.append(address)
         try:

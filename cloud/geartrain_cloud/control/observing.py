@@ -24,6 +24,7 @@ from geartrain_cloud.control.machine import ProcessMeter
 from geartrain_cloud.control.model import Device, Instance, Report, State
 from geartrain_cloud.control.rates import RateMeter
 from geartrain_cloud.control.reconciler import Reconciler
+from geartrain_cloud.control.requests import LIMIT
 from geartrain_cloud.control.sources import lacking, not_for
 from geartrain_cloud.control.store import ControlStore
 from geartrain_cloud.platform.config import PlatformConfig
@@ -343,15 +344,16 @@ class Observer:
         tables = self._tables(instance)
         return tables.reader(tables.served)
 
-    def tables(self, instance: Instance) -> list[dict[str, Any]]:
-        """The tables of an app; none before its first micro-batch. Raises `TableError`."""
+    def tables(self, instance: Instance, limit: int = LIMIT, after: str = "") -> dict[str, Any]:
+        """A page of the tables of an app, by name; none before its first micro-batch. Raises `TableError`."""
         reader = self._reader(instance)
-        if reader is None:
-            return []
-        return [
+        names = [] if reader is None else [one for one in sorted(reader.names()) if one > after]
+        items = [
             {"name": name, "columns": reader.columns(name), "rows": reader.row_count(name)}
-            for name in reader.names()
+            for name in names[:limit]
+            if reader is not None
         ]
+        return {"items": items, "next": names[limit - 1] if len(names) > limit else None}
 
     def rows(
         self, instance: Instance, table: str, after: int, limit: int, *, as_written: bool

@@ -16,14 +16,14 @@ from typing import Any
 
 from aiohttp import web
 
-from geartrain.control.questions import KEY_CHARS_MAX, KEYS_MAX
+from geartrain.control.questions import KEYS_MAX
 from geartrain.errors import ConfigError, NetError
 from geartrain.fleet.labels import shown
 from geartrain.ports import Clock
 from geartrain.records.event_time import START_OF_TIME, format_time
 from geartrain.revision import Revision
 from geartrain.revision.revision import StepForm
-from geartrain_cloud.control.answering import Work
+from geartrain_cloud.control import answers
 from geartrain_cloud.control.device_questions import DeviceQuestions, Heard
 from geartrain_cloud.control.errors import (
     ControlError,
@@ -35,17 +35,15 @@ from geartrain_cloud.control.errors import (
 )
 from geartrain_cloud.control.idempotency import Answer
 from geartrain_cloud.control.model import Instance, State
-from geartrain_cloud.control.requests import number_of
+from geartrain_cloud.control.requests import StateQuery, query_of
+from geartrain_cloud.control.routes import route
 from geartrain_cloud.control.store import ControlStore
 from geartrain_cloud.hosting.questions import OPEN_MAX, QuestionFolder
 from geartrain_cloud.hosting.questions import Answer as Told
 from geartrain_cloud.hosting.questions import Question as Asked
-from geartrain_cloud.pages.questions import Question
 
 ASKED_MAX = 10
 """Questions to one app in a second."""
-WAIT_S, WAIT_S_MAX = 10, 50
-"""How long a request waits: less than a question is kept."""
 _LOOK_S = 0.02
 DEVICES_MAX = 200
 """Devices that are asked at once, where nobody has said which."""
@@ -62,18 +60,11 @@ class Questions:
         self._store, self._folder, self._clock, self._devices = store, folder, clock, devices
         self._turns = Turns(clock.monotonic_s)
 
-    def routes(self) -> list[tuple[str, str, Work]]:
-        """Below the root of REST: method, path and what answers."""
-        return [("GET", "/apps/{name}/steps/{step}/state", self.state)]
-
+    @route("GET", "/apps/{name}/steps/{step}/state", "viewer", answers.KeyState, query=StateQuery)
     async def state(self, request: web.Request) -> Answer:
-        """`GET /apps/{name}/steps/{step}/state`: of `key`, or some keys where it is left out."""
-        question = Question(request)
-        key, device = question.get("key"), question.get("device")
-        wait_s = number_of(question, "wait_s", WAIT_S, WAIT_S_MAX)
-        question.check()
-        if key is not None and len(key) > KEY_CHARS_MAX:
-            raise InvalidError(f"key: it has {len(key):,} characters; {KEY_CHARS_MAX:,} are the most")
+        """What a running app keeps of a key. An app is asked 10 times a second at the most."""
+        asked = query_of(request, StateQuery)
+        key, device, wait_s = asked.key, asked.device, asked.wait_s
         instance = self._store.apps.newest(request.match_info["name"])
         step = request.match_info["step"]
         self._check_state(instance)

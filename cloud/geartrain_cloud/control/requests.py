@@ -13,21 +13,31 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from aiohttp import web
 
+from geartrain.control.questions import KEY_CHARS_MAX
 from geartrain.fleet.labels import check_device, shown
+from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain_cloud.control.editing import Edit
-from geartrain_cloud.control.errors import InvalidError
+from geartrain_cloud.control.errors import InvalidError, UnsupportedError
 from geartrain_cloud.control.model import Mode, Options
 from geartrain_cloud.hosting.wanted import Isolation
-from geartrain_cloud.pages.questions import Question
+from geartrain_cloud.pages.questions import ADDRESS_CHARS_MAX, Question
 
 BODY_BYTES_MAX = 4 << 20
 LIMIT, LIMIT_MAX = 100, 1_000
-KEY_CHARS_MAX = 200
+IDEMPOTENCY_KEY_CHARS_MAX = 200
 CUTS_MAX = 100
 """Cuts for devices that a submit names."""
 STEPS_MAX = 1_000
 """Steps that an update names."""
 TOKEN_S_MAX = 366 * 86_400.0
+LINES_MAX = 10_000
+ROWS_MAX = 10_000
+SKIP_MAX = 10**15
+WAIT_S_MAX = 50
+"""How long a question to an app waits at the most: less than it is kept."""
+SHOWN_MAX = 1_000
+ROW_KEY_CHARS_MAX = 1_000
+_NUMBER = re.compile(r"-?[0-9]{1,19}")
 _FIELD = r" - at `(?:key in )?\$\.?(.*)`$"
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -44,7 +54,7 @@ class DeviceCut(_Body, frozen=True):
 
 
 class SubmitBody(_Body, frozen=True):
-    """`POST /apps`: `set` and each of `device_set` hold `step.option: value`; a text is converted by the
+    """A submit: `set` and each of `device_set` hold `step.option: value`; a text is converted by the
     option's annotation.
     """
 
@@ -60,7 +70,7 @@ class SubmitBody(_Body, frozen=True):
 
 
 class CutBody(_Body, frozen=True):
-    """`POST /apps/{name}/cut`: the devices of the app that get the cut; dry_run: only tell what would
+    """Another cut: the devices of the app that get the cut; dry_run: only tell what would
     move.
     """
 
@@ -70,7 +80,7 @@ class CutBody(_Body, frozen=True):
 
 
 class MoveBody(_Body, frozen=True):
-    """`POST /apps/{name}/move`: the step that goes to the other tier, and of which devices."""
+    """A move: the step that goes to the other tier, and of which devices."""
 
     step: str
     to: Literal["edge", "cloud"]
@@ -79,20 +89,20 @@ class MoveBody(_Body, frozen=True):
 
 
 class KillBody(_Body, frozen=True):
-    """`POST /apps/{name}/kill`."""
+    """How an app ends; purge: its tables, and what devices keep of it, are removed."""
 
     mode: Mode = Mode.DRAIN
     purge: bool = False
 
 
 class ReplayBody(_Body, frozen=True):
-    """`POST /apps/{name}/replay`."""
+    """From where the log is read again: `beginning`."""
 
     from_: str = msgspec.field(name="from", default="beginning")
 
 
 class DeviceBody(_Body, frozen=True):
-    """`POST /devices`: `local` for a device that this machine itself runs."""
+    """A new device: `local` for a device that this machine itself runs."""
 
     name: str
     labels: dict[str, str] = {}
@@ -100,19 +110,19 @@ class DeviceBody(_Body, frozen=True):
 
 
 class TokenBody(_Body, frozen=True):
-    """`POST /devices/{d}/token`: for how many seconds the device may join with it."""
+    """For how many seconds the device may join with it."""
 
     expires_s: Annotated[float, msgspec.Meta(gt=0, le=TOKEN_S_MAX)] = 86_400.0
 
 
 class LabelsBody(_Body, frozen=True):
-    """`PATCH /devices/{d}`: null takes a label away."""
+    """Labels to set: null takes a label away."""
 
     labels: dict[str, str | None]
 
 
 class MetadataBody(_Body, frozen=True):
-    """`POST /trust/root` and `POST /trust/targets`: signed metadata, as text."""
+    """Signed metadata, as text."""
 
     metadata: str
 
@@ -121,7 +131,7 @@ Steps = Annotated[list[str], msgspec.Meta(max_length=STEPS_MAX)]
 
 
 class UpdateBody(_Body, frozen=True):
-    """`POST /apps/{name}/update`: the flow, and the hash of its files.
+    """An update: the flow, and the hash of its files.
 
     dry_run: only tell what would change; drop_state: the steps that are to keep nothing; only: what may
     become of steps, all where it names nothing; steps: those that may change, all where it names none;
@@ -141,14 +151,14 @@ class UpdateBody(_Body, frozen=True):
 
 
 class RollbackBody(_Body, frozen=True):
-    """`POST /apps/{name}/rollback`: as for an update."""
+    """A rollback: as for an update."""
 
     dry_run: bool = False
     drop_state: list[str] = []
 
 
 class UpgradeBody(_Body, frozen=True):
-    """`POST /agents/upgrade`: the hash of a program, and the devices that are to run it."""
+    """The hash of a program, and the devices that are to run it."""
 
     program: str
     devices: list[str]
@@ -158,11 +168,140 @@ class EmptyBody(_Body, frozen=True):
     """A body without fields, or none."""
 
 
+class NoQuery(_Body, frozen=True):
+    """No parameters."""
+
+
+class PageQuery(_Body, frozen=True):
+    """A page of a list: at most `limit` items, after the one that the page before has as `next`."""
+
+    limit: Annotated[int, msgspec.Meta(ge=1, le=LIMIT_MAX)] = LIMIT
+    after: str = ""
+
+
+class RevisionsQuery(_Body, frozen=True):
+    """A page of revisions: at most `limit`, before the number that the page before has as `next`."""
+
+    limit: Annotated[int, msgspec.Meta(ge=1, le=LIMIT_MAX)] = LIMIT
+    after: Annotated[int, msgspec.Meta(ge=1, le=SKIP_MAX)] = SKIP_MAX
+
+
+class DevicesQuery(PageQuery, frozen=True):
+    """A page of the devices that the selector `label` means."""
+
+    label: str = "all"
+
+
+class LinesQuery(_Body, frozen=True):
+    """How many lines, the last ones."""
+
+    lines: Annotated[int, msgspec.Meta(ge=1, le=LINES_MAX)] = 100
+
+
+class RowsQuery(_Body, frozen=True):
+    """A page of a table: at most `limit` rows, after the place that the page before has as `next`; order: by
+    the fields, or as they were written, for a table without a key.
+    """
+
+    limit: Annotated[int, msgspec.Meta(ge=1, le=ROWS_MAX)] = 1_000
+    after: Annotated[int, msgspec.Meta(ge=0, le=SKIP_MAX)] = 0
+    order: Literal["fields", "written"] = "fields"
+
+
+class StateQuery(_Body, frozen=True):
+    """The key, some keys where it is left out; device: the only one to ask; wait_s: seconds at the most."""
+
+    key: Annotated[str, msgspec.Meta(max_length=KEY_CHARS_MAX)] | None = None
+    device: str | None = None
+    wait_s: Annotated[int, msgspec.Meta(ge=1, le=WAIT_S_MAX)] = 10
+
+
+class ExplainQuery(_Body, frozen=True):
+    """The key of the row, and how many of the records behind it are shown."""
+
+    key: Annotated[str, msgspec.Meta(min_length=1, max_length=ROW_KEY_CHARS_MAX)]
+    limit: Annotated[int, msgspec.Meta(ge=1, le=SHOWN_MAX)] = 20
+
+
+EventTime = Annotated[int, msgspec.Meta(ge=START_OF_TIME, le=END_OF_TIME)]
+"""Microseconds since 1970."""
+
+
+class RecordsQuery(_Body, frozen=True):
+    """A page of the records of event times from `from_us` on and before `to_us`; after, upto: those of the
+    page before, such as 0:12,1:30.
+    """
+
+    from_us: EventTime = START_OF_TIME
+    to_us: EventTime = END_OF_TIME
+    after: str = ""
+    upto: str = ""
+
+
+_QUERY = web.RequestKey("parameters", msgspec.Struct)
+_KIND = web.RequestKey("kind of body", object)
+Q = TypeVar("Q", bound=msgspec.Struct)
+
+
+def declare(request: web.Request, query: type[msgspec.Struct], body: type[Any] | None) -> None:
+    """Take the parameters as a `query`, and note of which type the body is. Raises `InvalidError`, and
+    `UnsupportedError` for a body that says it is no JSON where it is to be.
+    """
+    request[_QUERY] = _parameters(Question(request), query)
+    request[_KIND] = body
+    is_json = body is not None and issubclass(body, msgspec.Struct)
+    if is_json and "Content-Type" in request.headers and request.content_type != "application/json":
+        raise UnsupportedError(f"Content-Type: send application/json, not {shown(request.content_type)}")
+    key_of(request)
+
+
+def query_of(request: web.Request, kind: type[Q]) -> Q:
+    """The parameters of a request, which its route declares as a `kind`."""
+    found = request[_QUERY]
+    if type(found) is not kind:
+        raise AssertionError(f"{request.path} declares {type(found).__name__}, and not {kind.__name__}")
+    return found
+
+
+def _parameters(question: Question, kind: type[Q]) -> Q:
+    """Each as its field is annotated; raises `InvalidError` that names it, and `HTTPBadRequest`."""
+    values: dict[str, Any] = {}
+    for field in msgspec.structs.fields(kind):
+        text = question.get(field.encode_name)
+        if text is not None:
+            values[field.encode_name] = _parameter(field.encode_name, field.type, text)
+        elif field.required:
+            raise InvalidError(f"{field.encode_name}: this parameter is missing")
+    question.check()
+    return kind(**values)
+
+
+def _parameter(name: str, kind: Any, text: str) -> str | int:
+    found = msgspec.inspect.type_info(kind)
+    if isinstance(found, msgspec.inspect.UnionType):
+        found = next(one for one in found.types if isinstance(one, msgspec.inspect.StrType))
+    if isinstance(found, msgspec.inspect.IntType):
+        least, most = found.ge or 0, found.le or 0
+        if not _NUMBER.fullmatch(text) or not least <= int(text) <= most:
+            raise InvalidError(f"{name}: give a whole number from {least} to {most}, not {shown(text)}")
+        return int(text)
+    if isinstance(found, msgspec.inspect.LiteralType) and text not in found.values:
+        raise InvalidError(f"{name}: give {' or '.join(map(str, found.values))}, not {shown(text)}")
+    if isinstance(found, msgspec.inspect.StrType):
+        least, most = found.min_length or 0, found.max_length or ADDRESS_CHARS_MAX
+        if not least <= len(text) <= most:
+            raise InvalidError(f"{name}: give {least:,} to {most:,} characters, not {len(text):,}")
+    return text
+
+
 async def body_of(request: web.Request, kind: type[S]) -> tuple[S, str]:
     """The body as a `kind`, and what is asked in a form that is equal for equal requests.
 
     Raises `InvalidError` that names the field.
     """
+    declared = request.get(_KIND, kind)
+    if declared is not kind:
+        raise AssertionError(f"{request.path} declares another body than {kind.__name__}")
     raw = await request.read()
     try:
         found = msgspec.json.decode(raw or b"{}", type=kind)
@@ -170,6 +309,8 @@ async def body_of(request: web.Request, kind: type[S]) -> tuple[S, str]:
         raise InvalidError(_sentence(str(error), kind)) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidError(f"the body is not JSON: {error}") from None
+    except RecursionError:
+        raise InvalidError("the body: its JSON is nested too deep") from None
     digest = hashlib.sha256(msgspec.json.encode(found, order="sorted")).hexdigest()
     return found, f"{request.method} {request.path} {digest}"
 
@@ -185,19 +326,9 @@ def _sentence(said: str, kind: type[msgspec.Struct]) -> str:
 def key_of(request: web.Request) -> str:
     """The header Idempotency-Key, "" where there is none; raises `InvalidError`."""
     key = request.headers.get("Idempotency-Key", "")
-    if len(key) > KEY_CHARS_MAX or not key.isprintable():
-        raise InvalidError(f"Idempotency-Key: use 1 to {KEY_CHARS_MAX} printable characters")
+    if len(key) > IDEMPOTENCY_KEY_CHARS_MAX or not key.isprintable():
+        raise InvalidError(f"Idempotency-Key: use 1 to {IDEMPOTENCY_KEY_CHARS_MAX} printable characters")
     return key
-
-
-def number_of(question: Question, name: str, default: int, most: int, least: int = 1) -> int:
-    """A whole number among the parameters; raises `InvalidError`."""
-    text = question.get(name)
-    if text is None:
-        return default
-    if not (text.isascii() and text.isdecimal() and len(text) <= 18 and least <= int(text) <= most):
-        raise InvalidError(f"{name}: give a whole number from {least} to {most}, not {shown(text)}")
-    return int(text)
 
 
 def options_of(given: dict[str, Any], where: str) -> Options:

@@ -19,7 +19,8 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from geartrain.fleet.selectors import parse_selector
-from geartrain_cloud.control.answering import Handler, Work, add_headers, error_form, handler_of, sentences
+from geartrain_cloud.control import answers
+from geartrain_cloud.control.answering import Handler, add_headers, error_form, sentences
 from geartrain_cloud.control.checking import Answer as Checked
 from geartrain_cloud.control.checking import Question as Check
 from geartrain_cloud.control.cut_checking import CutWish
@@ -38,26 +39,29 @@ from geartrain_cloud.control.names import check_app
 from geartrain_cloud.control.observing import Observer
 from geartrain_cloud.control.requests import (
     BODY_BYTES_MAX,
-    LIMIT,
-    LIMIT_MAX,
     DeviceBody,
+    DevicesQuery,
     EmptyBody,
     KillBody,
     LabelsBody,
+    LinesQuery,
+    PageQuery,
     ReplayBody,
+    RowsQuery,
     SubmitBody,
     TokenBody,
     body_of,
     device_options_of,
     key_of,
-    number_of,
     options_of,
+    query_of,
 )
+from geartrain_cloud.control.routes import add_routes, route
 from geartrain_cloud.control.store import ControlStore
 from geartrain_cloud.control.updating import Updates
 from geartrain_cloud.hosting.wanted import SHARED_STAGES
 from geartrain_cloud.pages.connections import PageRunner
-from geartrain_cloud.pages.questions import Question, bounded, unexpected
+from geartrain_cloud.pages.questions import bounded
 from geartrain_cloud.pages.server import is_loopback, local_only
 
 if TYPE_CHECKING:
@@ -65,9 +69,6 @@ if TYPE_CHECKING:
 
 ROOT = "/api/v1"
 PORT_PREFERRED = 8764
-LINES, LINES_MAX = 100, 10_000
-ROWS, ROWS_MAX = 1_000, 10_000
-SKIP_MAX = 10**15
 
 Load = Callable[[Check], Awaitable[Checked]]
 
@@ -90,21 +91,21 @@ class Api:
         self._store, self._load, self._observer, self._changed = store, load, observer, changed
         self._updates, self._enrolment = updates, enrolment
 
+    @route("GET", "/status", "viewer", answers.Status)
     async def status(self, request: web.Request) -> Answer:
-        """`GET /status`."""
-        Question(request).check()
+        """The processes of the platform."""
         return 200, await asyncio.to_thread(self._observer.status)
 
+    @route("GET", "/apps", "viewer", answers.Apps, query=PageQuery)
     async def apps(self, request: web.Request) -> Answer:
-        """`GET /apps`."""
-        question = Question(request)
-        limit, after = number_of(question, "limit", LIMIT, LIMIT_MAX), question.get("after", "")
-        question.check()
-        found, following = self._store.apps.page(limit, after)
+        """The apps, by name."""
+        page = query_of(request, PageQuery)
+        found, following = self._store.apps.page(page.limit, page.after)
         return 200, {"items": [self._observer.item(one) for one in found], "next": following}
 
+    @route("POST", "/apps", "operator", answers.Submitted, statuses=(202,), body=SubmitBody)
     async def submit(self, request: web.Request) -> Answer:
-        """`POST /apps`: checks the flow where it is installed, then makes the instance."""
+        """Submit a flow: it is checked where its code is, then the instance is made."""
         body, asked = await body_of(request, SubmitBody)
         key = key_of(request)
         if key and (known := self._store.answers.recall(key, asked)) is not None:
@@ -158,41 +159,37 @@ class Api:
 
         return self._once(key, asked, work)
 
+    @route("GET", "/apps/{name}", "viewer", answers.AppInfo)
     async def app(self, request: web.Request) -> Answer:
-        """`GET /apps/{name}`."""
-        Question(request).check()
+        """All that is known of an app."""
         return 200, self._observer.info(self._store.apps.newest(request.match_info["name"]))
 
+    @route("GET", "/apps/{name}/logs", "viewer", answers.Lines, query=LinesQuery)
     async def logs(self, request: web.Request) -> Answer:
-        """`GET /apps/{name}/logs`."""
-        question = Question(request)
-        lines = number_of(question, "lines", LINES, LINES_MAX)
-        question.check()
+        """What the processes of an app have printed last."""
+        lines = query_of(request, LinesQuery).lines
         instance = self._store.apps.newest(request.match_info["name"])
         devices = list(self._store.desired.assigned(instance.instance))
         return 200, {"items": await asyncio.to_thread(self._observer.lines, instance, lines, devices)}
 
+    @route("GET", "/apps/{name}/tables", "viewer", answers.Tables, query=PageQuery)
     async def tables(self, request: web.Request) -> Answer:
-        """`GET /apps/{name}/tables`."""
-        Question(request).check()
+        """The tables of an app."""
         instance = self._store.apps.newest(request.match_info["name"])
-        return 200, {"items": await asyncio.to_thread(self._observer.tables, instance)}
+        page = query_of(request, PageQuery)
+        return 200, await asyncio.to_thread(self._observer.tables, instance, page.limit, page.after)
 
+    @route("GET", "/apps/{name}/tables/{table}", "viewer", answers.Rows, query=RowsQuery)
     async def table(self, request: web.Request) -> Answer:
-        """`GET /apps/{name}/tables/{table}`: sorted by the fields, or in the order of writing."""
-        question = Question(request)
-        limit = number_of(question, "limit", ROWS, ROWS_MAX)
-        after = number_of(question, "after", 0, SKIP_MAX, 0)
-        order = question.get("order", "fields")
-        question.check()
-        if order not in ("fields", "written"):
-            raise InvalidError("order: write fields, or written for a table without a key")
+        """Rows of a table: sorted by the fields, or in the order of writing."""
+        page = query_of(request, RowsQuery)
         instance = self._store.apps.newest(request.match_info["name"])
-        read = partial(self._observer.rows, instance, request.match_info["table"], after, limit)
-        return 200, await asyncio.to_thread(read, as_written=order == "written")
+        read = partial(self._observer.rows, instance, request.match_info["table"], page.after, page.limit)
+        return 200, await asyncio.to_thread(read, as_written=page.order == "written")
 
+    @route("POST", "/apps/{name}/kill", "operator", answers.Accepted, statuses=(202,), body=KillBody)
     async def kill(self, request: web.Request) -> Answer:
-        """`POST /apps/{name}/kill`."""
+        """End an app: with all that its devices have spooled, or at once."""
         body, asked = await body_of(request, KillBody)
 
         def work() -> Answer:
@@ -201,8 +198,9 @@ class Api:
 
         return self._once(key_of(request), asked, work)
 
+    @route("POST", "/apps/{name}/replay", "operator", answers.Run, statuses=(202,), body=ReplayBody)
     async def replay(self, request: web.Request) -> Answer:
-        """`POST /apps/{name}/replay`."""
+        """Begin a new run of an app's cloud part from the beginning of its log."""
         body, asked = await body_of(request, ReplayBody)
         if body.from_ != "beginning":
             raise InvalidError('from: a replay begins at the log\'s beginning: write "beginning"')
@@ -212,8 +210,9 @@ class Api:
 
         return self._once(key_of(request), asked, work)
 
+    @route("POST", "/apps/{name}/resume", "operator", answers.Accepted, statuses=(202,), body=EmptyBody)
     async def resume(self, request: web.Request) -> Answer:
-        """`POST /apps/{name}/resume`."""
+        """Have an app that has failed go on."""
         _, asked = await body_of(request, EmptyBody)
 
         def work() -> Answer:
@@ -222,17 +221,16 @@ class Api:
 
         return self._once(key_of(request), asked, work)
 
+    @route("GET", "/devices", "viewer", answers.Devices, query=DevicesQuery)
     async def devices(self, request: web.Request) -> Answer:
-        """`GET /devices`."""
-        question = Question(request)
-        limit, after = number_of(question, "limit", LIMIT, LIMIT_MAX), question.get("after", "")
-        selector = question.get("label", "all")
-        question.check()
-        found, following = self._store.devices.page(limit, after, selector)
+        """The devices, by name."""
+        page = query_of(request, DevicesQuery)
+        found, following = self._store.devices.page(page.limit, page.after, page.label)
         return 200, {"items": [self._observer.device(one) for one in found], "next": following}
 
+    @route("POST", "/devices", "admin", answers.Added, statuses=(201,), body=DeviceBody)
     async def add_device(self, request: web.Request) -> Answer:
-        """`POST /devices`."""
+        """Add a device, or take one back that was retired."""
         body, asked = await body_of(request, DeviceBody)
 
         def work() -> Answer:
@@ -245,15 +243,19 @@ class Api:
 
         return self._once(key_of(request), asked, work)
 
+    @route(
+        "POST", "/devices/{device}/token", "admin", answers.Join, statuses=(201,), body=TokenBody, kept=False
+    )
     async def token(self, request: web.Request) -> Answer:
-        """`POST /devices/{d}/token`: what the device joins with; asked again, there is another. No answer
-        that holds a token is kept, so an Idempotency-Key changes nothing.
+        """What the device joins with, once; asked again, there is another. On an open platform only. No
+        answer that holds a token is kept, so an Idempotency-Key changes nothing.
         """
         body, _ = await body_of(request, TokenBody)
         return 201, self._open().invite(request.match_info["device"], body.expires_s)
 
+    @route("POST", "/devices/{device}/revoke", "admin", answers.Revoked, body=EmptyBody)
     async def revoke(self, request: web.Request) -> Answer:
-        """`POST /devices/{d}/revoke`: ends its certificates, and the connections that they made."""
+        """End the certificates of a device, and the connections that they made. On an open platform only."""
         await body_of(request, EmptyBody)
         name = self._store.devices.get(request.match_info["device"]).device
         enrolment = self._open()
@@ -274,13 +276,14 @@ class Api:
             )
         return self._enrolment
 
+    @route("GET", "/devices/{device}", "viewer", answers.DeviceInfo)
     async def device(self, request: web.Request) -> Answer:
-        """`GET /devices/{d}`."""
-        Question(request).check()
+        """A device, and the apps that it is to run."""
         return 200, self._observer.device_info(self._store.devices.get(request.match_info["device"]))
 
+    @route("PATCH", "/devices/{device}", "operator", answers.Labelled, body=LabelsBody)
     async def label(self, request: web.Request) -> Answer:
-        """`PATCH /devices/{d}`."""
+        """Set labels of a device, or take them away."""
         body, asked = await body_of(request, LabelsBody)
 
         def work() -> Answer:
@@ -289,8 +292,9 @@ class Api:
 
         return self._once(key_of(request), asked, work)
 
+    @route("POST", "/devices/{device}/retire", "admin", answers.Device, statuses=(202,), body=EmptyBody)
     async def retire(self, request: web.Request) -> Answer:
-        """`POST /devices/{d}/retire`."""
+        """Retire a device: no clock waits for it any more, and it runs nothing."""
         _, asked = await body_of(request, EmptyBody)
 
         def work() -> Answer:
@@ -301,8 +305,9 @@ class Api:
 
         return self._once(key_of(request), asked, work)
 
+    @route("POST", "/devices/{device}/accept", "admin", answers.Device, statuses=(202,), body=EmptyBody)
     async def accept(self, request: web.Request) -> Answer:
-        """`POST /devices/{d}/accept`."""
+        """Have a refused device take what is wanted now."""
         _, asked = await body_of(request, EmptyBody)
 
         def work() -> Answer:
@@ -326,36 +331,14 @@ def _note(shuffles: int) -> str:
     )
 
 
-def make_app(
-    api: Api, token: str, more: Iterable[tuple[str, str, Work]] = (), *, local: bool = True
-) -> web.Application:
-    """The server's application; more: routes besides; `local`: only a loopback name is answered."""
+def make_app(token: str, answering: Iterable[object], *, local: bool = True) -> web.Application:
+    """The server's application; answering: the objects that declare what they answer; `local`: only a
+    loopback name is answered.
+    """
     middlewares = [sentences(ROOT, BODY_BYTES_MAX), bounded, *([local_only] if local else []), bearer(token)]
     app = web.Application(middlewares=middlewares, client_max_size=BODY_BYTES_MAX)
     app.on_response_prepare.append(add_headers)
-    routes: list[tuple[str, str, Work]] = [
-        ("GET", "/status", api.status),
-        ("GET", "/apps", api.apps),
-        ("POST", "/apps", api.submit),
-        ("GET", "/apps/{name}", api.app),
-        ("GET", "/apps/{name}/logs", api.logs),
-        ("GET", "/apps/{name}/tables", api.tables),
-        ("GET", "/apps/{name}/tables/{table}", api.table),
-        ("POST", "/apps/{name}/kill", api.kill),
-        ("POST", "/apps/{name}/replay", api.replay),
-        ("POST", "/apps/{name}/resume", api.resume),
-        ("GET", "/devices", api.devices),
-        ("POST", "/devices", api.add_device),
-        ("GET", "/devices/{device}", api.device),
-        ("PATCH", "/devices/{device}", api.label),
-        ("POST", "/devices/{device}/retire", api.retire),
-        ("POST", "/devices/{device}/accept", api.accept),
-        ("POST", "/devices/{device}/token", api.token),
-        ("POST", "/devices/{device}/revoke", api.revoke),
-        *more,
-    ]
-    for method, path, work in routes:
-        app.router.add_route(method, ROOT + path, handler_of(work), expect_handler=unexpected)
+    add_routes(app, ROOT, answering)
     return app
 
 

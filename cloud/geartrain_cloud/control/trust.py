@@ -25,14 +25,15 @@ from geartrain.bundle.archive import ARCHIVE_BYTES_MAX, ManifestArchive
 from geartrain.bundle.program import PROGRAM_BOUNDS
 from geartrain.errors import BundleError
 from geartrain_cloud.bundles.files import BundleFiles
-from geartrain_cloud.control.answering import Handler, Work
+from geartrain_cloud.control import answers
+from geartrain_cloud.control.answering import Handler
 from geartrain_cloud.control.apps import Apps
 from geartrain_cloud.control.errors import InvalidError, NotFoundError, StoreError
 from geartrain_cloud.control.idempotency import Answer
 from geartrain_cloud.control.programs import Programs
 from geartrain_cloud.control.requests import MetadataBody, body_of
+from geartrain_cloud.control.routes import Bytes, route
 from geartrain_cloud.errors import TrustError
-from geartrain_cloud.pages.questions import Question
 
 if TYPE_CHECKING:
     from geartrain_cloud.bundles.repository import Repository
@@ -109,19 +110,9 @@ class Trust:
 
     # What people ask for
 
-    def routes(self) -> list[tuple[str, str, Work]]:
-        """Below the root of REST: method, path and what answers."""
-        return [
-            ("GET", "/trust", self.show),
-            ("POST", "/trust/root", self.put_root),
-            ("POST", "/trust/targets", self.put_targets),
-            ("PUT", "/bundles/{name}", self.put_bundle),
-            ("PUT", "/programs/{name}", self.put_program),
-        ]
-
+    @route("GET", "/trust", "viewer", answers.Trusted)
     async def show(self, request: web.Request) -> Answer:
-        """`GET /trust`: what the next version is made of. Metadata are texts, as they were signed."""
-        Question(request).check()
+        """The signed metadata of which the next version is made, as they were signed."""
         repository = self._repository()
         root, targets = repository.root, repository.targets
         return 200, {
@@ -131,24 +122,28 @@ class Trust:
             "used": sorted(self._used()),
         }
 
+    @route("POST", "/trust/root", "admin", answers.Done, statuses=(201,), body=MetadataBody)
     async def put_root(self, request: web.Request) -> Answer:
-        """`POST /trust/root`."""
+        """Bring the next version of the root metadata."""
         body, _ = await body_of(request, MetadataBody)
         self._repository().put_root(body.metadata.encode())
         return 201, {}
 
+    @route("POST", "/trust/targets", "operator", answers.Done, statuses=(201,), body=MetadataBody)
     async def put_targets(self, request: web.Request) -> Answer:
-        """`POST /trust/targets`."""
+        """Bring the next version of the targets, whose archives are there."""
         body, _ = await body_of(request, MetadataBody)
         self._repository().put_targets(body.metadata.encode(), self._used())
         return 201, {}
 
+    @route("PUT", "/bundles/{name}", "operator", answers.Done, statuses=(201,), body=Bytes, kept=False)
     async def put_bundle(self, request: web.Request) -> Answer:
-        """`PUT /bundles/{name}`: the archive is the body."""
+        """Bring the archive of a bundle, named SHA256.CODE.zip, before the metadata that name it."""
         return await self._put(request, Archive, ARCHIVE_BYTES_MAX)
 
+    @route("PUT", "/programs/{name}", "admin", answers.Done, statuses=(201,), body=Bytes, kept=False)
     async def put_program(self, request: web.Request) -> Answer:
-        """`PUT /programs/{name}`: the same for the program of an agent."""
+        """Bring the archive of an agent's program, named SHA256.CODE.zip."""
         return await self._put(request, ProgramArchive, PROGRAM_BOUNDS.archive_bytes)
 
     async def _put(

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from geartrain.errors import GeartrainError
 from geartrain.revision import Change, Revision, differences, in_short, tables_of
 from geartrain.revision.change import TableForm
-from geartrain_cloud.control.answering import Work
+from geartrain_cloud.control import answers
 from geartrain_cloud.control.checking import Answer as Checked
 from geartrain_cloud.control.checking import Question
 from geartrain_cloud.control.editing import unasked, unchanged
@@ -26,11 +26,18 @@ from geartrain_cloud.control.errors import ConflictError, InvalidError
 from geartrain_cloud.control.hosting import HostReport
 from geartrain_cloud.control.idempotency import Answer
 from geartrain_cloud.control.model import Instance, Options, Outline, Planned
-from geartrain_cloud.control.requests import RollbackBody, UpdateBody, body_of, key_of
+from geartrain_cloud.control.requests import (
+    RevisionsQuery,
+    RollbackBody,
+    UpdateBody,
+    body_of,
+    key_of,
+    query_of,
+)
 from geartrain_cloud.control.resting import under_way
+from geartrain_cloud.control.routes import route
 from geartrain_cloud.control.store import ControlStore
 from geartrain_cloud.control.trust import Trust
-from geartrain_cloud.pages.questions import Question as Parameters
 
 HASH_CHARS = 64
 FROM = (
@@ -74,14 +81,6 @@ class Updates:
         self.load, self._store, self._trust, self._changed = load, store, trust, changed
         self._host, self._now_us, self._has_joined = host, now_us, has_joined
 
-    def routes(self) -> list[tuple[str, str, Work]]:
-        """Below the root of REST: method, path and what answers."""
-        return [
-            ("POST", "/apps/{name}/update", self.update),
-            ("POST", "/apps/{name}/rollback", self.rollback),
-            ("GET", "/apps/{name}/revisions", self.revisions),
-        ]
-
     def bundle_of(self, revision: str) -> str:
         """The folder of the code that a revision names, "" where no author has signed it."""
         try:
@@ -100,8 +99,9 @@ class Updates:
                 "keys with gear key new, and submit it again"
             )
 
+    @route("POST", "/apps/{name}/update", "operator", answers.Updated, statuses=(200, 202), body=UpdateBody)
     async def update(self, request: web.Request) -> Answer:
-        """`POST /apps/{name}/update`."""
+        """Have an app go on with other code, or as another revision, or say what would change."""
         body, asked = await body_of(request, UpdateBody)
         key = key_of(request)
         if key and (known := self._store.answers.recall(key, asked)) is not None:
@@ -126,10 +126,12 @@ class Updates:
         outline, checked = await self._load(instance, target, body.drop_state)
         return self._go_over(instance, outline, checked, body, key, asked)
 
+    @route(
+        "POST", "/apps/{name}/rollback", "operator", answers.Updated, statuses=(200, 202), body=RollbackBody
+    )
     async def rollback(self, request: web.Request) -> Answer:
-        """`POST /apps/{name}/rollback`: gives up the next revision where the log was not told of it; else
-        goes back to the code before, or to the revision before. One that cannot come into force is passed
-        over, whatever it would have changed.
+        """Give up the next revision where the log was not told of it; else go back to the code before, or to
+        the revision before. One that cannot come into force is passed over, whatever it would have changed.
         """
         body, asked = await body_of(request, RollbackBody)
         key = key_of(request)
@@ -155,9 +157,9 @@ class Updates:
         outline, checked = await self._load(instance, target, body.drop_state, passes=passed is not None)
         return self._go_over(instance, outline, checked, body, key, asked)
 
+    @route("GET", "/apps/{name}/revisions", "viewer", answers.Revisions, query=RevisionsQuery)
     async def revisions(self, request: web.Request) -> Answer:
-        """`GET /apps/{name}/revisions`: all of the app's newest instance, the newest first."""
-        Parameters(request).check()
+        """The revisions of an app's newest instance, the newest first."""
         instance = self._store.apps.newest(request.match_info["name"])
         in_force = min(self._host(instance.instance).revision, instance.revision)
         following = self._store.revisions.next_of(instance)
@@ -171,7 +173,13 @@ class Updates:
         for one in items:
             if one["number"] == in_force:
                 one["state"] = "in force"
-        return 200, {"items": items[::-1]}
+        page = query_of(request, RevisionsQuery)
+        items = [one for one in items[::-1] if one["number"] < page.after]
+        more = len(items) > page.limit
+        return 200, {
+            "items": items[: page.limit],
+            "next": items[page.limit - 1]["number"] if more else None,
+        }
 
     def _passed(self, instance: Instance) -> Planned | None:
         """What the app runs, where its own revision stands in the log and cannot come into force, so that the

@@ -1,0 +1,529 @@
+"""What REST answers, as types: the other half of its contract, beside the bodies and parameters.
+
+Beside the routes that declare them. Guarantees: each answer has these fields and no others; what nobody
+reports is null. Times end in `_us`: microseconds since 1970 UTC, those of events excepted where it is said.
+The OpenAPI document is made of them, and the tests hold every answer against its type.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from geartrain.revision import Change
+from geartrain_cloud.control.cut_checking import StepMove
+from geartrain_cloud.hosting.wanted import Isolation
+
+Number = int | float
+Json = Any
+"""Any JSON, such as the value of a user's field."""
+
+
+class _Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of the answers: a field that is not here is a mistake."""
+
+
+class Done(_Answer, frozen=True):
+    """Nothing more is to be said."""
+
+
+class ErrorText(_Answer, frozen=True):
+    """An error: a word for programs, and a sentence that says what was wrong and what to do."""
+
+    code: str
+    sentence: str
+
+
+class Failure(_Answer, frozen=True):
+    """What every error is."""
+
+    error: ErrorText
+
+
+# Processes
+
+
+class Process(_Answer, frozen=True):
+    """A process of the platform: what the supervisor and the system tell of it."""
+
+    name: str
+    state: str
+    pid: int | None
+    restarts: int
+    rss_bytes: int | None
+    cpu_percent: Number | None
+    version: str
+    waits_for: str
+    since_us: int | None
+
+
+class Status(_Answer, frozen=True):
+    """The processes of the platform; url: where REST answers; state: the state folder."""
+
+    version: str
+    url: str
+    state: str
+    processes: list[Process]
+
+
+# Apps
+
+
+class Counts(_Answer, frozen=True):
+    """Devices of an app: those it is for, those that run it as it is wanted, those in contact."""
+
+    assigned: int
+    applied: int
+    online: int
+
+
+class CutCount(_Answer, frozen=True):
+    """A cut of an app's devices: how many are to have it, and how many run with it."""
+
+    cut: str
+    devices: int
+    applied: int
+
+
+class App(_Answer, frozen=True):
+    """An app, by its newest instance. number: of its newest revision, whose hash is `revision`; code: the
+    hash of its files; bundled: whether that is a signed bundle.
+    """
+
+    name: str
+    instance: str
+    state: str
+    wanted: str
+    revision: str
+    flow: str
+    isolation: Isolation
+    number: int
+    code: str
+    bundled: bool
+    devices: Counts
+    why: str
+    cuts: list[CutCount]
+
+
+class Apps(_Answer, frozen=True):
+    """A page of the apps; next: what `after` of the next page is, null at the end."""
+
+    items: list[App]
+    next: str | None
+
+
+class Crossing(_Answer, frozen=True):
+    """The revision that an app goes over to: how far that is, and why it is no further."""
+
+    number: int
+    stage: str
+    why: str
+
+
+class CutsToCome(_Answer, frozen=True):
+    """Cuts for which `count` devices wait, the first 100 by name, until revision `number` is in force."""
+
+    number: int
+    count: int
+    devices: list[str]
+
+
+class SourceInfo(_Answer, frozen=True):
+    """A source of the flow, and the selector of the app's devices that have it."""
+
+    id: str
+    bounded: bool
+    devices: str
+
+
+class ChannelInfo(_Answer, frozen=True):
+    """A channel with the sources above it, and how many rows of it were logged."""
+
+    id: str
+    sources: list[str]
+    rows: int | None
+
+
+class SourceClock(_Answer, frozen=True):
+    """The clock of a source, an event time, null for none yet; held_by: the devices that hold it back."""
+
+    source: str
+    clock_us: int | None
+    held_by: list[str]
+
+
+class Applied(_Answer, frozen=True):
+    """What a device runs of an app; lacks: sources that it does not have."""
+
+    device: str
+    state: str
+    serial: int
+    why: str
+    online: bool
+    lacks: list[str]
+    cut: str
+    cut_applied: bool
+
+
+class Hosted(_Answer, frozen=True):
+    """What the Spark host says of an app."""
+
+    state: str
+    why: str
+    rows: int
+    run: int
+
+
+class AppInfo(App, frozen=True):
+    """All that is known of an app. tables: where they are; rates: by hop; lag: entries of the log that the
+    tables have not; waits_for: a sentence each; applied: the first 100 devices.
+    """
+
+    cut: str
+    cut_change: CutsToCome | None
+    selector: str
+    run: int
+    change: Crossing | None
+    tables: str
+    submitted_us: int
+    options: dict[str, dict[str, Json]]
+    sources: list[SourceInfo]
+    channels: list[ChannelInfo]
+    clocks: list[SourceClock]
+    rates: dict[str, dict[str, Number]]
+    lag: int | None
+    dead_letters: int | None
+    host: Hosted | None
+    waits_for: list[str]
+    applied: list[Applied]
+
+
+class Submitted(_Answer, frozen=True):
+    """A submit that was accepted; note: what the one who submits should know, empty for nothing."""
+
+    name: str
+    instance: str
+    revision: str
+    devices: list[str]
+    isolation: Isolation
+    note: str
+
+
+class Accepted(_Answer, frozen=True):
+    """A change of an app that was accepted, and the state that it is in by now."""
+
+    name: str
+    instance: str
+    state: str
+
+
+class Run(_Answer, frozen=True):
+    """The run that begins."""
+
+    run: int
+
+
+class Updated(_Answer, frozen=True):
+    """What an update comes to. former: the code before; refusals: of a dry run, why it would not be done;
+    given_up: the revision that a rollback has given up.
+    """
+
+    name: str
+    instance: str
+    revision: str
+    number: int
+    code: str
+    former: str
+    devices: list[str]
+    change: Change
+    refusals: list[str] | UnsetType = UNSET
+    given_up: int | UnsetType = UNSET
+
+
+class DeviceRecut(_Answer, frozen=True):
+    """A device whose cut changes."""
+
+    device: str
+    before: str
+    cut: str
+
+
+class Recut(_Answer, frozen=True):
+    """What other cuts come to. devices: the first 100 of `count`; revises: whether it needs a revision, whose
+    number is `number`; refusals: of a dry run, why it would not be done.
+    """
+
+    name: str
+    instance: str
+    number: int
+    revises: bool
+    count: int
+    devices: list[DeviceRecut]
+    moves: list[StepMove]
+    refusals: list[str] | UnsetType = UNSET
+
+
+class RevisionItem(_Answer, frozen=True):
+    """A revision of an app; drops: the steps that lost what they had kept; without: those removed."""
+
+    number: int
+    made_us: int
+    flow: str
+    revision: str
+    code: str
+    bundled: bool
+    drops: list[str]
+    without: list[str]
+    state: str
+
+
+class Revisions(_Answer, frozen=True):
+    """A page of the revisions of an app, the newest first."""
+
+    items: list[RevisionItem]
+    next: int | None
+
+
+class Line(_Answer, frozen=True):
+    """A line that a process has printed."""
+
+    process: str
+    line: str
+
+
+class Lines(_Answer, frozen=True):
+    """The last lines of what works for an app."""
+
+    items: list[Line]
+
+
+class Table(_Answer, frozen=True):
+    """A table of an app."""
+
+    name: str
+    columns: list[str]
+    rows: int
+
+
+class Tables(_Answer, frozen=True):
+    """A page of the tables of an app."""
+
+    items: list[Table]
+    next: str | None
+
+
+class Rows(_Answer, frozen=True):
+    """A page of a table: each row has a value for each of the columns."""
+
+    columns: list[str]
+    rows: list[list[Json]]
+    next: str | None
+
+
+class OpenWindow(_Answer, frozen=True):
+    """A window of a key that is open, event times, and what its result would be by now."""
+
+    start_us: int
+    end_us: int
+    result: Json
+
+
+class SilentDevice(_Answer, frozen=True):
+    """A device that did not answer, and when it was heard last."""
+
+    device: str
+    seen_us: int | None
+
+
+class KeyState(_Answer, frozen=True):
+    """What a running app keeps of a key. clock_us, clocks: event times that the step and the sources have
+    reached; positions: of the log, by partition; device, epoch, seq, silent: of a step on devices.
+    """
+
+    app: str
+    instance: str
+    run: int
+    step: str
+    key: Json
+    found: bool
+    state: Json
+    windows: list[OpenWindow]
+    timers_us: list[int]
+    forgets_us: int | None
+    keys: list[Json]
+    clock_us: int | None
+    clocks: dict[str, int]
+    positions: dict[str, int]
+    answered_us: int
+    device: str | UnsetType = UNSET
+    epoch: str | UnsetType = UNSET
+    seq: int | UnsetType = UNSET
+    silent: list[SilentDevice] | UnsetType = UNSET
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """Why a row is so. row: its values; made_by: the steps; records: those of the log behind it, counted and
+    the last ones shown; reproduced: whether they alone make the row again; notes: what is not known.
+    """
+
+    app: str
+    instance: str
+    table: str
+    step: str
+    row: dict[str, Json]
+    rows_of_key: int
+    revision: str
+    made_by: list[dict[str, Json]]
+    channels: list[dict[str, Json]]
+    records: dict[str, Json]
+    reproduced: bool | None
+    why: str
+    notes: list[str]
+
+
+class Records(msgspec.Struct, frozen=True):
+    """A page of the records of an app in the log. after, upto: for the next page, by partition; done: whether
+    this is the last; removed: by channel, up to which entry rows are gone.
+    """
+
+    app: str
+    instance: str
+    flow: str
+    cut: Json
+    options: dict[str, dict[str, Json]]
+    revision: str
+    records: list[dict[str, Json]]
+    after: dict[str, int]
+    upto: dict[str, int]
+    clocks: dict[str, int]
+    removed: dict[str, int]
+    schemas: dict[str, str]
+    done: bool
+
+
+# Devices
+
+
+class Agent(_Answer, frozen=True):
+    """Which program a device runs, which one it is to run, and how far that is; machine: its Python."""
+
+    version: str
+    program: str
+    machine: str
+    wanted: str
+    wanted_version: str
+    state: str
+    why: str
+
+
+class Device(_Answer, frozen=True):
+    """A device. serial: of what it is to run; applied: the one that it has reported; clones: a sentence where
+    there are two of it; certificate_until_us, joins_until_us: on a platform that is open.
+    """
+
+    name: str
+    labels: dict[str, str]
+    local: bool
+    retired: bool
+    serial: int
+    applied: int
+    seen_us: int | None
+    online: bool
+    clones: str
+    agent: Agent
+    certificate_until_us: int | UnsetType | None = UNSET
+    joins_until_us: int | UnsetType | None = UNSET
+
+
+class Devices(_Answer, frozen=True):
+    """A page of the devices."""
+
+    items: list[Device]
+    next: str | None
+
+
+class AppOfDevice(_Answer, frozen=True):
+    """An app that a device is to run."""
+
+    name: str
+    instance: str
+    draining: bool
+    cut: str
+    state: str
+    why: str
+    lacks: list[str]
+
+
+class DeviceInfo(Device, frozen=True, kw_only=True):
+    """A device with its apps; refused: why it is told nothing, empty where it is told."""
+
+    apps: list[AppOfDevice]
+    refused: str
+
+
+class KeptApp(_Answer, frozen=True):
+    """An app that a device keeps though the selector does not mean it any more."""
+
+    name: str
+    selector: str
+
+
+class KeptSource(_Answer, frozen=True):
+    """A source with which, or without which, a device goes on though its selector says otherwise now."""
+
+    name: str
+    source: str
+    has: bool
+
+
+class Labelled(Device, frozen=True, kw_only=True):
+    """A device with other labels."""
+
+    kept: list[KeptApp]
+    sources: list[KeptSource]
+
+
+class Added(_Answer, frozen=True):
+    """A device that was added; file: what `gear-agent --device` reads; joins: whether it joins by a token."""
+
+    device: Device
+    file: dict[str, Json]
+    joins: bool
+
+
+class Join(_Answer, frozen=True):
+    """What a device joins with, once."""
+
+    url: str
+    token: str
+    ca_fingerprint: str
+    expires_us: int
+
+
+class Revoked(_Answer, frozen=True):
+    """How many certificates were good till now; broker: what a person has to do at a broker elsewhere."""
+
+    name: str
+    revoked: int
+    broker: str
+
+
+class Upgraded(_Answer, frozen=True):
+    """The program that devices are to run, and those of which another one was wanted."""
+
+    program: str
+    version: str
+    changed: list[str]
+
+
+class Trusted(_Answer, frozen=True):
+    """What the next version of signed metadata is made of: root and targets as they were signed, empty for
+    none; keys: the public ones of the platform's roles; used: hashes of code that must stay.
+    """
+
+    keys: dict[str, str]
+    root: str
+    targets: str
+    used: list[str]
