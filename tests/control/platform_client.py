@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from geartrain_cloud.platform.places import PlatformPlaces, read_report
+from tests.control.contract import check_answer
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ class Client:
         status, found, raw = self.raw(method, f"/api/v1{path}", content, headers)
         assert found["content-type"].startswith("application/json")
         value = json.loads(raw)
+        check_answer(method, path, status, value)
         if expect is not None:
             assert status == expect, value
         return status, value

@@ -27,9 +27,9 @@ from geartrain_cloud.control.hosting import HostReport
 from geartrain_cloud.control.lane_store import desired_of
 from geartrain_cloud.control.model import CutRule, Report, State, Submission
 from geartrain_cloud.control.observing import Observer
+from geartrain_cloud.control.openapi import ROOT
 from geartrain_cloud.control.requests import BODY_BYTES_MAX
 from geartrain_cloud.control.routes import add_routes
-from geartrain_cloud.control.server import ROOT
 from geartrain_cloud.control.trust import Trust
 from geartrain_cloud.log.roster import RosterReader, changed
 from geartrain_cloud.platform.places import read_report
@@ -92,7 +92,7 @@ class Fleet(Host):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        trust = Trust(self.places.bundles, self.store.apps, self.store.programs)
+        trust = Trust(self.places.bundles, self.store)
         self.explanations = Explanations(self.store, self.config, trust)
         self.cuts = Cuts(
             self.store,

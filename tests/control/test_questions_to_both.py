@@ -16,10 +16,10 @@ from geartrain.control.questions import DeviceAnswer, ToldByDevice
 from geartrain_cloud.control.answering import sentences
 from geartrain_cloud.control.device_questions import DeviceQuestions, Heard
 from geartrain_cloud.control.model import CutRule
+from geartrain_cloud.control.openapi import ROOT
 from geartrain_cloud.control.questions import Questions
 from geartrain_cloud.control.requests import BODY_BYTES_MAX
 from geartrain_cloud.control.routes import add_routes
-from geartrain_cloud.control.server import ROOT
 from geartrain_cloud.hosting.questions import Answer, Question, QuestionFolder
 from geartrain_cloud.platform.places import PlatformPlaces
 from tests.control.test_cuts import Fleet

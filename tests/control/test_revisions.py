@@ -33,9 +33,9 @@ from geartrain_cloud.control.model import (
     Submission,
 )
 from geartrain_cloud.control.observing import Observer
+from geartrain_cloud.control.openapi import ROOT
 from geartrain_cloud.control.requests import BODY_BYTES_MAX
 from geartrain_cloud.control.routes import add_routes
-from geartrain_cloud.control.server import ROOT
 from geartrain_cloud.control.store import ControlStore
 from geartrain_cloud.control.trust import Trust
 from geartrain_cloud.control.updating import Updates
@@ -344,7 +344,7 @@ def test_a_revision_that_drains_is_mended_and_not_passed_over(store: ControlStor
     store.apps.plan("heat", replace(following, outline=replace(following.outline, drain=drain)))
     store.apps.cross("heat.1")
     stuck = HostReport(state="running", revision=1, prepared=2, stuck=2)
-    trust = Trust(Path("bundles"), store.apps, store.programs)
+    trust = Trust(Path("bundles"), store)
 
     async def load(question: Question) -> Checked:
         return check(question)
@@ -373,7 +373,7 @@ def test_a_rollback_passes_over_a_revision_of_equal_code(store: ControlStore) ->
     store.apps.plan("heat", drops)
     store.apps.cross("heat.1")
     said = [HostReport(state="running", revision=1, prepared=2)]
-    trust = Trust(Path("bundles"), store.apps, store.programs)
+    trust = Trust(Path("bundles"), store)
     updates = Updates(store, load, trust, lambda: None, lambda name: said[-1], lambda: 7)
 
     def rollback() -> tuple[int, Any]:

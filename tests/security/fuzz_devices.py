@@ -63,7 +63,7 @@ async def _requests(numbers: range, folder: Path) -> Outcome:
         (folder / "bundles" / part).mkdir(parents=True)
     for name in ("1.root.json", "timestamp.json"):
         (folder / "bundles" / "metadata" / name).write_bytes(b"{}")
-    trust = Trust(folder / "bundles", store.apps, store.programs)
+    trust = Trust(folder / "bundles", store)
     served = BundleFiles(folder / "bundles").served_bundle(_ARCHIVE)
     assert served is not None
     served.write_bytes(bytes(10_000))

@@ -33,6 +33,7 @@ CLEANED = (
     "docs/performance.md",
     "docs/placement.md",
     "docs/reliability.md",
+    "docs/rest.md",
     "docs/security.md",
     "docs/sinks.md",
     "docs/sources.md",

@@ -35,6 +35,7 @@ from geartrain_cloud.control.lane import ControlLane
 from geartrain_cloud.control.lane_store import StoreOfLane
 from geartrain_cloud.control.loading import Loader
 from geartrain_cloud.control.observing import Observer
+from geartrain_cloud.control.openapi import Contract
 from geartrain_cloud.control.questions import Questions
 from geartrain_cloud.control.reconciler import Reconciler
 from geartrain_cloud.control.server import Api, is_local, listen, make_app
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_CONFIG = 2
+ANSWERING = (Api, Trust, Updates, Agents, Explanations, Questions, Cuts)
+"""Whose methods answer REST, beside its contract."""
 ROUND_S = 0.2
 """How long the reconciler waits for a change before it looks again at what is reported."""
 
@@ -99,7 +102,7 @@ async def _serve(config: PlatformConfig, notes: ServiceNotes) -> bool:
         observer = Observer(
             store, config, reconciler, lambda: url[0], clock.monotonic_s, clones.sentence, enrolment
         )
-        trust = Trust(places.bundles, store.apps, store.programs)
+        trust = Trust(places.bundles, store)
         has_joined = enrolment.has_joined if enrolment else None
 
         def host(instance: str) -> HostReport:
@@ -112,7 +115,8 @@ async def _serve(config: PlatformConfig, notes: ServiceNotes) -> bool:
         explanations = Explanations(store, config, trust)
         asking = DeviceQuestions(clock)
         questions = Questions(store, QuestionFolder(places.questions), clock, asking)
-        answering = [api, trust, updates, agents, explanations, questions, cuts]
+        answering: list[object] = [api, trust, updates, agents, explanations, questions, cuts]
+        answering.append(Contract(ANSWERING))
         app = make_app(token, answering, local=is_local(config.control.host))
         runner, address = await listen(app, config.control.host, config.control.port, _former_port(places))
         url.append(address)

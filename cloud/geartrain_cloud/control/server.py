@@ -37,6 +37,7 @@ from geartrain_cloud.control.lane_store import accept
 from geartrain_cloud.control.model import Device, Submission
 from geartrain_cloud.control.names import check_app
 from geartrain_cloud.control.observing import Observer
+from geartrain_cloud.control.openapi import ROOT
 from geartrain_cloud.control.requests import (
     BODY_BYTES_MAX,
     DeviceBody,
@@ -67,7 +68,6 @@ from geartrain_cloud.pages.server import is_loopback, local_only
 if TYPE_CHECKING:
     from geartrain_cloud.control.enrolment import Enrolment
 
-ROOT = "/api/v1"
 PORT_PREFERRED = 8764
 
 Load = Callable[[Check], Awaitable[Checked]]
@@ -256,10 +256,14 @@ class Api:
     @route("POST", "/devices/{device}/revoke", "admin", answers.Revoked, body=EmptyBody)
     async def revoke(self, request: web.Request) -> Answer:
         """End the certificates of a device, and the connections that they made. On an open platform only."""
-        await body_of(request, EmptyBody)
-        name = self._store.devices.get(request.match_info["device"]).device
-        enrolment = self._open()
-        return 200, {"name": name, "revoked": enrolment.revoke(name), "broker": enrolment.broker_note}
+        _, asked = await body_of(request, EmptyBody)
+
+        def work() -> Answer:
+            name = self._store.devices.get(request.match_info["device"]).device
+            enrolment = self._open()
+            return 200, {"name": name, "revoked": enrolment.revoke(name), "broker": enrolment.broker_note}
+
+        return self._once(key_of(request), asked, work)
 
     def _meant(self, selector: str) -> Iterator[Device]:
         """The devices in service that a selector means."""

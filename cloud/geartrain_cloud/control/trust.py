@@ -27,12 +27,11 @@ from geartrain.errors import BundleError
 from geartrain_cloud.bundles.files import BundleFiles
 from geartrain_cloud.control import answers
 from geartrain_cloud.control.answering import Handler
-from geartrain_cloud.control.apps import Apps
 from geartrain_cloud.control.errors import InvalidError, NotFoundError, StoreError
 from geartrain_cloud.control.idempotency import Answer
-from geartrain_cloud.control.programs import Programs
-from geartrain_cloud.control.requests import MetadataBody, body_of
+from geartrain_cloud.control.requests import MetadataBody, body_of, key_of
 from geartrain_cloud.control.routes import Bytes, route
+from geartrain_cloud.control.store import ControlStore
 from geartrain_cloud.errors import TrustError
 
 if TYPE_CHECKING:
@@ -48,9 +47,9 @@ _CHUNK = 1 << 16
 class Trust:
     """The bundles of one platform, for one event loop."""
 
-    def __init__(self, folder: Path, apps: Apps, programs: Programs) -> None:
+    def __init__(self, folder: Path, store: ControlStore) -> None:
         """`folder`: the platform's own for bundles; it need not be there."""
-        self._files, self._apps, self._programs = BundleFiles(folder), apps, programs
+        self._files, self._store = BundleFiles(folder), store
         self._opened: Repository | None = None
         self._next_s = 0.0
 
@@ -76,7 +75,7 @@ class Trust:
         try:
             if self._repository().refresh():
                 _LOG.info("the bundles' snapshot and timestamp are signed anew")
-            for code in self._apps.codes(living=True):
+            for code in self._store.apps.codes(living=True):
                 self._repository().unpacked(code)
         except TrustError as error:
             _LOG.error("bundles: %s", error)
@@ -106,7 +105,7 @@ class Trust:
         """The code of all apps that there are, of their former revisions, and before their last updates;
         programs of devices.
         """
-        return self._apps.codes(living=False) | self._programs.used()
+        return self._store.apps.codes(living=False) | self._store.programs.used()
 
     # What people ask for
 
@@ -125,16 +124,24 @@ class Trust:
     @route("POST", "/trust/root", "admin", answers.Done, statuses=(201,), body=MetadataBody)
     async def put_root(self, request: web.Request) -> Answer:
         """Bring the next version of the root metadata."""
-        body, _ = await body_of(request, MetadataBody)
-        self._repository().put_root(body.metadata.encode())
-        return 201, {}
+        body, asked = await body_of(request, MetadataBody)
+
+        def work() -> Answer:
+            self._repository().put_root(body.metadata.encode())
+            return 201, {}
+
+        return self._store.answers.once(key_of(request), asked, work)
 
     @route("POST", "/trust/targets", "operator", answers.Done, statuses=(201,), body=MetadataBody)
     async def put_targets(self, request: web.Request) -> Answer:
         """Bring the next version of the targets, whose archives are there."""
-        body, _ = await body_of(request, MetadataBody)
-        self._repository().put_targets(body.metadata.encode(), self._used())
-        return 201, {}
+        body, asked = await body_of(request, MetadataBody)
+
+        def work() -> Answer:
+            self._repository().put_targets(body.metadata.encode(), self._used())
+            return 201, {}
+
+        return self._store.answers.once(key_of(request), asked, work)
 
     @route("PUT", "/bundles/{name}", "operator", answers.Done, statuses=(201,), body=Bytes, kept=False)
     async def put_bundle(self, request: web.Request) -> Answer:
