@@ -176,6 +176,59 @@ def test_without_the_token_nothing_is_answered(client: Client) -> None:
     assert Client(client.url).raw("GET", f"/api/v1/status?token={client.token}")[0] == 401
 
 
+def test_a_method_that_is_not_served_is_told_those_that_are(client: Client) -> None:
+    for method in ("TRACE", "PUT", "OPTIONS"):
+        status, headers, _ = client.raw(method, "/api/v1/apps")
+        assert (status, headers["allow"]) == (405, "GET, POST")
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "status"),
+    [
+        (b"{}", "text/plain", 415),
+        (b"{}", "application/json; charset=utf-8", 404),
+        (b"", "text/plain", 415),
+        (b'{"mode": ' + b'{"a": ' * 50_000 + b"1" + b"}" * 50_001, "application/json", 400),
+        (b'{"mode": 1' + b"0" * 5_000 + b"}", "application/json", 400),
+        (b'{"mode": "drain", "mode": "now"}', "application/json", 404),
+        (b'{"purge": "true"}', "application/json", 400),
+    ],
+)
+def test_a_hostile_body_is_refused_in_a_sentence(client: Client, body: bytes, kind: str, status: int) -> None:
+    found, _, said = client.raw("POST", "/api/v1/apps/none/kill", body, {"Content-Type": kind})
+    assert found == status
+    assert json.loads(said)["error"]["sentence"].isprintable()
+
+
+def test_numbers_and_texts_beyond_all_bounds_are_refused_or_kept(client: Client) -> None:
+    deep: Any = 1
+    for _ in range(500):
+        deep = {"a": deep}
+    values: tuple[Any, ...] = (
+        10**400,
+        -(10**30),
+        1e308,
+        "\x00",
+        "\ud800",
+        "a" * 1_000_000,
+        deep,
+        [[]] * 1_000,
+    )
+    for value in values:
+        status, _ = submit(client, "bounds", "kind=nothing", set={"quotes.path": value})
+        assert status in (202, 400, 422), value
+        if status == 202:
+            client.ask("POST", "/apps/bounds/kill", {"mode": "now", "purge": True}, expect=202)
+            _eventually(lambda: client.ask("GET", "/apps/bounds")[0] == 404)
+    for path in (
+        "/apps/x/logs?lines=1" + "0" * 400,
+        "/apps?after=%00",
+        "/devices?after=%ED%A0%80",
+        "/apps/%00",
+    ):
+        assert client.ask("GET", path)[0] in (200, 400, 404), path
+
+
 def test_another_hosts_name_is_refused(client: Client) -> None:
     status, _, body = client.raw("GET", "/api/v1/status", headers={"Host": "evil.example"})
     assert status == 421

@@ -52,6 +52,8 @@ def sentences(root: str, body_bytes_max: int) -> Middleware:
         except web.HTTPException as error:
             sentence = _said(request, error, root, body_bytes_max)
             answer = json_answer(error.status, error_form(HTTPStatus(error.status), sentence))
+            if isinstance(error, web.HTTPMethodNotAllowed):
+                answer.headers["Allow"] = ", ".join(sorted(error.allowed_methods))
             if isinstance(error, web.HTTPUnauthorized):
                 answer.headers["WWW-Authenticate"] = "Bearer"
             if request.can_read_body:
