@@ -48,6 +48,7 @@ def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakePl
     monkeypatch.setenv(door.STATE, str(state))
     monkeypatch.delenv(door.URL, raising=False)
     monkeypatch.delenv(door.TOKEN_FILE, raising=False)
+    monkeypatch.delenv(door.TOKEN, raising=False)
     monkeypatch.setattr(waiting, "INTERVAL_S", 0.01)
     (state / "control.token").write_text(TOKEN + "\n", encoding="ascii")
     (state / "control.token").chmod(0o600)

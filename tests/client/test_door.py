@@ -43,6 +43,18 @@ def test_the_token_of_a_folder_goes_to_no_other_address(state: Path) -> None:
     assert TOKEN not in repr(find_door(None, state, {}))
 
 
+def test_a_token_of_the_environment_comes_first_and_must_be_one_word(state: Path) -> None:
+    here = {"GEARTRAIN_STATE": str(state), "GEARTRAIN_TOKEN": f" {TOKEN[::-1]} "}
+    assert find_door(None, None, here).token == TOKEN[::-1]
+    assert find_door(None, None, here | {"GEARTRAIN_TOKEN": ""}).token == TOKEN
+    for word in ("two words", "x" * 600, "caf\u00e9", "a\x1bb"):
+        with pytest.raises(
+            ConfigError, match="GEARTRAIN_TOKEN in the environment must hold one word"
+        ) as raised:
+            find_door(None, None, here | {"GEARTRAIN_TOKEN": word})
+        assert word not in str(raised.value)
+
+
 def test_a_token_in_clear_is_noticed_beyond_this_machine(state: Path) -> None:
     named = {"GEARTRAIN_TOKEN_FILE": str(state / "t")}
     assert find_door("http://elsewhere:1", None, named).shows_its_token

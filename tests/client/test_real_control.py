@@ -50,6 +50,7 @@ def _here(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(door.STATE, str(state))
     monkeypatch.delenv(door.URL, raising=False)
     monkeypatch.delenv(door.TOKEN_FILE, raising=False)
+    monkeypatch.delenv(door.TOKEN, raising=False)
 
 
 def gear(capsys: Capture, *arguments: str, code: int = 0) -> tuple[str, str]:
@@ -139,3 +140,51 @@ def test_other_code_than_what_is_installed_there_is_refused(
     finally:
         sys.modules.pop("doors_there", None)
     gear(capsys, "submit", "doors_there:flow", "--unchecked", "--name", "unseen", "--no-wait")
+
+
+def test_tokens_are_made_used_listed_and_revoked_and_all_of_it_is_noted(
+    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, err = gear(
+        capsys, "token", "add", "alice", "--role", "operator", "--app", "nowhere", "--expires", "2h"
+    )
+    assert "token alice: operator of app nowhere, until " in err
+    file = tmp_path / "bob.token"
+    _, err = gear(capsys, "token", "add", "bob", "--role", "viewer", "--output", str(file))
+    assert "name the file with GEARTRAIN_TOKEN_FILE" in err
+    assert (file.stat().st_mode & 0o777, file.read_text()[:5]) == (0o600, "gear_")
+    assert (
+        "is there already"
+        in gear(capsys, "token", "add", "c", "--role", "viewer", "--output", str(file), code=2)[1]
+    )
+    shown = json.loads(gear(capsys, "token", "ls", "--json")[0])
+    assert {(one["name"], one["role"], one["app"]) for one in shown} >= {
+        ("alice", "operator", "nowhere"),
+        ("bob", "viewer", ""),
+    }
+    assert "bob" in gear(capsys, "token", "ls")[0]
+    with monkeypatch.context() as patch:
+        patch.setenv(door.TOKEN_FILE, str(file))
+        gear(capsys, "list")
+        assert (
+            "token bob has the role viewer: ask an admin" in gear(capsys, "device", "retire", "s1", code=2)[1]
+        )
+        assert "GET /audit needs the role admin" in gear(capsys, "audit", code=2)[1]
+        patch.setenv(door.TOKEN, out.strip())
+        assert json.loads(gear(capsys, "list", "--json")[0]) == []
+        assert "token alice is for app nowhere" in gear(capsys, "device", "ls", code=2)[1]
+        patch.setenv(door.TOKEN, "gear_wrong")
+        assert "does not take this token" in gear(capsys, "list", code=2)[1]
+    assert gear(capsys, "token", "revoke", "alice")[0] == "token alice is good for nothing any more\n"
+    assert "there is no token 'alice'" in gear(capsys, "token", "revoke", "alice", code=2)[1]
+    [newest, _, *_] = json.loads(gear(capsys, "audit", "--since", "1h", "--json")[0])
+    assert (newest["path"], newest["status"], newest["token"]) == (
+        "/api/v1/tokens/alice/revoke",
+        404,
+        "local",
+    )
+    table = gear(capsys, "audit", "--limit", "5")[0]
+    assert "403 forbidden" in table
+    assert "there may be older ones" in table
+    assert "write a length of time" in gear(capsys, "audit", "--since", "yesterday", code=2)[1]
+    assert "nobody has asked" in gear(capsys, "audit", "--since", "2199-01-01")[0]

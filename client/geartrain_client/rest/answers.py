@@ -119,6 +119,40 @@ class Join(msgspec.Struct, frozen=True):
     expires_us: int
 
 
+class Token(msgspec.Struct, frozen=True):
+    """A token by which a platform is driven, for one app or "" for all. Times are the platform's."""
+
+    name: str
+    role: str
+    app: str = ""
+    made_us: int = 0
+    made_by: str = ""
+    expires_us: int = 0
+
+
+class MadeToken(Token, frozen=True, kw_only=True):
+    """One that was just made, and the token itself."""
+
+    token: str
+
+
+class AuditEntry(msgspec.Struct, frozen=True):
+    """A request that was to change something. token: by whom; asked: what of it is told; status: of HTTP, 0
+    where control ended before it was answered; result: the error's code, or ok; address: where it came from.
+    """
+
+    number: int
+    time_us: int
+    token: str
+    method: str
+    path: str
+    role: str = ""
+    asked: dict[str, Any] = {}
+    status: int = 0
+    result: str = ""
+    address: str = ""
+
+
 class Table(msgspec.Struct, frozen=True):
     """A table of an app."""
 

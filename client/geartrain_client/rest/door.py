@@ -2,8 +2,8 @@
 
 Before every request. The address is `--url`, else GEARTRAIN_URL, else that in `platform.json` of the state
 folder. The state folder is `--state`, else GEARTRAIN_STATE, else the one that `gear up` takes by itself.
-Guarantees: a token is read only from a file that nobody else may read. The token of a state folder is sent to
-that folder's own address only, never to one that was named elsewhere.
+Guarantees: a token comes from the environment, or from a file that nobody else may read, and from no command
+line. That of a state folder is sent to that folder's own address only, never to one that was named elsewhere.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from geartrain.errors import ConfigError
 from geartrain.printable import printable
 from geartrain_client.errors import UnreachableError
 
-URL, TOKEN_FILE, STATE = "GEARTRAIN_URL", "GEARTRAIN_TOKEN_FILE", "GEARTRAIN_STATE"
+URL, STATE = "GEARTRAIN_URL", "GEARTRAIN_STATE"
+TOKEN, TOKEN_FILE = "GEARTRAIN_TOKEN", "GEARTRAIN_TOKEN_FILE"
 """Variables of the environment."""
 DOOR_FILE = "platform.json"
 TOKEN_CHARS_MAX = 512
@@ -67,7 +68,10 @@ def find_door(
     where = "--url" if url else URL if named else DOOR_FILE
     door = parse_url(named or str(found.get("url", "")), where)
     token_file = told.get(TOKEN_FILE) or found.get("token_file")
-    token = read_token(Path(str(token_file))) if token_file else ""
+    if token := told.get(TOKEN, "").strip():
+        _check_token(token, f"{TOKEN} in the environment")
+    elif token_file:
+        token = read_token(Path(str(token_file)))
     return Door(door.host, door.port, door.secure, door.path, token, from_file=not named)
 
 
@@ -106,9 +110,14 @@ def read_token(path: Path) -> str:
             token = file.read(_FILE_BYTES_MAX).decode("ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"the token file {path} cannot be read: {error}") from None
-    if not 0 < len(token) <= TOKEN_CHARS_MAX or not token.isprintable() or " " in token:
-        raise ConfigError(f"the token file {path} must hold one word: name another one with {TOKEN_FILE}")
+    _check_token(token, f"the token file {path}")
     return token
+
+
+def _check_token(token: str, where: str) -> None:
+    is_one = 0 < len(token) <= TOKEN_CHARS_MAX and token.isascii() and token.isprintable()
+    if not is_one or " " in token:
+        raise ConfigError(f"{where} must hold one word: give the right one with {TOKEN} or {TOKEN_FILE}")
 
 
 def _door_file(state: Path) -> dict[str, Any]:

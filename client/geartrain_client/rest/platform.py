@@ -17,7 +17,7 @@ import msgspec
 
 from geartrain.printable import printable
 from geartrain_client.errors import FailedError, RefusedError, UnreachableError
-from geartrain_client.rest.door import TOKEN_FILE, Door
+from geartrain_client.rest.door import TOKEN, TOKEN_FILE, Door
 from geartrain_client.rest.exchange import Answer, exchange
 
 ROOT = "/api/v1"
@@ -120,10 +120,11 @@ class Platform:
         except (msgspec.MsgspecError, UnicodeDecodeError):
             said = _Error(sentence=f"what answers at {self.door.url} is no platform: status {answer.status}")
         sentence = printable(" ".join(said.sentence.split()), _SENTENCE_CHARS_MAX)
-        if answer.status == 401:
+        if answer.status == 401 and said.code in ("", "unauthorized"):
             token = "does not take this token" if self.door.token else "asks for a token"
             sentence = (
-                f"the platform at {self.door.url} {token}: name the file of the right one with {TOKEN_FILE}"
+                f"the platform at {self.door.url} {token}: name the file of the right one with {TOKEN_FILE}, "
+                f"or give it in {TOKEN}"
             )
         kind = RefusedError if answer.status < 500 else FailedError
         raise kind(sentence or f"the platform answered with status {answer.status}", answer.status, said.code)

@@ -17,7 +17,14 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from geartrain.errors import SelectorError
-from geartrain_cloud.control.errors import ConflictError, ControlError, InvalidError, NotFoundError
+from geartrain_cloud.control.errors import (
+    ConflictError,
+    ControlError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+    UnauthorizedError,
+)
 from geartrain_cloud.control.idempotency import Answer
 from geartrain_cloud.errors import CertificateError, PageError, TrustConflictError, TrustError
 from geartrain_cloud.pages.connections import HEADERS
@@ -54,11 +61,11 @@ def sentences(root: str, body_bytes_max: int) -> Middleware:
             answer = json_answer(error.status, error_form(HTTPStatus(error.status), sentence))
             if isinstance(error, web.HTTPMethodNotAllowed):
                 answer.headers["Allow"] = ", ".join(sorted(error.allowed_methods))
-            if isinstance(error, web.HTTPUnauthorized):
-                answer.headers["WWW-Authenticate"] = "Bearer"
             if request.can_read_body:
                 answer.force_close()  # what nobody reads is not waited for
             return answer
+        except (ForbiddenError, UnauthorizedError) as error:
+            return _turned_away(request, error)
         except ControlError as error:
             return _refusal(error.status, error.code, str(error))
         except TrustConflictError as error:
@@ -95,6 +102,16 @@ def json_answer(status: int, value: Any) -> web.Response:
 
 def _refusal(status: int, code: str, sentence: str) -> web.Response:
     return json_answer(status, _as_error(code, sentence))
+
+
+def _turned_away(request: web.Request, error: ControlError) -> web.Response:
+    """The refusal of who may not ask, whose body nobody reads."""
+    answer = _refusal(error.status, error.code, str(error))
+    if isinstance(error, UnauthorizedError):
+        answer.headers["WWW-Authenticate"] = "Bearer"
+    if request.can_read_body:
+        answer.force_close()
+    return answer
 
 
 def _as_error(code: str, sentence: str) -> dict[str, Any]:

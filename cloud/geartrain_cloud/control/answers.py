@@ -13,6 +13,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from geartrain.revision import Change
+from geartrain_cloud.control.bearers import Role
 from geartrain_cloud.control.cut_checking import StepMove
 from geartrain_cloud.hosting.wanted import Isolation
 
@@ -40,6 +41,68 @@ class Failure(_Answer, frozen=True):
     """What every error is."""
 
     error: ErrorText
+
+
+# Who may ask
+
+
+class Token(_Answer, frozen=True):
+    """A token without what it is. app: the only one that it is for, empty for the whole platform; made_by:
+    the name of the token that made it.
+    """
+
+    name: str
+    role: Role
+    app: str
+    made_us: int
+    made_by: str
+    expires_us: int
+
+
+class Tokens(_Answer, frozen=True):
+    """A page of the tokens."""
+
+    items: list[Token]
+    next: str | None
+
+
+class MadeToken(Token, frozen=True, kw_only=True):
+    """A token that was made, and what it is."""
+
+    token: str
+
+
+class Named(_Answer, frozen=True):
+    """What was changed, by its name."""
+
+    name: str
+
+
+class AuditEntry(_Answer, frozen=True):
+    """A request that was to change something. token, role: who asked; app, device: in its path; asked: what
+    its body holds, but for what may be secret; status: of HTTP, 0 where control ended before it answered;
+    result: ok, or a word for the error; address: where it came from.
+    """
+
+    number: int
+    time_us: int
+    token: str
+    role: Role
+    method: str
+    path: str
+    app: str
+    device: str
+    asked: dict[str, Json]
+    status: int
+    result: str
+    address: str
+
+
+class Audit(_Answer, frozen=True):
+    """A page of the audit log, the newest first."""
+
+    items: list[AuditEntry]
+    next: int | None
 
 
 # Processes

@@ -417,12 +417,14 @@ class Apps:
         """All instances, those that have ended among them, by name."""
         return self._database.read(Instance, "SELECT * FROM instances ORDER BY instance")
 
-    def page(self, limit: int, after: str) -> tuple[list[Instance], str | None]:
-        """The newest instance of each app, by the app's name, from behind `after`; and where to go on."""
+    def page(self, limit: int, after: str, only: str = "") -> tuple[list[Instance], str | None]:
+        """The newest instance of each app, by the app's name, from behind `after`; and where to go on. only:
+        of this app, "" for all.
+        """
         found = self._database.read(
             Instance,
             "SELECT instances.* FROM apps JOIN instances USING (instance) WHERE apps.name > ? "
-            "ORDER BY apps.name LIMIT ?",
-            (after, limit + 1),
+            "AND (? = '' OR apps.name = ?) ORDER BY apps.name LIMIT ?",
+            (after, only, only, limit + 1),
         )
         return found[:limit], found[limit - 1].name if len(found) > limit else None

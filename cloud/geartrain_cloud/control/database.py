@@ -19,7 +19,7 @@ from geartrain.adapters.sqlite import open_to_write, transaction, translated
 from geartrain_cloud.control.errors import StoreError
 from geartrain_cloud.control.model import Device, Instance, Planned
 
-VERSION = 4
+VERSION = 5
 BUSY_S = 10.0
 
 _CREATE = """
@@ -68,7 +68,12 @@ ALTER TABLE assignments ADD COLUMN cut TEXT NOT NULL DEFAULT '';
 ALTER TABLE reports ADD COLUMN cut TEXT NOT NULL DEFAULT '';
 """
 """cut: of an assignment, the device's own, empty for the app's; of a report, the one that runs."""
-_STEPS = (_CREATE, _PROGRAMS, _REVISIONS, _CUTS)
+_BEARERS = """
+CREATE TABLE bearers (name TEXT PRIMARY KEY, role TEXT NOT NULL, app TEXT NOT NULL, made_us INTEGER NOT NULL,
+    expires_us INTEGER NOT NULL, made_by TEXT NOT NULL, digest BLOB NOT NULL UNIQUE,
+    request TEXT NOT NULL) WITHOUT ROWID;
+"""
+_STEPS = (_CREATE, _PROGRAMS, _REVISIONS, _CUTS, _BEARERS)
 """What brings a store of each format to the next one."""
 _JSON = ("options", "device_options", "outline", "labels", "drops", "cut_rules")
 

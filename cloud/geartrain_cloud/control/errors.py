@@ -34,6 +34,26 @@ class ConflictError(ControlError):
     code = "conflict"
 
 
+class UnauthorizedError(ControlError):
+    """Who asks shows no token that is good."""
+
+    status = 401
+    code = "unauthorized"
+
+
+class ExpiredError(UnauthorizedError):
+    """A token that was good, and is so no longer."""
+
+    code = "expired"
+
+
+class ForbiddenError(ControlError):
+    """The token of who asks is good, but not for this."""
+
+    status = 403
+    code = "forbidden"
+
+
 class RefusedError(ControlError):
     """Who asks may not have this: its token or its certificate is not, or no longer, good for it."""
 

@@ -14,6 +14,7 @@ import secrets
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,9 @@ from geartrain.adapters.signals import EXIT_INTERRUPTED, EndSignals
 from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.errors import ConfigError, GeartrainError
 from geartrain.printable import printable
+from geartrain_cloud.control.access import Tokens
 from geartrain_cloud.control.agents import Agents
+from geartrain_cloud.control.audit import Auditing, AuditLog
 from geartrain_cloud.control.clones import Clones
 from geartrain_cloud.control.cutting import Cuts
 from geartrain_cloud.control.device_questions import DeviceQuestions
@@ -55,7 +58,7 @@ if TYPE_CHECKING:
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_CONFIG = 2
-ANSWERING = (Api, Trust, Updates, Agents, Explanations, Questions, Cuts)
+ANSWERING = (Api, Trust, Updates, Agents, Explanations, Questions, Cuts, Tokens, Auditing)
 """Whose methods answer REST, beside its contract."""
 ROUND_S = 0.2
 """How long the reconciler waits for a change before it looks again at what is reported."""
@@ -92,7 +95,7 @@ async def serve(config: PlatformConfig) -> bool:
 async def _serve(config: PlatformConfig, notes: ServiceNotes) -> bool:
     places, clock = config.places, SystemClock()
     token = open_token(places)
-    store = ControlStore(places.control, clock.now_us)
+    store, audit = ControlStore(places.control, clock.now_us), AuditLog(places.audit, clock.now_us)
     changed, stopped, url = asyncio.Event(), asyncio.Event(), list[str]()
     signals = EndSignals(stopped.set, notes.stopping)
     try:
@@ -115,9 +118,10 @@ async def _serve(config: PlatformConfig, notes: ServiceNotes) -> bool:
         explanations = Explanations(store, config, trust)
         asking = DeviceQuestions(clock)
         questions = Questions(store, QuestionFolder(places.questions), clock, asking)
-        answering: list[object] = [api, trust, updates, agents, explanations, questions, cuts]
-        answering.append(Contract(ANSWERING))
-        app = make_app(token, answering, local=is_local(config.control.host))
+        own = [Tokens(store.bearers), Auditing(audit), Contract(ANSWERING)]
+        answering = [api, trust, updates, agents, explanations, questions, cuts, *own]
+        look = partial(store.bearers.look, own=token)
+        app = make_app(look, audit, answering, local=is_local(config.control.host))
         runner, address = await listen(app, config.control.host, config.control.port, _former_port(places))
         url.append(address)
         try:
@@ -137,6 +141,7 @@ async def _serve(config: PlatformConfig, notes: ServiceNotes) -> bool:
             await runner.cleanup()
     finally:
         store.close()
+        audit.close()
     return signals.was_interrupted
 
 

@@ -50,7 +50,7 @@ class Contract:
         """`kinds`: of all else that answers requests."""
         self._document = document(kinds)
 
-    @route("GET", "/openapi.json", "viewer", dict[str, Any])
+    @route("GET", "/openapi.json", "viewer", dict[str, Any], for_app=True)
     async def show(self, _: web.Request) -> Answer:
         """This document."""
         return 200, self._document

@@ -16,6 +16,7 @@ from aiohttp import web
 from geartrain.control.questions import KEY_CHARS_MAX
 from geartrain.fleet.labels import check_device, shown
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
+from geartrain_cloud.control.bearers import Role
 from geartrain_cloud.control.editing import Edit
 from geartrain_cloud.control.errors import InvalidError, UnsupportedError
 from geartrain_cloud.control.model import Mode, Options
@@ -30,6 +31,7 @@ CUTS_MAX = 100
 STEPS_MAX = 1_000
 """Steps that an update names."""
 TOKEN_S_MAX = 366 * 86_400.0
+BEARER_S_MAX = 3_660 * 86_400.0
 LINES_MAX = 10_000
 ROWS_MAX = 10_000
 SKIP_MAX = 10**15
@@ -113,6 +115,17 @@ class TokenBody(_Body, frozen=True):
     """For how many seconds the device may join with it."""
 
     expires_s: Annotated[float, msgspec.Meta(gt=0, le=TOKEN_S_MAX)] = 86_400.0
+
+
+class BearerBody(_Body, frozen=True):
+    """A token: whose it is, its role, and for how many seconds it is good. app: the only app that it is for,
+    empty for the whole platform.
+    """
+
+    name: str
+    role: Role
+    app: str = ""
+    expires_s: Annotated[float, msgspec.Meta(gt=0, le=BEARER_S_MAX)] = 90 * 86_400.0
 
 
 class LabelsBody(_Body, frozen=True):
@@ -227,6 +240,16 @@ EventTime = Annotated[int, msgspec.Meta(ge=START_OF_TIME, le=END_OF_TIME)]
 """Microseconds since 1970."""
 
 
+class AuditQuery(_Body, frozen=True):
+    """A page of the audit log: at most `limit` entries that are not before `since_us`, below the number that
+    the page before has as `next`.
+    """
+
+    limit: Annotated[int, msgspec.Meta(ge=1, le=LIMIT_MAX)] = LIMIT
+    after: Annotated[int, msgspec.Meta(ge=1, le=SKIP_MAX)] = SKIP_MAX
+    since_us: EventTime = START_OF_TIME
+
+
 class RecordsQuery(_Body, frozen=True):
     """A page of the records of event times from `from_us` on and before `to_us`; after, upto: those of the
     page before, such as 0:12,1:30.
@@ -240,6 +263,7 @@ class RecordsQuery(_Body, frozen=True):
 
 _QUERY = web.RequestKey("parameters", msgspec.Struct)
 _KIND = web.RequestKey("kind of body", object)
+_BODY = web.RequestKey("body", object)
 Q = TypeVar("Q", bound=msgspec.Struct)
 
 
@@ -311,8 +335,15 @@ async def body_of(request: web.Request, kind: type[S]) -> tuple[S, str]:
         raise InvalidError(f"the body is not JSON: {error}") from None
     except RecursionError:
         raise InvalidError("the body: its JSON is nested too deep") from None
+    request[_BODY] = found
     digest = hashlib.sha256(msgspec.json.encode(found, order="sorted")).hexdigest()
     return found, f"{request.method} {request.path} {digest}"
+
+
+def asked_of(request: web.Request) -> msgspec.Struct | None:
+    """The body that was read, None where none was, or none that could be read."""
+    found = request.get(_BODY)
+    return found if isinstance(found, msgspec.Struct) else None
 
 
 def _sentence(said: str, kind: type[msgspec.Struct]) -> str:

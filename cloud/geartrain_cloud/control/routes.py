@@ -16,12 +16,11 @@ import msgspec
 from aiohttp import web
 
 from geartrain_cloud.control.answering import Handler, Work, json_answer
+from geartrain_cloud.control.bearers import Role
 from geartrain_cloud.control.requests import NoQuery, declare
 from geartrain_cloud.pages.questions import unexpected
 
 Method = Literal["GET", "POST", "PATCH", "PUT"]
-Role = Literal["viewer", "operator", "admin"]
-"""Who may ask: each may all that those before it may."""
 Bytes = bytes
 """A body that is no JSON."""
 
@@ -49,6 +48,12 @@ class Route:
     kept: bool = False
     said: str = ""
     streams: str = ""
+    for_app: bool = False
+
+    @property
+    def is_below_app(self) -> bool:
+        """Whether the path names the app that this is of."""
+        return self.path.startswith("/apps/{name}")
 
     @property
     def name(self) -> str:
@@ -70,6 +75,7 @@ def route(
     query: type[msgspec.Struct] = NoQuery,
     kept: bool = True,
     streams: str = "",
+    for_app: bool = False,
 ) -> Callable[[F], F]:
     """Declare a method as what answers a request; its docstring says what it does. The fields are those of
     `Route`.
@@ -78,7 +84,8 @@ def route(
     def mark(work: F) -> F:
         said = " ".join((inspect.getdoc(work) or "").split())
         is_kept = kept and method != "GET"
-        setattr(work, _MARK, Route(method, path, role, answer, statuses, body, query, is_kept, said, streams))
+        made = Route(method, path, role, answer, statuses, body, query, is_kept, said, streams, for_app)
+        setattr(work, _MARK, made)
         return work
 
     return mark

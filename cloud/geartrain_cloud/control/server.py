@@ -1,26 +1,28 @@
 """REST under `/api/v1`: what is wanted of a platform goes in, what is reported comes out.
 
-It stands beside every record's path; the command line and pages are its clients. Guarantees: without the
-token nothing is answered. Every error is `{"error": {"code", "sentence"}}`. A body has at most
-`BODY_BYTES_MAX`, a list comes in pages. A change with an Idempotency-Key is made once.
+It stands beside every record's path; the command line and pages are its clients. Guarantees: without a
+token that may ask nothing is answered, and each change is in the audit log. Every error is
+`{"error": {"code", "sentence"}}`. A body has at most `BODY_BYTES_MAX`, a list comes in pages. A change with
+an Idempotency-Key is made once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
-import hmac
 import json
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
 from aiohttp import web
-from aiohttp.typedefs import Middleware
 
 from geartrain.fleet.selectors import parse_selector
 from geartrain_cloud.control import answers
-from geartrain_cloud.control.answering import Handler, add_headers, error_form, sentences
+from geartrain_cloud.control.access import allowed, caller_of, check_app_of, identify
+from geartrain_cloud.control.answering import add_headers, error_form, sentences
+from geartrain_cloud.control.audit import AuditLog, noted
+from geartrain_cloud.control.bearers import Bearer
 from geartrain_cloud.control.checking import Answer as Checked
 from geartrain_cloud.control.checking import Question as Check
 from geartrain_cloud.control.cut_checking import CutWish
@@ -96,17 +98,18 @@ class Api:
         """The processes of the platform."""
         return 200, await asyncio.to_thread(self._observer.status)
 
-    @route("GET", "/apps", "viewer", answers.Apps, query=PageQuery)
+    @route("GET", "/apps", "viewer", answers.Apps, query=PageQuery, for_app=True)
     async def apps(self, request: web.Request) -> Answer:
-        """The apps, by name."""
-        page = query_of(request, PageQuery)
-        found, following = self._store.apps.page(page.limit, page.after)
+        """The apps, by name; to a token for one app only that one."""
+        page, only = query_of(request, PageQuery), caller_of(request).app
+        found, following = self._store.apps.page(page.limit, page.after, only)
         return 200, {"items": [self._observer.item(one) for one in found], "next": following}
 
-    @route("POST", "/apps", "operator", answers.Submitted, statuses=(202,), body=SubmitBody)
+    @route("POST", "/apps", "operator", answers.Submitted, statuses=(202,), body=SubmitBody, for_app=True)
     async def submit(self, request: web.Request) -> Answer:
         """Submit a flow: it is checked where its code is, then the instance is made."""
         body, asked = await body_of(request, SubmitBody)
+        check_app_of(caller_of(request), body.name)
         key = key_of(request)
         if key and (known := self._store.answers.recall(key, asked)) is not None:
             return known
@@ -335,11 +338,15 @@ def _note(shuffles: int) -> str:
     )
 
 
-def make_app(token: str, answering: Iterable[object], *, local: bool = True) -> web.Application:
-    """The server's application; answering: the objects that declare what they answer; `local`: only a
-    loopback name is answered.
+def make_app(
+    look: Callable[[str], Bearer], audit: AuditLog, answering: Iterable[object], *, local: bool = True
+) -> web.Application:
+    """The server's application; look: whom a token stands for; audit: where changes are noted; answering: the
+    objects that declare what they answer; `local`: only a loopback name is answered.
     """
-    middlewares = [sentences(ROOT, BODY_BYTES_MAX), bounded, *([local_only] if local else []), bearer(token)]
+    said = sentences(ROOT, BODY_BYTES_MAX)
+    before = [said, bounded, *([local_only] if local else []), identify(look)]
+    middlewares = [*before, noted(audit), said, allowed]
     app = web.Application(middlewares=middlewares, client_max_size=BODY_BYTES_MAX)
     app.on_response_prepare.append(add_headers)
     add_routes(app, ROOT, answering)
@@ -372,20 +379,3 @@ async def listen(app: web.Application, host: str, port: int, former: int = 0) ->
 def is_local(host: str) -> bool:
     """Whether only this machine reaches what listens there."""
     return is_loopback(host)
-
-
-def bearer(token: str) -> Middleware:
-    """A middleware that answers nothing to who does not show the token."""
-
-    @web.middleware
-    async def ask(request: web.Request, handler: Handler) -> web.StreamResponse:
-        kind, _, value = request.headers.get("Authorization", "").partition(" ")
-        given = value.strip().encode(errors="surrogateescape") if kind.lower() == "bearer" else b""
-        if hmac.compare_digest(given, token.encode()):
-            return await handler(request)
-        raise web.HTTPUnauthorized(
-            reason="send the token in the header Authorization: Bearer TOKEN; it is in control.token in the "
-            "state folder"
-        )
-
-    return ask

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from geartrain_cloud.control.apps import Apps
+from geartrain_cloud.control.bearers import Bearers
 from geartrain_cloud.control.cut_changes import CutChanges
 from geartrain_cloud.control.database import ControlDatabase
 from geartrain_cloud.control.desired import Desired
@@ -29,7 +30,7 @@ class ControlStore:
     def __init__(self, path: Path, now_us: Callable[[], int]) -> None:
         """Open or make it; raises `StoreError`."""
         self.database = ControlDatabase(path)
-        self.answers = Answers(self.database)
+        self.answers, self.bearers = Answers(self.database), Bearers(self.database, now_us)
         self.desired = Desired(self.database)
         self.devices = Devices(self.database, self.desired)
         self.programs = Programs(self.database, self.devices, self.desired)

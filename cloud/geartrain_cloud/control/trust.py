@@ -109,7 +109,7 @@ class Trust:
 
     # What people ask for
 
-    @route("GET", "/trust", "viewer", answers.Trusted)
+    @route("GET", "/trust", "viewer", answers.Trusted, for_app=True)
     async def show(self, request: web.Request) -> Answer:
         """The signed metadata of which the next version is made, as they were signed."""
         repository = self._repository()
@@ -132,7 +132,9 @@ class Trust:
 
         return self._store.answers.once(key_of(request), asked, work)
 
-    @route("POST", "/trust/targets", "operator", answers.Done, statuses=(201,), body=MetadataBody)
+    @route(
+        "POST", "/trust/targets", "operator", answers.Done, statuses=(201,), body=MetadataBody, for_app=True
+    )
     async def put_targets(self, request: web.Request) -> Answer:
         """Bring the next version of the targets, whose archives are there."""
         body, asked = await body_of(request, MetadataBody)
@@ -143,7 +145,13 @@ class Trust:
 
         return self._store.answers.once(key_of(request), asked, work)
 
-    @route("PUT", "/bundles/{name}", "operator", answers.Done, statuses=(201,), body=Bytes, kept=False)
+    @route(
+        *("PUT", "/bundles/{name}", "operator", answers.Done),
+        statuses=(201,),
+        body=Bytes,
+        kept=False,
+        for_app=True,
+    )
     async def put_bundle(self, request: web.Request) -> Answer:
         """Bring the archive of a bundle, named SHA256.CODE.zip, before the metadata that name it."""
         return await self._put(request, Archive, ARCHIVE_BYTES_MAX)

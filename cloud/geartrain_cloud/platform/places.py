@@ -16,6 +16,8 @@ from typing import Any
 from geartrain.adapters.files import write_private
 from geartrain_cloud.bundles.files import BundleFiles
 
+STATUS_FILE = "status.json"
+"""What an agent says of itself, in its folder."""
 STATE_VARIABLE = "GEARTRAIN_STATE"
 """The environment variable that names the state folder where no option does."""
 
@@ -40,6 +42,11 @@ class PlatformPlaces:
     def control(self) -> Path:
         """The control store."""
         return self.folder / "control.sqlite"
+
+    @property
+    def audit(self) -> Path:
+        """The audit log: who has changed what."""
+        return self.folder / "audit.sqlite"
 
     @property
     def fleet(self) -> Path:
