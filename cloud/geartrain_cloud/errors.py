@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from geartrain.errors import GeartrainError, MistakeError
+from geartrain.errors import GeartrainError, LedgerError, MistakeError
 
 
 class BrokerError(GeartrainError):
@@ -15,6 +15,10 @@ class SupervisorError(GeartrainError):
 
 class StateError(MistakeError):
     """A state folder cannot be used: it belongs to another run, or another program is using it."""
+
+
+class AbsentError(LedgerError, MistakeError):
+    """There is nothing of this name or number in the log, its quarantine or its dead letters."""
 
 
 class PageError(GeartrainError):

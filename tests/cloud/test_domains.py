@@ -16,12 +16,12 @@ from geartrain.errors import ConfigError
 from geartrain.records.record import Record
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain_client.cli import main
-from geartrain_cloud.cli.devices import describe_devices
 from geartrain_cloud.ingest.alarm import Alarm
 from geartrain_cloud.ingest.config import FlowConfig, IngestConfig, read_config
 from geartrain_cloud.ingest.counters import Counter, Counters
 from geartrain_cloud.ingest.domains import STRAYS_MAX, Domains
 from geartrain_cloud.ingest.streams import DeviceStream
+from geartrain_cloud.inspecting.devices import describe_devices
 from geartrain_cloud.log.reader import LogReader
 from tests.cloud.fleet import FLOW, QUOTE, TestDevice, make_config, running
 

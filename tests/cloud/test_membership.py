@@ -15,10 +15,10 @@ from msgspec.structs import replace as msgspec_replace
 
 from geartrain.delivery.receiver import WaitingBudget
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
-from geartrain_cloud.cli.devices import describe_devices
 from geartrain_cloud.ingest.config import FlowConfig, IngestConfig
 from geartrain_cloud.ingest.counters import Counter
 from geartrain_cloud.ingest.recovery import recover
+from geartrain_cloud.inspecting.devices import describe_devices
 from geartrain_cloud.log.disk import OsDisk
 from geartrain_cloud.log.ledger import SqliteLedger
 from geartrain_cloud.log.reader import LogReader

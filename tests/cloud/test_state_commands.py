@@ -215,7 +215,7 @@ def test_acked_batch_is_resubmitted_once_as_soon_as_its_schema_is_known(
     assert (entry.device, entry.epoch, entry.seq) == ("device-1", b"epoch--1", 2)
     assert reader.table(entry).column("step").to_pylist() == ["late letter"]
     assert "was resubmitted before" in gear(capsys, tmp_path, "quarantine", "resubmit", "1", code=1)
-    assert "has no batch 2" in gear(capsys, tmp_path, "quarantine", "show", "2", code=1)
+    assert "has no batch 2" in gear(capsys, tmp_path, "quarantine", "show", "2", code=2)
     assert reader.counters()["records_resubmitted"] == 1
     assert gear(capsys, tmp_path, "log", "verify")["whole"]
     play_more(tmp_path)
@@ -264,7 +264,7 @@ def test_dead_letter_of_a_source_is_resubmitted_and_any_other_is_refused(
     assert (row["symbol"], row["price"], row["_event_time"]) == ("A\x1b", 4.5, 25)
     assert (row["_origin_name"], row["_origin_number"], row["_overtaken"]) == ("device-1", 100, False)
     assert "was resubmitted before" in gear(capsys, tmp_path, "deadletters", "resubmit", ids[0], code=1)
-    assert "there is no dead letter" in gear(capsys, tmp_path, "deadletters", "show", "x:0:1:1", code=1)
+    assert "there is no dead letter" in gear(capsys, tmp_path, "deadletters", "show", "x:0:1:1", code=2)
     assert gear(capsys, tmp_path, "deadletters", "ls")[0]["state"] == "resubmitted"
 
 
@@ -290,7 +290,7 @@ def test_dead_letter_of_a_step_in_the_cloud_has_an_id(
     assert (shown["origin"], shown["raw"], shown["reason"]) == (["device-1", 7, "01"], "2", "it raised")
     refused = gear(capsys, tmp_path, "deadletters", "resubmit", "drawdown@device-1:7", code=1)
     assert "refused by step drawdown in the cloud" in refused
-    missing = gear(capsys, tmp_path, "deadletters", "show", "drawdown@device-1:8", code=1)
+    missing = gear(capsys, tmp_path, "deadletters", "show", "drawdown@device-1:8", code=2)
     assert "there is no dead letter drawdown@device-1:8 in the tables" in missing
 
 

@@ -47,7 +47,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("broker", "ingest", "sinks"),
         ("downlink", "pages"),
         ("spark", "supervisor"),
-        ("explaining", "hosting"),
+        ("explaining", "hosting", "inspecting"),
         ("control",),
         ("cli",),
     ),

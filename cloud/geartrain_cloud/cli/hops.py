@@ -14,11 +14,10 @@ from typing import Any
 
 from geartrain.adapters.sqlite import open_to_read, translated
 from geartrain_cloud.log.browse import places as log_places
-from geartrain_cloud.platform.places import PlatformPlaces, read_report
+from geartrain_cloud.platform.places import STATUS_FILE, PlatformPlaces, read_report
 from geartrain_cloud.platform.runs import served_run, tables_of_run
 from geartrain_cloud.sinks.layout import TableError
 
-STATUS_FILE = "status.json"
 _ROWS = "rows."
 _BUSY_S = 10.0
 

@@ -1,4 +1,8 @@
-"""The commands of `gear` that look into the log of a running or stopped deployment, and their options."""
+"""The commands of `gear` that look into the log of a running or stopped deployment, and their options.
+
+What only reads, trims or forgets asks a platform by REST, or a folder. What ingest must be stopped for works
+on a folder alone.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,13 @@ from typing import Annotated
 
 import typer
 
+from geartrain_client.cli.platform_options import Url
+
 State = Annotated[
+    Path | None,
+    typer.Option("--state", metavar="DIR", help="Look into this folder of a run, a platform or a log."),
+]
+Stopped = Annotated[
     Path,
     typer.Option("--state", metavar="DIR", help="The folder of a run, or of a log. Default this folder."),
 ]
@@ -26,7 +36,7 @@ letters_app = typer.Typer(
 
 
 @log_app.command("ls")
-def log_ls(state: State = HERE, json: Json = False) -> None:
+def log_ls(url: Url = None, state: State = None, json: Json = False) -> None:
     """List the channels of the log: positions, rows, segments, clocks of their partitions.
 
     \b
@@ -34,9 +44,10 @@ def log_ls(state: State = HERE, json: Json = False) -> None:
       gear log ls --state run
       gear log ls --state run --json
     """
+    from geartrain_cloud.cli.inspected import inspected
     from geartrain_cloud.cli.log import list_log
 
-    list_log(state, as_json=json)
+    list_log(inspected(url, state), as_json=json)
 
 
 @log_app.command("show")
@@ -44,7 +55,8 @@ def log_show(
     place: Annotated[
         str, typer.Argument(metavar="FLOW[/CHANNEL]", help="A flow, or one of its channels, as ls shows it.")
     ],
-    state: State = HERE,
+    url: Url = None,
+    state: State = None,
     partition: Annotated[int, typer.Option(min=0, help="Which partition of the log.")] = 0,
     after: Annotated[
         int | None, typer.Option(min=0, metavar="POSITION", help="Show what follows; default the newest.")
@@ -61,28 +73,31 @@ def log_show(
       gear log show stocks/prices --state run
       gear log show stocks/prices --after 10 --limit 5 --rows
     """
+    from geartrain_cloud.cli.inspected import inspected
     from geartrain_cloud.cli.log import show_log
 
-    show_log(state, place, after, limit, partition=partition, with_rows=rows, as_json=json)
+    show_log(inspected(url, state), place, after, limit, partition=partition, with_rows=rows, as_json=json)
 
 
 @log_app.command("verify")
-def log_verify(state: State = HERE, json: Json = False) -> None:
+def log_verify(url: Url = None, state: State = None, json: Json = False) -> None:
     """Read the whole log and name what is damaged; the exit code is 1 if anything is.
 
     \b
     Example:
       gear log verify --state run
     """
+    from geartrain_cloud.cli.inspected import inspected
     from geartrain_cloud.cli.log import check_log
 
-    if not check_log(state, as_json=json):
+    if not check_log(inspected(url, state), as_json=json):
         raise typer.Exit(1)
 
 
 @log_app.command("trim")
 def log_trim(
-    state: State = HERE,
+    url: Url = None,
+    state: State = None,
     older_than: Annotated[
         float | None, typer.Option("--older-than", min=0, metavar="DAYS", help="Rows older than this may go.")
     ] = None,
@@ -98,11 +113,12 @@ def log_trim(
       gear log trim --state run --older-than 30
       gear log trim --state run --bytes-max 10000000000
     """
+    from geartrain_cloud.cli.inspected import inspected
     from geartrain_cloud.cli.log import trim_log
     from geartrain_cloud.log.retention import Retention
 
     seconds = None if older_than is None else older_than * 86_400
-    trim_log(state, Retention(seconds, bytes_max), as_json=json)
+    trim_log(inspected(url, state), Retention(seconds, bytes_max), as_json=json)
 
 
 @log_app.command("migrate")
@@ -134,22 +150,24 @@ def log_migrate(
 
 
 @log_app.command("queries")
-def log_queries(state: State = HERE, json: Json = False) -> None:
+def log_queries(url: Url = None, state: State = None, json: Json = False) -> None:
     """List the queries that read the log, and up to where each is done: beyond that, nothing may go.
 
     \b
     Example:
       gear log queries --state run
     """
+    from geartrain_cloud.cli.inspected import inspected
     from geartrain_cloud.cli.log import list_queries
 
-    list_queries(state, as_json=json)
+    list_queries(inspected(url, state), as_json=json)
 
 
 @log_app.command("forget")
 def log_forget(
     name: Annotated[str, typer.Argument(metavar="QUERY", help="The query's name, as queries shows it.")],
-    state: State = HERE,
+    url: Url = None,
+    state: State = None,
 ) -> None:
     """Keep nothing of the log for a query any more, because it has ended for good.
 
@@ -157,13 +175,14 @@ def log_forget(
     Example:
       gear log forget stocks-drawdowns --state run
     """
+    from geartrain_cloud.cli.inspected import inspected
     from geartrain_cloud.cli.log import forget_query
 
-    forget_query(state, name)
+    forget_query(inspected(url, state), name)
 
 
 @log_app.command("devices")
-def log_devices(state: State = HERE, json: Json = False) -> None:
+def log_devices(url: Url = None, state: State = None, json: Json = False) -> None:
     """Show where each device stands, and which one holds the clock.
 
     \b
@@ -172,38 +191,41 @@ def log_devices(state: State = HERE, json: Json = False) -> None:
       gear log devices --state run --json
     """
     from geartrain_cloud.cli.devices import list_devices
+    from geartrain_cloud.cli.inspected import inspected
 
-    list_devices(state, as_json=json)
+    list_devices(inspected(url, state), as_json=json)
 
 
 @quarantine_app.command("ls")
-def quarantine_ls(state: State = HERE, json: Json = False) -> None:
+def quarantine_ls(url: Url = None, state: State = None, json: Json = False) -> None:
     """List the quarantined batches with the reason of each.
 
     \b
     Example:
       gear quarantine ls --state run
     """
+    from geartrain_cloud.cli.inspected import inspected
     from geartrain_cloud.cli.refused import list_quarantine
 
-    list_quarantine(state, as_json=json)
+    list_quarantine(inspected(url, state), as_json=json)
 
 
 @quarantine_app.command("show")
-def quarantine_show(number: Number, state: State = HERE, json: Json = False) -> None:
+def quarantine_show(number: Number, url: Url = None, state: State = None, json: Json = False) -> None:
     """Show one quarantined batch, its header and its bytes.
 
     \b
     Example:
       gear quarantine show 3 --state run
     """
+    from geartrain_cloud.cli.inspected import inspected
     from geartrain_cloud.cli.refused import show_quarantine
 
-    show_quarantine(state, number, as_json=json)
+    show_quarantine(inspected(url, state), number, as_json=json)
 
 
 @quarantine_app.command("resubmit")
-def quarantine_resubmit(number: Number, state: State = HERE, json: Json = False) -> None:
+def quarantine_resubmit(number: Number, state: Stopped = HERE, json: Json = False) -> None:
     """Put the rows of a quarantined batch into the log, once; ingest must be stopped.
 
     Only a batch that was acked can be put back: its device sends every other one again.
@@ -219,7 +241,8 @@ def quarantine_resubmit(number: Number, state: State = HERE, json: Json = False)
 
 @letters_app.command("ls")
 def letters_ls(
-    state: State = HERE,
+    url: Url = None,
+    state: State = None,
     limit: Annotated[int, typer.Option(min=1, help="Letters to show, the newest ones.")] = 100,
     json: Json = False,
 ) -> None:
@@ -230,26 +253,28 @@ def letters_ls(
       gear deadletters ls --state run
       gear deadletters ls --limit 1000 --json
     """
+    from geartrain_cloud.cli.inspected import inspected
     from geartrain_cloud.cli.refused import list_letters
 
-    list_letters(state, limit, as_json=json)
+    list_letters(inspected(url, state), limit, as_json=json)
 
 
 @letters_app.command("show")
-def letters_show(name: LetterId, state: State = HERE, json: Json = False) -> None:
+def letters_show(name: LetterId, url: Url = None, state: State = None, json: Json = False) -> None:
     """Show one dead letter of a device with its raw form.
 
     \b
     Example:
       gear deadletters show stocks:0:12:3 --state run
     """
+    from geartrain_cloud.cli.inspected import inspected
     from geartrain_cloud.cli.refused import show_letter
 
-    show_letter(state, name, as_json=json)
+    show_letter(inspected(url, state), name, as_json=json)
 
 
 @letters_app.command("resubmit")
-def letters_resubmit(name: LetterId, state: State = HERE, json: Json = False) -> None:
+def letters_resubmit(name: LetterId, state: Stopped = HERE, json: Json = False) -> None:
     """Put the record of a dead letter into the log, once; ingest must be stopped.
 
     Only a record that a source refused can be put back: what a later step refused is that step's input, which
@@ -265,7 +290,7 @@ def letters_resubmit(name: LetterId, state: State = HERE, json: Json = False) ->
 
 
 @letters_app.command("resume")
-def letters_resume(state: State = HERE) -> None:
+def letters_resume(state: Stopped = HERE) -> None:
     """Let queries go on that too many dead letters have stopped; then start the driver again.
 
     \b

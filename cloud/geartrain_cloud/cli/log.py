@@ -1,49 +1,23 @@
 """`gear log`: what is in the log, and whether it is whole.
 
-Reads what ingest has committed, while it runs or afterwards. Guarantees: only `trim` and `forget` write.
+Guarantees: what devices wrote is shown with its control characters escaped.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import asdict
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
-from geartrain.adapters.system import SystemClock
 from geartrain.errors import ConfigError
 from geartrain.printable import printable
-from geartrain.records.event_time import START_OF_TIME, format_time
 from geartrain_client.terminal.screen import print_json, results, table_of
-from geartrain_cloud.cli.state_place import log_folder
-from geartrain_cloud.log.browse import find_entries, places
-from geartrain_cloud.log.queries import registered, unregister
-from geartrain_cloud.log.reader import LogReader
-from geartrain_cloud.log.retention import Retention, retain
-from geartrain_cloud.log.verify import Damage, verify_log
-from geartrain_cloud.ports import Entry
+from geartrain_cloud.cli.inspected import Inspected
+from geartrain_cloud.log.retention import Retention
 
 
-def list_log(state: Path, *, as_json: bool) -> None:
+def list_log(at: Inspected, *, as_json: bool) -> None:
     """Print every channel of the log; raises `GeartrainError`."""
-    found = [
-        {
-            "flow": info.flow,
-            "partition": info.partition,
-            "channel": info.channel,
-            "first": info.first,
-            "last": info.last,
-            "position": info.position,
-            "rows": info.rows,
-            "segments": info.segments,
-            "bytes": info.bytes,
-            "old_files": info.replaced,
-            "old_bytes": info.replaced_bytes,
-            "clocks": dict(info.clocks),
-            "clock_time": time_text(info.clock),
-        }
-        for info in places(log_folder(state))
-    ]
+    found = at.channels()
     if as_json:
         print_json(found)
         return
@@ -56,7 +30,7 @@ def list_log(state: Path, *, as_json: bool) -> None:
 
 
 def show_log(
-    state: Path,
+    at: Inspected,
     place: str,
     after: int | None,
     limit: int,
@@ -69,17 +43,8 @@ def show_log(
 
     Raises `GeartrainError`.
     """
-    folder = log_folder(state)
     flow, _, channel = place.partition("/")
-    known = {(i.flow, i.channel) for i in places(folder) if i.partition == partition}
-    if (flow, channel) not in known | {(known_flow, "") for known_flow, _ in known}:
-        has = ", ".join(sorted(f"{f}/{c}" if c else f for f, c in known)) or "nothing yet"
-        raise ConfigError(f"partition {partition} of the log has no {place!r}; it has {has}")
-    reader = LogReader(folder)
-    entries = [
-        _entry(reader, entry, with_rows=with_rows)
-        for entry in find_entries(folder, flow, partition, channel, after, limit)
-    ]
+    entries = at.entries(flow, channel, partition, after, limit, with_rows=with_rows)
     if as_json:
         print_json(entries)
         return
@@ -105,54 +70,53 @@ def show_log(
             out.print(printable(f"{entry['position']}: {shown}"))
 
 
-def check_log(state: Path, *, as_json: bool) -> bool:
+def check_log(at: Inspected, *, as_json: bool) -> bool:
     """Read the whole log and print what is damaged; whether it is whole. Raises `GeartrainError`."""
-    found = verify_log(log_folder(state))
+    found = at.verified()
+    damages = found["damages"]
     if as_json:
-        print_json({"whole": not found.damages, **asdict(found)})
-        return not found.damages
+        print_json(found)
+        return not damages
     out = results()
-    for damage in found.damages:
+    for damage in damages:
         out.print(printable(f"damaged: {describe(damage)}"))
-    unchecked = f"; {found.unchecked} of them without a checksum" if found.unchecked else ""
+    unchecked = f"; {found['unchecked']} of them without a checksum" if found["unchecked"] else ""
     out.print(
-        f"read {found.entries:,} entries with {found.rows:,} rows in {found.segments:,} segments "
-        f"({found.segment_bytes:,} bytes{unchecked}): "
-        + ("the log is whole" if not found.damages else f"{len(found.damages)} damaged ranges")
+        f"read {found['entries']:,} entries with {found['rows']:,} rows in {found['segments']:,} segments "
+        f"({found['segment_bytes']:,} bytes{unchecked}): "
+        + ("the log is whole" if not damages else f"{len(damages)} damaged ranges")
     )
-    return not found.damages
+    return not damages
 
 
-def describe(damage: Damage) -> str:
+def describe(damage: Mapping[str, Any]) -> str:
     """A damage as a sentence."""
-    if not damage.first:
-        return f"{damage.file}: {damage.reason}"
-    positions = (
-        f"position {damage.first}"
-        if damage.first == damage.last
-        else f"positions {damage.first} to {damage.last}"
-    )
-    channel = f", channel {damage.channel}" if damage.channel else ""
-    return f"{damage.flow}/{damage.partition}{channel}, {positions} ({damage.file}): {damage.reason}"
+    first, last, file = damage["first"], damage["last"], damage["file"]
+    if not first:
+        return f"{file}: {damage['reason']}"
+    positions = f"position {first}" if first == last else f"positions {first} to {last}"
+    channel = f", channel {damage['channel']}" if damage["channel"] else ""
+    return f"{damage['flow']}/{damage['partition']}{channel}, {positions} ({file}): {damage['reason']}"
 
 
-def trim_log(state: Path, limits: Retention, *, as_json: bool) -> None:
+def trim_log(at: Inspected, limits: Retention, *, as_json: bool) -> None:
     """Remove old segments that no query needs, and print what went; raises `GeartrainError`."""
-    if limits.older_than_s is None and limits.bytes_max is None:
+    if not limits.is_limited:
         raise ConfigError("say what may go: --older-than DAYS, --bytes-max BYTES, or both")
-    done = retain(log_folder(state), limits, SystemClock().now_us())
+    done = at.trim(limits)
     if as_json:
-        print_json(asdict(done))
+        print_json(done)
         return
-    held = f"; {done.held} more are due, but no query is done with them" if done.held else ""
+    held = f"; {done['held']} more are due, but no query is done with them" if done["held"] else ""
     results().print(
-        f"removed {done.segments:,} segments ({done.bytes:,} bytes), {done.bytes_left:,} bytes are left{held}"
+        f"removed {done['segments']:,} segments ({done['bytes']:,} bytes), {done['bytes_left']:,} bytes are "
+        f"left{held}"
     )
 
 
-def list_queries(state: Path, *, as_json: bool) -> None:
+def list_queries(at: Inspected, *, as_json: bool) -> None:
     """Print the queries for which the log is kept; raises `GeartrainError`."""
-    found = [asdict(one) for one in registered(log_folder(state))]
+    found = at.queries()
     if as_json:
         print_json(found)
         return
@@ -163,48 +127,7 @@ def list_queries(state: Path, *, as_json: bool) -> None:
         out.print("no query is registered: nothing of the log may go")
 
 
-def forget_query(state: Path, name: str) -> None:
+def forget_query(at: Inspected, name: str) -> None:
     """Keep nothing for a query any more, which has ended for good; raises `GeartrainError`."""
-    folder = log_folder(state)
-    flows = sorted({one.flow for one in registered(folder) if one.name == name})
-    if not flows:
-        raise ConfigError(f"no query {name!r} is registered: see gear log queries")
-    for flow in flows:
-        unregister(folder, name, flow)
+    at.forget(name)
     results().print(printable(f"nothing is kept for {name} any more"))
-
-
-def time_text(time_us: int) -> str | None:
-    """A clock or event time as text, None where there is none yet."""
-    return None if time_us == START_OF_TIME else format_time(time_us)
-
-
-def json_value(value: Any) -> Any:
-    """A value of a row as JSON can hold it: bytes in hexadecimal, times as text, no NaN."""
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if isinstance(value, str | int | None) else value.isoformat()
-
-
-def _entry(reader: LogReader, entry: Entry, *, with_rows: bool) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "position": entry.number,
-        "kind": entry.kind.value,
-        "channel": entry.channel,
-        "source": entry.source,
-        "clocks": dict(entry.clocks),
-        "clock_times": {source: time_text(clock) for source, clock in entry.clocks.items()},
-        "device": entry.device,
-        "epoch": entry.epoch.hex(),
-        "seq": entry.seq,
-        "segment": entry.segment,
-        "first_row": entry.first_row,
-        "count": entry.count,
-        "detail": entry.detail,
-    }
-    if with_rows:
-        rows = reader.table(entry).to_pylist() if entry.segment else []
-        found["rows"] = [{name: json_value(value) for name, value in row.items()} for row in rows]
-    return found

@@ -16,8 +16,8 @@ from geartrain.adapters.sqlite import open_to_read, translated
 from geartrain.flow.loading import load_flow
 from geartrain.printable import printable
 from geartrain_client.terminal.screen import print_json, results
-from geartrain_cloud.cli.state_place import log_folder, run_folder
 from geartrain_cloud.errors import StateError
+from geartrain_cloud.inspecting.places import log_folder, run_folder
 from geartrain_cloud.log.migration import MigratedFlow, migrate_log
 
 TABLES_FILE = "tables.sqlite"

@@ -5,15 +5,65 @@ Beside the record's path. Guarantees: no key is ever printed, only where it is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from geartrain.printable import printable
+from geartrain_client.cli.platform_options import platform_at
+from geartrain_client.rest import door
+from geartrain_client.rest.platform import Platform, segment
 from geartrain_client.terminal.screen import print_json, results, table_of
 from geartrain_cloud.broker.fleet_config import BrokerHost, write_broker
-from geartrain_cloud.certs import Fleet, Issued
+from geartrain_cloud.certs import Fleet
+from geartrain_cloud.certs.told import entry_told, issued_told, revoked_told
+
+CERTS = Path("certs")
+"""Where a fleet's certificates are, unless they are named."""
+
+
+class Register(Protocol):
+    """What an authority has issued. Values are those of JSON; both raise `GeartrainError`."""
+
+    def issued(self) -> list[dict[str, Any]]:
+        """All that was ever issued."""
+
+    def revoke(self, kind: str, name: str) -> dict[str, Any]:
+        """Revoke all of a name."""
+
+
+def register_at(certs: Path | None, url: str | None, state: Path | None) -> Register:
+    """The register that is meant: of the folder `certs`, or of a platform over REST. Where nobody names one,
+    the folder `certs` of the working directory, if it is there.
+    """
+    is_named = url is not None or state is not None or bool(os.environ.get(door.URL))
+    if certs is not None or (not is_named and CERTS.is_dir()):
+        return _InFolder(certs or CERTS)
+    return _OnPlatform(platform_at(url, state))
+
+
+class _InFolder:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def issued(self) -> list[dict[str, Any]]:
+        return issued_told(self._folder)
+
+    def revoke(self, kind: str, name: str) -> dict[str, Any]:
+        return revoked_told(self._folder, kind, name)
+
+
+class _OnPlatform:
+    def __init__(self, platform: Platform) -> None:
+        self._platform = platform
+
+    def issued(self) -> list[dict[str, Any]]:
+        return list(self._platform.items("/certs"))
+
+    def revoke(self, kind: str, name: str) -> dict[str, Any]:
+        return dict(self._platform.change("POST", f"/certs/{segment(kind)}/{segment(name)}/revoke", {}))
 
 
 def init_fleet(folder: Path, name: str, days: int, *, as_json: bool) -> None:
@@ -32,19 +82,19 @@ def issue_certificate(
     fleet = Fleet(folder)
     entry, paths = fleet.issue(kind, name, hosts, days=days, renew=renew), fleet.paths(kind, name)
     if as_json:
-        print_json(_entry(entry) | {"certificate": str(paths.certificate), "key": str(paths.key)})
+        print_json(entry_told(entry) | {"certificate": str(paths.certificate), "key": str(paths.key)})
         return
     until = _day(entry.not_after)
     _say(f"made {paths.certificate} and {paths.key}, valid until {until}; both go with {fleet.ca}")
 
 
-def revoke_certificates(folder: Path, kind: str, name: str, *, as_json: bool) -> None:
+def revoke_certificates(at: Register, kind: str, name: str, *, as_json: bool) -> None:
     """Revoke all certificates of a name; raises `CertificateError`."""
-    fleet = Fleet(folder)
-    ended = fleet.revoke(kind, name)
+    found = at.revoke(kind, name)
     if as_json:
-        print_json({"revoked": [_entry(one) for one in ended], "crl": str(fleet.crl)})
+        print_json(found)
         return
+    ended = found["revoked"]
     which = f"revoked {len(ended)} of {kind} {name}" if ended else f"{kind} {name} was revoked before"
     _say(
         f"{which}; run gear broker config again and send the broker a SIGHUP: it lets none of them in again; "
@@ -52,14 +102,17 @@ def revoke_certificates(folder: Path, kind: str, name: str, *, as_json: bool) ->
     )
 
 
-def list_certificates(folder: Path, *, as_json: bool) -> None:
-    """Print what was issued; raises `CertificateError`."""
-    found = Fleet(folder).issued()
+def list_certificates(at: Register, *, as_json: bool) -> None:
+    """Print what was issued; raises `GeartrainError`."""
+    found = at.issued()
     if as_json:
-        print_json([_entry(one) for one in found])
+        print_json(found)
         return
     now = datetime.now(UTC)
-    lines = [[one.kind, one.name, _day(one.not_after), _state(one, now), one.serial] for one in found]
+    lines = [
+        [one["kind"], one["name"], _day(_moment(one, "not_after")), _state(one, now), one["serial"]]
+        for one in found
+    ]
     results().print(table_of("", ["for", "name", "until", "state", "serial"], lines))
 
 
@@ -76,20 +129,14 @@ def configure_broker(
     _say(f"wrote {names} to {output}; start mosquitto -c {at}/mosquitto.conf")
 
 
-def _state(one: Issued, now: datetime) -> str:
-    if one.revoked_at is not None:
-        return f"revoked {_day(one.revoked_at)}"
-    return "expired" if one.not_after <= now else "valid"
+def _state(one: Mapping[str, Any], now: datetime) -> str:
+    if one["revoked_at"] is not None:
+        return f"revoked {_day(_moment(one, 'revoked_at'))}"
+    return "expired" if _moment(one, "not_after") <= now else "valid"
 
 
-def _entry(one: Issued) -> dict[str, Any]:
-    return {
-        "serial": one.serial,
-        "kind": one.kind,
-        "name": one.name,
-        "not_after": one.not_after.isoformat(),
-        "revoked_at": None if one.revoked_at is None else one.revoked_at.isoformat(),
-    }
+def _moment(one: Mapping[str, Any], name: str) -> datetime:
+    return datetime.fromisoformat(one[name])
 
 
 def _day(moment: datetime) -> str:

@@ -7,8 +7,14 @@ from typing import Annotated
 
 import typer
 
+from geartrain_client.cli.platform_options import State, Url
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
 Folder = Annotated[Path, typer.Option("--certs", metavar="DIR", help="The folder of the certificates.")]
+Certs = Annotated[
+    Path | None,
+    typer.Option("--certs", metavar="DIR", help="The folder of the certificates, not a platform."),
+]
 Kind = Annotated[str, typer.Argument(metavar="device|server|cloud", help="What the certificate is for.")]
 Name = Annotated[
     str,
@@ -77,29 +83,36 @@ def issue(
 
 
 @certs_app.command("revoke")
-def revoke(kind: Kind, name: Name, certs: Folder = HERE, json: Json = False) -> None:
+def revoke(
+    kind: Kind,
+    name: Name,
+    certs: Certs = None,
+    url: Url = None,
+    state: State = None,
+    json: Json = False,
+) -> None:
     """Revoke all certificates of a name, and write the list that the broker reads.
 
     \b
     Example:
       gear certs revoke device pump-7
     """
-    from geartrain_cloud.cli.secure import revoke_certificates
+    from geartrain_cloud.cli.secure import register_at, revoke_certificates
 
-    revoke_certificates(certs, kind, name, as_json=json)
+    revoke_certificates(register_at(certs, url, state), kind, name, as_json=json)
 
 
 @certs_app.command("ls")
-def ls(certs: Folder = HERE, json: Json = False) -> None:
+def ls(certs: Certs = None, url: Url = None, state: State = None, json: Json = False) -> None:
     """List what was issued, with its end and its revocation.
 
     \b
     Example:
       gear certs ls --certs certs
     """
-    from geartrain_cloud.cli.secure import list_certificates
+    from geartrain_cloud.cli.secure import list_certificates, register_at
 
-    list_certificates(certs, as_json=json)
+    list_certificates(register_at(certs, url, state), as_json=json)
 
 
 @broker_app.command("config")

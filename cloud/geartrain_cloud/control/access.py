@@ -18,7 +18,7 @@ from geartrain_cloud.control import answers
 from geartrain_cloud.control.answering import Handler
 from geartrain_cloud.control.bearers import ROLES, Bearer, Bearers
 from geartrain_cloud.control.errors import ForbiddenError
-from geartrain_cloud.control.idempotency import Answer
+from geartrain_cloud.control.idempotency import Answer, Answers
 from geartrain_cloud.control.requests import (
     BearerBody,
     EmptyBody,
@@ -88,8 +88,8 @@ def check_app_of(bearer: Bearer, app: str) -> None:
 class Tokens:
     """Those of a platform, as an admin makes and ends them."""
 
-    def __init__(self, bearers: Bearers) -> None:
-        self._bearers = bearers
+    def __init__(self, bearers: Bearers, kept: Answers) -> None:
+        self._bearers, self._kept = bearers, kept
 
     @route("GET", "/tokens", "admin", answers.Tokens, query=PageQuery)
     async def tokens(self, request: web.Request) -> Answer:
@@ -108,13 +108,17 @@ class Tokens:
         made, token = self._bearers.add(wanted, body.expires_s, key_of(request))
         return 201, {**_told(made), "token": token}
 
-    @route("POST", "/tokens/{token}/revoke", "admin", answers.Named, body=EmptyBody, kept=False)
+    @route("POST", "/tokens/{token}/revoke", "admin", answers.Named, body=EmptyBody)
     async def revoke(self, request: web.Request) -> Answer:
         """Have a token, by its name, be good for nothing."""
-        await body_of(request, EmptyBody)
+        _, asked = await body_of(request, EmptyBody)
         name = request.match_info["token"]
-        self._bearers.revoke(name)
-        return 200, {"name": name}
+
+        def work() -> Answer:
+            self._bearers.revoke(name)
+            return 200, {"name": name}
+
+        return self._kept.once(key_of(request), asked, work)
 
 
 def _told(bearer: Bearer) -> dict[str, Any]:

@@ -590,3 +590,217 @@ class Trusted(_Answer, frozen=True):
     root: str
     targets: str
     used: list[str]
+
+
+# What a person looks into
+
+
+class LogChannel(_Answer, frozen=True):
+    """A channel in one partition of the log. first, last: positions of its entries; position, clocks: of the
+    newest entry there; old_files: files that no entry names any more; clock_time: the least clock as text.
+    """
+
+    flow: str
+    partition: int
+    channel: str
+    first: int
+    last: int
+    position: int
+    rows: int
+    segments: int
+    bytes: int
+    old_files: int
+    old_bytes: int
+    clocks: dict[str, int]
+    clock_time: str | None
+
+
+class LogChannels(_Answer, frozen=True):
+    """A page of the channels."""
+
+    items: list[LogChannel]
+    next: int | None
+
+
+class LogEntry(_Answer, frozen=True):
+    """An entry of the log, with the clocks after it; rows: its rows, where they were asked for."""
+
+    position: int
+    kind: str
+    channel: str
+    source: str
+    clocks: dict[str, int]
+    clock_times: dict[str, str | None]
+    device: str
+    epoch: str
+    seq: int
+    segment: str
+    first_row: int
+    count: int
+    detail: str
+    rows: list[dict[str, Json]] | UnsetType = UNSET
+
+
+class LogEntries(_Answer, frozen=True):
+    """A page of entries; next: the position to go on after, where rows have cut the page short."""
+
+    items: list[LogEntry]
+    next: int | None
+
+
+class Damage(_Answer, frozen=True):
+    """What is damaged: positions `first` to `last`, or a whole file where these are 0."""
+
+    flow: str
+    partition: int
+    channel: str
+    first: int
+    last: int
+    file: str
+    reason: str
+
+
+class Verified(_Answer, frozen=True):
+    """Whether the log is whole, and what was read."""
+
+    whole: bool
+    entries: int
+    placed: int
+    rows: int
+    segments: int
+    segment_bytes: int
+    unchecked: int
+    damages: list[Damage]
+
+
+class Trimmed(_Answer, frozen=True):
+    """The segments that went; held: those that a query still needs."""
+
+    segments: int
+    bytes: int
+    bytes_left: int
+    held: int
+
+
+class LogQuery(_Answer, frozen=True):
+    """A query that reads the log, and up to which position of a partition it is done."""
+
+    name: str
+    flow: str
+    key: str
+    position: int
+
+
+class LogQueries(_Answer, frozen=True):
+    """A page of the queries."""
+
+    items: list[LogQuery]
+    next: int | None
+
+
+class LogDevice(_Answer, frozen=True):
+    """Where a device stands in a flow. holds: the sources whose clock waits for it; excluded: those whose
+    clock does not; misplaced: values that came from another device, too.
+    """
+
+    flow: str
+    device: str
+    last_contact: str | None
+    epoch: str
+    ordinal: int
+    seq: int
+    spooled_seq: int | None
+    unacked: int | None
+    spool_bytes: int | None
+    event_time: str | None
+    behind_s: Number | None
+    holds: list[str]
+    excluded: list[str]
+    misplaced: list[dict[str, Json]]
+
+
+class LogDevices(_Answer, frozen=True):
+    """A page of devices by flow."""
+
+    items: list[LogDevice]
+    next: int | None
+
+
+class Quarantined(_Answer, frozen=True):
+    """A batch that was kept out of the log, and why."""
+
+    number: int
+    device: str
+    flow: str
+    epoch: str
+    seq: int
+    count: int
+    bytes: int
+    state: str
+    reason: str
+
+
+class Quarantine(_Answer, frozen=True):
+    """A page of the quarantine."""
+
+    items: list[Quarantined]
+    next: int | None
+
+
+class QuarantinedBatch(Quarantined, frozen=True, kw_only=True):
+    """A batch with its header, or why that cannot be decoded, and with its bytes in hexadecimal."""
+
+    header: dict[str, Json] | str
+    payload: str
+
+
+class LetterItem(_Answer, frozen=True):
+    """A record that could not be processed, and why. device: empty for a step in the data centre."""
+
+    id: str
+    device: str
+    flow: str
+    step: str
+    event_time: str | None
+    state: str
+    reason: str
+
+
+class Letters(_Answer, frozen=True):
+    """A page of dead letters; count: of all."""
+
+    items: list[LetterItem]
+    count: int
+    next: int | None
+
+
+class Letter(LetterItem, frozen=True, kw_only=True):
+    """A dead letter with its origin and its raw form, as text and in hexadecimal."""
+
+    origin: list[Json]
+    raw: str
+    raw_hex: str
+
+
+class Certificate(_Answer, frozen=True):
+    """A certificate: whom it is for, its end and its revocation."""
+
+    serial: str
+    kind: str
+    name: str
+    not_after: str
+    revoked_at: str | None
+
+
+class Certificates(_Answer, frozen=True):
+    """A page of what was issued."""
+
+    items: list[Certificate]
+    next: int | None
+
+
+class RevokedCertificates(_Answer, frozen=True):
+    """The certificates that were revoked now, and the list on the platform's machine that says so."""
+
+    revoked: list[Certificate]
+    crl: str

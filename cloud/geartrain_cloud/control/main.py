@@ -34,6 +34,7 @@ from geartrain_cloud.control.cutting import Cuts
 from geartrain_cloud.control.device_questions import DeviceQuestions
 from geartrain_cloud.control.explaining import Explanations
 from geartrain_cloud.control.hosting import HostReport, read_hosted
+from geartrain_cloud.control.inspecting import Inspection
 from geartrain_cloud.control.lane import ControlLane
 from geartrain_cloud.control.lane_store import StoreOfLane
 from geartrain_cloud.control.loading import Loader
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_CONFIG = 2
-ANSWERING = (Api, Trust, Updates, Agents, Explanations, Questions, Cuts, Tokens, Auditing)
+ANSWERING = (Api, Trust, Updates, Agents, Explanations, Questions, Cuts, Tokens, Auditing, Inspection)
 """Whose methods answer REST, beside its contract."""
 ROUND_S = 0.2
 """How long the reconciler waits for a change before it looks again at what is reported."""
@@ -118,7 +119,8 @@ async def _serve(config: PlatformConfig, notes: ServiceNotes) -> bool:
         explanations = Explanations(store, config, trust)
         asking = DeviceQuestions(clock)
         questions = Questions(store, QuestionFolder(places.questions), clock, asking)
-        own = [Tokens(store.bearers), Auditing(audit), Contract(ANSWERING)]
+        inspection = Inspection(config, store.answers, clock.now_us)
+        own = [Tokens(store.bearers, store.answers), Auditing(audit), inspection, Contract(ANSWERING)]
         answering = [api, trust, updates, agents, explanations, questions, cuts, *own]
         look = partial(store.bearers.look, own=token)
         app = make_app(look, audit, answering, local=is_local(config.control.host))

@@ -128,6 +128,13 @@ class BearerBody(_Body, frozen=True):
     expires_s: Annotated[float, msgspec.Meta(gt=0, le=BEARER_S_MAX)] = 90 * 86_400.0
 
 
+class TrimBody(_Body, frozen=True):
+    """What of the log may go: rows that are older, and the oldest beyond so many bytes."""
+
+    older_than_s: Annotated[float, msgspec.Meta(ge=0, le=1e12)] | None = None
+    bytes_max: Annotated[int, msgspec.Meta(ge=0, le=2**62)] | None = None
+
+
 class LabelsBody(_Body, frozen=True):
     """Labels to set: null takes a label away."""
 
@@ -197,6 +204,31 @@ class RevisionsQuery(_Body, frozen=True):
 
     limit: Annotated[int, msgspec.Meta(ge=1, le=LIMIT_MAX)] = LIMIT
     after: Annotated[int, msgspec.Meta(ge=1, le=SKIP_MAX)] = SKIP_MAX
+
+
+class PlacesQuery(_Body, frozen=True):
+    """A page of a list: at most `limit` items, from the place that the page before has as `next`."""
+
+    limit: Annotated[int, msgspec.Meta(ge=1, le=LIMIT_MAX)] = LIMIT
+    after: Annotated[int, msgspec.Meta(ge=0, le=SKIP_MAX)] = 0
+
+
+class LettersQuery(PlacesQuery, frozen=True):
+    """A page of dead letters, those of an app where one is named."""
+
+    app: str = ""
+
+
+class EntriesQuery(_Body, frozen=True):
+    """A page of the log's entries: those that follow the position `after`, or the newest where that is left
+    out. A page is shorter where their rows fill it.
+    """
+
+    limit: Annotated[int, msgspec.Meta(ge=1, le=LIMIT_MAX)] = LIMIT
+    after: Annotated[int, msgspec.Meta(ge=-1, le=SKIP_MAX)] = -1
+    channel: str = ""
+    partition: Annotated[int, msgspec.Meta(ge=0, le=SKIP_MAX)] = 0
+    rows: Literal["yes", "no"] = "no"
 
 
 class DevicesQuery(PageQuery, frozen=True):

@@ -25,6 +25,7 @@ from geartrain.schema import ColumnBatch, FieldType, RowCodec, Schema
 from geartrain.wire.body import decode_rows
 from geartrain.wire.codec import decode_envelope, decode_header
 from geartrain.wire.envelope import BatchKind
+from geartrain_cloud.errors import AbsentError
 from geartrain_cloud.ingest.config import SYSTEM_CHANNELS
 from geartrain_cloud.ingest.counters import ROWS_PREFIX, Counter, Counters
 from geartrain_cloud.ingest.group import Group, Partition
@@ -140,7 +141,7 @@ def find_letter(folder: Path, name: str) -> LoggedLetter:
     for found in letters(folder, name.partition(":")[0]):
         if found.id == name:
             return found
-    raise LedgerError(f"there is no dead letter {name} in the log: see gear deadletters ls")
+    raise AbsentError(f"there is no dead letter {name} in the log: see gear deadletters ls")
 
 
 def _schema(folder: Path, flow: str, channel: str, what: str) -> Schema:

@@ -15,6 +15,7 @@ from geartrain.graph.graph import DEAD_LETTERS
 from geartrain.records.event_time import START_OF_TIME
 from geartrain.records.letters import Letter
 from geartrain.schema import RowCodec
+from geartrain_cloud.errors import AbsentError
 from geartrain_cloud.log.arrow import from_table
 from geartrain_cloud.log.opening import ledger_of
 from geartrain_cloud.log.reader import LogReader
@@ -165,7 +166,7 @@ def quarantined(folder: Path, number: int | None = None) -> list[HeldBatch]:
     with ledger_of(folder) as ledger:
         rows = read_quarantined(ledger, number)
     if number is not None and not rows:
-        raise LedgerError(f"the quarantine has no batch {number}: see gear quarantine ls")
+        raise AbsentError(f"the quarantine has no batch {number}: see gear quarantine ls")
     return [HeldBatch(*row) for row in rows]
 
 

@@ -1,6 +1,6 @@
 """`--state DIR`: where the log of a running or stopped deployment lies.
 
-Used by the commands that look into it. Guarantees: a folder that holds no log gives one sentence.
+Used by all that looks into it. Guarantees: a folder that holds no log gives one sentence.
 """
 
 from __future__ import annotations
