@@ -1,6 +1,9 @@
 """The public names of Geartrain and where each is written: the only list of them."""
 
 from geartrain import agg as agg
+from geartrain.declarations.calendars import calendar_day as calendar_day
+from geartrain.declarations.calendars import calendar_month as calendar_month
+from geartrain.declarations.calendars import calendar_week as calendar_week
 from geartrain.declarations.sink import Table as Table
 from geartrain.declarations.source import Source as Source
 from geartrain.declarations.task import Context as Context

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from geartrain.declarations.zone_data import rules_of
+from geartrain.declarations.zones import ZoneRules
 from geartrain.flow.loading import load_flow
 from geartrain.planning import make_plan
 from geartrain.revision import Revision, code_of, revision_of
@@ -184,3 +186,40 @@ def test_a_module_that_never_ends_is_ended(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(FlowRefusedError, match="took more than 2 s"):
         load(Question(module(tmp_path, "hangs", code), "auto", {}), limit_s=2.0)
+
+
+DAYS = """
+from geartrain import Flow, Record, Table, agg, calendar_day
+from geartrain.testing import TestingSource
+
+class Day(Record):
+    key: str
+    n: int
+
+flow = Flow("days")
+words = flow.source("words", TestingSource[str](), out=str).key_by(str, name="word")
+days = words.window(calendar_day("Europe/Berlin"))
+days.aggregate("days", out=Day, n=agg.count()).sink("all", Table("all"))
+"""
+
+
+def test_the_platform_gives_a_flow_the_rules_of_its_zones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = module(tmp_path, "berlin_days", DAYS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    made = revision_of(spec, make_plan(load_flow(spec).graph(), "edge"), {}, code_of(spec), "0.2.0")
+    answer = load(Question(spec, "edge", {}, {}, made.to_json()))  # who submits has no rules in it
+    assert answer.options == {"days": {"zone_rules": rules_of("Europe/Berlin")}}
+    assert answer.outline is not None
+    document = Revision.from_json(answer.outline.document)
+    assert document.hash != made.hash
+
+    # An app that runs keeps the rules that it began with: its windows do not change under it.
+    first = ZoneRules("Europe/Berlin", "1999a", (0,), (0, 0)).to_text()
+    kept = load(Question(spec, "edge", {"days": {"zone_rules": first}}))
+    assert kept.options == {"days": {"zone_rules": first}}
+    again = load(Question(spec, "edge", kept.options, running=kept.outline.document if kept.outline else ""))
+    assert again.options == kept.options
+    assert again.is_same

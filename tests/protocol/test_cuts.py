@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, seed, settings
 
 import geartrain.operators
 from geartrain.aggregates.mergeable import BuiltIn
+from geartrain.declarations.calendars import Calendar
 from geartrain.declarations.windows import EveryRecords, EveryTime, Global, Session, Sliding, Tumbling
 from geartrain.graph.operator import Plain
 from geartrain.planning.splitting import with_partials
@@ -68,7 +69,7 @@ def _known() -> set[str]:
     ours = (kind for kind in _below(Plain) if kind.__module__.startswith("geartrain.operators."))
     operators = {kind.kind for kind in ours if "kind" in vars(kind)} - _MIXED
     aggregates = {kind.__name__ for kind in _below(BuiltIn) if not _below(kind) or kind.__name__ in _ALSO}
-    windows = {w.__name__ for w in (Tumbling, Sliding, Session, Global, EveryRecords, EveryTime)}
+    windows = {w.__name__ for w in (Calendar, Tumbling, Sliding, Session, Global, EveryRecords, EveryTime)}
     return operators | aggregates | windows | {"late records", "dead letters", "results"}
 
 

@@ -173,8 +173,14 @@ def test_a_join_goes_on_after_a_crash(rows_max: int) -> None:
         ({"lower": us(0)}, "say when two records meet"),
         ({"within": tumbling(us(1)), "upper": us(0)}, "say when two records meet"),
         ({"lower": 1, "upper": 2}, "lower=1 must be a datetime.timedelta"),
-        ({"within": session(us(1))}, "within=Session.* must be a tumbling, sliding or global window"),
-        ({"within": global_window(), "how": "left"}, "how='left' needs a tumbling window or lower="),
+        (
+            {"within": session(us(1))},
+            "within=Session.* must be a tumbling, sliding, global or calendar window",
+        ),
+        (
+            {"within": global_window(), "how": "left"},
+            "how='left' needs a tumbling or calendar window, or lower=",
+        ),
         ({"within": tumbling(us(1)), "how": "right"}, "how='right' must be 'inner' or 'left'"),
     ],
 )

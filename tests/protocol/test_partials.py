@@ -15,6 +15,7 @@ from geartrain import (
     Stream,
     Table,
     agg,
+    calendar_day,
     every_records,
     global_window,
     session,
@@ -22,6 +23,8 @@ from geartrain import (
     tumbling,
 )
 from geartrain.accumulating import partial_types
+from geartrain.declarations.calendars import with_rules
+from geartrain.declarations.zone_data import rules_of
 from geartrain.errors import PlacementError, StepError
 from geartrain.graph.graph import DEAD_LETTERS, Graph, Step, key_step
 from geartrain.graph.operator import Services
@@ -425,6 +428,39 @@ def test_a_row_that_no_partial_has_given_is_a_dead_letter_and_stops_nothing() ->
         "a partial aggregate of the window from 0 cannot have the event time 60"
     )
     assert merging([kind("a", 0, 5, None), kind("a", 0, 6, None)], [59, 59])[0] == [Minute(0, 11, None)]
+
+
+def test_days_of_23_and_25_hours_are_the_same_wherever_they_are_counted() -> None:
+    for zone, begin, lengths in (
+        ("Europe/Berlin", 1_711_753_200_000_000, [24, 23, 24, 1]),  # 2024-03-30, midnight there
+        ("Australia/Lord_Howe", 1_712_322_000_000_000, [24, 25, 23]),  # the second has 24.5 hours
+        ("Pacific/Apia", 1_325_152_800_000_000, [24, 24, 24]),  # 2011-12-29; a day was left out behind it
+    ):
+        window = with_rules(calendar_day(zone), rules_of(zone))
+        hours = [begin + hour * 3_600_000_000 for hour in range(72)]
+        cars = {
+            device: [(time, Pass("A", lane, float(lane))) for time in hours]
+            for lane, device in enumerate(("d0", "d1"))
+        }
+        want = same_everywhere(minutes(window=window).graph(), world(**cars))
+        assert [row.value.n for row in want.sinks["minutes"]] == [2 * n for n in lengths], zone
+
+
+def test_a_row_of_a_window_that_a_calendar_does_not_have_is_a_dead_letter() -> None:
+    plan = make_plan(minutes(window=calendar_day("Europe/Berlin")).graph(), "edge")
+    kind = plan.channels[0].kind
+    [(start, end)] = calendar_day("Europe/Berlin").assign(0)
+    fragment = Fragment(plan.graph, plan.cloud)
+    rows = [kind("a", start, 2, None), kind("a", 0, 1, None), kind("a", start, 1, None)]
+    times = [end - 1, end - 1, end]
+    fragment.feed("minute_partial", Batch(rows, times, ["split"] * 3, [0, 1, 2]))
+    fragment.advance("minute_partial", END_OF_TIME)
+    batches = fragment.take().batches
+    assert [value for batch in batches["minutes"] for value in batch.values] == [Minute(start, 2, None)]
+    assert [letter.reason for batch in batches[DEAD_LETTERS] for letter in batch.values] == [
+        f"a partial aggregate of the window from 0 cannot have the event time {end - 1}",
+        f"a partial aggregate of the window from {start} cannot have the event time {end}",
+    ]
 
 
 def test_rows_have_the_keys_of_what_they_were_made_of() -> None:

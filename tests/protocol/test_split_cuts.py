@@ -45,7 +45,11 @@ def test_random_aggregates_that_are_split_give_what_the_reference_gives() -> Non
     for part in range(PARTS):
         seed(part)(check)()
     kinds = {kind.__name__ for kind in _below(BuiltIn) if not _below(kind)} | {"Spread"}
-    wanted = kinds | {"Tumbling", "Sliding", "Global"} | {"met by two devices", "dead letters", "end of time"}
+    wanted = (
+        kinds
+        | {"Calendar", "Tumbling", "Sliding", "Global"}
+        | {"met by two devices", "dead letters", "end of time"}
+    )
     rare = {name: drawn[name] for name in wanted if drawn[name] < DRAWN_MIN}
     assert not rare, f"drawn too seldom in {PARTS * FLOWS} flows: {rare}"
 

@@ -10,8 +10,10 @@ from typing import Any
 from hypothesis import strategies as st
 
 from geartrain import Flow, agg
+from geartrain.declarations.calendars import Calendar
 from geartrain.declarations.windows import Global, Sliding, Tumbling
 from tests.reference import records
+from tests.reference.calendars import CALENDARS
 
 
 @dataclass
@@ -211,7 +213,15 @@ def _broadcast(draw: st.DrawFn, known: Known) -> None:
     known.add(made, main, small)
 
 
-_joinable = [Tumbling(10), Tumbling(7, 3), Sliding(10, 5), Sliding(4, 9), Sliding(9, 3, -2), Global()]
+_joinable: list[Any] = [
+    Tumbling(10),
+    Tumbling(7, 3),
+    Sliding(10, 5),
+    Sliding(4, 9),
+    Sliding(9, 3, -2),
+    Global(),
+    *CALENDARS,
+]
 KEYS = st.sampled_from(["key", "key", "key", records.pair_key, records.int_key, records.bool_key])
 RARELY = st.sampled_from([False, False, False, True])
 _meetings: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
@@ -221,7 +231,7 @@ _meetings: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
         for how in ("inner", "left")
     ]
     + [{"within": window} for window in _joinable]
-    + [{"within": window, "how": "left"} for window in _joinable if isinstance(window, Tumbling)]
+    + [{"within": window, "how": "left"} for window in _joinable if isinstance(window, Tumbling | Calendar)]
 )
 PLAIN_STEPS: list[DrawStep] = [_map, _flat_map, _filter, _merge, _split, _iterate, _log]
 """Those that keep nothing."""

@@ -9,8 +9,10 @@ from typing import Any
 from hypothesis import strategies as st
 
 from geartrain import agg
+from geartrain.declarations.calendars import Calendar
 from geartrain.declarations.windows import EveryRecords, EveryTime, Global, Session, Sliding, Tumbling
 from tests.reference import records, summaries
+from tests.reference.calendars import CALENDARS
 from tests.reference.steps import KEYS, RARELY, DrawStep, Known, Made, keyed
 
 
@@ -96,12 +98,14 @@ def _aggregate(draw: st.DrawFn, known: Known) -> None:
 
 
 _mostly = st.sampled_from([True, True, True, False])
-_SPLITTABLE = [
+_SPLITTABLE: list[Any] = [
     *[Tumbling(10), Tumbling(7, 3), Tumbling(1), Tumbling(10**6, -5), Sliding(10, 5), Sliding(12, 5, 1)],
-    *[Sliding(4, 9), Sliding(9, 3, -2), Global()],
+    *[Sliding(4, 9), Sliding(9, 3, -2), Global(), *CALENDARS],
 ]
 _splittable = st.sampled_from(_SPLITTABLE)
-_whole_windows = st.sampled_from([window for window in _SPLITTABLE if not isinstance(window, Global)])
+_whole_windows = st.sampled_from(
+    [window for window in _SPLITTABLE if not isinstance(window, Global | Calendar)]
+)
 _windows: st.SearchStrategy[Any] = st.sampled_from(
     [*_SPLITTABLE, Session(1), Session(4), Session(10), Session(10**6)]
 )

@@ -10,10 +10,11 @@ import copy
 import dataclasses
 import typing
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
+from geartrain.declarations.zones import ZoneRules
 from geartrain.graph.graph import Step
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.records.keys import encode_key
@@ -35,6 +36,8 @@ def windows_of(window: Any, time: int) -> list[Span]:
     kind = type(window).__name__
     if kind == "Global":
         return [(START_OF_TIME, END_OF_TIME)]
+    if kind == "Calendar":
+        return [_calendar(window, time)]
     every = window.every_us if kind == "Sliding" else window.size_us
     found = []
     start = (time - window.offset_us) // every * every + window.offset_us
@@ -42,6 +45,41 @@ def windows_of(window: Any, time: int) -> list[Span]:
         found.append((start, start + window.size_us))
         start -= every
     return found[::-1]
+
+
+_DAY = 86_400_000_000
+
+
+def _calendar(window: Any, time: int) -> Span:
+    """The day, week or month that `time` lies in: each begins when a clock shows its first midnight first."""
+    rules = ZoneRules.from_text(window.rules)
+    ends = [*rules.times, 2**62]
+    stretches = list(zip([-(2**62), *rules.times], ends, rules.offsets, strict=True))
+    [offset] = [offset for start, end, offset in stretches if start <= time < end]
+    day = _EPOCH.date() + timedelta(days=(time + offset) // _DAY)
+
+    def number(day: date) -> int:
+        weeks = (
+            day.toordinal() - 1 - int(window.begins)
+        ) // 7  # the first of January of the year 1 was a Monday
+        numbers = {"day": day.toordinal(), "week": weeks, "month": day.year * 12 + day.month}
+        return numbers[str(window.unit)]
+
+    def reached(day: date) -> int:
+        while number(day - timedelta(days=1)) == number(day):
+            day -= timedelta(days=1)
+        midnight = (day - _EPOCH.date()).days * _DAY
+        at = [(max(start, midnight - offset), end) for start, end, offset in stretches]
+        return min(start for start, end in at if start < end)
+
+    def following(day: date) -> date:
+        return next(d for n in range(1, 32) if number(d := day + timedelta(days=n)) > number(day))
+
+    while reached(day) > time:
+        day -= timedelta(days=1)
+    while reached(following(day)) <= time:
+        day = following(day)
+    return reached(day), reached(following(day))
 
 
 def _filled(window: Any, rows: list[Row]) -> Iterator[tuple[Span, list[Row]]]:

@@ -114,6 +114,7 @@ def test_protocol_and_edge_bring_nothing_heavy() -> None:
         "packaging",
         "securesystemslib",
         "tuf",
+        "tzdata",
         "typer",
         "rich",
     }

@@ -22,6 +22,7 @@ from geartrain.flow.loading import load_flow
 from geartrain.graph.graph import Graph, Step
 from geartrain.graph.without import without
 from geartrain.operators.source import SourceOperator
+from geartrain.operators.windowed import pinned
 from geartrain.planning import Plan
 from geartrain.planning.cuts import choose_cut
 from geartrain.planning.mixed import make_mixed_plan
@@ -118,6 +119,7 @@ def check(question: Question) -> Answer:
     running = Revision.from_json(question.running) if question.running else None
     if running is not None:
         question = _pinned(question, running, graph)
+    asked, question = question, replace(question, options=pinned(graph, question.options))
     plain = _of_person(question.options)
     whole = graph.with_options(plain)
     per_device = {}
@@ -130,7 +132,8 @@ def check(question: Question) -> Answer:
     plan = make_mixed_plan(whole, cut_words(question.cut), [cut_words(cut) for cut in cuts])
     revision = revision_of(question.flow, plan, plain, code_of(question.flow), __version__)
     if question.revision:
-        differ = differences(Revision.from_json(question.revision), revision)
+        ours = revision if asked.options == question.options else _as_asked(graph, asked, cuts)
+        differ = differences(Revision.from_json(question.revision), ours)
         if differ:
             return Answer(differs=in_short(differ), found=found)
     devices = _steps_on_devices(whole, (base, *cuts))
@@ -148,6 +151,15 @@ def check(question: Question) -> Answer:
         drop, laid, evolution = question.drop, question.laid, _evolution(plan.graph)
         change = change_of(running, revision, drop, laid, evolution, of_devices)
     return Answer(outline, _as_data(whole, plain), per_device, "", "", change, question.cut, found, is_same)
+
+
+def _as_asked(graph: Graph, asked: Question, cuts: Sequence[str]) -> Revision:
+    """The revision as who submits makes it, who has no rules of zones in it."""
+    options = _of_person(asked.options)
+    plan = make_mixed_plan(
+        graph.with_options(options), cut_words(asked.cut), [cut_words(one) for one in cuts]
+    )
+    return revision_of(asked.flow, plan, options, code_of(asked.flow), __version__)
 
 
 def _steps_on_devices(graph: Graph, cuts: Sequence[str]) -> frozenset[str]:

@@ -2,7 +2,8 @@
 
 Declared in a flow and read by the window operators, the joins and the planner. Guarantees: a window is a pure
 function of event time (a session: of the times of its key's records). It is aligned to 1970 UTC plus an
-offset, with floor division before 1970 too. All windows are [start, end), in int64 microseconds.
+offset, with floor division before 1970 too; those of a calendar are in `calendars`. All windows are
+[start, end), in int64 microseconds.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from geartrain.declarations.calendars import Calendar
 from geartrain.errors import FlowError
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 
@@ -82,7 +84,7 @@ class Global(msgspec.Struct, frozen=True):
         return ((START_OF_TIME, END_OF_TIME),)
 
 
-Window: TypeAlias = Tumbling | Sliding | Session | Global
+Window: TypeAlias = Tumbling | Sliding | Session | Global | Calendar
 
 
 class EveryRecords(msgspec.Struct, frozen=True):

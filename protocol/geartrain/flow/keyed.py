@@ -18,6 +18,7 @@ from geartrain.graph.graph import Grouping, Input
 
 if TYPE_CHECKING:
     from geartrain.aggregates.mergeable import AggregateSpec
+    from geartrain.declarations.calendars import Calendar
     from geartrain.declarations.windows import Global, Sliding, Tumbling, Window
     from geartrain.flow.windowed import WindowedStream
     from geartrain.graph.operator import Operator
@@ -124,7 +125,8 @@ class KeyedStream(Stream[T], Generic[K, T]):
         """Cut the stream into windows of event time. What is computed of each window is the next verb.
 
         Args:
-            window: `tumbling(...)`, `sliding(...)`, `session(...)` or `global_window()`.
+            window: `tumbling(...)`, `sliding(...)`, `session(...)`, `global_window()`, or that of a calendar:
+                `calendar_day(...)`, `calendar_week(...)`, `calendar_month(...)`.
 
         Returns:
             The windowed stream.
@@ -256,7 +258,7 @@ class KeyedStream(Stream[T], Generic[K, T]):
         right: KeyedStream[K, V],
         function: Callable[[T, V], U] | Callable[[T, V | None], U],
         *,
-        within: Tumbling | Sliding | Global | None = None,
+        within: Tumbling | Sliding | Global | Calendar | None = None,
         lower: timedelta | None = None,
         upper: timedelta | None = None,
         how: Literal["inner", "left"] = "inner",
@@ -272,11 +274,11 @@ class KeyedStream(Stream[T], Generic[K, T]):
             step: the id of the step.
             right: the other stream, keyed by the same kind of key.
             function: makes the result of a left and a right record.
-            within: a tumbling, sliding or global window.
+            within: a tumbling, sliding, global or calendar window.
             lower: the earliest that a right record may be, relative to the left one; negative is before it.
             upper: the latest that it may be, itself included.
             how: `"inner"`, or `"left"`: a left record that meets nobody gives `function(left, None)`. That
-                takes a tumbling window or bounds.
+                takes a tumbling or calendar window, or bounds.
             keeps: fields of both that `function` passes on unchanged; a `partitioned_by` on one of them,
                 which is the key, holds below.
             out: the type of the results; what the function is annotated to return by default.

@@ -15,6 +15,7 @@ from geartrain.errors import FlowError, GeartrainError, SchemaError
 from geartrain.schema import derive
 
 if TYPE_CHECKING:
+    from geartrain.declarations.calendars import Calendar
     from geartrain.declarations.task import Task
     from geartrain.operators.join import IntervalJoin, WindowJoin
     from geartrain.operators.process import Process
@@ -64,6 +65,7 @@ def join_of(
     keeps: Iterable[str],
 ) -> WindowJoin | IntervalJoin:
     """A checked join operator."""
+    from geartrain.declarations.calendars import Calendar
     from geartrain.declarations.windows import Global, Sliding, Tumbling
     from geartrain.operators.join import IntervalJoin, WindowJoin
 
@@ -80,11 +82,27 @@ def join_of(
         if after_us > before_us:
             raise FlowError(f"{where}: lower={lower!r} is after upper={upper!r}: exchange them")
         return IntervalJoin(after_us, before_us, how, function, frozenset(keeps))
-    if not isinstance(within, Tumbling | Sliding | Global):
-        raise FlowError(f"{where}: within={within!r} must be a tumbling, sliding or global window")
-    if how == "left" and not isinstance(within, Tumbling):
-        raise FlowError(f"{where}: how='left' needs a tumbling window or lower=... and upper=...")
+    if not isinstance(within, Tumbling | Sliding | Global | Calendar):
+        raise FlowError(f"{where}: within={within!r} must be a tumbling, sliding, global or calendar window")
+    if how == "left" and not isinstance(within, Tumbling | Calendar):
+        raise FlowError(
+            f"{where}: how='left' needs a tumbling or calendar window, or lower=... and upper=..."
+        )
+    if isinstance(within, Calendar):
+        check_zone(where, within)
     return WindowJoin(within, how, function, frozenset(keeps))
+
+
+def check_zone(where: str, window: Calendar) -> None:
+    """Raise `FlowError` where the time zone database is at hand, and has no such zone."""
+    if window.rules:
+        return
+    from geartrain.declarations.zone_data import check_zone_name
+
+    try:
+        check_zone_name(window.zone)
+    except GeartrainError as error:
+        raise FlowError(f"{where}: {error}") from None
 
 
 def name_of(kind: Any) -> str:

@@ -14,6 +14,7 @@ from geartrain.accumulating.contents import kept_type, settler
 from geartrain.accumulating.filling import Filling, key_fields
 from geartrain.accumulating.parts import Parts
 from geartrain.aggregates.mergeable import AggregateSpec
+from geartrain.declarations.calendars import Calendar
 from geartrain.declarations.windows import (
     Early,
     EveryRecords,
@@ -27,6 +28,7 @@ from geartrain.declarations.windows import (
 from geartrain.errors import FlowError, SchemaError
 from geartrain.flow.keyed import KeyedStream
 from geartrain.flow.stream import Stream
+from geartrain.flow.verbs import check_zone
 from geartrain.graph.operator import Operator
 from geartrain.operators.aggregate import Aggregate, WindowAggregate
 from geartrain.operators.fold import Fold, WindowFold
@@ -53,11 +55,13 @@ class WindowedStream(Generic[K, T]):
     """
 
     def __init__(self, stream: KeyedStream[K, T], window: Window) -> None:
-        if not isinstance(window, Tumbling | Sliding | Session | Global):
+        if not isinstance(window, Tumbling | Sliding | Session | Global | Calendar):
             raise FlowError(
                 f"{stream.step!r}: window({window!r}) must be given tumbling(...), sliding(...), "
-                "session(...) or global_window()"
+                "session(...), global_window(), calendar_day(...), calendar_week(...) or calendar_month(...)"
             )
+        if isinstance(window, Calendar):
+            check_zone(f"{stream.step!r}", window)
         self._stream, self._window = stream, window
 
     def aggregate(

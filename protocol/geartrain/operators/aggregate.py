@@ -14,6 +14,7 @@ from geartrain.accumulating.running import running
 from geartrain.aggregates.mergeable import AggregateSpec
 from geartrain.declarations.windows import Early, Session, Window
 from geartrain.graph.operator import Keyed, Running, Services, StreamProperties, Transform
+from geartrain.operators.windowed import Windowed
 from geartrain.state.told import Told, opened
 from geartrain.windowing.column_windows import ColumnWindows
 from geartrain.windowing.open_windows import ColumnGiver, told_windows
@@ -49,7 +50,7 @@ class Aggregate(Keyed, frozen=True):
         return Told(content.result(kept.state, key, 0, 0, 0))
 
 
-class WindowAggregate(Keyed, frozen=True):
+class WindowAggregate(Windowed, frozen=True):
     """What `fields` compute of each window, as a record with these fields, once the watermark passes its end.
 
     key_fields: fields that the key fills, with the index in the key, None for the whole key; early: when a

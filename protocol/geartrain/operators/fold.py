@@ -13,6 +13,7 @@ from geartrain.accumulating.folding import FoldCalls, Folding
 from geartrain.accumulating.running import running
 from geartrain.declarations.windows import Window
 from geartrain.graph.operator import Keyed, Running, Services, Transform
+from geartrain.operators.windowed import Windowed
 from geartrain.state.told import Told, opened
 from geartrain.windowing.open_windows import told_windows
 from geartrain.windowing.windowing import Windowing
@@ -41,7 +42,7 @@ class Fold(Keyed, frozen=True):
         return Told(opened(services.step, kept_type(kept_type(self.state)), cell).state.state)
 
 
-class WindowFold(Keyed, frozen=True):
+class WindowFold(Windowed, frozen=True):
     """`function(state, record)` from `make()` on in each window; the result is `result(state)`, or the state.
 
     state: the state's type.

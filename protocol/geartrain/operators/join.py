@@ -15,10 +15,12 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import msgspec
 
+from geartrain.declarations.calendars import Calendar
 from geartrain.declarations.windows import Global, Sliding, Tumbling
 from geartrain.errors import USER_ERRORS
 from geartrain.graph.conform import checker, describe, raw_form
 from geartrain.graph.operator import Keyed, Running, Services, StreamProperties
+from geartrain.operators.windowed import Windowed
 from geartrain.records.batch import Batch, DeadLetter, Origin
 from geartrain.records.event_time import END_OF_TIME
 from geartrain.records.keys import TUPLE, encode_elements
@@ -310,14 +312,14 @@ class IntervalJoin(Keyed, frozen=True):
         return max(time, time + self.before_us)
 
 
-class WindowJoin(Keyed, frozen=True):
+class WindowJoin(Windowed, frozen=True):
     """Join what shares a window; where windows overlap, a pair still leaves once.
 
-    A pair's event time is the later of its two. With `how="left"` (tumbling windows only) a left record
-    without any right one in its window leaves as `function(left, None)` when the window ends.
+    A pair's event time is the later of its two. With `how="left"` (tumbling and calendar windows only) a left
+    record without any right one in its window leaves as `function(left, None)` when the window ends.
     """
 
-    window: Tumbling | Sliding | Global
+    window: Tumbling | Sliding | Global | Calendar
     how: Literal["inner", "left"]
     function: Callable[[Any, Any], Any]
     keeps: frozenset[str] = frozenset()
@@ -329,6 +331,8 @@ class WindowJoin(Keyed, frozen=True):
 
     def open(self, services: Services) -> Running:
         """The operator at work; its cells hold what may still be joined."""
+        if isinstance(self.window, Calendar):
+            self.window.check()
         return Joining(services, self, self.function, outer=self.how == "left")
 
     def told(self, services: Services, key: bytes, cell: bytes) -> Told:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from geartrain.accumulating.aggregating import Aggregating
 from geartrain.accumulating.contents import without
+from geartrain.declarations.calendars import Calendar
 from geartrain.declarations.windows import Global, Window
 from geartrain.errors import USER_ERRORS, StepError
 from geartrain.graph.conform import describe
@@ -89,7 +90,7 @@ class _Merging(Aggregating):
         refused = {
             row: f"a partial aggregate of the window from {start} cannot have the event time {time}"
             for row, ((_, start, *_), time) in enumerate(zip(read, batch.times, strict=True))
-            if time != min(_end(self._window, start), END_OF_TIME) - 1
+            if not _has_result(self._window, start, time)
         }
         if not refused:
             return batch, read
@@ -132,10 +133,21 @@ class _MergedWindows(Windowing):
         groups: dict[tuple[int, int], list[int]] = {}
         for row in rows:
             start = read[row][1]
-            groups.setdefault((start, _end(self._window, start)), []).append(row)
+            end = _end(self._window, start)  # there is one: `prepare` has looked
+            groups.setdefault((start, start if end is None else end), []).append(row)
         return groups.items()
 
 
-def _end(window: Window, start: int) -> int:
-    """The end of the window that begins at `start`; the planner splits no sessions."""
+def _has_result(window: Window, start: int, time: int) -> bool:
+    """Whether `time` is that of the result of a window that begins at `start`."""
+    end = _end(window, start)
+    return end is not None and time == min(end, END_OF_TIME) - 1
+
+
+def _end(window: Window, start: int) -> int | None:
+    """The end of the window that begins at `start`; None where a calendar has none. The planner splits no
+    sessions.
+    """
+    if isinstance(window, Calendar):
+        return window.end(start)
     return END_OF_TIME if isinstance(window, Global) else start + window.size_us  # type: ignore[union-attr]

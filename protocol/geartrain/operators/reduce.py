@@ -13,6 +13,7 @@ from geartrain.accumulating.folding import Reducing
 from geartrain.accumulating.running import running
 from geartrain.declarations.windows import Window
 from geartrain.graph.operator import Keyed, Running, Services, Transform
+from geartrain.operators.windowed import Windowed
 from geartrain.state.told import Told, opened
 from geartrain.windowing.open_windows import told_windows
 from geartrain.windowing.windowing import Windowing
@@ -34,7 +35,7 @@ class Reduce(Keyed, frozen=True):
         return Told(opened(services.step, kept_type(kept_type(services.inputs[0])), cell).state.state)
 
 
-class WindowReduce(Keyed, frozen=True):
+class WindowReduce(Windowed, frozen=True):
     """The first record of each window, and then `function(what was reduced so far, record)`."""
 
     window: Window

@@ -17,6 +17,7 @@ from itertools import chain
 from typing import Any
 
 from geartrain.accumulating.contents import ColumnContent, Columns
+from geartrain.declarations.calendars import Calendar
 from geartrain.declarations.windows import Global, Sliding, Tumbling
 from geartrain.graph.operator import Services
 from geartrain.records.batch import Batch, joined
@@ -115,12 +116,14 @@ class ColumnWindows:
     def __init__(
         self,
         services: Services,
-        window: Tumbling | Sliding | Global,
+        window: Tumbling | Sliding | Global | Calendar,
         content: ColumnContent,
         giver: Giver,
         refused_by: Services | None = None,
     ) -> None:
         """giver: what makes results; refused_by: stands in the dead letters of records, if not the step."""
+        if isinstance(window, Calendar):
+            window.check()
         self._window, self._content, self._giver = window, content, giver
         self._refused_by = refused_by or services
         self._cells = WindowCells(services, content.kind, self._take)

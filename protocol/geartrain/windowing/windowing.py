@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
 from geartrain.accumulating.contents import Content
+from geartrain.declarations.calendars import Calendar
 from geartrain.declarations.windows import Early, EveryRecords, EveryTime, Session, Window
 from geartrain.errors import USER_ERRORS
 from geartrain.graph.conform import dead_letter, describe
@@ -43,6 +44,8 @@ class Windowing:
         """giver: what makes results, if they are not those of the step itself; refused_by: stands in the dead
         letters of its records, if not the step.
         """
+        if isinstance(window, Calendar):
+            window.check()
         self._services, self._window, self._content = refused_by or services, window, content
         self._early, self._giver = early, giver or Giver(services, content)
         self._finished = finisher(services)
