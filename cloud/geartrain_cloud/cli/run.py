@@ -11,6 +11,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Self
 
+from geartrain.errors import ConfigError
 from geartrain.flow.loading import load_flow
 from geartrain.printable import printable
 from geartrain_client.errors import StoppedError
@@ -26,8 +27,11 @@ from geartrain_cloud.cli.inprocess import (
     live_sources,
     run_in_process,
 )
+from geartrain_cloud.cli.watched import Wish
+from geartrain_cloud.cli.watching import watch
 
 REASONS_SHOWN = 3
+_STOPS = b"\ngear: stops after the records at hand; Ctrl-C once more ends it at once\n"
 PLACES_SHOWN = 10
 
 
@@ -79,11 +83,34 @@ def run_flow(flow: str, wishes: RunWishes) -> None:
         check_letters(graph, result)
 
 
+def watch_flow(given: str, wishes: RunWishes, rows: int) -> None:
+    """Run the flow again whenever its files or its input change, until Ctrl-C.
+
+    given: `module:flow` or a project's folder. Raises `ConfigError` for what cannot be watched, and
+    `StoppedError` in the end.
+    """
+    if wishes.output is not None or wishes.actuate or wishes.as_json or wishes.fetched is not None:
+        raise ConfigError(
+            "--watch shows the last records and writes nothing: leave --output, --actuate, --fetched and "
+            "--json away"
+        )
+    options = {
+        step: {name: str(one) if isinstance(one, str) else one for name, one in values.items()}
+        for step, values in wishes.settings.items()
+    }
+    folder = Path(given).resolve() if ":" not in given and Path(given).is_dir() else None
+    with _Stop(None, said=b"\n") as stop:
+        watch(Wish(given, options, rows, wishes.seconds), folder, stop.going)
+    if stop.received is not None:
+        raise StoppedError(stop.received)
+
+
 class _Stop:
     """Ctrl-C, SIGTERM and the time that is over, as a flag; a second signal ends the run at once."""
 
-    def __init__(self, seconds: float | None) -> None:
+    def __init__(self, seconds: float | None, said: bytes = _STOPS) -> None:
         self.received: signal.Signals | None = None
+        self._said = said
         self._end_s = None if seconds is None else time.monotonic() + seconds
         self._former: dict[signal.Signals, Any] = {}
 
@@ -106,7 +133,7 @@ class _Stop:
         if self.received is not None:
             raise KeyboardInterrupt
         self.received = signal.Signals(number)
-        os.write(2, b"\ngear: stops after the records at hand; Ctrl-C once more ends it at once\n")
+        os.write(2, self._said)
 
 
 def _print(result: RunResult) -> None:

@@ -42,6 +42,16 @@ def run(
         Path | None,
         typer.Option(metavar="FOLDER", help="Run over what gear fetch has written, not over the sources."),
     ] = None,
+    watch: Annotated[
+        bool,
+        typer.Option(
+            "--watch", help="Show the last records of each stream, and run again when a file changes."
+        ),
+    ] = False,
+    rows: Annotated[
+        int,
+        typer.Option(metavar="N", min=1, max=100, help="With --watch: the records to show of each stream."),
+    ] = 3,
     json: Json = False,
 ) -> None:
     """Run a whole flow in this process, without broker and Spark.
@@ -50,19 +60,26 @@ def run(
     The tables are the same, byte for byte, as those of any cut on devices and Spark. What the flow would
     write elsewhere (PostgreSQL, MQTT, files and actuators of a device) is left out and named.
 
+    With --watch it writes nothing and goes on until Ctrl-C: whenever a file of the flow changes, or one that
+    its sources read to the end, it runs again.
+
     The exit code is 3 where too many records became dead letters: 300 and more than 1 %, or all of a source.
 
     \b
     Examples:
       gear run my_flow:flow --output results
       gear run . --set readings.path=data/readings.csv
+      gear run . --watch
       gear run my_flow:flow --for 30s --actuate
       gear run my_flow:flow --fetched heat-monday --output results
       gear run geartrain_examples.stocks.flow:flow --set quotes.path=prices.csv --set drawdown.period=month
     """
     from geartrain_client.flow_folder import flow_of
-    from geartrain_cloud.cli.run import RunWishes, run_flow
+    from geartrain_cloud.cli.run import RunWishes, run_flow, watch_flow
 
     seconds = None if length is None else parse_seconds("--for", length)
     wishes = RunWishes(parse_set(settings or []), output, seconds, actuate, json, fetched)
-    run_flow(flow_of(flow), wishes)
+    if watch:
+        watch_flow(flow, wishes, rows)
+    else:
+        run_flow(flow_of(flow), wishes)
