@@ -1,7 +1,7 @@
 """`python -m geartrain_cloud.cli.watched`: one run of a flow for `gear run --watch`, and what it saw.
 
 A process of its own for each run, so that changed files are loaded afresh. It reads a `Wish` as JSON from
-stdin. It writes lines of JSON to stdout, a `Seen` each: when the flow is loaded, now and then, and at the end.
+stdin. It writes lines of JSON to stdout, a `Seen` each: when the flow is loaded, at times, and at the end.
 Guarantees: what the user's code prints goes to stderr; whatever it does wrong is one sentence; lines are
 bounded.
 """
