@@ -207,7 +207,8 @@ rows = keyed.source("rows", TestingSource[Row](), out=Row)
 rows.key_by("name").reduce("largest", larger).at("edge").sink("s", Table("t"))
 
 far_source = Flow("far_source")
-far_source.source("rows", TestingSource[Row](), out=Row).at("cloud").sink("s", Table("t"))
+rows = far_source.source("rows", TestingSource[Row](), out=Row).at("cloud")
+rows.map(more).at("edge").sink("s", Table("t"))
 
 split = Flow("split")
 rows = split.source("rows", TestingSource[Row](), out=Row)
@@ -325,8 +326,8 @@ def test_measuring_writes_no_table(module: Path, capsys: Capture) -> None:
         ),
         (
             "far_source",
-            """step 'rows' cannot be in the cloud (rule 1: a source stands on its devices): take .at("cloud")
-            off 'rows'""",
+            """step 'more' cannot be on the edge (rule 2: its input 'rows' is in the cloud): take .at("cloud")
+            off 'rows', deal its records with device=..., or let 'more' run in the cloud""",
         ),
         (
             "split",

@@ -11,10 +11,12 @@ import pytest
 
 from geartrain import Flow, Table
 from geartrain.control.states import App
+from geartrain.fleet.selectors import CLOUD_DEVICE, IN_CLOUD
 from geartrain.planning import make_plan
 from geartrain.revision import differences, revision_of
 from geartrain.testing import TestingSource
 from geartrain_cloud.control.checking import outline_of
+from geartrain_cloud.control.errors import ConflictError
 from geartrain_cloud.control.lane_store import desired_of
 from geartrain_cloud.control.model import Outline, Report, SourceOutline, Submission
 from geartrain_cloud.control.observing import Observer
@@ -22,6 +24,7 @@ from geartrain_cloud.control.reconciler import Reconciler
 from geartrain_cloud.control.store import ControlStore
 from geartrain_cloud.log.roster import RosterReader, changed
 from geartrain_cloud.platform.config import PlatformConfig
+from geartrain_cloud.platform.places import read_report
 from tests.edge.flows import Reading, Running
 
 GPS = SourceOutline("gps", False, "kind=truck", joins=True)
@@ -161,3 +164,73 @@ def test_a_source_may_join_where_it_is_live_and_nothing_on_the_device_rests_on_i
     assert differences(former, revision_of("m:f", make_plan(graph, "cloud"))) == [
         f"source {name}: its devices were all, are now kind=truck" for name in ("gps", "doors", "file")
     ]
+
+
+PRICES = SourceOutline("prices", True, IN_CLOUD)
+
+
+def test_a_source_in_the_cloud_is_that_of_the_platform_s_own_device_alone(world: World) -> None:
+    world.submit(PRICES, HEAT, GPS)
+    own = world.store.devices.get(CLOUD_DEVICE)
+    assert (own.local, own.labels) == (True, {"tier": "cloud"})
+    assert world.members() == {CLOUD_DEVICE: ("prices",), "t1": ("heat", "gps"), "x1": ("heat",)}
+    assert world.told(CLOUD_DEVICE) == {
+        "prices": {"enabled": True},
+        "heat": {"enabled": False},
+        "gps": {"enabled": False},
+    }
+    assert world.told("t1") == {"prices": {"enabled": False}, "gps": {"enabled": True}}
+    assert set(read_report(world.config.places.agents_wanted)["devices"]) == {CLOUD_DEVICE}
+    world.store.devices.add("t2", {"kind": "truck"})
+    assert world.members()["t2"] == ("heat", "gps")
+
+
+def test_no_option_moves_a_source_into_the_cloud_or_out_of_it(world: World) -> None:
+    world.submit(
+        PRICES,
+        HEAT,
+        options={"prices": {"enabled": True}, "heat": {"enabled": True}},
+        device_options={"t1": {"prices": {"enabled": True}}},
+    )
+    assert world.members() == {CLOUD_DEVICE: ("prices",), "t1": ("heat",), "x1": ("heat",)}
+    assert world.told("t1")["prices"] == {"enabled": False}
+    assert world.told(CLOUD_DEVICE)["heat"] == {"enabled": False}
+
+
+def test_a_flow_of_sources_in_the_cloud_needs_no_device_and_others_leave_the_cloud_alone(
+    world: World,
+) -> None:
+    world.submit(PRICES)
+    assert world.members() == {CLOUD_DEVICE: ("prices",)}
+    waits = world.observer.info(world.store.apps.newest("heat"))["waits_for"]
+    assert not any("no device" in one for one in waits)
+    outline = Outline("rooms", [], [HEAT], "ab" * 32, code="cd" * 32)
+    made = world.store.apps.submit(Submission("rooms", "heat:flow", "auto", "all"), outline)
+    assert set(world.store.desired.assigned(made.instance)) == {"t1", "x1"}
+
+
+def test_the_platform_s_own_device_stays_as_it_is(world: World) -> None:
+    for name, labels in ((CLOUD_DEVICE, {}), ("t9", {"tier": "cloud"})):
+        with pytest.raises(ConflictError, match="platform's own device: use another"):
+            world.store.devices.add(name, labels)
+    world.submit(PRICES)
+    with pytest.raises(ConflictError, match="kill the apps that it reads for"):
+        world.store.devices.retire(CLOUD_DEVICE)
+    with pytest.raises(ConflictError, match="use another"):
+        world.store.devices.label(CLOUD_DEVICE, {"tier": None})
+    names = [one.device for one in world.store.devices.page(10, "")[0]]
+    assert names == [CLOUD_DEVICE, "t1", "x1"]
+    assert [one.device for one in world.store.devices.page(10, "", IN_CLOUD)[0]] == [CLOUD_DEVICE]
+    assert [one.device for one in world.store.devices.page(10, "", "kind!=tank")[0]] == ["t1"]
+
+
+def test_a_device_of_the_fleet_with_that_name_is_named(world: World) -> None:
+    database = world.store.devices._database
+    with database.change() as change:
+        change.execute("INSERT INTO devices VALUES (?, '{}', 0, 0, 1, 0, 0)", (CLOUD_DEVICE,))
+    with pytest.raises(ConflictError, match="retire it, and add it under another name"):
+        world.submit(PRICES)
+    world.store.devices.retire(CLOUD_DEVICE)
+    world.submit(PRICES)
+    own = world.store.devices.get(CLOUD_DEVICE)
+    assert (own.local, own.labels, own.serial) == (True, {"tier": "cloud"}, 4), "its serial goes on"

@@ -9,11 +9,14 @@ import pytest
 
 from geartrain import Context, Flow, Record, State, Table, Task
 from geartrain.declarations.options import Text
-from geartrain.errors import ConfigError, PlacementError
+from geartrain.errors import ConfigError, FlowError, PlacementError
+from geartrain.fleet.selectors import CLOUD_DEVICE, CLOUD_LABELS
 from geartrain.graph.graph import DEAD_LETTERS, LATE
+from geartrain.operators.source import on_device
 from geartrain.planning import choose_cut, legal_cuts, make_plan
 from geartrain.planning.cuts import Reason, Rule
 from geartrain.planning.refusals import sentence
+from geartrain.runtime.opened import open_sources
 from geartrain.testing import TestingSource
 
 
@@ -60,6 +63,52 @@ def test_every_legal_cut_is_closed_upward_and_holds_the_source() -> None:
         ["double", "readings"],  # with the key_by it would be the same: "double" crosses once
         ["counter", "double", "double_by_sensor", "readings"],
     ]
+
+
+def with_rates(*, pin: str = "") -> Flow:
+    """Readings of devices, and rates that are read in the cloud, which share the field of their keys."""
+    flow = Flow("rated")
+    readings = flow.source("readings", TestingSource[Reading](), out=Reading, partitioned_by="sensor")
+    rates = flow.source("rates", TestingSource[Reading](), out=Reading, partitioned_by="sensor").at("cloud")
+    rates.late().sink("late", Table("late"))
+    doubled = rates.map(double, keeps=("sensor",))
+    keyed = readings.merge("both", doubled).key_by("sensor").process("counter", Counter())
+    keyed.sink("counts", Table("counts"))
+    readings.map(double, name="own").sink("owns", Table("owns"))
+    if pin:
+        flow.pin(pin, "edge")
+    return flow
+
+
+def test_a_source_in_the_cloud_is_in_every_cut_and_what_reads_it_in_none() -> None:
+    graph = with_rates().graph()
+    both = {"readings", "rates", "rates_late"}
+    assert [cut.edge for cut in legal_cuts(graph)] == [both, both | {"own"}]
+    assert choose_cut(graph, "edge").edge == both | {"own"}
+    plan = make_plan(graph, "edge")
+    assert [c.id for c in plan.channels] == ["readings", "rates", "rates_late", "own", DEAD_LETTERS, LATE]
+    assert plan.reason(graph["rates"]) == Reason("rates", Rule.CLOUD_SOURCE, "cloud")
+    assert plan.reason(plan.graph["double"]) == Reason("double", Rule.INPUT_IN_CLOUD, other="rates")
+    with pytest.raises(
+        PlacementError, match=r"deal its records with device=\.\.\., or let 'double' run in the"
+    ):
+        make_plan(with_rates(pin="double").graph(), "edge")
+
+
+def test_where_a_source_is_pinned_says_who_has_it() -> None:
+    flow = Flow("some")
+    source = flow.source("some", TestingSource[Reading](), out=Reading, devices="kind=truck")
+    with pytest.raises(FlowError, match=r"says which devices have it, and at\('cloud'\) that none has"):
+        source.at("cloud")
+    rates = flow.source("rates", TestingSource[Reading](), out=Reading).at("cloud")
+    rates.sink("out", Table("out"))
+    on_own = on_device(flow.graph(), CLOUD_DEVICE, CLOUD_LABELS)
+    assert [one.step for one in open_sources(on_own, CLOUD_DEVICE)] == ["rates"]
+    on_truck = on_device(flow.graph(), "t1", {"kind": "truck"})
+    assert [one.step for one in open_sources(on_truck, "t1")] == ["some"]
+    rates.at("edge")
+    on_truck = on_device(flow.graph(), "t1", {"kind": "truck"})
+    assert [one.step for one in open_sources(on_truck, "t1")] == ["some", "rates"]
 
 
 def test_edge_takes_all_that_is_legal_and_cloud_only_the_source() -> None:

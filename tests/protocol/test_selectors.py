@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from geartrain.errors import SelectorError
-from geartrain.fleet.selectors import parse_selector
+from geartrain.fleet.selectors import CLOUD_DEVICE, CLOUD_LABELS, IN_CLOUD, parse_selector
 
 FLEET = {
     "truck-1": {"kind": "truck", "site": "north"},
@@ -37,6 +37,17 @@ def test_a_selector_means_its_condition(text: str, condition: Condition) -> None
     for device, labels in FLEET.items():
         assert selector.matches(device, labels) is condition(device, labels)
     assert parse_selector(str(selector)) == selector
+
+
+def test_the_platform_s_own_device_is_meant_by_its_name_or_label_alone() -> None:
+    for text in ("all", "kind!=truck", "zone!=lab"):
+        assert not parse_selector(text).matches(CLOUD_DEVICE, CLOUD_LABELS)
+        assert parse_selector(text).matches(CLOUD_DEVICE, {"kind": "room"}), (
+            "one of a fleet that is called so"
+        )
+    for text in (IN_CLOUD, CLOUD_DEVICE, f"{IN_CLOUD},zone!=lab"):
+        assert parse_selector(text).matches(CLOUD_DEVICE, CLOUD_LABELS)
+    assert not parse_selector(f"{IN_CLOUD},zone=lab").matches(CLOUD_DEVICE, CLOUD_LABELS)
 
 
 @pytest.mark.parametrize(

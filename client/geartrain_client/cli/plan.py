@@ -19,7 +19,7 @@ from geartrain.errors import ConfigError
 from geartrain.fleet.selectors import ALL
 from geartrain.flow.loading import load_flow
 from geartrain.graph.graph import Graph, Step
-from geartrain.operators.source import SourceOperator
+from geartrain.operators.source import SourceOperator, is_in_cloud
 from geartrain.planning import Channel, Plan, legal_cuts, make_plan
 from geartrain.planning.cuts import Cut, Reason, TooManyCutsError
 from geartrain.planning.native_table import engine
@@ -177,7 +177,7 @@ def _step(plan: Plan, step: Step, stage: int | None, why: Reason, costs: Costs |
         "inputs": [one.step for one in step.inputs],
         "out": "" if schema is None else schema.name,
         "fields": [] if schema is None else _fields(schema),
-        "tier": "edge" if on_edge else "cloud",
+        "tier": "edge" if on_edge and not is_in_cloud(step) else "cloud",
         "stage": None if on_edge else stage,
         "engine": None if on_edge else engine(plan, step),
         "rule": why.rule.value,

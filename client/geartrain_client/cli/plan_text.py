@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
-from geartrain.fleet.selectors import ALL
+from geartrain.fleet.selectors import ALL, IN_CLOUD
 from geartrain.printable import printable
 from geartrain_client.planning.cost import rate
 from geartrain_client.terminal.screen import results, table_of
@@ -78,7 +78,11 @@ def _line(step: Described, text: str, measured: Described | None) -> list[str]:
     if not step:
         return [text, *[""] * (7 if measured else 5)]
     spark = "" if step["stage"] is None else f"stage {step['stage']}, {step['engine']}"
-    where = "" if step.get("devices", ALL) == ALL else f"; only devices with {step['devices']} have it"
+    where = (
+        ""
+        if step.get("devices", ALL) in (ALL, IN_CLOUD)
+        else f"; only devices with {step['devices']} have it"
+    )
     cells = [text, step["kind"], step["out"], step["tier"], spark, f"{step['reason']}{where}"]
     if measured:
         known = "records" in step

@@ -13,6 +13,7 @@ from html import escape
 from typing import Literal
 
 from geartrain.graph.graph import Graph, Step
+from geartrain.operators.source import is_in_cloud
 from geartrain.planning.plan import Plan
 from geartrain.planning.refusals import sentence
 from geartrain.printable import printable
@@ -161,7 +162,9 @@ def _step(step: Step, plan: Plan, row: int, costs: Costs | None, reasons: Mappin
     careful = not step.operator.replayable
     why = reasons.get(step.id) or sentence(plan.reason(step))
     title = f"{step.id}: {why}" + ("; not replayable" if careful else "")
-    on_edge = step.id in plan.cut.edge
+    on_edge = step.id in plan.cut.edge and not is_in_cloud(step)
+    if is_in_cloud(step):
+        lines.append("in the cloud")
     return _Node(step.id, "edge" if on_edge else "cloud", row, tuple(lines), title, careful)
 
 

@@ -29,6 +29,7 @@ from geartrain_cloud.control.model import (
 from geartrain_cloud.control.names import check_app, instance_name
 from geartrain_cloud.control.reports import Reports
 from geartrain_cloud.control.revisions import REVISIONS_MAX, Revisions
+from geartrain_cloud.control.sources import has_cloud_sources, takes_part
 from geartrain_cloud.hosting.wanted import SHARED_STAGES
 
 INSTANCES_MAX = 10_000
@@ -54,7 +55,8 @@ class Apps:
     # Changes
 
     def submit(self, asked: Submission, outline: Outline) -> Instance:
-        """Make the next instance of the app and assign the devices that its selector matches.
+        """Make the next instance of the app and assign the devices that its selector matches; the platform's
+        own, too, where a source is in the cloud.
 
         Raises `InvalidError`, `SelectorError`, and `ConflictError` where the app runs.
         """
@@ -90,12 +92,10 @@ class Apps:
             )
             held = to_row(row)
             database.execute(f"INSERT INTO instances VALUES ({', '.join('?' * len(held))})", held)  # noqa: S608
-            matching = [
-                one
-                for one in self._devices.every()
-                if not one.retired and selector.matches(one.device, one.labels)
-            ]
-            self._desired.assign(row, matching)
+            if has_cloud_sources(outline):
+                self._devices.have_cloud()
+            taking = [one for one in self._devices.every() if takes_part(outline, selector, one)]
+            self._desired.assign(row, taking)
         return self._get(instance)
 
     def check_free(self, name: str) -> None:

@@ -16,7 +16,7 @@ from geartrain.fleet.selectors import parse_selector
 from geartrain_cloud.control.database import ControlDatabase, as_text, from_row
 from geartrain_cloud.control.errors import ConflictError
 from geartrain_cloud.control.model import CutRule, Device, Instance, State, Wanted
-from geartrain_cloud.control.sources import after_label, not_for, on_device
+from geartrain_cloud.control.sources import after_label, not_for, on_device, takes_part
 
 PURGES_MAX = 10_000
 """Purged instances that a device has not been told of; a purge that needs more is refused."""
@@ -62,7 +62,7 @@ class Desired:
         for instance in running:
             if instance.state is State.FAILED or instance.state.has_whole_log:
                 continue
-            if parse_selector(instance.selector).matches(device.device, device.labels):
+            if takes_part(instance.outline, parse_selector(instance.selector), device):
                 self.assign(instance, [device])
 
     def give_sources(self, device: Device) -> None:

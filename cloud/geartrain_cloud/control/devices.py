@@ -9,7 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from geartrain.fleet.labels import check_device, check_labels
-from geartrain.fleet.selectors import parse_selector
+from geartrain.fleet.selectors import (
+    CLOUD_DEVICE,
+    CLOUD_LABELS,
+    IN_CLOUD,
+    Selector,
+    is_cloud_device,
+    parse_selector,
+)
 from geartrain_cloud.control.database import ControlDatabase, as_text
 from geartrain_cloud.control.desired import Desired
 from geartrain_cloud.control.errors import ConflictError, NotFoundError
@@ -30,30 +37,61 @@ class Devices:
     def add(self, name: str, labels: Mapping[str, str], *, local: bool = False) -> Device:
         """Add a device, or take one back that was retired; apps whose selector matches get it.
 
-        Raises `SelectorError`, and `ConflictError` where it is there.
+        Raises `SelectorError`, and `ConflictError` where it is there, or has the name or a label of the
+        platform's own.
         """
         check_device(name)
+        _check_not_cloud(name, labels)
         device = Device(name, check_labels(labels), local)
-        with self._database.change() as database:
+        with self._database.change():
             known = self.find(name)
             if known is not None and not known.retired:
                 raise ConflictError(f"device {name} is there already: see gear device show {name}")
             if known is None and self._is_full():
                 raise ConflictError(f"the platform has {DEVICES_MAX:,} devices, which is all that it takes")
-            serial = 1 if known is None else known.serial + 1
-            database.execute(
-                "INSERT OR REPLACE INTO devices VALUES (?, ?, ?, 0, ?, ?, ?)",
-                (name, as_text(device.labels), local, serial, known.applied if known else 0, 0),
-            )
+            self._enter(device, known)
             self._desired.join(device)
         return self.get(name)
 
+    def have_cloud(self) -> None:
+        """Have the platform's own device, which this machine runs, from the first app on that needs it.
+
+        Raises `ConflictError` where a device of the fleet has its name.
+        """
+        own = Device(CLOUD_DEVICE, dict(CLOUD_LABELS), local=True)
+        with self._database.change():
+            known = self.find(CLOUD_DEVICE)
+            if known is not None and is_cloud_device(known.device, known.labels):
+                return
+            if known is not None and not known.retired:
+                raise ConflictError(
+                    f"device {CLOUD_DEVICE} of your fleet has the name of the platform's own, which reads "
+                    "sources in the cloud: retire it, and add it under another name"
+                )
+            self._enter(own, known)
+
+    def _enter(self, device: Device, known: Device | None) -> None:
+        serial = 1 if known is None else known.serial + 1
+        with self._database.change() as database:
+            database.execute(
+                "INSERT OR REPLACE INTO devices VALUES (?, ?, ?, 0, ?, ?, ?)",
+                (
+                    device.device,
+                    as_text(device.labels),
+                    device.local,
+                    serial,
+                    known.applied if known else 0,
+                    0,
+                ),
+            )
+
     def label(self, name: str, labels: Mapping[str, str | None]) -> Device:
         """Set labels, or take those away that are None; apps whose selector matches now get the device, and
-        none loses it. Raises `SelectorError` and `NotFoundError`.
+        none loses it. Raises `SelectorError`, `NotFoundError`, and `ConflictError` for the platform's own.
         """
         with self._database.change() as database:
             device = self.active(name)
+            _check_not_cloud(name, labels)
             merged = {**device.labels, **{key: value for key, value in labels.items() if value is not None}}
             kept = {key: value for key, value in merged.items() if labels.get(key, "") is not None}
             database.execute(
@@ -65,9 +103,13 @@ class Devices:
         return self.get(name)
 
     def retire(self, name: str) -> Device:
-        """Take the device out of service and of all apps; raises `NotFoundError`."""
+        """Take the device out of service and of all apps; raises `NotFoundError`, and `ConflictError` for the
+        platform's own.
+        """
         with self._database.change() as database:
-            self.active(name)
+            device = self.active(name)
+            if is_cloud_device(name, device.labels):
+                raise ConflictError(f"{name} is the platform's own device: kill the apps that it reads for")
             database.execute("UPDATE devices SET retired = 1 WHERE device = ?", (name,))
             self._desired.clear(name)
         return self.get(name)
@@ -98,10 +140,12 @@ class Devices:
         )
 
     def page(self, limit: int, after: str, selector: str = "all") -> tuple[list[Device], str | None]:
-        """Devices that the selector matches, by name, from behind `after`; and where to go on."""
+        """Devices that the selector matches, by name, from behind `after`; and where to go on. `all`
+        is all of them, with the platform's own.
+        """
         chosen, found = parse_selector(selector), list[Device]()
         for device in self.every(after):
-            if chosen.matches(device.device, device.labels):
+            if chosen == Selector() or chosen.matches(device.device, device.labels):
                 found.append(device)
             if len(found) > limit:
                 return found[:limit], found[limit - 1].device
@@ -113,3 +157,11 @@ class Devices:
         while found := self._database.read(Device, question, (after, PAGE_MAX)):
             yield from found
             after = found[-1].device
+
+
+def _check_not_cloud(name: str, labels: Mapping[str, str | None]) -> None:
+    """Raise `ConflictError` for the platform's own device, and for its label."""
+    if any(labels.get(key) == value for key, value in CLOUD_LABELS.items()):
+        raise ConflictError(f"label {IN_CLOUD} is that of the platform's own device: use another")
+    if name == CLOUD_DEVICE:
+        raise ConflictError(f"{name} is the name of the platform's own device: use another")

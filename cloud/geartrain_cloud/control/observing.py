@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from geartrain import __version__
 from geartrain.control.states import cut_as_said
-from geartrain.fleet.selectors import ALL, parse_selector
+from geartrain.fleet.selectors import ALL, CLOUD_DEVICE, parse_selector
 from geartrain.printable import TEXT_CHARS_MAX, printable
 from geartrain.records.event_time import END_OF_TIME
 from geartrain_cloud.control.agents import standing_of
@@ -25,7 +25,7 @@ from geartrain_cloud.control.model import Device, Instance, Report, State
 from geartrain_cloud.control.rates import RateMeter
 from geartrain_cloud.control.reconciler import Reconciler
 from geartrain_cloud.control.requests import LIMIT
-from geartrain_cloud.control.sources import lacking, not_for
+from geartrain_cloud.control.sources import lacking, needs_devices, not_for
 from geartrain_cloud.control.store import ControlStore
 from geartrain_cloud.platform.config import PlatformConfig
 from geartrain_cloud.platform.places import read_report
@@ -257,7 +257,7 @@ class Observer:
         if instance.state is State.DRAINING:
             return self._reconciler.waits_for(instance, assigned, hosted.get(instance.instance))
         waiting = []
-        if not assigned:
+        if needs_devices(instance.outline) and not set(assigned) - {CLOUD_DEVICE}:
             waiting.append(f"no device matches {instance.selector}: add one, or label one")
         else:
             selectors = {source.id: source.devices for source in instance.outline.sources}

@@ -36,7 +36,7 @@ from geartrain_cloud.control.errors import (
 )
 from geartrain_cloud.control.idempotency import Answer
 from geartrain_cloud.control.lane_store import accept
-from geartrain_cloud.control.model import Device, Submission
+from geartrain_cloud.control.model import Device, Outline, Submission
 from geartrain_cloud.control.names import check_app
 from geartrain_cloud.control.observing import Observer
 from geartrain_cloud.control.openapi import ROOT
@@ -60,6 +60,7 @@ from geartrain_cloud.control.requests import (
     query_of,
 )
 from geartrain_cloud.control.routes import add_routes, route
+from geartrain_cloud.control.sources import takes_part
 from geartrain_cloud.control.store import ControlStore
 from geartrain_cloud.control.updating import Updates
 from geartrain_cloud.hosting.wanted import SHARED_STAGES
@@ -132,7 +133,7 @@ class Api:
         outline = checked.outline
         if outline is None:
             raise UnavailableError(f"flow {body.flow!r} could not be checked: submit it again")
-        meant = list(self._meant(body.devices))
+        meant = list(self._meant(body.devices, outline))
         self._updates.check_reaches(body.flow, outline, [one.device for one in meant])
 
         def work() -> Answer:
@@ -268,12 +269,10 @@ class Api:
 
         return self._once(key_of(request), asked, work)
 
-    def _meant(self, selector: str) -> Iterator[Device]:
-        """The devices in service that a selector means."""
+    def _meant(self, selector: str, outline: Outline) -> Iterator[Device]:
+        """The devices in service that are to run a flow where a selector means them."""
         meant = parse_selector(selector)
-        for one in self._store.devices.every():
-            if not one.retired and meant.matches(one.device, one.labels):
-                yield one
+        return (one for one in self._store.devices.every() if takes_part(outline, meant, one))
 
     def _open(self) -> Enrolment:
         if self._enrolment is None:

@@ -1,9 +1,10 @@
 """Which sources of an app a device has, as far as the platform says.
 
 Between the control store and what is told to ingest and devices. A source may be for some devices only, by a
-selector in the flow. Who lacks a source is settled when a device gets the app, since what it begins with may
-not change under it. Guarantees: `enabled`, as it was submitted for the app or for the device, stands above
-the selector. What the device's own file says stands above both, and is not known here.
+selector in the flow, or for the platform's own device alone. Who lacks a source is settled when a device gets
+the app, since what it begins with may not change under it. Guarantees: `enabled`, as it was submitted for the
+app or for the device, stands above the selector. It gives no device a source in the cloud, and the platform's
+own no other. What a device's own file says stands above both, and is not known here.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from geartrain.fleet.selectors import ALL, parse_selector
+from geartrain.fleet.selectors import ALL, IN_CLOUD, Selector, is_cloud_device, parse_selector
 from geartrain.operators.source import ENABLED
 from geartrain_cloud.control.model import Device, Instance, Outline, Report, merged
 
@@ -21,6 +22,27 @@ Lacks = Mapping[str, tuple[str, ...]]
 """By device, the sources that are not for it."""
 OPENED = ("running", "draining", "ended")
 """What a device says of an instance whose sources it has opened."""
+
+
+def has_cloud_sources(outline: Outline) -> bool:
+    """Whether a source of the flow is read by the platform's own device."""
+    return any(source.devices == IN_CLOUD for source in outline.sources)
+
+
+def needs_devices(outline: Outline) -> bool:
+    """Whether devices of the fleet have something to do for the flow."""
+    return outline.down or any(source.devices != IN_CLOUD for source in outline.sources)
+
+
+def takes_part(outline: Outline, selector: Selector, device: Device) -> bool:
+    """Whether a device is to run the app: the platform's own where a source is in the cloud, others as the
+    selector says.
+    """
+    if device.retired:
+        return False
+    if is_cloud_device(device.device, device.labels):
+        return has_cloud_sources(outline)
+    return needs_devices(outline) and selector.matches(device.device, device.labels)
 
 
 def not_for(outline: Outline, device: Device) -> tuple[str, ...]:
@@ -45,12 +67,22 @@ def after_label(outline: Outline, held: tuple[str, ...], device: Device) -> tupl
 def has(instance: Instance, device: str, lacks: Collection[str] = ()) -> tuple[str, ...]:
     """The sources that a device has; lacks: those that are not for it."""
     options = merged(instance.options, instance.device_options.get(device, {}))
+    elsewhere = _elsewhere(instance.outline, lacks)
 
     def is_enabled(source: str) -> bool:
         said: Any = options.get(source, {}).get(ENABLED, source not in lacks)
-        return said not in (False, "false")
+        return source not in elsewhere and said not in (False, "false")
 
     return tuple(source.id for source in instance.outline.sources if is_enabled(source.id))
+
+
+def _elsewhere(outline: Outline, lacks: Collection[str]) -> frozenset[str]:
+    """The sources that no option gives to a device: those in the cloud, and for the platform's own, which has
+    these, all others.
+    """
+    in_cloud = {source.id for source in outline.sources if source.devices == IN_CLOUD}
+    is_cloud = any(source not in lacks for source in in_cloud)
+    return frozenset(source.id for source in outline.sources if (source.id in in_cloud) is not is_cloud)
 
 
 def lacking(
@@ -83,7 +115,12 @@ def on_device(instance: Instance, device: str, lacks: Collection[str]) -> Instan
         for source in instance.outline.sources
         if source.devices and ENABLED not in instance.options.get(source.id, {})
     }
-    if not told:
+    firm = {
+        one: {ENABLED: False}
+        for one in _elsewhere(instance.outline, lacks)
+        if has_cloud_sources(instance.outline)
+    }
+    if not told and not firm:
         return instance
-    own = merged(told, instance.device_options.get(device, {}))
+    own = merged(merged(told, instance.device_options.get(device, {})), firm)
     return replace(instance, device_options={**instance.device_options, device: own})

@@ -2,7 +2,8 @@
 
 It stands between what a person writes, for an app or for a source of a flow, and the devices of a fleet.
 Guarantees: a selector is a pure function of a device's name and labels, and is written back as it was read. A
-comma means and.
+comma means and. A platform has a device of its own beside the data centre's processes, for sources in the
+cloud. A selector means it only by its name or its label, so `all` is all devices of a fleet.
 """
 
 from __future__ import annotations
@@ -17,6 +18,12 @@ from geartrain.fleet.labels import check_device, check_label_key, check_label_va
 ALL = "all"
 SELECTOR_CHARS_MAX = 1_024
 TERMS_MAX = 16
+CLOUD_DEVICE = "cloud-1"
+"""The name of a platform's own device."""
+CLOUD_LABELS: Mapping[str, str] = {"tier": "cloud"}
+"""Its labels, which no other device may have."""
+IN_CLOUD = "tier=cloud"
+"""The selector of a source in the cloud."""
 
 
 class Term(msgspec.Struct, frozen=True):
@@ -39,11 +46,22 @@ class Selector(msgspec.Struct, frozen=True):
 
     def matches(self, device: str, labels: Mapping[str, str]) -> bool:
         """Whether the device of this name and these labels is meant."""
+        if is_cloud_device(device, labels) and not self._says_cloud:
+            return False
         return self.name in ("", device) and all(term.holds(labels) for term in self.terms)
+
+    @property
+    def _says_cloud(self) -> bool:
+        return self.name == CLOUD_DEVICE or any(str(Selector("", (term,))) == IN_CLOUD for term in self.terms)
 
     def __str__(self) -> str:
         terms = [f"{term.key}{'=' if term.equal else '!='}{term.value}" for term in self.terms]
         return ",".join([self.name, *terms] if self.name else terms) or ALL
+
+
+def is_cloud_device(device: str, labels: Mapping[str, str]) -> bool:
+    """Whether a device of this name and these labels is the platform's own."""
+    return device == CLOUD_DEVICE and CLOUD_LABELS.items() <= labels.items()
 
 
 def parse_selector(text: str) -> Selector:

@@ -8,13 +8,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from msgspec.structs import replace
+
 from geartrain.declarations.source import Source
 from geartrain.errors import FlowError
 from geartrain.flow.stream import SourceStream
 from geartrain.flow.verbs import check_field, check_kind
 from geartrain.graph.graph import Graph, Input, Step, Tier, check_id, key_step
 from geartrain.graph.operator import Operator
-from geartrain.operators.source import declared_source
+from geartrain.operators.source import (
+    SourceOperator,
+    check_told_apart,
+    declared_source,
+    pinned_source,
+)
 from geartrain.planning.properties import with_order
 
 if TYPE_CHECKING:
@@ -112,6 +119,7 @@ class Flow:
             raise FlowError(f"flow {self.name} has no source: begin with flow.source(...)")
         if not graph.sinks():
             raise FlowError(f"flow {self.name} has no sink: end a stream with .sink(id, Table(...))")
+        check_told_apart(graph)
         if any(step.operator.kind == "deal" for step in graph.steps):
             from geartrain.planning.down import with_down
 
@@ -172,7 +180,7 @@ class Flow:
 
         Args:
             step_id: the step.
-            tier: `"edge"` or `"cloud"`.
+            tier: `"edge"` or `"cloud"`. A source at `"cloud"` is read by the platform's own device.
             device: of a step below the cloud: to which device each record that it reads goes.
 
         Raises:
@@ -189,6 +197,11 @@ class Flow:
                 f"flow {self.name}, step {step_id!r}: a {old.operator.kind} step always stands on the "
                 f"{old.operator.only_tier} tier: leave .at({tier!r}) out"
             )
+        if isinstance(old.operator, SourceOperator) and device is None:
+            where = f"flow {self.name}, source {step_id!r}"
+            placed = pinned_source(where, old.operator, tier)
+            self._steps[step_id] = replace(old, operator=placed, tier=tier if tier == "edge" else None)
+            return
         if device is None:
             self._steps[step_id] = Step(old.id, old.operator, old.inputs, old.out, tier, old.parallelism)
             return

@@ -402,7 +402,8 @@ class Stream(Generic[T]):
         """Pin the step that makes this stream to a tier. Without a pin the planner decides.
 
         Args:
-            tier: `"edge"` or `"cloud"`.
+            tier: `"edge"` or `"cloud"`. A source in the cloud is read once, by an agent of the platform, and
+                no device has it.
             device: of a step below the cloud: to which device each record that it reads goes. `by_key`, a
                 field, or a function that returns the device's name.
 

@@ -52,7 +52,8 @@ class StreamProperties(msgspec.Struct, frozen=True):
     domain: the field whose every value lives on one device only, None where none is known; in_order: within a
     split the records come in canonical order; key_local: the stream is keyed and each key lives in one split;
     key_order: it is keyed and the records of each key come in canonical order; timely: its records obey its
-    watermark; from_cloud: it comes to the devices from the cloud, dealt.
+    watermark; from_cloud: it comes to the devices from the cloud, dealt; born_in_cloud: it
+    is that of a source in the cloud.
     """
 
     domain: str | None
@@ -61,6 +62,7 @@ class StreamProperties(msgspec.Struct, frozen=True):
     key_order: bool = False
     timely: bool = True
     from_cloud: bool = False
+    born_in_cloud: bool = False
 
 
 class Services(msgspec.Struct, frozen=True):
@@ -193,6 +195,8 @@ def transformed(inputs: Sequence[StreamProperties], keeps: frozenset[str]) -> St
     """
     above = inputs[0]
     domain = above.domain if above.domain in keeps else None
-    if domain == above.domain and not (above.key_local or above.key_order or above.from_cloud):
+    if domain == above.domain and not (
+        above.key_local or above.key_order or above.from_cloud or above.born_in_cloud
+    ):
         return above
     return StreamProperties(domain, above.in_order, timely=above.timely)

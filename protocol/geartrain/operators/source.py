@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from geartrain.declarations.options import Text, check_options
 from geartrain.declarations.source import Source
 from geartrain.errors import ConfigError, FlowError, SelectorError
-from geartrain.fleet.selectors import ALL, Selector, parse_selector
-from geartrain.graph.graph import Graph, Step
+from geartrain.fleet.selectors import ALL, IN_CLOUD, Selector, parse_selector
+from geartrain.graph.graph import Graph, Step, Tier
 from geartrain.graph.operator import Plain, Services, StreamProperties, Transform
 
 ENABLED = "enabled"
@@ -42,13 +42,18 @@ class SourceOperator(Plain, frozen=True):
     def __post_init__(self) -> None:
         check_options(self.source)
 
+    @property
+    def in_cloud(self) -> bool:
+        """Whether it is read in the cloud, by the platform's own device."""
+        return self.devices == IN_CLOUD
+
     def is_meant_for(self, device: str, labels: Mapping[str, str]) -> bool:
         """Whether a device of this name and these labels is to have the source."""
         return parse_selector(self.devices or ALL).matches(device, labels)
 
     def derive(self, inputs: Sequence[StreamProperties]) -> StreamProperties:
         """What the source declares of itself."""
-        return StreamProperties(self.partitioned_by, self.source.keeps_order)
+        return StreamProperties(self.partitioned_by, self.source.keeps_order, born_in_cloud=self.in_cloud)
 
     def open(self, services: Services) -> Transform:
         """A source transforms nothing: batches are fed to its output stream."""
@@ -98,6 +103,41 @@ def declared_source(
             f"give that option of {type(source).__name__} another name"
         )
     return SourceOperator(source, partitioned_by, devices=chosen)
+
+
+def pinned_source(where: str, operator: SourceOperator, tier: Tier) -> SourceOperator:
+    """The source where `tier` puts it: in the cloud, or on its devices; where: how a sentence begins.
+
+    Raises `FlowError` for one that is for some devices.
+    """
+    if tier == "edge":
+        return replace(operator, devices="") if operator.in_cloud else operator
+    if operator.devices not in ("", IN_CLOUD):
+        raise FlowError(
+            f"{where}: devices={operator.devices!r} says which devices have it, and at('cloud') that none "
+            "has: leave one of them out"
+        )
+    return replace(operator, devices=IN_CLOUD)
+
+
+def check_told_apart(graph: Graph) -> None:
+    """Raise `FlowError` where sources in the cloud stand beside one with an option `enabled` of its own: by
+    that name the platform's device is told which of them it lacks.
+    """
+    sources = [s for s in graph.steps if isinstance(s.operator, SourceOperator)]
+    own = [
+        s for s in sources if isinstance(s.operator, SourceOperator) and hasattr(s.operator.source, ENABLED)
+    ]
+    if own and any(is_in_cloud(step) for step in sources):
+        raise FlowError(
+            f"flow {graph.name}, source {own[0].id!r}: a flow with sources in the cloud can have no source "
+            f"with an option {ENABLED} of its own: give that option another name"
+        )
+
+
+def is_in_cloud(step: Step) -> bool:
+    """Whether the step is a source that is read in the cloud."""
+    return isinstance(step.operator, SourceOperator) and step.operator.in_cloud
 
 
 def on_device(graph: Graph, device: str, labels: Mapping[str, str]) -> Graph:

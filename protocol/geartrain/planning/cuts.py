@@ -1,10 +1,11 @@
 """Cuts: the assignment of steps to tiers, which of them are legal, and which one is taken.
 
-Rule 1: sources bound to devices are on the edge, sinks to stores in the cloud. Rule 2: a step may be on the
-edge only if all its inputs are. It must also be stateless, or its key local to the device, or it is the
-partial of a split aggregate (`splitting`). The part that merges is always in the cloud. A pin must agree with
-them. Cuts are those of the graph with its aggregates split, and settled (`sharing`): two that differ only in
-where a stream is keyed are one.
+Rule 1: sources bound to devices are on the edge, sinks to stores in the cloud. A source in the cloud is read
+by an agent, too, that of the platform's own device. So every cut has it, and none of the steps that read it.
+Rule 2: a step may be on the edge only if all its inputs are. It must also be stateless, or its key local to
+the device, or it is the partial of a split aggregate (`splitting`). The part that merges is always in the
+cloud. A pin must agree with them. Cuts are those of the graph with its aggregates split, and settled
+(`sharing`): two that differ only in where a stream is keyed are one.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ class Rule(Enum):
     """What decides where a step stands. The value is the name that `gear plan --json` shows."""
 
     SOURCE = "source_on_devices"
+    CLOUD_SOURCE = "source_in_cloud"
     STORE = "store_in_cloud"
     ONLY_TIER = "only_tier"
     PINNED = "pinned"
@@ -98,10 +100,12 @@ def obstacle(step: Step, edge: AbstractSet[str], properties: dict[str, StreamPro
     if step.operator.only_tier == "cloud":
         return Reason(step.id, Rule.ONLY_TIER, other=step.operator.kind)
     if not step.inputs:
-        return _kept_away(step)
+        return None
     if isinstance(step.operator, SinkOperator) and step.operator.only_tier != "edge":
         return Reason(step.id, Rule.STORE)
     above = [i.step for i in step.inputs if i.step not in edge and not properties[i.step].from_cloud]
+    if step.operator.kind != "late":  # which stands where its records are born
+        above += [i.step for i in step.inputs if properties[i.step].born_in_cloud]
     if above:
         return Reason(step.id, Rule.INPUT_IN_CLOUD, other=above[0])
     if step.operator.kind == MERGE:

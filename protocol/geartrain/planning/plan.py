@@ -104,6 +104,8 @@ class Plan(msgspec.Struct, frozen=True, dict=True):
         """Why a step stands where it stands."""
         kind, tier = step.operator.kind, step.tier
         on_edge: Tier = "edge" if step.id in self.cut.edge else "cloud"
+        if self._properties[step.id].born_in_cloud and not step.inputs:
+            return Reason(step.id, Rule.CLOUD_SOURCE, "cloud")
         if kind == "deal":
             return Reason(step.id, Rule.DEALS)
         if step.operator.only_tier is not None and not isinstance(step.operator, SinkOperator):

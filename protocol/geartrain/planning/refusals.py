@@ -21,6 +21,7 @@ Obstacle = Callable[[Step], Reason | None]
 
 _SENTENCES = {
     Rule.SOURCE: "rule 1: a source stands on its devices",
+    Rule.CLOUD_SOURCE: "it is read in the cloud, by the platform's own device",
     Rule.STORE: "rule 1: a table is a store of the cloud",
     Rule.ONLY_TIER: "a {other} step always stands {where}",
     Rule.PINNED: "it is pinned to the {tier}",
@@ -51,11 +52,6 @@ def refusal(
     graph: Graph, step: Step, obstacle: Obstacle, properties: Mapping[str, StreamProperties]
 ) -> PlacementError:
     """The error for a step that cannot be where it was asked to be; `obstacle` gives the reason."""
-    if not step.inputs:
-        return PlacementError(
-            f"step {step.id!r} cannot be in the cloud ({_SENTENCES[Rule.SOURCE]}): take "
-            f'.at("cloud") off {step.id!r}'
-        )
     reason = _blamed(graph, step, obstacle)
     said = f"step {step.id!r} cannot be on the edge ({sentence(reason)}): "
     if isinstance(step.operator, DeviceSinkOperator):
@@ -120,6 +116,8 @@ def _fix(
         return f'take .at("cloud") off {root.id!r}, or {leave}'
     if reason.rule is Rule.ONLY_TIER:
         return f"name a step above {root.id!r}, or {leave}"
+    if reason.rule is Rule.INPUT_IN_CLOUD and properties[reason.other].born_in_cloud:
+        return f'take .at("cloud") off {reason.other!r}, deal its records with device=..., or {leave}'
     if isinstance(step.operator, SinkOperator):
         return f"leave the tier of {step.id!r} to the planner, or end the stream in a sink of the device"
     return f"leave the tier of {step.id!r} to the planner"
