@@ -16,6 +16,7 @@ from geartrain.planning import make_plan
 from geartrain.ports import SplitProgress
 from geartrain.records.event_time import END_OF_TIME, SECOND_US, START_OF_TIME
 from geartrain.runtime.fragment import Fragment
+from geartrain.runtime.reader import open_splits
 from geartrain.runtime.splits import FUTURE_US_MAX, SplitTracker
 from geartrain.source import Batch, Reject, Source, Split
 from geartrain.testing import FakeClock
@@ -77,6 +78,53 @@ def test_dead_letters_of_one_read_are_in_the_order_of_their_numbers() -> None:
     mixed = replace(given, numbers=[0, 1, 3, 4], rejects=rejects)
     _, _, rejected = tracker_of().observe(mixed, NOW)
     assert [letter.origin.number for letter in rejected] == [1, 2, 4, 5]
+
+
+class _Asking:
+    """A database that is asked, and not there at first: what it holds is of an hour ago."""
+
+    name, out_of_orderness_us, live_clock, is_behind = "cloud-1/rows", 0, True, True
+
+    def __init__(self) -> None:
+        self.there: list[int] = []
+
+    async def read(self, position: int, limit: int) -> Batch:
+        times = self.there[position : position + limit]
+        numbers = range(position, position + len(times))
+        return Batch([Reading("s", 1.0)] * len(times), times, numbers, position + len(times))
+
+    async def close(self) -> None:
+        """Nothing to release."""
+
+
+class Rows(Source[Reading]):
+    split: ClassVar[_Asking]
+
+    def open(self, device: str, step: str, out: Any) -> Sequence[Split]:
+        return [self.split]
+
+
+def test_one_that_is_behind_does_not_follow_the_clock() -> None:
+    split = Rows.split = _Asking()
+    flow, clock = Flow("fleet"), FakeClock(NOW)
+    flow.source("rows", Rows(), out=Reading).sink("levels", Table("levels"))
+    (reader,) = open_splits(flow.graph(), "cloud-1", clock)
+
+    async def story() -> None:
+        clock.advance(60)
+        assert not (await reader.read(10)).rows
+        assert reader.watermark == START_OF_TIME
+        split.there = [NOW - 3_600 * SECOND_US, NOW - 1_800 * SECOND_US]
+        found = await reader.read(10)
+        assert (found.batch.times, found.late) == (split.there, [])
+        clock.advance(60)
+        await reader.read(10)
+        assert reader.watermark == split.there[-1]
+        split.is_behind = False
+        await reader.read(10)
+        assert reader.watermark == NOW + 119 * SECOND_US
+
+    asyncio.run(story())
 
 
 class _Live:

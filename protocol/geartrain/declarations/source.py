@@ -101,6 +101,17 @@ class LiveSplit(Split, Protocol):
         ...
 
 
+class AskingSplit(LiveSplit, Protocol):
+    """A live split that asks for its records, and so may not know of some that are there."""
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether, as of the last read, there may be records that it has not given. Its watermark then does
+        not follow the device's clock.
+        """
+        ...
+
+
 class SharedSplit(Split, Protocol):
     """A split of an exclusive source, which apps of one device share."""
 

@@ -108,6 +108,11 @@ class CheckedSplit:
         self.live_clock = bool(getattr(split, "live_clock", False))  # of a `LiveSplit`
         """Whether events carry the device's time."""
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether there may be records that it has not given: of an `AskingSplit`."""
+        return bool(getattr(self._split, "is_behind", False))
+
     def share(self, folder: Path, app: str) -> None:
         """As `SharedSplit.share`; raises `SourceError` for a split that cannot."""
         share: Any = getattr(self._split, "share", None)

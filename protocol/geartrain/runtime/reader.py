@@ -131,13 +131,15 @@ class SplitReader:
         return Taken(batch, late, rejected, rows, tracker.progress != before)
 
     def _note(self, rows: int, now_us: int | None) -> None:
-        """A split of the device's own time follows its clock once nothing has come for long."""
+        """A split of the device's own time follows its clock once nothing has come for long, and nothing is
+        known to be there.
+        """
         if self._clock is None or now_us is None:
             return
         now_s = self._clock.monotonic_s()
         if rows:
             self._heard_s = now_s
-        elif now_s - self._heard_s >= self._idle_after_us / 1_000_000:
+        elif now_s - self._heard_s >= self._idle_after_us / 1_000_000 and not self.split.is_behind:
             self.tracker.idle(now_us, self._idle_after_us)
 
 

@@ -1,0 +1,190 @@
+"""Rows of a query in a real PostgreSQL: pages, ties, rows that are none, and a server that goes away."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from typing import Any
+
+import psycopg
+import pytest
+
+from geartrain import Record
+from geartrain.errors import SourceError
+from geartrain.source import Batch, Reject
+from geartrain_devices.postgres_query import SAME_TIME_MAX, PostgresQuery
+from tests.postgres_server import Postgres
+
+KEYED = "SELECT id, at, sensor, celsius FROM readings"
+
+
+class Reading(Record):
+    sensor: str
+    celsius: float
+
+
+def made(postgres: Postgres, *rows: str, name: str = "asked") -> str:
+    """A database with a table of readings."""
+    dsn = postgres.database(name)
+    with psycopg.connect(dsn, autocommit=True) as db:
+        db.execute("CREATE TABLE readings (id bigint, at timestamptz, sensor text, celsius float8)")
+    add(dsn, *rows)
+    return dsn
+
+
+def add(dsn: str, *rows: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as db:
+        for row in rows:
+            db.execute(f"INSERT INTO readings VALUES ({row})")
+
+
+def opened(dsn: str, **options: Any) -> Any:
+    source = PostgresQuery[Reading](**{"query": KEYED, "every_s": 0.01, "dsn": dsn, **options})
+    (split,) = source.open("cloud-1", "readings", Reading)
+    return split
+
+
+async def until(split: Any, rows: int, position: int = 0, limit: int = 100) -> Batch:
+    """What reads give until there are so many rows, and then nothing more for now."""
+    values: list[Any] = []
+    times: list[int] = []
+    numbers: list[int] = []
+    rejects: list[Reject] = []
+    deadline = time.monotonic() + 60
+    while len(values) + len(rejects) < rows or split.is_behind:
+        assert time.monotonic() < deadline, (values, rejects)
+        found = await split.read(position, limit)
+        assert len(found.values) + len(found.rejects) <= limit
+        values += found.values
+        times += found.times
+        numbers += found.numbers
+        rejects += found.rejects
+        position = found.position
+        await asyncio.sleep(0.005)
+    return Batch(values, times, numbers, position, rejects)
+
+
+def test_rows_come_by_their_key_in_pages_and_go_on_where_they_were(postgres: Postgres) -> None:
+    async def story() -> None:
+        rows = [f"{n}, '2026-01-01T00:00:{n:02}Z', 's%{n % 3}', {n}.5" for n in range(1, 30, 2)]
+        dsn = made(postgres, *rows, "31, '2026-01-01T00:01:00Z', NULL, 1")
+        split = opened(dsn, time="at", query=f"{KEYED} WHERE sensor IS NULL OR sensor LIKE 's%';")
+        first = await until(split, 16, limit=4)
+        assert first.numbers == list(range(1, 30, 2))
+        assert first.values[1] == Reading("s%0", 3.5)
+        assert first.times[0] == 1_767_225_601_000_000
+        assert (first.rejects[0].number, first.position) == (31, 32)
+        assert "field sensor: Expected `str`, got `null`" in first.rejects[0].reason
+        assert b'"celsius":1}' in first.rejects[0].raw
+        add(dsn, "40, '2026-01-01T00:02:00Z', 's', 'NaN'", "41, '2026-01-01T00:02:00Z', 's', 2")
+        more = await until(split, 2, first.position)
+        assert (more.numbers, [one.number for one in more.rejects]) == ([41], [40])
+        await split.close()
+        again = opened(dsn, time="at")
+        assert (await until(again, 1, 41)).numbers == [41]
+        await again.close()
+
+    asyncio.run(story())
+
+
+def test_rows_of_one_time_have_their_places_and_young_ones_wait(postgres: Postgres) -> None:
+    async def story() -> None:
+        at = "2026-03-01T00:00:00.123457Z"
+        same = [f"{n}, '{at}', 's{n}', {n}" for n in range(7)]
+        dsn = made(postgres, *same, "9, now() + interval '1 hour', 'young', 9", name="tied")
+        split = opened(dsn, key="at", time="at")
+        found = await until(split, 7, limit=3)
+        begin = 1_772_323_200_123_457 * SAME_TIME_MAX
+        assert found.numbers == list(range(begin, begin + 7))
+        assert set(found.times) == {1_772_323_200_123_457}
+        rest = await until(split, 3, begin + 4, limit=2)
+        assert (rest.numbers, rest.values) == (list(found.numbers)[4:], list(found.values)[4:])
+        assert PostgresQuery(key="at", time="at").keeps_order
+        await split.close()
+
+    asyncio.run(story())
+
+
+def test_more_rows_of_one_time_than_have_a_place_are_refused(postgres: Postgres) -> None:
+    async def story() -> None:
+        dsn = made(postgres, name="crowded")
+        with psycopg.connect(dsn, autocommit=True) as db:
+            one = "SELECT n, '2026-03-01'::timestamptz, 's', n FROM generate_series(0, 1024) n"
+            db.execute(f"INSERT INTO readings {one}")
+        split = opened(dsn, key="at")
+        with pytest.raises(
+            SourceError, match=r"more than 1,024 rows have the at .*name a key that is unique"
+        ):
+            await until(split, 1_025, limit=2_000)
+        await split.close()
+
+    asyncio.run(story())
+
+
+def test_a_server_that_goes_away_loses_no_row(postgres: Postgres) -> None:
+    async def story() -> None:
+        rows = [f"{n}, now(), 's', {n}" for n in range(10)]
+        dsn = made(postgres, *rows, name="away")
+        split = opened(dsn)
+        found = await until(split, 4, limit=4)
+        postgres.stop("immediate")
+        try:
+            position, was_behind = found.position, False
+            deadline = time.monotonic() + 60
+            while not was_behind:
+                assert time.monotonic() < deadline
+                read = await split.read(position, 4)
+                position, was_behind = read.position, split._again_s > time.monotonic() + 0.5
+                assert split.is_behind
+                await asyncio.sleep(0.01)
+        finally:
+            postgres.start()
+        add(dsn, "10, now(), 's', 10")
+        rest = await until(split, 11 - position, position, limit=4)
+        assert rest.numbers == list(range(position, 11))
+        await split.close()
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"query": " "}, "has no query"),
+        ({"dsn": "host=a password=b"}, "dsn holds a password: set PGPASSWORD"),
+        ({"dsn": "nothing"}, "dsn: missing"),
+        ({"time_unit": "h"}, "time_unit = 'h' must be one of"),
+    ],
+)
+def test_what_cannot_be_is_said_when_it_is_opened(options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(SourceError, match=sentence):
+        opened(**{"dsn": "", **options})
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"query": "SELECT nothing FROM nowhere"}, 'query cannot be run: relation "nowhere" does not exist'),
+        ({"key": "sensor"}, "neither a column of whole numbers nor of times"),
+        ({"key": "missing"}, "column q.missing does not exist"),
+        ({"query": "DELETE FROM readings RETURNING id"}, "query cannot be run"),
+        ({}, "two rows have the id 1: name a key that is unique"),
+    ],
+)
+def test_what_the_database_refuses_is_a_sentence(
+    postgres: Postgres, options: dict[str, Any], sentence: str
+) -> None:
+    async def story() -> None:
+        split = opened(made(postgres, "1, now(), 's', 1", "1, now(), 't', 2", name="wrong"), **options)
+        with pytest.raises(SourceError, match=sentence):
+            await until(split, 9)
+        await split.close()
+
+    asyncio.run(story())
+
+
+def test_without_its_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(SourceError, match=r'pip install "geartrain-devices\[postgres\]"'):
+        opened("")
