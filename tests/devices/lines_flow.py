@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from geartrain import Flow, Record, Table
+from geartrain_devices.kafka_topic import KafkaTopic
 from geartrain_devices.modbus import ModbusTcp
 from geartrain_devices.serial_lines import SerialLines
 from geartrain_devices.syslog import Syslog
@@ -40,3 +41,11 @@ class Power(Record):
 
 modbus = Flow("modbus")
 modbus.source("lines", ModbusTcp(), out=Power).at("edge").sink("out", Table("power"))
+
+
+class Counted(Record):
+    n: int
+
+
+kafka = Flow("kafka")
+kafka.source("lines", KafkaTopic(), out=Counted).at("edge").sink("out", Table("counted"))
