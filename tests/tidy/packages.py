@@ -48,7 +48,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("downlink", "pages"),
         ("spark", "supervisor"),
         ("explaining", "hosting", "inspecting"),
-        ("control",),
+        ("backup", "control"),
         ("cli",),
     ),
     "geartrain_simulation": (

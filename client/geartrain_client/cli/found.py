@@ -22,6 +22,7 @@ GROUP = "geartrain.commands"
 
 ELSEWHERE = {
     "geartrain-cloud": (
+        "backup",
         "broker",
         "certs",
         "deadletters",
@@ -31,6 +32,7 @@ ELSEWHERE = {
         "log",
         "page",
         "quarantine",
+        "restore",
         "run",
         "up",
     ),

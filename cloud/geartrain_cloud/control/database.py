@@ -2,11 +2,13 @@
 
 Under all that control keeps. Guarantees: what is changed within `change` is durable together when the
 outermost one returns, and leaves no trace when it raises. An error of SQLite or the system is a `StoreError`.
-A file of a former format is brought to this one when it is opened, in one transaction.
+A file of a former format is brought to this one when it is opened, in one transaction. One process holds it,
+by a lock beside it; a backup may read it meanwhile.
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +17,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from geartrain.adapters.sqlite import open_to_write, transaction, translated
+from geartrain.adapters.file_lock import take_lock
+from geartrain.adapters.layouts import refuse_later
+from geartrain.adapters.sqlite import Fault, open_to_write, transaction, translated
 from geartrain_cloud.control.errors import StoreError
 from geartrain_cloud.control.model import Device, Instance, Planned
 
@@ -88,13 +92,23 @@ class ControlDatabase:
     def __init__(self, path: Path) -> None:
         """Open or make it; raises `StoreError`."""
         self._subject = f"the control store {path}"
+        self._lock = take_lock(
+            path.with_suffix(".lock"),
+            StoreError,
+            unusable=f"{self._subject} cannot be used",
+            taken=f"{self._subject} {Fault.IN_USE.value}",
+        )
+        try:
+            self._open(path)
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def _open(self, path: Path) -> None:
         with translated(StoreError, self._subject):
-            self._database = open_to_write(
-                path, busy_s=BUSY_S, one_thread=True, settings=("locking_mode = EXCLUSIVE",)
-            )
+            self._database = open_to_write(path, busy_s=BUSY_S, one_thread=True)
             version = self._database.execute("PRAGMA user_version").fetchone()[0]
-            if version > VERSION:
-                raise StoreError(f"{self._subject} has format {version}, and this version knows {VERSION}")
+            refuse_later(self._subject, version, VERSION, StoreError)
             if version < VERSION:
                 with transaction(self._database):
                     for statement in "".join(_STEPS[version:]).split(";\n"):
@@ -104,6 +118,9 @@ class ControlDatabase:
     def close(self) -> None:
         """Let the file go."""
         self._database.close()
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
 
     @contextmanager
     def change(self) -> Iterator[sqlite3.Connection]:

@@ -94,7 +94,7 @@ class WantedFlow(WantedPlan, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         """
         plan = self.plan_of(revision)
         asked = [plan.flow, plan.cut, plan.steps, plan.sources, self.attempt]
-        asked += [plan.bundle] if plan.bundle else []
+        asked += [Path(plan.bundle).name] if plan.bundle else []  # its hash, wherever the platform lies
         asked += [list(plan.cuts)] if plan.cuts else []
         asked += [["without", *plan.without]] if plan.without else []
         return sha256(msgspec.json.encode(asked, order="deterministic")).hexdigest()

@@ -18,7 +18,7 @@ from geartrain.adapters.configuration import convert_as, host_and_port, read_as
 from geartrain.adapters.tls import Broker, BrokerTable, broker_of
 from geartrain.errors import ConfigError
 from geartrain_cloud.errors import CertificateError
-from geartrain_cloud.platform.places import PlatformPlaces, default_state, read_report
+from geartrain_cloud.platform.places import RESTORING, PlatformPlaces, default_state, read_report
 
 CONFIG_FILE = "platform.toml"
 BROKERS = ("auto", "amqtt", "mosquitto")
@@ -198,7 +198,7 @@ def read_platform(path: Path | None = None, state: Path | None = None) -> Platfo
     if path is None:
         own = (folder or default_state()) / CONFIG_FILE
         if not own.is_file():
-            return PlatformConfig((folder or default_state()).absolute())
+            return PlatformConfig(_restored((folder or default_state()).absolute()))
         path = own
     found, beside = read_as(path, _File), path.absolute().parent
     if isinstance(found.broker, str) and found.broker not in BROKERS:
@@ -208,7 +208,7 @@ def read_platform(path: Path | None = None, state: Path | None = None) -> Platfo
     if found.tables.store:
         _check_store(path, found.tables.store)
     return PlatformConfig(
-        folder or beside / found.state,
+        _restored(folder or beside / found.state),
         path.absolute(),
         found.broker,
         found.broker_port,
@@ -220,6 +220,16 @@ def read_platform(path: Path | None = None, state: Path | None = None) -> Platfo
         found.local,
         found.tables,
     )
+
+
+def _restored(folder: Path) -> Path:
+    """The state folder; raises `ConfigError` where it is half restored."""
+    if (folder / RESTORING).exists():
+        raise ConfigError(
+            f"{folder} is half restored, for gear restore did not come to its end: run gear restore BACKUP "
+            f"--state {folder} again"
+        )
+    return folder
 
 
 def _joined(host: str, port: int) -> str:

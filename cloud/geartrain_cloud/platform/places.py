@@ -21,6 +21,9 @@ STATUS_FILE = "status.json"
 STATE_VARIABLE = "GEARTRAIN_STATE"
 """The environment variable that names the state folder where no option does."""
 
+RESTORING = "restoring"
+"""In a state folder that a backup is being brought back to: what else is there is not whole yet."""
+
 
 @dataclass(frozen=True, slots=True)
 class PlatformPlaces:

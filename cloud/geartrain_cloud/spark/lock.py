@@ -14,6 +14,9 @@ from pathlib import Path
 from geartrain.adapters.file_lock import open_lock, try_lock
 from geartrain_cloud.spark.errors import QueryError, RefusedError
 
+LOCK_FILE = "driver.lock"
+"""In the state folder."""
+
 LEAVING_WAIT_S = 30.0
 """How long to wait for the JVM of a driver that is gone."""
 
@@ -25,7 +28,7 @@ class StateLock:
 
     def __init__(self, folder: Path, wait_s: float = LEAVING_WAIT_S) -> None:
         """Take it; raises `RefusedError` where another driver has it, `QueryError` where its Java does."""
-        self.descriptor = open_lock(folder / "driver.lock")
+        self.descriptor = open_lock(folder / LOCK_FILE)
         deadline = time.monotonic() + wait_s
         while not try_lock(self.descriptor):
             holder = os.pread(self.descriptor, 20, 0).decode(errors="replace")

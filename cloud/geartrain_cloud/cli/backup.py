@@ -1,0 +1,73 @@
+"""`gear backup` and `gear restore`: what they do and say."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+from geartrain.printable import printable
+from geartrain_client.terminal.screen import ProgressLine, notices, print_json, results
+from geartrain_cloud.backup.restoring import restore
+from geartrain_cloud.backup.writing import back_up
+from geartrain_cloud.platform.config import read_platform
+
+
+def make_backup(state: Path | None, config: Path | None, output: Path, *, as_json: bool) -> None:
+    """Back a platform up and say what was made; raises `GeartrainError`."""
+    folder, notice = read_platform(config, state).state, notices()
+    with ProgressLine(notice) as line:
+        made = back_up(folder, output, _now_us, lambda said: line.show(lambda: said))
+    for sentence in made.elsewhere:
+        notice.print(printable(sentence), soft_wrap=True)
+    if as_json:
+        print_json(
+            {
+                "output": str(made.output),
+                "made_us": made.made_us,
+                "files": made.files,
+                "bytes": made.size,
+                "elsewhere": list(made.elsewhere),
+            }
+        )
+        return
+    said = f"{made.output} holds the platform as of {_time(made.made_us)}: {_amount(made.files, made.size)}"
+    results().print(printable(said), soft_wrap=True)
+
+
+def bring_back(backup: Path, state: Path, *, as_json: bool) -> None:
+    """Restore a platform and say what follows; raises `GeartrainError`."""
+    notice = notices()
+    with ProgressLine(notice) as line:
+        found = restore(backup, state, lambda said: line.show(lambda: said))
+    if as_json:
+        print_json(
+            {
+                "state": str(found.state),
+                "made_us": found.made_us,
+                "version": found.version,
+                "files": found.files,
+                "bytes": found.size,
+            }
+        )
+        return
+    amount = _amount(found.files, found.size)
+    said = (
+        f"{found.state} holds the platform as of {_time(found.made_us)}: {amount}\n"
+        f"go on with gear up --state {found.state}; devices then send what they still have of later times\n"
+        "what they no longer have is lost: gear log show names it, and the counter losses counts it"
+    )
+    for one in said.splitlines():
+        results().print(printable(one), soft_wrap=True)
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1_000
+
+
+def _time(us: int) -> str:
+    return datetime.fromtimestamp(us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _amount(files: int, size: int) -> str:
+    return f"{files:,} files, {size / 1e6:,.1f} MB"

@@ -1,0 +1,351 @@
+"""Backups of a state folder: consistent, whole or nothing under kills at each step, checked on the way back.
+
+The platform here is a folder with real stores and a checkpoint that a thread writes as Spark does.
+`tests/proofs/test_backup.py` has a real one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import tarfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from geartrain.adapters.files import write_durable, write_private
+from geartrain.adapters.sqlite import open_to_write, transaction
+from geartrain.errors import ConfigError
+from geartrain_cloud.backup.errors import BackupError
+from geartrain_cloud.backup.manifest import MANIFEST
+from geartrain_cloud.backup.moment import FROZEN, moment_of
+from geartrain_cloud.backup.restoring import restore
+from geartrain_cloud.backup.writing import back_up
+from geartrain_cloud.control.store import ControlStore
+from geartrain_cloud.log.opening import take_ledger
+from geartrain_cloud.platform.config import read_platform
+from geartrain_cloud.platform.places import RESTORING, PlatformPlaces
+
+NOW_US = 1_700_000_000_000_000
+SEGMENT = "segments/heat.1/readings/p0/000000000001-1.arrow"
+CONF = json.dumps({"conf": {"spark.sql.shuffle.partitions": "1"}})
+
+
+def now_us() -> int:
+    return NOW_US
+
+
+class Micro:
+    """A group's checkpoint and the tables of one app, written as Spark and the host write them."""
+
+    def __init__(self, state: Path) -> None:
+        self.spark = state / "spark" / "groups" / "shared" / "spark"
+        self.tables = open_to_write(state / "apps" / "heat.1" / "tables.sqlite", busy_s=10)
+        self.tables.execute("CREATE TABLE IF NOT EXISTS marks (batch INTEGER, total INTEGER)")
+        self.number = 0
+        (self.spark / "metadata").parent.mkdir(parents=True, exist_ok=True)
+        write_private(self.spark / "metadata", json.dumps({"id": "one"}))
+        write_durable(self.spark.parent / "group.json", b'{"identity":"a","stages":2,"partitions":1}')
+
+    def run(self) -> None:
+        number = self.number
+        write_private(self.spark / "offsets" / str(number), f"v1\n{CONF}\n{json.dumps({'a/0': number})}")
+        write_private(self.spark / "state" / "0" / "0" / f"{number + 1}.changelog", "x")
+        with transaction(self.tables):
+            self.tables.execute("INSERT INTO marks VALUES (?, ?)", (number, number * 10))
+        write_private(self.spark / "commits" / str(number), f"v1\n{json.dumps({})}")
+        self.number += 1
+
+
+def make_platform(state: Path) -> Micro:
+    """A state folder with one app that has run five micro-batches."""
+    places = PlatformPlaces(state)
+    store = ControlStore(places.control, now_us)
+    store.devices.add("d1", {"kind": "room"})
+    store.close()
+    ledger, _ = take_ledger(places.log / "ledger.sqlite", 1, (0,))
+    ledger.close()
+    write_private(places.token, "secret token")
+    write_private(places.fleet / "ca.key", "secret key")
+    write_private(places.bundles / "metadata" / "timestamp.json", "{}")
+    write_private(places.spark_wanted, "{}")
+    write_private(places.device("d1") / "desired.bin", "a device's own")
+    micro = Micro(state)
+    for _ in range(5):
+        micro.run()
+    write_private(micro.spark.parent / "parked" / "heat.1" / "7", b"parked rows")
+    write_private(micro.spark / "state" / "0" / "0" / "99.changelog", "of a micro-batch that comes later")
+    return micro
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """All files below a folder; of a database what is in it."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path.suffix == ".sqlite":
+            with closing(sqlite3.connect(path)) as database:
+                found[path.relative_to(folder).as_posix()] = "\n".join(database.iterdump()).encode()
+        elif path.is_file() and not path.name.endswith(("-wal", "-shm")):
+            found[path.relative_to(folder).as_posix()] = path.read_bytes()
+    return found
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    make_platform(tmp_path / "state").tables.close()
+    return tmp_path / "state"
+
+
+@pytest.mark.parametrize("name", ["copy", "copy.tar"])
+def test_what_comes_back_is_what_was_there_and_nobody_else_may_read_it(
+    tmp_path: Path, state: Path, name: str
+) -> None:
+    made = back_up(state, tmp_path / "backups" / name, now_us)
+    found = restore(made.output, tmp_path / "new" / "state", lambda said: None)
+    assert (found.made_us, found.files, found.size) == (NOW_US, made.files, made.size)
+    before, after = content(state), content(found.state)
+    left_out = {one for one in before if one not in after}
+    assert left_out == {
+        "agents/d1/desired.bin",
+        "backup.lock",
+        "control.lock",
+        "spark/groups/shared/spark/state/0/0/99.changelog",
+        "spark/wanted.json",
+    }
+    assert after == {one: raw for one, raw in before.items() if one not in left_out}
+    kept = [path for top in (made.output, found.state) for path in (top, *top.rglob("*"))]
+    assert {path.stat().st_mode & 0o777 for path in kept if path.is_file()} == {0o600}
+    assert {path.stat().st_mode & 0o777 for path in kept if path.is_dir()} == {0o700}
+    assert not (state / FROZEN).exists()
+    store = ControlStore(PlatformPlaces(found.state).control, now_us)
+    assert store.devices.get("d1").labels == {"kind": "room"}
+    store.close()
+
+
+@contextmanager
+def running(micro: Micro) -> Iterator[None]:
+    """Micro-batches one after another, until the block ends."""
+    stopping = threading.Event()
+
+    def run() -> None:
+        database, micro.tables = (
+            micro.tables,
+            sqlite3.connect(
+                micro.spark.parents[3] / "apps/heat.1/tables.sqlite", timeout=10, isolation_level=None
+            ),
+        )
+        try:
+            while not stopping.is_set():
+                micro.run()
+                stopping.wait(0.03)
+        finally:
+            micro.tables.close()
+            micro.tables = database
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        thread.join()
+
+
+def test_tables_and_checkpoint_of_a_platform_that_runs_fit_one_another(tmp_path: Path) -> None:
+    micro, committed = make_platform(tmp_path / "state"), -1
+    with running(micro):
+        for number in range(5):
+            made = back_up(tmp_path / "state", tmp_path / f"copy-{number}", now_us)
+            spark = made.output / "spark/groups/shared/spark"
+            committed = max(int(path.name) for path in (spark / "commits").iterdir())
+            planned = max(int(path.name) for path in (spark / "offsets").iterdir())
+            with closing(sqlite3.connect(made.output / "apps/heat.1/tables.sqlite")) as tables:
+                rows = tables.execute("SELECT batch, total FROM marks ORDER BY batch").fetchall()
+            # Spark runs what was planned and not committed again, with the positions that are there.
+            assert rows == [(batch, batch * 10) for batch in range(len(rows))]
+            assert committed <= rows[-1][0] <= planned <= committed + 1
+            changes = {path.name for path in (spark / "state/0/0").iterdir()}
+            assert changes == {f"{version}.changelog" for version in range(1, committed + 2)}
+    assert micro.number > committed
+    micro.tables.close()
+
+
+def died_at(step: int, work: Callable[[Callable[[str], None]], object]) -> bool:
+    """Do `work` in a process of its own that is killed at its notice number `step`; whether it came to it."""
+    pid = os.fork()
+    if pid == 0:
+        left = [step]
+
+        def notice(said: str) -> None:
+            left[0] -= 1
+            if left[0] < 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        try:
+            work(notice)
+        finally:
+            os._exit(0)
+    _, status = os.waitpid(pid, 0)
+    return os.WIFSIGNALED(status)
+
+
+@pytest.mark.parametrize("name", ["copy", "copy.tar"])
+def test_a_backup_that_is_killed_at_any_step_is_none_and_the_next_one_is_whole(
+    tmp_path: Path, state: Path, name: str
+) -> None:
+    output, before = tmp_path / name, content(state)
+    step = 0
+    while died_at(step, lambda notice: back_up(state, output, now_us, notice)):
+        assert not output.exists()
+        step += 1
+    assert step > 15
+    restored = restore(output, tmp_path / "new").state
+    assert content(restored).items() <= before.items()
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["new", name, "state"])
+    assert {one for one in content(state) if one not in before} == {"backup.lock"}
+
+
+def test_a_restore_that_is_killed_at_any_step_is_refused_by_name_and_begins_anew(
+    tmp_path: Path, state: Path
+) -> None:
+    output, new, halves = back_up(state, tmp_path / "copy.tar", now_us).output, tmp_path / "new", 0
+    step = 0
+    while died_at(step, lambda notice: restore(output, new, notice)):
+        step += 1
+        if new.exists():
+            halves += 1
+            assert (new / RESTORING).exists()
+            with pytest.raises(
+                ConfigError, match=r"new is half restored, .* run gear restore BACKUP --state"
+            ):
+                read_platform(None, new)
+    assert halves > 10
+    assert read_platform(None, new).state == new
+    whole = content(restore(output, tmp_path / "other").state)
+    assert content(new) == whole
+
+
+def test_what_spark_says_of_the_folder_is_true_of_the_one_that_it_comes_back_to(
+    tmp_path: Path, state: Path
+) -> None:
+    operator = "spark/groups/shared/spark/state/0"
+    schema = f"{operator}/_stateSchema/default/0_a"
+    info = [{"storeName": "default", "stateSchemaFilePaths": [f"file:{state}/{schema}"]}]
+    write_private(state / schema, "a schema")
+    write_private(state / operator / "_metadata/v2/0", f"v2\n{json.dumps({'stateStoreInfo': info})}")
+    write_private(state / operator / "_metadata/v2/1", "of another form")
+    new = restore(back_up(state, tmp_path / "copy", now_us).output, tmp_path / "new").state
+    version, _, said = (new / operator / "_metadata/v2/0").read_text(encoding="utf-8").partition("\n")
+    [path] = json.loads(said)["stateStoreInfo"][0]["stateSchemaFilePaths"]
+    assert (version, path) == ("v2", f"file:{new}/{schema}")
+    assert Path(path.removeprefix("file:")).read_text(encoding="utf-8") == "a schema"
+    assert (new / operator / "_metadata/v2/1").read_text(encoding="utf-8") == "of another form"
+
+
+def flipped(path: Path, at: int) -> None:
+    raw = bytearray(path.read_bytes())
+    raw[at] ^= 1
+    path.write_bytes(raw)
+
+
+def test_a_damaged_backup_is_refused_and_nothing_is_written(tmp_path: Path, state: Path) -> None:
+    folder = back_up(state, tmp_path / "copy", now_us).output
+    file = back_up(state, tmp_path / "copy.tar", now_us).output
+    new = tmp_path / "new"
+    with tarfile.open(file) as tar:
+        at = tar.getmember("fleet/ca.key").offset_data
+    flipped(file, at)
+    with pytest.raises(
+        BackupError, match=r"copy.tar is damaged: fleet/ca.key in it is not what was backed up"
+    ):
+        restore(file, new)
+    os.truncate(file, file.stat().st_size // 2)
+    with pytest.raises(BackupError, match=r"backup.json, which gear backup writes last|is damaged"):
+        restore(file, new)
+    flipped(folder / "apps/heat.1/tables.sqlite", 5_000)
+    with pytest.raises(BackupError, match=r"tables.sqlite in it is not what was backed up; take another"):
+        restore(folder, new)
+    flipped(folder / "apps/heat.1/tables.sqlite", 5_000)
+    (folder / "control.sqlite").unlink()
+    with pytest.raises(BackupError, match=r"control.sqlite in it is missing"):
+        restore(folder, new)
+    manifest = (folder / MANIFEST).read_text(encoding="utf-8")
+    (folder / MANIFEST).write_text(manifest.replace('"fleet/ca.key"', '"../ca.key"'), encoding="utf-8")
+    with pytest.raises(BackupError, match=r"names the file '../ca.key', which would lie outside"):
+        restore(folder, new)
+    (folder / MANIFEST).write_text(manifest.replace('_backup":1', '_backup":2'), encoding="utf-8")
+    with pytest.raises(
+        BackupError, match=r"has layout 2, and this version of Geartrain knows 1: start the version"
+    ):
+        restore(folder, new)
+    (folder / MANIFEST).unlink()
+    with pytest.raises(BackupError, match=r"has no backup.json, which gear backup writes last"):
+        restore(folder, new)
+    assert not new.exists()
+
+
+def test_what_is_in_the_way_is_said_in_one_sentence(tmp_path: Path, state: Path) -> None:
+    output = back_up(state, tmp_path / "copy", now_us).output
+    with pytest.raises(BackupError, match=r"copy is there already: give --output another name"):
+        back_up(state, output, now_us)
+    with pytest.raises(BackupError, match=r"lies in the state folder itself"):
+        back_up(state, state / "copy", now_us)
+    with pytest.raises(BackupError, match=r"there is no platform in .*empty: give --state"):
+        back_up(tmp_path / "empty", tmp_path / "other", now_us)
+    with pytest.raises(BackupError, match=r"state is not empty: a backup is brought back to an empty folder"):
+        restore(output, state)
+    with pytest.raises(BackupError, match=r"there is no backup at .*nowhere"):
+        restore(tmp_path / "nowhere", tmp_path / "new")
+    with pytest.raises(BackupError, match=r"ca.key is no backup, or is damaged"):
+        restore(state / "fleet" / "ca.key", tmp_path / "new")
+    with (
+        moment_of(state, now_us),
+        pytest.raises(BackupError, match=r"a backup of .* is being made already: wait for it to end"),
+    ):
+        back_up(state, tmp_path / "second", now_us)
+    assert not (tmp_path / "second").exists()
+
+
+def test_tables_elsewhere_are_refused_while_the_host_runs_and_named_when_it_does_not(
+    tmp_path: Path, state: Path
+) -> None:
+    from geartrain_cloud.spark.lock import StateLock
+
+    write_private(state / "apps/heat.1/tables.postgresql", json.dumps({"schema": "heat_1", "owner": "a"}))
+    lock = StateLock(state / "spark")
+    with pytest.raises(
+        BackupError, match=r"tables of heat.1 are in PostgreSQL, .* end the platform by gear down"
+    ):
+        back_up(state, tmp_path / "copy", now_us)
+    lock.release()
+    made = back_up(state, tmp_path / "copy", now_us)
+    assert made.elsewhere == (
+        "tables of heat.1 are in PostgreSQL: copy that before the platform is started again",
+    )
+
+
+def test_without_a_moment_between_micro_batches_there_is_no_backup(tmp_path: Path, state: Path) -> None:
+    (state / "spark/groups/shared/spark/state/0/0/3.changelog").unlink()
+    with pytest.raises(BackupError, match=r"a checkpoint cannot be backed up: .*3.changelog: it is missing"):
+        back_up(state, tmp_path / "copy", now_us)
+    began = time.monotonic()
+    micro = Micro(state)
+    micro.number = 5
+
+    def each_time() -> int:
+        micro.run()
+        return NOW_US
+
+    with (
+        pytest.raises(BackupError, match=r"no moment between two micro-batches was found in 0.2 s"),
+        moment_of(state, each_time, within_s=0.2),
+    ):
+        pass
+    assert time.monotonic() > began
+    micro.tables.close()
