@@ -263,7 +263,7 @@ def test_what_is_no_spool_is_refused_and_left_alone(tmp_path: Path) -> None:
     before = {path: path.read_bytes() for path in (text, database)}
     assert "is damaged (file is not a database): move it away" in failure(opened(text))
     assert "is no spool: give the agent another state folder" in failure(opened(database))
-    assert "has format 4, this agent writes 3" in failure(opened(later))
+    assert "has layout 4, and this version of Geartrain knows 3" in failure(opened(later))
     assert text.read_bytes() == before[text]
     assert b"mine" in database.read_bytes()
 

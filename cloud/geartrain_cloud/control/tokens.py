@@ -13,9 +13,12 @@ from pathlib import Path
 
 import msgspec
 
+from geartrain.adapters.layouts import refuse_later
 from geartrain.adapters.sqlite import open_to_write, transaction, translated
 from geartrain_cloud.control.errors import RefusedError, StoreError
 
+LAYOUT = 1
+"""Stored as `user_version`."""
 TOKEN_BYTES = 24
 """Drawn at random: nobody guesses one, so that a plain digest protects it."""
 _CREATE = """
@@ -42,7 +45,11 @@ class Tokens:
         self._subject, self._now_us = f"the file of join tokens {path}", now_us
         with translated(StoreError, self._subject):
             self._database = open_to_write(path, busy_s=10.0, one_thread=True)
-            self._database.execute(_CREATE)
+            version = self._database.execute("PRAGMA user_version").fetchone()[0]
+            refuse_later(self._subject, version, LAYOUT, StoreError)
+            with transaction(self._database):
+                self._database.execute(_CREATE)  # one without a number is of layout 1
+                self._database.execute(f"PRAGMA user_version = {LAYOUT}")
 
     def close(self) -> None:
         """Let the file go."""

@@ -11,6 +11,7 @@ import sqlite3
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from geartrain.adapters.layouts import refuse_later
 from geartrain.adapters.sqlite import open_to_write, transaction, translated
 from geartrain.wire.digest import FIRST_DIGEST
 from geartrain_cloud.downlink.errors import OutboxError
@@ -82,8 +83,7 @@ def _prepare(database: sqlite3.Connection, path: Path, flow: str) -> None:
         return
     if application != APPLICATION_ID:
         raise OutboxError(f"the file {path} is no outbox: give it another path")
-    if version != FORMAT:
-        raise OutboxError(f"the outbox {path} has format {version}, this program writes {FORMAT}")
+    refuse_later(f"the outbox {path}", version, FORMAT, OutboxError)
     (owner,) = database.execute("SELECT flow FROM outbox").fetchone()
     if owner != flow:
         raise OutboxError(f"the outbox {path} is of flow {owner!r}, not of {flow!r}: give each its own")

@@ -11,20 +11,30 @@ import secrets
 import msgspec
 
 from geartrain.adapters.files import write_durable
+from geartrain.adapters.layouts import refuse_later
 from geartrain_cloud.hosting.places import GroupPlaces
 from geartrain_cloud.spark.checkpoint import Checkpoint
 from geartrain_cloud.spark.errors import RefusedError
 from geartrain_cloud.spark.whole import check_whole
 
 _FILE = "group.json"
+LAYOUT = 1
+"""A group without a number has this one."""
 
 
 class GroupIdentity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """identity: minted with the group; stages: physical ones; partitions: into which Spark deals slots."""
+    """identity: minted with the group; stages: physical ones; partitions: into which Spark deals slots;
+    layout: of all that the group keeps in its folder.
+    """
 
     identity: str
     stages: int
     partitions: int
+    layout: int = LAYOUT
+
+
+class _Layout(msgspec.Struct, frozen=True):
+    layout: int = LAYOUT
 
 
 def open_group(
@@ -37,7 +47,10 @@ def open_group(
     path = places.folder / _FILE
     query = f"group {name}"
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=GroupIdentity)
+        raw = path.read_bytes()
+        said = msgspec.json.decode(raw, type=_Layout).layout
+        refuse_later(f"{query}: {path}", said, LAYOUT, RefusedError)
+        found = msgspec.json.decode(raw, type=GroupIdentity)
     except FileNotFoundError:
         if (places.folder / "spark").exists():
             raise RefusedError(

@@ -19,6 +19,7 @@ from typing import Annotated
 import msgspec
 from msgspec.structs import replace
 
+from geartrain.adapters.layouts import refuse_later
 from geartrain.adapters.sqlite import open_to_read, open_to_write, transaction, translated
 from geartrain.errors import ConfigError, GeartrainError, LedgerError
 from geartrain.graph.graph import CHANNEL_ID, DEAD_LETTERS, LATE
@@ -252,8 +253,7 @@ def _there(instance: str, held: RosterDocument | None) -> RosterDocument:
 def _is_made(roster: sqlite3.Connection, path: Path) -> bool:
     """Whether the first transaction was made; raises `LedgerError` for a file of another release."""
     (version,) = roster.execute("PRAGMA user_version").fetchone()
-    if version not in (0, _VERSION):
-        raise LedgerError(f"{path} is of another release (version {version}): use that one")
+    refuse_later(f"the roster {path}", version, _VERSION, LedgerError)
     return bool(version == _VERSION)
 
 

@@ -12,6 +12,7 @@ import sqlite3
 
 import msgspec
 
+from geartrain.adapters.layouts import refuse_later
 from geartrain.errors import LedgerError
 from geartrain.ports import SplitProgress
 from geartrain_cloud.log.checksums import Row, sealed, whole
@@ -233,6 +234,7 @@ def check_version(connection: sqlite3.Connection, path: object) -> None:
             f"{path} is of release 0.2, which counted the entries of each channel: renumber them by "
             "gear log migrate"
         )
+    refuse_later(f"the ledger {path}", found, VERSION, LedgerError)
     if found != VERSION:
         raise LedgerError(
             f"{path} is no ledger of version {VERSION} (it says {found}): "

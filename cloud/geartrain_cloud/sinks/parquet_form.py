@@ -19,6 +19,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from geartrain.adapters.layouts import refuse_later
 from geartrain.errors import SchemaError
 from geartrain.schema import ColumnBatch, Field, Schema
 from geartrain_cloud.log.arrow import SYSTEM_FIELDS, arrow_type
@@ -28,6 +29,8 @@ from geartrain_cloud.sinks.rows import plain_rows
 
 MANIFEST = "_manifest.json"
 """Readers of Parquet pass over names that begin with `_`."""
+LAYOUT = 1
+"""Of the manifest; one without a number has this one."""
 _PLACES = SYSTEM_FIELDS[:4]
 
 
@@ -98,7 +101,11 @@ class Manifest:
 
     def encoded(self) -> bytes:
         """As it is in its file."""
-        whole: dict[str, Any] = {"schema": self.form.schema.to_json(), "queries": self.queries}
+        whole: dict[str, Any] = {
+            "layout": LAYOUT,
+            "schema": self.form.schema.to_json(),
+            "queries": self.queries,
+        }
         if self.form.version > 1:
             packed = {name: msgspec.msgpack.encode(v).hex() for name, v in self.form.defaults.items()}
             whole |= {
@@ -114,6 +121,7 @@ def read_manifest(folder: Path) -> Manifest | None:
     path = folder / MANIFEST
     try:
         held = json.loads(path.read_bytes())
+        refuse_later(f"the Parquet table {folder}", held.get("layout", 1), LAYOUT, TableError)
         defaults = {
             name: msgspec.msgpack.decode(bytes.fromhex(packed))
             for name, packed in held.get("defaults", {}).items()

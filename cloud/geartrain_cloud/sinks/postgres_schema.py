@@ -19,6 +19,7 @@ import psycopg
 from psycopg import pq, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from geartrain.adapters.layouts import refuse_later
 from geartrain.adapters.sqlite import Fault
 from geartrain.declarations.sink import Table
 from geartrain.schema import ColumnBatch, Schema
@@ -351,10 +352,7 @@ def check_owner(db: psycopg.Connection[Any], link: SchemaConnection, owner: str)
             f"{link.place} was made by somebody else: give this platform a database of its own in "
             "[tables] store"
         )
-    if found[1] != LAYOUT_VERSION:
-        raise TableError(
-            f"{link.place} has layout {found[1]}, this program writes {LAYOUT_VERSION}: submit the app anew"
-        )
+    refuse_later(link.place, found[1], LAYOUT_VERSION, TableError)
 
 
 def _exists(db: psycopg.Connection[Any], schema: str) -> bool:

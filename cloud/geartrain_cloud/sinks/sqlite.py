@@ -17,6 +17,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from geartrain.adapters.layouts import refuse_later
 from geartrain.adapters.sqlite import open_to_write, transaction, translated
 from geartrain.declarations.sink import Table
 from geartrain.schema import ColumnBatch, Schema
@@ -80,6 +81,7 @@ class SqliteTables:
     def _create(self) -> None:
         with self._transaction():
             version = int(self._db.execute("PRAGMA user_version").fetchone()[0])
+            refuse_later(f"the file of tables {self.path}", version, LAYOUT_VERSION, TableError)
             if version not in {0, LAYOUT_VERSION}:
                 raise TableError(
                     f"the tables at {self.path} have layout {version}, this program writes {LAYOUT_VERSION}: "

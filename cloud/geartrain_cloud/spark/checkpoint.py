@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from geartrain.adapters.files import write_private
+from geartrain.adapters.layouts import refuse_later
 from geartrain_cloud.sinks.store import is_reached
 from geartrain_cloud.spark.buckets import BUCKETS
 from geartrain_cloud.spark.compile import Query
@@ -131,6 +132,7 @@ def open_checkpoint(
             f"query {query.name!r}: {path} is of release 0.2, whose log had a sequence for each channel: "
             "go on with --restore after gear log migrate, or begin anew with --reset"
         )
+    refuse_later(f"query {query.name!r}: {path}", _layout(held), _layout(_FORM), RefusedError)
     if {what: held.get(what) for what in _FORM} != _FORM:
         raise QueryError(f"query {query.name!r}: {path} is of another release: begin anew with --reset")
     for what, value in wanted.items():
@@ -169,6 +171,11 @@ def _read(path: Path, query: str) -> Mapping[str, Any]:
         raise ValueError("it has no identity")
     except (OSError, ValueError) as error:
         raise RefusedError(f"query {query!r}: {path} cannot be read ({error}): {WAYS_OUT}") from None
+
+
+def _layout(held: Mapping[str, Any]) -> int:
+    found = held.get("layout")
+    return found if isinstance(found, int) else 0
 
 
 def _shown(value: Any) -> str:

@@ -19,6 +19,7 @@ from typing import TypeVar
 import msgspec
 
 from geartrain.adapters.files import fsync_path
+from geartrain.adapters.layouts import refuse_later
 from geartrain.adapters.sqlite import Fault, open_to_write, transaction, translated
 from geartrain.errors import SpoolError
 from geartrain.ports.spool import Rewrite, SpoolCommit, SpooledBatch, SpoolImage, SpoolTip
@@ -135,10 +136,7 @@ class SqliteSpool:
             bring_up(database, version)
             self._seal.load(database)
             self._seal.write(database)
-        elif version != FORMAT:
-            raise SpoolError(
-                f"spool {self._path} has format {version}, this agent writes {FORMAT}: use its own agent"
-            )
+        refuse_later(f"spool {self._path}", version, FORMAT, SpoolError)
         if not self._seal.load(database):
             raise SpoolError(f"spool {self._path} is damaged (its seal does not fit): {_BEGIN_ANEW}")
         owner = database.execute("SELECT device, flow FROM spool").fetchone()
