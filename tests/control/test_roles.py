@@ -283,7 +283,7 @@ def test_an_entry_without_an_end_says_that_nobody_knows_it(
     with sqlite3.connect(tmp_path / "audit.sqlite") as newer:
         newer.execute("PRAGMA user_version = 9")
     newer.close()
-    with pytest.raises(StoreError, match="has format 9, and this version knows 1"):
+    with pytest.raises(StoreError, match="has layout 9, and this version of Geartrain knows 1"):
         AuditLog(tmp_path / "audit.sqlite", lambda: 1)
 
 

@@ -22,6 +22,7 @@ from geartrain.schema import Field, FieldType, Schema
 from geartrain_cloud.backup.restoring import restore
 from geartrain_cloud.backup.writing import back_up
 from geartrain_cloud.control import database as control
+from geartrain_cloud.control.audit import AuditLog
 from geartrain_cloud.control.store import ControlStore
 from geartrain_cloud.control.tokens import Tokens
 from geartrain_cloud.downlink.outbox_file import open_outbox
@@ -42,6 +43,10 @@ def control_store(folder: Path) -> None:
 
 def tokens(folder: Path) -> None:
     Tokens(folder / "joins.sqlite", lambda: 1).close()
+
+
+def audit(folder: Path) -> None:
+    AuditLog(folder / "audit.sqlite", lambda: 1).close()
 
 
 def ledger(folder: Path) -> None:
@@ -113,8 +118,9 @@ class Kind:
 
 
 STORES = {
-    "control store": Kind(control_store, "control.sqlite", 4),
+    "control store": Kind(control_store, "control.sqlite", 5),
     "join tokens": Kind(tokens, "joins.sqlite", 1),
+    "audit log": Kind(audit, "audit.sqlite", 1),
     "ledger": Kind(ledger, "ledger.sqlite", 5, readers=(ledger_read,)),
     "roster": Kind(roster, "roster.sqlite", 1, readers=(roster_read,)),
     "tables": Kind(tables, "tables.sqlite", 2),

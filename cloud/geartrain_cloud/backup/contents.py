@@ -43,8 +43,8 @@ class Contents:
         return _there(self.places.log / LEDGER_FILE, self.places.log / ROSTER_FILE)
 
     def control(self) -> list[Path]:
-        """What is wanted, and who may join."""
-        return _there(self.places.control, self.places.joins)
+        """What is wanted, who may join, and who has changed what."""
+        return _there(self.places.control, self.places.joins, self.places.audit)
 
     def beside_micro_batches(self) -> Iterator[Path]:
         """Small files that change with micro-batches and with what is hosted, parked rows among them."""

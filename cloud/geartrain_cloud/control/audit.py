@@ -18,6 +18,7 @@ import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
+from geartrain.adapters.layouts import refuse_later
 from geartrain.adapters.sqlite import open_to_write, transaction, translated
 from geartrain.printable import printable
 from geartrain_cloud.control import answers
@@ -88,8 +89,7 @@ class AuditLog:
         with translated(StoreError, self._subject):
             self._database = open_to_write(path, busy_s=10.0, one_thread=True)
             version = self._database.execute("PRAGMA user_version").fetchone()[0]
-            if version > VERSION:
-                raise StoreError(f"{self._subject} has format {version}, and this version knows {VERSION}")
+            refuse_later(self._subject, version, VERSION, StoreError)
             if version < VERSION:
                 with transaction(self._database):
                     self._database.execute(_CREATE)
