@@ -30,7 +30,15 @@ from geartrain_cloud.hosting.prepare import merging_steps
 from geartrain_cloud.hosting.prepared import Prepared
 from geartrain_cloud.hosting.source import HostReader
 from geartrain_cloud.hosting.stage import HostStage
-from geartrain_cloud.hosting.versions import FIRST, Hosted, Version, Versions, new_labels, sink_labels
+from geartrain_cloud.hosting.versions import (
+    FIRST,
+    Hosted,
+    Version,
+    Versions,
+    dealt_anew,
+    new_labels,
+    sink_labels,
+)
 from geartrain_cloud.log.ledger import SqliteLedger
 from geartrain_cloud.log.pack import unpack
 from geartrain_cloud.log.part import SegmentPart
@@ -49,7 +57,7 @@ APP = "random.1"
 GROUP = "shared"
 TASKS = 2
 """Partitions of Spark's, and tasks that read a large micro-batch."""
-KILLS_MAX = 4
+KILLS_MAX, SCALES_MAX = 4, 3
 REVISIONS, DEVICES = 3, 3
 """Of a flow, at the most."""
 BATCHES_MAX = 2_000
@@ -248,6 +256,8 @@ class InProcess:
         )
         self._versions.publish(Version(FIRST + 1, slots, {hosted.name: hosted}))
         self.hosted = hosted
+        self.names = {hosted.name: 1}
+        self.scales, self.scaled = SCALES_MAX, 0
 
     def fits(self) -> bool:
         """Whether no state would have to move behind another shuffle."""
@@ -264,7 +274,9 @@ class InProcess:
         for _ in range(BATCHES_MAX):
             if not self.log.is_whole and self._rng.random() < 0.6:
                 self.log.grow(self._rng)
-            if not self._micro_batch() and not self._cross() and self.log.is_whole:
+            went_on = self._micro_batch()
+            scaled = self._scale()
+            if not went_on and not scaled and not self._cross() and self.log.is_whole:
                 assert self.hosted.revision == len(self._flow.stages)
                 return self._answer()
         raise AssertionError("it comes to no end")
@@ -309,11 +321,35 @@ class InProcess:
         assert not any(row.stage for row in rows)
         return sorted((row.flow, row.stream, bytes(row.packed)) for row in rows), state
 
+    def _scale(self) -> bool:
+        """Now and then, have its keys dealt over another number of slots, as a group does; whether that goes
+        on.
+        """
+        version = self._versions.read(self._offsets[PLAN])
+        here = version.flows.get(self.hosted.name)
+        if here is None:
+            return False
+        if here.leaves_for:
+            positions = positions_by_name(self._offsets)[here.name]
+            labels = new_labels(version.slots, here.leaves_for, TASKS)
+            self.hosted = dealt_anew(here, positions, self._offsets[count_name(here.name)], labels)
+            self.names[self.hosted.name] = self.hosted.revision
+            self.scaled += 1
+        elif self.scales and self._rng.random() < 0.1:
+            self.scales -= 1
+            self.hosted = replace(self.hosted, leaves_for=self._rng.choice((1, 2, 3, 7)))
+            labels = ()
+        else:
+            return False
+        flows = {self.hosted.name: self.hosted}
+        self._versions.publish(Version(version.number + 1, version.slots + len(labels), flows))
+        return True
+
     def _cross(self) -> bool:
         """Go over to the next revision, as a group does, once all of the log before it was run."""
         places = boundary(self._reads, self.hosted, self.hosted.revision + 1)
         at = positions_by_name(self._offsets).get(self.hosted.name, {})
-        if places is None or not stands_at(at, places):
+        if places is None or not stands_at(at, places) or self.hosted.leaves_for:
             return False
         old, new = self._prepared[self.hosted.revision - 1], self._prepared[self.hosted.revision]
         drop = self._flow.stages[self.hosted.revision].change.drops
@@ -329,7 +365,9 @@ class InProcess:
             begin_count=self._offsets[count_name(before.name)],
             revision=before.revision + 1,
             drops=dropped_state(APP, old, new, drop),
+            comes_from="",
         )
+        self.names[self.hosted.name] = self.hosted.revision
         slots = self._versions.read(self._offsets[PLAN]).slots
         number = self._offsets[PLAN] + 1
         self._versions.publish(Version(number, slots, {self.hosted.name: self.hosted}))
@@ -337,8 +375,8 @@ class InProcess:
 
     def _answer(self) -> Answer:
         found = Answer({}, Counter(), Counter())
-        for number, stage in enumerate(self._flow.stages, 1):
-            rows = self._rows.get(f"{APP}~{number}", {})
+        for name, revision in self.names.items():
+            stage, rows = self._flow.stages[revision - 1], self._rows.get(name, {})
             unpacked = {sink: [unpack(one) for one in packed] for sink, packed in rows.items()}
             part = answer_of(stage.plan.graph, unpacked)
             for sink, more in part.sinks.items():
@@ -354,22 +392,20 @@ def _as_handle(cells: _Cells) -> Any:
 
 @dataclass
 class Seen:
-    """What happened in the runs of some flows: rows that came to sinks, micro-batches that were killed, and
-    what became of steps by revisions.
+    """What happened in the runs of some flows: rows that came to sinks, micro-batches that were killed, how
+    often keys were dealt over other slots, and what became of steps by revisions.
     """
 
     flows: int = 0
     rows: int = 0
     killed: int = 0
+    scaled: int = 0
     steps: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: Seen) -> None:
         """That of others besides."""
-        self.flows, self.rows, self.killed = (
-            self.flows + other.flows,
-            self.rows + other.rows,
-            self.killed + other.killed,
-        )
+        self.flows, self.rows = self.flows + other.flows, self.rows + other.rows
+        self.killed, self.scaled = self.killed + other.killed, self.scaled + other.scaled
         self.steps += other.steps
 
 
@@ -394,6 +430,7 @@ def check_flow(folder: Path, number: int, schedules: int) -> Seen:
             run.log.close()
         seen.rows += sum(map(len, found.sinks.values()))
         seen.killed += KILLS_MAX - run.kills
+        seen.scaled += run.scaled
     changes = [one for stage in flow.stages[1:] for one in stage.change.steps]
     seen.flows, seen.steps = 1, Counter(f"{one.what} {one.state}".strip() for one in changes)
     return seen

@@ -18,5 +18,6 @@ def test_each_record_is_run_by_the_revision_of_its_place_in_the_log(tmp_path: Pa
     assert seen.flows > FLOWS / 2
     assert seen.rows > 500
     assert seen.killed > 5
+    assert seen.scaled > 5
     for change in ("attached", "removed dropped", "replaced kept", "replaced dropped", "same kept"):
         assert seen.steps[change] > 0, change

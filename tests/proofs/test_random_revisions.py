@@ -36,6 +36,7 @@ def test_many_flows_go_through_revisions_as_the_reference_does() -> None:
     assert seen.flows > FLOWS / 2
     assert seen.rows > 10_000
     assert seen.killed > 100
+    assert seen.scaled > 100
 
 
 def main() -> None:

@@ -40,7 +40,7 @@ from geartrain_cloud.hosting.places import GroupPlaces, HostPlaces
 from geartrain_cloud.hosting.prepared import Prepared, read_prepared
 from geartrain_cloud.hosting.questions import QuestionFolder
 from geartrain_cloud.hosting.steering import Out, Steering, SteeringFile
-from geartrain_cloud.hosting.versions import FIRST, Hosted, Version, Versions, new_labels
+from geartrain_cloud.hosting.versions import FIRST, Hosted, Version, Versions, dealt_anew, new_labels
 from geartrain_cloud.hosting.wanted import SHARED_STAGES
 from geartrain_cloud.hosting.watch import STRIKES, Watch
 from geartrain_cloud.hosting.writer import HostWriter
@@ -287,7 +287,7 @@ class Group:
         """
         earlier = self.version.of_flow(*admission.key)
         store = None if earlier is None else self._stores.get(earlier.name)
-        if earlier is None or store is None or store.held:
+        if earlier is None or store is None or store.held or earlier.leaves_for:
             return False
         places, offsets = boundary(self._log, earlier, admission.revision), self.committed()
         positions = positions_by_name(offsets).get(earlier.name, {})
@@ -303,18 +303,57 @@ class Group:
             begin_count=offsets[count_name(earlier.name)],
             drops=drops,
         )
-        del self._stores[earlier.name]
-        store.close()
+        self._hand_over(earlier, hosted, admission.member, offsets)
+        return True
+
+    def _hand_over(
+        self, earlier: Hosted, hosted: Hosted, member: Member, offsets: Mapping[str, int], slots: int = 0
+    ) -> None:
+        """Have `hosted` go on in the place of `earlier`, which runs; slots: how many are new."""
+        self._stores.pop(earlier.name).close()
         try:
-            self._open_store(hosted, admission.member, {})
+            self._open_store(hosted, member, {})
         except GeartrainError:
-            self._open_or_put_out(earlier, admission.member, offsets)
+            self._open_or_put_out(earlier, member, offsets)
             self._save_steering()
             raise
         self._registrations.pop(earlier.name)
         flows = {name: one for name, one in self.version.flows.items() if name != earlier.name}
-        self._publish(self.version.slots, flows | {hosted.name: hosted})
-        return True
+        self._publish(self.version.slots + slots, flows | {hosted.name: hosted})
+
+    def scale(self, key: Key, slots: int, member: Member) -> bool:
+        """Have the keys of a flow that runs be dealt over `slots` slots, in two micro-batches more; whether
+        that is done.
+
+        In the first one the flow reads nothing and its slots write what they keep; in the second one new
+        slots take that, and it reads on. Where this raises, a `GeartrainError`, it is out: its tables cannot
+        be opened again.
+        """
+        earlier = self.version.of_flow(*key)
+        store = None if earlier is None else self._stores.get(earlier.name)
+        if earlier is None or store is None or earlier.name in self.out or not earlier.stages:
+            return False
+        offsets = self.committed()
+        count = offsets.get(count_name(earlier.name), earlier.begin_count)
+        if not earlier.leaves_for:
+            if len(earlier.labels) == slots:
+                return True
+            if not earlier.drains and not (earlier.stop and count == earlier.begin_count):
+                flows = self.version.flows | {earlier.name: replace(earlier, leaves_for=slots)}
+                self._publish(self.version.slots, flows)
+            return False
+        under = self._versions.read(offsets[PLAN]).flows.get(earlier.name) if offsets else None
+        positions = positions_by_name(offsets).get(earlier.name, {})
+        if under is None or not under.leaves_for or store.held or not stands_at(store.positions(), positions):
+            return False
+        hosted = dealt_anew(
+            earlier,
+            positions,
+            count,
+            new_labels(self.version.slots, earlier.leaves_for, self.made.partitions),
+        )
+        self._hand_over(earlier, hosted, member, offsets, len(hosted.labels))
+        return len(hosted.labels) == slots
 
     def _has_drained(self, hosted: Hosted, steps: tuple[str, ...], count: int) -> bool:
         """Whether the steps have put out what they hold; the next micro-batch has them do that, if none did.

@@ -205,6 +205,11 @@ class Groups:
         group = self.of(admission.key)
         return group is not None and not self.stopped(admission.key) and group.cross(admission)
 
+    def scale(self, key: Key, slots: int, member: Member) -> bool:
+        """As `Group.scale`."""
+        group = self.of(key)
+        return group is not None and not self.stopped(key) and group.scale(key, slots, member)
+
     def holds(self, flow: str, run: int) -> bool:
         """Whether a generation of this run is here, or has not quite left."""
         return (flow, run) in self.runs() or any(group.holds(flow, run) for group in self)

@@ -27,6 +27,7 @@ from geartrain_cloud.hosting.leftovers import release_log, remove_unused_code, r
 from geartrain_cloud.hosting.places import HostPlaces
 from geartrain_cloud.hosting.prepared import Prepared
 from geartrain_cloud.hosting.preparing import Preparing
+from geartrain_cloud.hosting.scaling import Scaling
 from geartrain_cloud.hosting.status import FlowStatus, StatusFile, describe
 from geartrain_cloud.hosting.succession import Succession
 from geartrain_cloud.hosting.wanted import Wanted, WantedFile, WantedFlow
@@ -104,6 +105,7 @@ class Host:
         self._complaint = ""
         self.groups = Groups(session, self._places, log.absolute(), settings)
         self._succession = Succession(self.groups, self._preparing, self._log, self._member)
+        self._scaling = Scaling(self.groups, self._member)
         self._asking = Asking(self._places, self.groups)
         self._shown_s = 0.0
         self._cleaned: tuple[float, frozenset[str]] = (0.0, frozenset())
@@ -126,6 +128,7 @@ class Host:
         self._prepare()
         self._admit()
         self._succession.step(self._runs())
+        self._scaling.step(self._runs())
         self.groups.check(self._members)
         self._asking.step(self._run_asked)
         if time.monotonic() - self._shown_s >= STATUS_EVERY_S:
@@ -356,6 +359,7 @@ class Host:
             return waits if failed is None else FlowStatus("failed", failed.why)
         found = describe(group, self._log, hosted, newest)
         self._succession.say(hosted, found)
+        self._scaling.say(hosted, found)
         if found.state == "out" and (key in self._locked or hosted.name in group.locked):
             found.state, found.why = "held", self._locked.get(key, found.why)
         elif found.state in ("out", "running") and key in self._coming:

@@ -31,6 +31,12 @@ DROPPED = "!dropped"
 DRAINED = "!drained"
 """The stream of a row which has steps of a slot put out what they hold: those that its generation names."""
 
+LEAVING = "!leaving"
+"""The stream of a row which has a slot write what it keeps: its keys are dealt to other slots."""
+
+COMING = "!coming"
+"""The stream of a row which has a slot take what former slots have written of its keys."""
+
 ASKED = "!asked"
 """The stream of a row that brings a question to a slot."""
 

@@ -97,6 +97,10 @@ class GroupPlaces:
         """How many keys' state went when generation `name` came in, a file for each stage and slot."""
         return self.flow(name) / "dropped"
 
+    def moving(self, name: str, stage: int, slot: int) -> Path:
+        """What a slot of generation `name` keeps behind a shuffle, while keys are dealt to other slots."""
+        return self.flow(name) / "moving" / f"{stage}.{slot}"
+
     def parked(self, flow: str, run: int) -> Path:
         """Rows that the tables of a flow's run did not take in time."""
         return self.folder / "parked" / (flow if run == 1 else f"{flow}~{run}")

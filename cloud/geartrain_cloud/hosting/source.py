@@ -25,9 +25,11 @@ from geartrain_cloud.hosting.answering import Asked, sent
 from geartrain_cloud.hosting.dealing import Dealing
 from geartrain_cloud.hosting.flow_log import FlowLog
 from geartrain_cloud.hosting.offsets import (
+    COMING,
     DRAINED,
     DROPPED,
     EMPTIED,
+    LEAVING,
     PLAN,
     QUESTIONS,
     asked_name,
@@ -93,8 +95,10 @@ class HostSpan(InputPartition):
     flows: tuple[FlowSpan, ...]
     emptied: tuple[tuple[int, int], ...] = ()
     """(label, stage) of slots whose flow has left with this micro-batch."""
-    dropped: tuple[tuple[int, int, str], ...] = ()
-    """(label, stage, generation) of slots that lose the state of steps with this micro-batch."""
+    told: tuple[tuple[int, int, str, str], ...] = ()
+    """(label, stage, generation, stream) of slots whose state changes hands with this micro-batch: they lose
+    that of some steps (`DROPPED`), write all of it (`LEAVING`), or take it (`COMING`).
+    """
     asked: dict[str, tuple[Asked, ...]] = field(default_factory=dict)
     """Questions, by generation."""
 
@@ -123,6 +127,7 @@ class HostReader(DataSourceStreamReader):
         number = start[PLAN] + self._versions.exists(start[PLAN] + 1)
         flows, steering = self._versions.read(number).flows, self._steering.read()
         still = steering.held.keys() | steering.out.keys()
+        still |= {name for name, hosted in flows.items() if hosted.leaves_for}
         moving = {hosted.flow for name, hosted in flows.items() if name not in still}
         newest = self._log.newest(moving)
         resting = {name: hosted for name, hosted in flows.items() if name in still}
@@ -199,7 +204,7 @@ class HostReader(DataSourceStreamReader):
         for one in spans[0].flows:
             one.drains = one.name in draining
         spans[0].emptied = self._emptied(start[PLAN], end[PLAN])
-        spans[0].dropped = self._dropped(start[PLAN], end[PLAN])
+        spans[0].told = self._told(start[PLAN], end[PLAN])
         spans[0].asked = {name: several for name, several in asked.items() if several}
         return list(spans)
 
@@ -217,21 +222,23 @@ class HostReader(DataSourceStreamReader):
             for stage in range(1, hosted.stages + 1)
         )
 
-    def _dropped(self, before: int, now: int) -> tuple[tuple[int, int, str], ...]:
-        """The slots of generations that come in with a switch of versions and drop state of the one before.
+    def _told(self, before: int, now: int) -> tuple[tuple[int, int, str, str], ...]:
+        """The slots that a switch of versions has drop, write or take state.
 
-        Whether one of them is out does not matter: the one that comes after it finds that state gone.
+        Whether their generation is out does not matter: the one that comes after it finds that done.
         """
         if before == now or not self._versions.exists(before):
             return ()
-        known = self._versions.read(before).flows
-        return tuple(
-            (label, stage, name)
-            for name, hosted in self._versions.read(now).flows.items()
-            if name not in known
-            for stage in hosted.drops
-            for label in hosted.labels
-        )
+        known, found = self._versions.read(before).flows, list[tuple[int, int, str, str]]()
+        for name, hosted in self._versions.read(now).flows.items():
+            stages = range(1, hosted.stages + 1)
+            if name not in known:
+                found += [(label, stage, name, DROPPED) for stage in hosted.drops for label in hosted.labels]
+                here = stages if hosted.comes_from else ()
+                found += [(label, stage, name, COMING) for stage in here for label in hosted.labels]
+            elif hosted.leaves_for and not known[name].leaves_for:
+                found += [(label, stage, name, LEAVING) for stage in stages for label in hosted.labels]
+        return tuple(found)
 
     def _spans(
         self, version: int, moved: Mapping[str, Clocks], entries: list[tuple[str, str, Entry]]
@@ -251,12 +258,11 @@ class HostReader(DataSourceStreamReader):
         """What becomes of a span's rows in the first steps of each flow; raises as they do."""
         span, workshop = cast(HostSpan, partition), Workshop(self._places)
         version = workshop.version(span.version)
+        beside = ("", 0, span.version, b"")
         if span.emptied:
-            beside = ("", EMPTIED, "", 0, span.version, b"")
-            yield _batch([(label, stage, *beside) for label, stage in span.emptied])
-        if span.dropped:
-            said = (DROPPED, "", 0, span.version, b"")
-            yield _batch([(label, stage, name, *said) for label, stage, name in span.dropped])
+            yield _batch([(label, stage, "", EMPTIED, *beside) for label, stage in span.emptied])
+        if span.told:
+            yield _batch([(*one, *beside) for one in span.told])
         for one in span.flows:
             yield from self._read_flow(workshop, version.flows[one.name], one, span.version)
         for name, several in span.asked.items():

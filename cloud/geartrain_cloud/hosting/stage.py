@@ -17,7 +17,7 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from geartrain.errors import LedgerError
-from geartrain_cloud.hosting.offsets import ANSWER, ASKED, DRAINED, DROPPED, EMPTIED
+from geartrain_cloud.hosting.offsets import ANSWER, ASKED, COMING, DRAINED, DROPPED, EMPTIED, LEAVING
 from geartrain_cloud.hosting.places import HostPlaces
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ class HostStage(StatefulProcessor):
                 self._state.clear()
             elif row.stage == self._number and row.stream == DROPPED:
                 self._drop(row)
+            elif row.stage == self._number and row.stream in (LEAVING, COMING):
+                self._move(row)
             elif row.stage == self._number and row.stream == DRAINED:
                 drains = True
             elif row.stage == self._number and row.stream == ASKED:
@@ -68,6 +70,15 @@ class HostStage(StatefulProcessor):
         hosted = workshop.version(row.sequence).flows[row.flow]
         forgotten = forget_steps(self._state, hosted.drops[self._number])
         workshop.note_dropped(hosted, f"{self._number}.{row.shard}", forgotten)
+
+    def _move(self, row: Row) -> None:
+        """Write what a slot keeps, or take what former slots have written of its keys."""
+        from geartrain_cloud.hosting.moving import take_state, write_state
+
+        workshop = self._opened()
+        hosted = workshop.version(row.sequence).flows[row.flow]
+        move = write_state if row.stream == LEAVING else take_state
+        move(workshop.places, hosted, self._number, hosted.labels.index(row.shard), self._state)
 
     def _opened(self) -> Workshop:
         from geartrain_cloud.hosting.workshop import Workshop

@@ -29,7 +29,8 @@ class FlowStatus(msgspec.Struct):
     how often it was brought in; run: which pass over its log its tables are of. revision: the number of the
     one that it runs; prepared: that of the newest one that it could go over to; stuck: that of one which the
     log has brought, before which it stands, and which cannot come into force; dropped: by step, how many
-    keys' state went when it came into force.
+    keys' state went when it came into force. slots: over how many its keys are dealt; slots_wanted: over how
+    many they are to be, where these are others.
 
     A flow is `starting` until a micro-batch has taken it up, then `running`. It is `held` while its tables
     take no rows, and `out` when its code or its dead letters have put it out. It is `failed` if it could not
@@ -50,6 +51,8 @@ class FlowStatus(msgspec.Struct):
     prepared: int = 1
     stuck: int = 0
     dropped: dict[str, int] = {}
+    slots: int = 0
+    slots_wanted: int = 0
 
 
 def describe(group: Group, log: LogReader, hosted: Hosted, newest: Mapping[str, int]) -> FlowStatus:
@@ -74,6 +77,7 @@ def describe(group: Group, log: LogReader, hosted: Hosted, newest: Mapping[str, 
         revision=hosted.revision,
         prepared=hosted.revision,
         dropped=group.dropped(hosted.name),
+        slots=len(hosted.labels),
     )
     if out is not None:
         found.state, found.why = "out", out.why

@@ -33,7 +33,10 @@ class Hosted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     its first micro-batch must end, if anywhere; rows_max: rows of each key in one micro-batch; run: which
     pass over its log. revision: the number of the one that it runs; drops: by stage, the steps whose state of
     the generation before goes when it comes in; drains: those that put out what they hold in the micro-batch
-    after `drain_count` of its own, before they leave with the next revision.
+    after `drain_count` of its own, before they leave with the next revision. leaves_for: over how many slots
+    its keys are to be dealt; it reads no more, and its slots write what they keep in the first micro-batch
+    of the version that says so, 0 for none; comes_from: the generation whose slots, `former_slots` of them,
+    have written what its own take in its first micro-batch, "" for none.
     """
 
     flow: str
@@ -57,6 +60,9 @@ class Hosted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     drops: dict[int, tuple[str, ...]] = {}
     drains: tuple[str, ...] = ()
     drain_count: int = -1
+    leaves_for: int = 0
+    comes_from: str = ""
+    former_slots: int = 0
 
     @property
     def name(self) -> str:
@@ -70,6 +76,26 @@ class Hosted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def begin_at(self, key: str) -> int:
         """The position of `key` before its first micro-batch."""
         return self.begin.get(key, 0)
+
+
+def dealt_anew(hosted: Hosted, positions: dict[str, int], count: int, labels: tuple[int, ...]) -> Hosted:
+    """The generation that goes on in the place of one whose slots have written what they keep, there and at
+    this count of its micro-batches, with new slots.
+    """
+    return msgspec.structs.replace(
+        hosted,
+        generation=hosted.generation + 1,
+        labels=labels,
+        begin=positions,
+        begin_count=count,
+        stop={},
+        drops={},
+        drains=(),
+        drain_count=-1,
+        leaves_for=0,
+        comes_from=hosted.name,
+        former_slots=len(hosted.labels),
+    )
 
 
 class Version(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -56,9 +56,10 @@ class WantedFlow(WantedPlan, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     that one only the run that is asked for is to be made. rows_max: rows of each key in one micro-batch, None
     for the host's own; letters_percent: the share of dead letters that stops it.
 
-    slots: for how many tasks at once its keys are dealt, buckets: into how many parts each keeps its state;
-    both stay for an instance's life. isolation: `own` for a query to itself, one for each of its runs. run:
-    the pass over its log that is asked for; the former one is served until it has caught up.
+    slots: for how many tasks at once its keys are dealt; where that changes, they are dealt anew while it
+    runs. buckets: into how many parts each keeps its state, which stays for an instance's life.
+    isolation: `own` for a query to itself, one for each of its runs. run: the pass over its log that is
+    asked for; the former one is served until it has caught up.
     """
 
     tables: str

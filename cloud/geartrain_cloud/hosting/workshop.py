@@ -31,7 +31,7 @@ class Workshop:
     """That of one process, for one group."""
 
     def __init__(self, places: GroupPlaces) -> None:
-        self._places = places
+        self.places = self._places = places
         self._versions = Versions(places.versions)
         self._bookcase = Bookcase(places.code)
         self._queries: dict[tuple[str, tuple[tuple[str, str], ...]], tuple[Query, Dealing]] = {}

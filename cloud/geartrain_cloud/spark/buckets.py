@@ -15,7 +15,7 @@ A shard has 64 buckets. A user key lies in bucket `crc32(key) // shards % 64`. E
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 from zlib import crc32
 
@@ -80,6 +80,63 @@ def forget_steps(state: StateMap, steps: Collection[str]) -> dict[str, int]:
             forgotten[step] += len(cells.pop(step))
         state.updateValue((number,), (_encode(cells),))
     return forgotten
+
+
+class _Part(msgspec.Struct, array_like=True):
+    """What one shard keeps for another one, to which its keys are dealt anew. buckets: of that one."""
+
+    place: _Place
+    buckets: dict[int, dict[str, dict[bytes, bytes]]] = {}
+
+
+_decode_part = msgspec.msgpack.Decoder(_Part).decode
+
+
+def split_state(state: StateMap, shards: int, buckets: int) -> list[bytes]:
+    """What a shard keeps, apart for each of the `shards` shards to which keys are dealt from now on; its
+    state stays as it is. buckets: of each of these.
+    """
+    place = _Place()
+    parts: list[dict[int, dict[str, dict[bytes, bytes]]]] = [{} for _ in range(shards)]
+    for (number,), (raw,) in state.iterator():
+        if number == _PLACE:
+            place = _decode_place(bytes(raw))
+            continue
+        for step, cells in _decode_bucket(bytes(raw)).items():
+            for key, cell in cells.items():
+                checksum = crc32(key)
+                bucket = parts[checksum % shards].setdefault(checksum // shards % buckets, {})
+                bucket.setdefault(step, {})[key] = cell
+    place.due = {}
+    return [_encode(_Part(place, part)) for part in parts]
+
+
+def join_state(state: StateMap, parts: Iterable[bytes]) -> int:
+    """Fill a shard that keeps nothing with what former shards kept of its keys, as `split_state` gave it;
+    how many cells these are.
+    """
+    place, count = _Place(), 0
+    buckets: dict[int, dict[str, dict[bytes, bytes]]] = {}
+    for raw in parts:
+        part = _decode_part(raw)
+        for source, clock in part.place.clocks.items():  # the same in all shards that ever ran
+            place.clocks[source] = max(place.clocks.get(source, clock), clock)
+        for entry, positions in part.place.positions.items():
+            last = place.positions.setdefault(entry, {})
+            for partition, position in positions.items():
+                last[partition] = max(last.get(partition, position), position)
+        for number, steps in part.buckets.items():
+            for step, cells in steps.items():
+                buckets.setdefault(number, {}).setdefault(step, {}).update(cells)
+                count += len(cells)
+    for number, steps in sorted(buckets.items()):
+        for step, cells in steps.items():
+            least = due_of(min(cells.values()))
+            if least != NEVER:
+                place.due.setdefault(step, {})[number] = least
+        state.updateValue((number,), (_encode(steps),))
+    state.updateValue((_PLACE,), (_encode(place),))
+    return count
 
 
 class BucketState:

@@ -1,0 +1,80 @@
+"""The keys of a hosted flow are dealt over other slots while it runs: its tables are as plain Python's."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from geartrain_cloud.sinks.tables import rows
+from tests.hosting.hosted import Hosting, Wanted
+from tests.hosting.mill_log import MillLog
+
+APP = "river.1"
+SECOND_US = 1_000_000
+
+
+def expected(log: MillLog) -> dict[str, list[tuple[Any, ...]]]:
+    """What plain Python makes of the records: running sums, counts behind a second shuffle that wait for
+    their order, and windows.
+    """
+    sums: dict[str, tuple[int, float]] = {}
+    each, level, levels = [], [], Counter[int]()
+    seconds: Counter[tuple[str, int]] = Counter()
+    for reading, time, _, _ in log.records:
+        count, total = sums.get(reading.sensor, (0, 0.0))
+        sums[reading.sensor] = count, total = count + 1, total * 0.25 + reading.value
+        each.append((reading.sensor, count, total, total / 2))
+        levels[count] += 1
+        level.append((count, levels[count]))
+        seconds[reading.sensor, time // SECOND_US * SECOND_US] += 1
+    return {"each_sum": each, "level": level, "second": [(*key, n) for key, n in seconds.items()]}
+
+
+def river(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Wanted, MillLog]:
+    """An app with all of these, which is wanted, and its log."""
+    wanted = Wanted(folder, monkeypatch)
+    log = wanted.add(APP, 0)
+    wanted.flows[APP] |= {"flow": "mill.revisions:both"}
+    wanted.write()
+    return wanted, log
+
+
+def assert_tables(wanted: Wanted, log: MillLog) -> None:
+    for table, held in expected(log).items():
+        found = [tuple(row.values()) for row in rows(wanted.tables(APP), table)]
+        assert sorted(found, key=str) == sorted(held, key=str), table
+        assert held
+
+
+def has_slots(wanted: Wanted, slots: int) -> bool:
+    return bool(wanted.status(APP).get("slots") == slots)
+
+
+def test_slots_change_while_it_runs_and_no_row_does(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted, log = river(tmp_path, monkeypatch)
+    log.append(170)
+    hosting = Hosting(spark, wanted)
+    try:
+        hosting.through(APP)
+        assert wanted.status(APP)["slots"] == 2
+        for slots in (5, 1):
+            wanted.flows[APP]["slots"] = slots
+            wanted.write()
+            log.append(60)
+            hosting.until(partial(has_slots, wanted, slots))
+        log.append(60)
+        log.writer.end()
+        hosting.through(APP)
+        said = wanted.status(APP)
+        assert (said["slots_wanted"], said["generation"], said["why"]) == (0, 3, "")
+        assert_tables(wanted, log)
+    finally:
+        hosting.close()
+        wanted.close()
