@@ -61,6 +61,7 @@ def show_app(platform: Platform, name: str, *, as_json: bool) -> None:
         "revision number": _crossing(app),
         "code": f"{app.code[:12]}, {'signed' if app.bundled else 'installed there'}" if app.code else "",
         "query": {"own": "its own", "shared": "shared"}.get(app.isolation, app.isolation),
+        "slots": _slots(app),
         "devices": f"applied by {counts.applied} of {counts.assigned}, {counts.online} in contact",
         **{f"rate, {hop}": _number(rate) for hop, rate in app.rates.items()},
         "cut": _cuts(app),
@@ -93,6 +94,12 @@ def _cuts(app: App) -> str:
 def _recut(app: AppInfo) -> str:
     change = app.cut_change
     return f"for {change.count:,} devices, with revision {change.number}" if change else ""
+
+
+def _slots(app: AppInfo) -> str:
+    if app.slots_now is None or app.slots_now == app.slots:
+        return _number(app.slots_now)
+    return f"{app.slots_now}, going over to {app.slots}"
 
 
 def _crossing(app: AppInfo) -> str:

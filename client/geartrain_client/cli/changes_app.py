@@ -290,3 +290,34 @@ def move(
 
     wishes = CutWishes(devices, dry_run, seconds_of(wait, timeout), json)
     move_step(platform_at(url, state), app, step, to.value, wishes)
+
+
+@changes_app.command("scale", short_help="Deal the keys of an app over more slots, or fewer.")
+def scale(
+    app: AppName,
+    slots: Annotated[
+        int, typer.Option("--slots", min=1, max=64, help="For how many tasks of Spark at once.")
+    ],
+    dry_run: DryRun = False,
+    wait: Wait = True,
+    timeout: Timeout = "2m",
+    url: Url = None,
+    state: State = None,
+    json: Json = False,
+) -> None:
+    """Deal the keys of an app over more slots, or fewer, while it runs; no result is another by that.
+
+    The data centre runs as many slots at once as it has cores. So more of them help where keyed steps have
+    much to do and cores are free. What the steps keep moves with the keys, in two micro-batches.
+    It stays so over restarts, updates and replays.
+
+    \b
+    Examples:
+      gear scale heat --slots 8 --dry-run
+      gear scale heat --slots 8
+    """
+    from geartrain_client.cli.scaling import scale_app
+
+    scale_app(
+        platform_at(url, state), app, slots, dry_run=dry_run, seconds=seconds_of(wait, timeout), as_json=json
+    )

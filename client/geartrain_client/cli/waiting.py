@@ -103,6 +103,23 @@ def until_in_force(
     return done
 
 
+def until_scaled(
+    instance: str, slots: int, then: Callable[[AppInfo | None], str]
+) -> Callable[[AppInfo | None], str]:
+    """Until the keys of an instance are dealt over so many slots, and what `then` waits for; raises
+    `FailedError` where other slots were asked for meanwhile.
+    """
+
+    def done(found: AppInfo | None) -> str:
+        if found is None or found.instance != instance or found.state != RUNNING or found.slots_now == slots:
+            return then(found)
+        if found.slots != slots:
+            raise FailedError(f"{instance}: {found.slots} slots were asked for meanwhile")
+        return f"its keys are dealt over {found.slots_now} slots, and go over to {slots}"
+
+    return done
+
+
 def until_ended(instance: str) -> Callable[[AppInfo | None], str]:
     """Until nothing of an instance runs any more."""
 

@@ -83,7 +83,8 @@ class Recut(msgspec.Struct, frozen=True):
 class AppInfo(App, frozen=True):
     """An app with what stands where. bundled: whether its code is a signed bundle; number: of the newest
     revision that its log was told of; change: the one that it goes over to, None where it stays; cut_change:
-    the cuts that devices are to get then.
+    the cuts that devices are to get then; slots: over how many its keys are to be dealt in the data centre,
+    slots_now: over how many they are, None where nobody says.
     """
 
     clocks: list[Clock] = []
@@ -98,6 +99,8 @@ class AppInfo(App, frozen=True):
     number: int = 1
     change: Crossing | None = None
     cut_change: Recut | None = None
+    slots: int = 0
+    slots_now: int | None = None
 
 
 class Submitted(msgspec.Struct, frozen=True):

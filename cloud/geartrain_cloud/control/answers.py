@@ -240,7 +240,8 @@ class Hosted(_Answer, frozen=True):
 
 
 class AppInfo(App, frozen=True):
-    """All that is known of an app. tables: where they are; rates: by hop; lag: entries of the log that the
+    """All that is known of an app. slots: over how many its keys are to be dealt, slots_now: are dealt; tables:
+    where they are; rates: by hop; lag: entries of the log that the
     tables have not; waits_for: a sentence each; applied: the first 100 devices.
     """
 
@@ -248,6 +249,8 @@ class AppInfo(App, frozen=True):
     cut_change: CutsToCome | None
     selector: str
     run: int
+    slots: int
+    slots_now: int | None
     change: Crossing | None
     tables: str
     submitted_us: int
@@ -325,6 +328,20 @@ class Recut(_Answer, frozen=True):
     count: int
     devices: list[DeviceRecut]
     moves: list[StepMove]
+    refusals: list[str] | UnsetType = UNSET
+
+
+class Scaled(_Answer, frozen=True):
+    """Other slots for an app, and how long it pauses, as its micro-batches take now. refusals: of a dry run, why
+    it would not be done.
+    """
+
+    name: str
+    instance: str
+    slots: int
+    former: int
+    micro_batches: int
+    pause_ms: int
     refusals: list[str] | UnsetType = UNSET
 
 

@@ -350,6 +350,26 @@ class Apps:
                 raise ConflictError(f"app {known.name} is {found.state}: only one that is to run is cut anew")
             self._apply(found, change)
 
+    def scale(self, known: Instance, slots: int) -> Instance:
+        """Have the keys of the app be dealt over so many slots in the data centre. known: the app as it was
+        when that was checked.
+
+        Raises `NotFoundError`, and `ConflictError` where the app is another instance or has another revision
+        by now, or ends.
+        """
+        with self._database.change() as database:
+            found = self.newest(known.name)
+            self._check_whole(found)
+            if (found.instance, found.revision) != (known.instance, known.revision):
+                raise ConflictError(f"app {known.name} has had an update meanwhile: look, and ask again")
+            if found.wanted is not Wanted.RUNNING or found.state is not State.RUNNING:
+                raise ConflictError(f"app {known.name} is {found.state}: only one that runs is scaled")
+            database.execute(
+                "UPDATE instances SET slots = ?, changed_us = ? WHERE instance = ?",
+                (slots, self._now_us(), found.instance),
+            )
+        return self._get(found.instance)
+
     def apply_cuts(self, instance: str) -> None:
         """Give devices the cuts for which they wait; the revision that these need is in force."""
         with self._database.change():

@@ -23,7 +23,7 @@ from geartrain.adapters.sqlite import Fault, open_to_write, transaction, transla
 from geartrain_cloud.control.errors import StoreError
 from geartrain_cloud.control.model import Device, Instance, Planned
 
-VERSION = 5
+VERSION = 6
 BUSY_S = 10.0
 
 _CREATE = """
@@ -77,7 +77,10 @@ CREATE TABLE bearers (name TEXT PRIMARY KEY, role TEXT NOT NULL, app TEXT NOT NU
     expires_us INTEGER NOT NULL, made_by TEXT NOT NULL, digest BLOB NOT NULL UNIQUE,
     request TEXT NOT NULL) WITHOUT ROWID;
 """
-_STEPS = (_CREATE, _PROGRAMS, _REVISIONS, _CUTS, _BEARERS)
+_SLOTS = """
+ALTER TABLE instances ADD COLUMN slots INTEGER NOT NULL DEFAULT 2;
+"""
+_STEPS = (_CREATE, _PROGRAMS, _REVISIONS, _CUTS, _BEARERS, _SLOTS)
 """What brings a store of each format to the next one."""
 _JSON = ("options", "device_options", "outline", "labels", "drops", "cut_rules")
 

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from geartrain_cloud.control.model import Instance, Options, Planned, State, Wanted
+from geartrain_cloud.hosting.wanted import SLOTS
 from geartrain_cloud.platform.followed import put_wanted
 from geartrain_cloud.platform.places import PlatformPlaces, read_report
 
@@ -31,6 +32,9 @@ class HostReport(msgspec.Struct, frozen=True):
     revision: int = 1
     prepared: int = 1
     stuck: int = 0
+    stages: int = 0
+    slots: int = 0
+    slots_wanted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +101,7 @@ def _flow(places: PlatformPlaces, told: ToHost) -> dict[str, Any]:
         "isolation": instance.isolation,
         "attempt": instance.attempt,
         **({"revision": number, "former": former} if number > 1 else {}),
+        **({"slots": instance.slots} if instance.slots != SLOTS else {}),
         **({"end": "ended"} if instance.state is State.REPLAYING else {"end": "drain"} if told.drain else {}),
     }
 

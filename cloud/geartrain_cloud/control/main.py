@@ -42,6 +42,7 @@ from geartrain_cloud.control.observing import Observer
 from geartrain_cloud.control.openapi import Contract
 from geartrain_cloud.control.questions import Questions
 from geartrain_cloud.control.reconciler import Reconciler
+from geartrain_cloud.control.scaling import Scales
 from geartrain_cloud.control.server import Api, is_local, listen, make_app
 from geartrain_cloud.control.store import ControlStore
 from geartrain_cloud.control.trust import Trust
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_CONFIG = 2
-ANSWERING = (Api, Trust, Updates, Agents, Explanations, Questions, Cuts, Tokens, Auditing, Inspection)
+ANSWERING = (Api, Trust, Updates, Agents, Explanations, Questions, Cuts, Scales, Tokens, Auditing, Inspection)
 """Whose methods answer REST, beside its contract."""
 ROUND_S = 0.2
 """How long the reconciler waits for a change before it looks again at what is reported."""
@@ -114,6 +115,7 @@ async def _serve(config: PlatformConfig, notes: ServiceNotes) -> bool:
 
         updates = Updates(store, Loader(), trust, changed.set, host, clock.now_us, has_joined)
         cuts = Cuts(store, updates.load, trust, changed.set, host, clock.now_us)
+        scales = Scales(store, changed.set, host)
         agents = Agents(store, trust, changed.set, has_joined)
         api = Api(store, updates.load, observer, changed.set, updates, enrolment)
         explanations = Explanations(store, config, trust)
@@ -121,7 +123,7 @@ async def _serve(config: PlatformConfig, notes: ServiceNotes) -> bool:
         questions = Questions(store, QuestionFolder(places.questions), clock, asking)
         inspection = Inspection(config, store.answers, clock.now_us)
         own = [Tokens(store.bearers, store.answers), Auditing(audit), inspection, Contract(ANSWERING)]
-        answering = [api, trust, updates, agents, explanations, questions, cuts, *own]
+        answering = [api, trust, updates, agents, explanations, questions, cuts, scales, *own]
         look = partial(store.bearers.look, own=token)
         app = make_app(look, audit, answering, local=is_local(config.control.host))
         runner, address = await listen(app, config.control.host, config.control.port, _former_port(places))

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from geartrain_cloud.hosting.wanted import Isolation
+from geartrain_cloud.hosting.wanted import SLOTS, Isolation
 
 Options = dict[str, dict[str, Any]]
 """Options by step id and name."""
@@ -129,7 +129,8 @@ class Instance(msgspec.Struct, frozen=True):
     its cloud part has a query to itself. revision: the number of the newest that the log is to have or has,
     which is the one that these fields tell of and that devices run; drops: the steps that lost what they had
     kept by it; made_us: when it was asked for. cut_rules: which devices get another cut, the last that
-    matches; of those that run it, the assignments say it.
+    matches; of those that run it, the assignments say it. slots: over how many its keys are dealt in the
+    data centre.
     """
 
     instance: str
@@ -154,6 +155,7 @@ class Instance(msgspec.Struct, frozen=True):
     drops: tuple[str, ...] = ()
     made_us: int = 0
     cut_rules: tuple[CutRule, ...] = ()
+    slots: int = SLOTS
 
 
 class Planned(msgspec.Struct, frozen=True):

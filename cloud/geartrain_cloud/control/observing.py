@@ -154,6 +154,8 @@ class Observer:
             "cut_change": self._cut_change(instance),
             "selector": instance.selector,
             "run": instance.run,
+            "slots": instance.slots,
+            "slots_now": None if host is None else host.slots or None,
             "change": self._change(instance, host or HostReport()),
             "tables": self._place(instance),
             "submitted_us": instance.submitted_us,

@@ -20,7 +20,7 @@ from geartrain_cloud.control.bearers import Role
 from geartrain_cloud.control.editing import Edit
 from geartrain_cloud.control.errors import InvalidError, UnsupportedError
 from geartrain_cloud.control.model import Mode, Options
-from geartrain_cloud.hosting.wanted import Isolation
+from geartrain_cloud.hosting.wanted import SLOTS_MAX, Isolation
 from geartrain_cloud.pages.questions import ADDRESS_CHARS_MAX, Question
 
 BODY_BYTES_MAX = 4 << 20
@@ -87,6 +87,13 @@ class MoveBody(_Body, frozen=True):
     step: str
     to: Literal["edge", "cloud"]
     devices: str = "all"
+    dry_run: bool = False
+
+
+class ScaleBody(_Body, frozen=True):
+    """Over how many slots the keys of an app are to be dealt; dry_run: only tell what would be done."""
+
+    slots: Annotated[int, msgspec.Meta(ge=1, le=SLOTS_MAX)]
     dry_run: bool = False
 
 

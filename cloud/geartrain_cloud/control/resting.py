@@ -24,4 +24,6 @@ def under_way(instance: Instance, host: HostReport, *, passes: bool = False) -> 
         return [f"revision {number} is not in force yet: wait until it is, see gear info"]
     if instance.run > max(host.run, 1):
         return [f"its run {instance.run} is not served yet: wait until it is, see gear info"]
+    if slots := host.slots_wanted:
+        return [f"its keys are being dealt over {slots} slots: wait until that is done, see gear info"]
     return []

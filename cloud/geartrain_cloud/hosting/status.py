@@ -24,13 +24,13 @@ class FlowStatus(msgspec.Struct):
     """One flow.
 
     state: one of those below; why: a sentence where it does not run; positions: where its tables stand;
-    clocks: microseconds, by source; rows: in its tables; records: those by sink. lag: entries of the log that
-    are not in its tables yet; micro_batch_ms: how long the last micro-batch of its group took; generation:
-    how often it was brought in; run: which pass over its log its tables are of. revision: the number of the
-    one that it runs; prepared: that of the newest one that it could go over to; stuck: that of one which the
-    log has brought, before which it stands, and which cannot come into force; dropped: by step, how many
-    keys' state went when it came into force. slots: over how many its keys are dealt; slots_wanted: over how
-    many they are to be, where these are others.
+    clocks: microseconds, by source; rows: in its tables; records: those by sink. lag: entries of the log
+    that are not in its tables yet; micro_batch_ms: how long the last micro-batch of its group took;
+    generation: how often it was brought in; run: which pass over its log its tables are of. revision: the
+    number of the one that it runs; prepared: that of the newest one that it could go over to; stuck: that
+    of one which the log has brought, before which it stands, and which cannot come into force; dropped:
+    by step, how many keys' state went when it came into force. stages: those behind a shuffle; slots:
+    over how many its keys are dealt; slots_wanted: over how many they are to be, where these are others.
 
     A flow is `starting` until a micro-batch has taken it up, then `running`. It is `held` while its tables
     take no rows, and `out` when its code or its dead letters have put it out. It is `failed` if it could not
@@ -51,6 +51,7 @@ class FlowStatus(msgspec.Struct):
     prepared: int = 1
     stuck: int = 0
     dropped: dict[str, int] = {}
+    stages: int = 0
     slots: int = 0
     slots_wanted: int = 0
 
@@ -77,6 +78,7 @@ def describe(group: Group, log: LogReader, hosted: Hosted, newest: Mapping[str, 
         revision=hosted.revision,
         prepared=hosted.revision,
         dropped=group.dropped(hosted.name),
+        stages=hosted.stages,
         slots=len(hosted.labels),
     )
     if out is not None:

@@ -25,18 +25,19 @@ FIRST = 1
 class Hosted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One generation of a flow in a group.
 
-    flow: the instance, as the log names it; plan: the hash of its pickled query; request: the hash of what
-    was asked for; code: by top-level name, the hash of the user's files that it imports; stages: those
-    behind a shuffle; labels: its slots, each a group of Spark's; buckets: of one slot; keys: the partitions
-    of the log; channels: those that it reads; sources: those of the flow; identity: to which its tables are
-    bound; begin: its positions before its first micro-batch, begin_count: its own count there; stop: where
-    its first micro-batch must end, if anywhere; rows_max: rows of each key in one micro-batch; run: which
-    pass over its log. revision: the number of the one that it runs; drops: by stage, the steps whose state of
-    the generation before goes when it comes in; drains: those that put out what they hold in the micro-batch
-    after `drain_count` of its own, before they leave with the next revision. leaves_for: over how many slots
-    its keys are to be dealt; it reads no more, and its slots write what they keep in the first micro-batch
-    of the version that says so, 0 for none; comes_from: the generation whose slots, `former_slots` of them,
-    have written what its own take in its first micro-batch, "" for none.
+    flow: the instance, as the log names it; plan: the hash of its pickled query; request: the hash of
+    what was asked for; code: by top-level name, the hash of the user's files that it imports; stages:
+    those behind a shuffle; labels: its slots, each a group of Spark's; buckets: of one slot; keys: the
+    partitions of the log; channels: those that it reads; sources: those of the flow; identity: to which
+    its tables are bound; begin: its positions before its first micro-batch, begin_count: its own count
+    there; stop: where its first micro-batch must end, if anywhere; rows_max: rows of each key in one
+    micro-batch; run: which pass over its log. revision: the number of the one that it runs; drops: by
+    stage, the steps whose state of the generation before goes when it comes in; drains: those that put
+    out what they hold in the micro-batch after `drain_count` of its own, before they leave with the next
+    revision. leaves_for: over how many slots its keys are to be dealt, 0 for none. Its slots write what
+    they keep in the first micro-batch of the version that says so, and it reads no more. comes_from: the
+    generation whose slots, `former_slots` of them, have written that; its own take it in its first micro-
+    batch.
     """
 
     flow: str

@@ -21,6 +21,8 @@ Positive = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
 Isolation = Literal["shared", "own"]
 SHARED_STAGES = 2
 """Shuffles one after another of the query that flows share: one more costs every flow half a second."""
+SLOTS, SLOTS_MAX = 2, 64
+"""For how many tasks at once the keys of a flow are dealt, where nobody has said, and at the most."""
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
@@ -70,7 +72,7 @@ class WantedFlow(WantedPlan, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     end: Literal["", "drain", "ended"] = ""
     rows_max: Positive | None = None
     letters_percent: Annotated[float, msgspec.Meta(ge=0, le=100)] = 1.0
-    slots: Annotated[int, msgspec.Meta(ge=1, le=64)] = 2
+    slots: Annotated[int, msgspec.Meta(ge=1, le=SLOTS_MAX)] = SLOTS
     buckets: Annotated[int, msgspec.Meta(ge=1, le=4_096)] = 8
     isolation: Isolation = "shared"
 
