@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from tests.client.fake_platform import FakePlatform
-from tests.client.talking import Capture, add, gear
+from tests.client.talking import HOSTILE, SHOWN, Capture, add, gear
 
 ANSWER = {"slots": 8, "former": 2, "micro_batches": 2, "pause_ms": 1_300}
 PAUSE = "heat.3 pauses for 2 micro-batches, about 1.3 s as they take now, and longer with much state"
@@ -35,7 +35,13 @@ def test_it_waits_until_the_keys_are_dealt(platform: FakePlatform, capsys: Captu
     assert "will have 8 slots" in gear(capsys, "scale", "heat", "--slots", "8", "--no-wait")[0]
     assert json.loads(gear(capsys, "scale", "heat", "--slots", "8", "--json")[0])["former"] == 2
     assert "slots: 8\n" in gear(capsys, "info", "heat")[0]
-    platform.apps["heat"]["slots_now"] = 2
+    keys = [{"key": HOSTILE, "share": 0.41}, {"key": "s2", "share": 0.2}]
+    platform.apps["heat"] |= {
+        "slots_now": 2,
+        "skew": [{"step": "by_sensor", "slots": 2, "slot": 1, "share": 0.734, "keys": keys}],
+    }
+    shown = " ".join(gear(capsys, "info", "heat")[0].split())
+    assert f"by_sensor 1 of 2 73% {SHOWN} 41%, s2 20%" in shown
     assert "slots: 2, going over to 8\n" in gear(capsys, "info", "heat")[0]
     platform.states.extend([{}, {"slots": 4}])
     assert "4 slots were asked for meanwhile" in gear(capsys, "scale", "heat", "--slots", "8", code=1)[1]

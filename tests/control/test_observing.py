@@ -44,7 +44,9 @@ class Platform:
 
     def host(self, rows: int) -> None:
         self.places.spark.mkdir(exist_ok=True)
-        report = {"state": "running", "rows": rows}
+        keys = [{"key": "a\x1b[2J", "share": 0.5}]
+        skew = [{"step": "by_sensor", "slots": 2, "slot": 1, "share": 0.75, "keys": keys}]
+        report = {"state": "running", "rows": rows, "slots": 2, "skew": skew}
         write_report(self.places.spark_status, {"serial": 1, "flows": {"heat.1": report}})
 
     def agent(self, device: str, records: int, sealed: int) -> None:
@@ -65,6 +67,22 @@ def platform(tmp_path: Path) -> Iterator[Platform]:
     one = Platform(tmp_path)
     yield one
     one.store.close()
+
+
+def test_the_hottest_slot_and_keys_are_told_and_steer_no_terminal(platform: Platform) -> None:
+    platform.submit(READINGS)
+    platform.host(3)
+    info = platform.info()
+    assert (info["slots"], info["slots_now"]) == (2, 2)
+    assert info["skew"] == [
+        {
+            "step": "by_sensor",
+            "slots": 2,
+            "slot": 1,
+            "share": 0.75,
+            "keys": [{"key": "a\\x1b[2J", "share": 0.5}],
+        }
+    ]
 
 
 def test_rates_are_the_growth_of_totals_over_at_most_a_minute(platform: Platform) -> None:

@@ -23,7 +23,7 @@ from geartrain.records.event_time import START_OF_TIME
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain_cloud.hosting.crossing import boundary, check_successor, dropped_state, stands_at
 from geartrain_cloud.hosting.errors import HostError
-from geartrain_cloud.hosting.offsets import PLAN, count_name, positions_by_name
+from geartrain_cloud.hosting.offsets import PLAN, TALLY, count_name, positions_by_name
 from geartrain_cloud.hosting.places import HostPlaces
 from geartrain_cloud.hosting.plans import put_plan
 from geartrain_cloud.hosting.prepare import merging_steps
@@ -295,6 +295,8 @@ class InProcess:
             assert again == found, "a micro-batch that was run again put out other rows"
         self._offsets, self._state = end, state
         for name, sink, packed in found:
+            if sink == TALLY:
+                continue
             self._rows.setdefault(name, {}).setdefault(sink, []).append(packed)
         return True
 

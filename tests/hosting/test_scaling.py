@@ -64,6 +64,9 @@ def test_slots_change_while_it_runs_and_no_row_does(
     try:
         hosting.through(APP)
         assert wanted.status(APP)["slots"] == 2
+        skew = {one["step"]: one for one in wanted.status(APP)["skew"]}
+        assert set(skew) == {"by_sensor", "by_count", "by_name"}
+        assert 0.5 <= skew["by_sensor"]["share"] < 1
         for slots in (5, 1):
             wanted.flows[APP]["slots"] = slots
             wanted.write()

@@ -33,8 +33,8 @@ class Process:
         self.started.append(subprocess.Popen(command, stderr=said, text=True, start_new_session=True))
         return self.started[-1]
 
-    def until(self, done: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + WAIT_S
+    def until(self, done: Callable[[], bool], wait_s: float = WAIT_S) -> None:
+        deadline = time.monotonic() + wait_s
         while not done():
             said = (self.wanted.folder / f"said-{len(self.started) - 1}").read_text()
             assert time.monotonic() < deadline, said

@@ -7,7 +7,7 @@ from typing import Any
 from geartrain.printable import printable
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME, format_time
 from geartrain_client.cli.waiting import until_ended, until_purged, until_runs, wait_until
-from geartrain_client.rest.answers import App, AppInfo, Applied, Line, answer_as
+from geartrain_client.rest.answers import App, AppInfo, Applied, Line, Skew, answer_as
 from geartrain_client.rest.platform import Platform, items_of, segment
 from geartrain_client.terminal.screen import notices, print_json, results, table_of
 
@@ -78,6 +78,10 @@ def show_app(platform: Platform, name: str, *, as_json: bool) -> None:
     if app.clocks:
         lines = [[one.source, _time(one.clock_us), _few(one.held_by)] for one in app.clocks]
         out.print(table_of("Clocks", ["source", "event time", "held by"], lines))
+    if app.skew:
+        heads = ["keyed by", "hottest slot", "its rows", "keys with most rows"]
+        lines = [[one.step, f"{one.slot} of {one.slots}", f"{one.share:.0%}", _keys(one)] for one in app.skew]
+        out.print(table_of("Keys", heads, lines, numbers=(2,)))
     if app.applied:
         lines = [[one.device, one.state, _number(one.serial), one.cut, _why(one)] for one in app.applied]
         out.print(table_of("Devices", ["device", "state", "serial", "cut", "why"], lines, numbers=(2,)))
@@ -94,6 +98,10 @@ def _cuts(app: App) -> str:
 def _recut(app: AppInfo) -> str:
     change = app.cut_change
     return f"for {change.count:,} devices, with revision {change.number}" if change else ""
+
+
+def _keys(skew: Skew) -> str:
+    return ", ".join(f"{one.key} {one.share:.0%}" for one in skew.keys)
 
 
 def _slots(app: AppInfo) -> str:

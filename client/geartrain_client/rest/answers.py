@@ -80,11 +80,28 @@ class Recut(msgspec.Struct, frozen=True):
     count: int = 0
 
 
+class KeyShare(msgspec.Struct, frozen=True):
+    """A key and its share of the rows of its stream."""
+
+    key: str
+    share: float = 0.0
+
+
+class Skew(msgspec.Struct, frozen=True):
+    """Of the keyed stream of a step: the slot, of `slots`, that has most rows, its share, and such keys."""
+
+    step: str
+    slots: int = 0
+    slot: int = 0
+    share: float = 0.0
+    keys: list[KeyShare] = []
+
+
 class AppInfo(App, frozen=True):
     """An app with what stands where. bundled: whether its code is a signed bundle; number: of the newest
     revision that its log was told of; change: the one that it goes over to, None where it stays; cut_change:
     the cuts that devices are to get then; slots: over how many its keys are to be dealt in the data centre,
-    slots_now: over how many they are, None where nobody says.
+    slots_now: over how many they are, None where nobody says; skew: how unevenly, of the last minutes.
     """
 
     clocks: list[Clock] = []
@@ -101,6 +118,7 @@ class AppInfo(App, frozen=True):
     cut_change: Recut | None = None
     slots: int = 0
     slots_now: int | None = None
+    skew: list[Skew] = []
 
 
 class Submitted(msgspec.Struct, frozen=True):

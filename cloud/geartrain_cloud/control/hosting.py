@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from geartrain_cloud.control.model import Instance, Options, Planned, State, Wanted
+from geartrain_cloud.hosting.skew import Hottest
 from geartrain_cloud.hosting.wanted import SLOTS
 from geartrain_cloud.platform.followed import put_wanted
 from geartrain_cloud.platform.places import PlatformPlaces, read_report
@@ -35,6 +36,7 @@ class HostReport(msgspec.Struct, frozen=True):
     stages: int = 0
     slots: int = 0
     slots_wanted: int = 0
+    skew: list[Hottest] = []
 
 
 @dataclass(frozen=True, slots=True)

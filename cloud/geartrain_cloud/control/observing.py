@@ -27,6 +27,7 @@ from geartrain_cloud.control.reconciler import Reconciler
 from geartrain_cloud.control.requests import LIMIT
 from geartrain_cloud.control.sources import lacking, needs_devices, not_for
 from geartrain_cloud.control.store import ControlStore
+from geartrain_cloud.hosting.skew import Hottest
 from geartrain_cloud.platform.config import PlatformConfig
 from geartrain_cloud.platform.places import read_report
 from geartrain_cloud.sinks.app_tables import AppTables
@@ -155,6 +156,7 @@ class Observer:
             "selector": instance.selector,
             "run": instance.run,
             "slots": instance.slots,
+            "skew": [] if host is None else [_skew(one) for one in host.skew[:NAMES_MAX]],
             "slots_now": None if host is None else host.slots or None,
             "change": self._change(instance, host or HostReport()),
             "tables": self._place(instance),
@@ -444,6 +446,12 @@ class Observer:
             own = {name: f"{device.device}.{end}" for name, end in (("certificate", "pem"), ("key", "key"))}
             broker = {"address": self._config.device_broker, "tls": True, "ca": "ca.pem", **own}
         return {"device": device.device, "state": device.device, "broker": broker}
+
+
+def _skew(one: Hottest) -> dict[str, Any]:
+    """The slot and the keys of a keyed stream that have most rows; keys are of devices."""
+    keys = [{"key": printable(key.key, TEXT_CHARS_MAX), "share": key.share} for key in one.keys]
+    return {"step": one.step, "slots": one.slots, "slot": one.slot, "share": one.share, "keys": keys}
 
 
 def _by_cut(cuts: Mapping[str, tuple[str, bool]]) -> list[dict[str, Any]]:

@@ -43,6 +43,9 @@ ASKED = "!asked"
 ANSWER = "!answer"
 """The stream of a row that brings an answer to the end of the micro-batch."""
 
+TALLY = "!tally"
+"""The stream of a row that tells the end of the micro-batch over which slots and keys rows were dealt."""
+
 _COUNT = "!n:"
 
 

@@ -32,6 +32,7 @@ from geartrain_cloud.hosting.offsets import (
     LEAVING,
     PLAN,
     QUESTIONS,
+    TALLY,
     asked_name,
     count_name,
     position_name,
@@ -47,6 +48,7 @@ from geartrain_cloud.spark.chains import Chains
 from geartrain_cloud.spark.clocks import Clocks, encode_clocks
 from geartrain_cloud.spark.rows import CLOCKS, Routed
 from geartrain_cloud.spark.source import SOURCE_NAME
+from geartrain_cloud.spark.tally import Tally
 
 HOST_ROWS = (
     "shard int, stage int, flow string, stream string, sender string, position long, sequence long, "
@@ -309,7 +311,8 @@ class HostReader(DataSourceStreamReader):
                 said = (hosted.name, DRAINED, "", 0, version, b"")
                 yield _batch([(label, stage, *said) for stage in stages for label in hosted.labels])
         with workshop.running(hosted) as (query, dealing):
-            chains = Chains(query, len(hosted.labels))
+            tally = Tally(len(hosted.labels))
+            chains = Chains(query, len(hosted.labels), tally)
             chains.clocks = span.clocks
         for key, after, upto in span.parts:
             for run in log.runs(key, after, upto, PACK_ROWS):
@@ -319,6 +322,8 @@ class HostReader(DataSourceStreamReader):
                     yield _batch(placed(found, key, run[-1].number))
         with workshop.running(hosted):
             found = _named(dealing, chains.finish())
+        if told := tally.told():
+            found.append(Routed(0, 0, TALLY, told))
         if found:
             yield _batch(placed(found, "0/clocks", 0))
 

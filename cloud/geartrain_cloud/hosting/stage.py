@@ -17,7 +17,7 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from geartrain.errors import LedgerError
-from geartrain_cloud.hosting.offsets import ANSWER, ASKED, COMING, DRAINED, DROPPED, EMPTIED, LEAVING
+from geartrain_cloud.hosting.offsets import ANSWER, ASKED, COMING, DRAINED, DROPPED, EMPTIED, LEAVING, TALLY
 from geartrain_cloud.hosting.places import HostPlaces
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ class HostStage(StatefulProcessor):
     def _run(self, rows: list[Row], *, drains: bool) -> Iterator[Row]:
         from geartrain_cloud.spark.embedded import EmbeddedFragment
         from geartrain_cloud.spark.rows import CLOCKS
+        from geartrain_cloud.spark.tally import Tally
 
         tick = next((row for row in rows if row.stream == CLOCKS), None)
         if tick is None:
@@ -101,7 +102,8 @@ class HostStage(StatefulProcessor):
         hosted = workshop.version(tick.sequence).flows[tick.flow]
         with workshop.running(hosted) as (query, dealing):
             goes_on = workshop.marks.goes_on
-            fragment = EmbeddedFragment(query, self._number, hosted.labels, hosted.buckets, goes_on)
+            tally = Tally(len(hosted.labels))
+            fragment = EmbeddedFragment(query, self._number, hosted.labels, hosted.buckets, goes_on, tally)
             found = [
                 (row, dealing.named(row.stage, row.stream, row.packed))
                 for row in fragment.run(self._state, iter(rows), hosted.drains if drains else ())
@@ -117,6 +119,13 @@ class HostStage(StatefulProcessor):
                 sequence=row.sequence,
                 packed=packed,
             )
+        if told := tally.told():
+            yield Row(**self._end_of(hosted.name, TALLY), sequence=0, packed=told)
+
+    def _end_of(self, name: str, stream: str) -> dict[str, Any]:
+        """The place of a row for the end of the micro-batch."""
+        place = {"shard": self._sinks[0], "stage": 0, "flow": name}
+        return place | {"stream": stream, "sender": "", "position": 0}
 
     def _answer(self, rows: list[Row]) -> Iterator[Row]:
         """Answer the questions to a slot, after its rows of this micro-batch."""
@@ -126,9 +135,8 @@ class HostStage(StatefulProcessor):
         hosted = workshop.version(rows[0].sequence).flows[rows[0].flow]
         with workshop.running(hosted) as (query, _):
             found = [answered(query, hosted, self._state, bytes(row.packed)) for row in rows]
-        place = {"shard": self._sinks[0], "stage": 0, "flow": hosted.name, "stream": ANSWER}
         for sequence, packed in enumerate(found):
-            yield Row(**place, sender="", position=0, sequence=sequence, packed=packed)
+            yield Row(**self._end_of(hosted.name, ANSWER), sequence=sequence, packed=packed)
 
     def close(self) -> None:
         """Nothing is held between calls."""

@@ -16,6 +16,7 @@ from geartrain.adapters.files import write_private
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain_cloud.hosting.group import Group
 from geartrain_cloud.hosting.offsets import position_name
+from geartrain_cloud.hosting.skew import Hottest
 from geartrain_cloud.hosting.versions import Hosted
 from geartrain_cloud.log.reader import LogReader
 
@@ -31,6 +32,7 @@ class FlowStatus(msgspec.Struct):
     of one which the log has brought, before which it stands, and which cannot come into force; dropped:
     by step, how many keys' state went when it came into force. stages: those behind a shuffle; slots:
     over how many its keys are dealt; slots_wanted: over how many they are to be, where these are others.
+    skew: of each keyed stream, the slot and the keys that have most rows.
 
     A flow is `starting` until a micro-batch has taken it up, then `running`. It is `held` while its tables
     take no rows, and `out` when its code or its dead letters have put it out. It is `failed` if it could not
@@ -54,6 +56,7 @@ class FlowStatus(msgspec.Struct):
     stages: int = 0
     slots: int = 0
     slots_wanted: int = 0
+    skew: list[Hottest] = []
 
 
 def describe(group: Group, log: LogReader, hosted: Hosted, newest: Mapping[str, int]) -> FlowStatus:
@@ -80,6 +83,7 @@ def describe(group: Group, log: LogReader, hosted: Hosted, newest: Mapping[str, 
         dropped=group.dropped(hosted.name),
         stages=hosted.stages,
         slots=len(hosted.labels),
+        skew=group.writer.skew.of(hosted.name),
     )
     if out is not None:
         found.state, found.why = "out", out.why

@@ -20,8 +20,9 @@ from geartrain.graph.graph import DEAD_LETTERS, LATE
 from geartrain_cloud.hosting.answering import read_answers
 from geartrain_cloud.hosting.flow_log import FlowLog
 from geartrain_cloud.hosting.flow_store import FlowStore, Portion
-from geartrain_cloud.hosting.offsets import ANSWER, PLAN, count_name, positions_by_name
+from geartrain_cloud.hosting.offsets import ANSWER, PLAN, TALLY, count_name, positions_by_name
 from geartrain_cloud.hosting.questions import QuestionFolder, merged
+from geartrain_cloud.hosting.skew import Skew
 from geartrain_cloud.hosting.versions import Version
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.spark.checkpoint import Checkpoint
@@ -58,6 +59,8 @@ class HostWriter:
         self._questions = questions
         self._checkpoint, self._log, self._version, self._store = checkpoint, log, version, store
         self.last = Ran(-1, 0.0, {})
+        self.skew = Skew()
+        """How unevenly rows are dealt over slots and keys."""
         self.failure: Exception | None = None
         """What stopped the query here; Spark itself would only report a trace."""
 
@@ -76,6 +79,7 @@ class HostWriter:
         columns = (packed.column(name).to_pylist() for name in ("flow", "sink", "packed"))
         for name, sink, raw in zip(*columns, strict=True):
             rows.setdefault(name, {}).setdefault(sink, []).append(raw)
+        tallies = {name: of_flow.pop(TALLY) for name, of_flow in rows.items() if TALLY in of_flow}
         answers = [(name, of_flow.pop(ANSWER)) for name, of_flow in rows.items() if ANSWER in of_flow]
         offsets = self._checkpoint.positions(batch_id)
         former = self._checkpoint.positions(batch_id - 1)
@@ -103,6 +107,7 @@ class HostWriter:
         for store, portion, future in offered:
             store.settle(portion, future)
         self._answer(answers)
+        self.skew.add(tallies, version.flows)
         self.last = Ran(batch_id, time.monotonic() - start, offsets)
 
     def _answer(self, found: list[tuple[str, list[bytes]]]) -> None:

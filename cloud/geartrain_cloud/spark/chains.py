@@ -30,6 +30,7 @@ from geartrain_cloud.log.pack import ipc_to_table, pack, take
 from geartrain_cloud.spark.clocks import Clocks, decode_clocks, least_clock, sources_of
 from geartrain_cloud.spark.compile import Query
 from geartrain_cloud.spark.rows import CLOCKS, Routed, Router, decoded
+from geartrain_cloud.spark.tally import Tally
 
 RecordBatches = Iterator[pa.RecordBatch]
 
@@ -117,7 +118,8 @@ def _routed_batch(rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
 class Chains:
     """The opened stage 0 of one query, in one task."""
 
-    def __init__(self, query: Query, shards: int) -> None:
+    def __init__(self, query: Query, shards: int, tally: Tally | None = None) -> None:
+        """tally: counts what goes to later stages by keys."""
         self._query = query
         self.clocks: Clocks | None = None
         """Those of the micro-batch, in the task that reads its heartbeat."""
@@ -126,7 +128,7 @@ class Chains:
         self._layouts = {channel: arrow_schema(codec.schema) for channel, codec in self._codecs.items()}
         clock, randomness = SystemClock(), SystemRandomness()  # for tasks that say they are not replayable
         self._fragment = Fragment(query.graph, query.prefix, clock=clock, randomness=randomness)
-        self._router = Router(query, 0, shards, self._fragment.reject)
+        self._router = Router(query, 0, shards, self._fragment.reject, tally=tally)
         timely = derive_properties(query.graph)
         self._timely = frozenset(
             c for c in query.channels if (entry := query.entry(c)) in timely and timely[entry].timely

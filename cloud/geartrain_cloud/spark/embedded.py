@@ -36,6 +36,7 @@ from geartrain_cloud.spark.buckets import BUCKETS, BucketState, StateMap
 from geartrain_cloud.spark.clocks import Clocks, decode_clocks, least_clock, sources_of
 from geartrain_cloud.spark.compile import Query
 from geartrain_cloud.spark.rows import CLOCKS, Router, decoded
+from geartrain_cloud.spark.tally import Tally
 
 
 class EmbeddedFragment:
@@ -48,10 +49,12 @@ class EmbeddedFragment:
         labels: Sequence[int],
         buckets: int = BUCKETS,
         on_work: Callable[[int], None] = lambda calls: None,
+        tally: Tally | None = None,
     ) -> None:
         """labels: what each shard is called; buckets: of one shard; on_work: called before each piece of
-        work, with about how often it calls the flow's code.
+        work, with about how often it calls the flow's code; tally: counts what goes to later stages by keys.
         """
+        self._tally = tally
         self._query, self._stage, self._labels = query, query.stages[stage], tuple(labels)
         self._buckets, self._on_work = buckets, on_work
 
@@ -89,7 +92,7 @@ class EmbeddedFragment:
         time, chance = SystemClock(), SystemRandomness()  # for tasks that say they are not replayable
         graph, steps = self._stage.graph, self._stage.steps
         fragment = Fragment(graph, steps, saved, clock=time, randomness=chance)
-        router = Router(self._query, number, len(self._labels), fragment.reject, shard)
+        router = Router(self._query, number, len(self._labels), fragment.reject, shard, self._tally)
         for _ in self._steps(fragment, saved, rows, clocks, drains):
             for out in router.drain(fragment):
                 sender = f"{number}/{shard}"

@@ -9,7 +9,8 @@ and stops nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 from zlib import crc32
@@ -28,6 +29,7 @@ from geartrain_cloud.log.pack import pack, take
 from geartrain_cloud.spark.compile import Query
 from geartrain_cloud.spark.shards import shard_of
 from geartrain_cloud.spark.stages import Boundary
+from geartrain_cloud.spark.tally import Tally
 
 SINK_ROWS = "sink string, packed binary"
 """What leaves a query: records of one sink."""
@@ -68,8 +70,19 @@ def home_of(name: str, number: int, path: bytes, shards: int) -> int:
 class Router:
     """Turns what the fragment of one stage hands out into packed rows for sinks and for later stages."""
 
-    def __init__(self, query: Query, stage: int, shards: int, reject: Reject, shard: int = 0) -> None:
-        """`shard`: the one that this stage runs as; unreadable records go to `reject`."""
+    def __init__(
+        self,
+        query: Query,
+        stage: int,
+        shards: int,
+        reject: Reject,
+        shard: int = 0,
+        tally: Tally | None = None,
+    ) -> None:
+        """`shard`: the one that this stage runs as; unreadable records go to `reject`; what is dealt by keys
+        is counted in `tally`.
+        """
+        self._tally = tally
         self._query, self._shards, self._shard, self._reject = query, shards, shard, reject
         self._codecs: dict[str, RowCodec] = {}
         self._letter = RowCodec(Letter)
@@ -129,7 +142,10 @@ class Router:
             origins = zip(batch.names, batch.numbers, paths, strict=True)
             return [home_of(*origin, self._shards) for origin in origins]
         keys = batch.keys or []
-        of_key = {key: shard_of(key, self._shards) for key in set(keys)}
+        counts: Iterable[bytes] = set(keys) if self._tally is None else Counter(keys)
+        of_key = {key: shard_of(key, self._shards) for key in counts}
+        if self._tally is not None and isinstance(counts, Counter):
+            self._tally.add(boundary.stream, counts, of_key)
         return [of_key[key] for key in keys]
 
     def _keyed(self, stream: str, batch: Batch) -> Batch:
