@@ -10,12 +10,13 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
-from geartrain_cloud.control.answering import handler_of, sentences
+from geartrain_cloud.control.answering import sentences
 from geartrain_cloud.control.hosting import HostReport, ToHost, write_hosted
 from geartrain_cloud.control.model import State
+from geartrain_cloud.control.openapi import ROOT
 from geartrain_cloud.control.requests import BODY_BYTES_MAX
+from geartrain_cloud.control.routes import add_routes
 from geartrain_cloud.control.scaling import Scales
-from geartrain_cloud.control.server import ROOT
 from geartrain_cloud.control.store import ControlStore
 from geartrain_cloud.platform.places import PlatformPlaces, read_report
 from tests.control.test_reconciler import ASKED
@@ -42,8 +43,7 @@ class World:
     def ask(self, key: str = "", **body: Any) -> tuple[int, Any]:
         async def story() -> tuple[int, Any]:
             app = web.Application(middlewares=[sentences(ROOT, BODY_BYTES_MAX)])
-            for method, path, work in Scales(self.store, self.changed, lambda name: self.host).routes():
-                app.router.add_route(method, ROOT + path, handler_of(work))
+            add_routes(app, ROOT, [Scales(self.store, self.changed, lambda name: self.host)])
             async with TestClient(TestServer(app)) as client:
                 headers = {"Idempotency-Key": key} if key else {}
                 answer = await client.post(f"{ROOT}/apps/heat/scale", json=body, headers=headers)

@@ -239,10 +239,27 @@ class Hosted(_Answer, frozen=True):
     run: int
 
 
+class KeyShare(_Answer, frozen=True):
+    """A key, and the part of the rows of its stream that are of it."""
+
+    key: str
+    share: Number
+
+
+class Skew(_Answer, frozen=True):
+    """Of a keyed stream, the slot with most rows, its part of them, and the keys with most rows."""
+
+    step: str
+    slots: int
+    slot: int
+    share: Number
+    keys: list[KeyShare]
+
+
 class AppInfo(App, frozen=True):
-    """All that is known of an app. slots: over how many its keys are to be dealt, slots_now: are dealt; tables:
-    where they are; rates: by hop; lag: entries of the log that the
-    tables have not; waits_for: a sentence each; applied: the first 100 devices.
+    """All that is known of an app. slots: over how many its keys are to be dealt, slots_now: are dealt; skew:
+    where most rows are; tables: where they are; rates: by hop; lag: entries of the log that the tables have
+    not; waits_for: a sentence each; applied: the first 100 devices.
     """
 
     cut: str
@@ -251,6 +268,7 @@ class AppInfo(App, frozen=True):
     run: int
     slots: int
     slots_now: int | None
+    skew: list[Skew]
     change: Crossing | None
     tables: str
     submitted_us: int
@@ -332,8 +350,8 @@ class Recut(_Answer, frozen=True):
 
 
 class Scaled(_Answer, frozen=True):
-    """Other slots for an app, and how long it pauses, as its micro-batches take now. refusals: of a dry run, why
-    it would not be done.
+    """Other slots for an app, and how long it pauses, as its micro-batches take now. refusals: of a dry run,
+    why it would not be done.
     """
 
     name: str
