@@ -67,7 +67,7 @@ class Feeder(threading.Thread):
             time.sleep(max(0.0, due - time.monotonic()))
 
 
-def _commits(watched: Watched) -> list[float]:
+def commits_of(watched: Watched) -> list[float]:
     """When micro-batches that moved the flow were in its tables."""
     found, before = list[float](), 0
     for at, ran in watched.ran:
@@ -78,9 +78,9 @@ def _commits(watched: Watched) -> list[float]:
     return found
 
 
-def _pause_ms(watched: Watched, at_s: float) -> float:
+def pause_ms(watched: Watched, at_s: float) -> float:
     """Of the boundary that the log has had since `at_s`."""
-    times = _commits(watched)
+    times = commits_of(watched)
     gaps = [(end, end - begin) for begin, end in pairwise(times)]
     before = [gap for end, gap in gaps if at_s - AROUND_S < end <= at_s]
     around = [gap for end, gap in gaps if at_s < end < at_s + AROUND_S]
@@ -102,11 +102,11 @@ def _crossings(hosting: Hosting, river: River, watched: Watched, feeder: Feeder)
         feeder.asked = number
         hosting.until(lambda number=number: wanted.status(APP)["revision"] == number, PATIENCE_S)  # type: ignore[misc]
         wait(AROUND_S)
-        found.append(_pause_ms(watched, feeder.at_s))
+        found.append(pause_ms(watched, feeder.at_s))
     return found
 
 
-def _assert_each_once(path: Path, records: int, keys: int) -> None:
+def assert_each_once(path: Path, records: int, keys: int) -> None:
     with closing(sqlite3.connect(path)) as tables:
         held = {
             name: (rows, last)
@@ -135,7 +135,7 @@ def test_a_revision_in_place(
         feeder.stopping.set()
         feeder.join()
         hosting.through(APP, wait_s=PATIENCE_S)
-        _assert_each_once(river.wanted.tables(APP), feeder.records, keys)
+        assert_each_once(river.wanted.tables(APP), feeder.records, keys)
     finally:
         feeder.stopping.set()
         hosting.close()
