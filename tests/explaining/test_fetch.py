@@ -118,7 +118,7 @@ def test_mistakes_are_sentences_and_nothing_is_left(here: Here, capsys: Capture,
         assert err.count("\n") == 1
     assert not list(Path(new).iterdir())
     for path, said in (
-        ("/apps/heat/records?from_us=x", "from_us: give an event time"),
+        ("/apps/heat/records?from_us=x", "from_us: give a whole number from"),
         ("/apps/heat/records?after=1", "after: give what the page before has as after"),
     ):
         assert said in here.client.refusal("GET", path)[2]
