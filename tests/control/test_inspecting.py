@@ -202,5 +202,5 @@ def test_a_platform_without_a_log_or_an_authority_says_so(tmp_path: Path) -> Non
     with control_process(tmp_path) as (_, client):
         for path in ("/log", "/log/verify", "/quarantine", "/deadletters"):
             status, _, sentence = client.refusal("GET", path)
-            assert (status, sentence) == (503, "the platform has no log yet: ingest has not started")
+            assert (status, sentence) == (409, "the platform has no log yet: ingest has not started")
         assert "has no authority" in client.refusal("GET", "/certs")[2]

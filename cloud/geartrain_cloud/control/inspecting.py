@@ -206,7 +206,7 @@ class Inspection:
         except AbsentError as error:
             raise NotFoundError(str(error)) from None
         except StateError:
-            raise UnavailableError("the platform has no log yet: ingest has not started") from None
+            raise ConflictError("the platform has no log yet: ingest has not started") from None
         except LedgerError as error:
             raise UnavailableError(str(error)) from None
 

@@ -34,9 +34,9 @@ def batch(folder: Path, number: int) -> dict[str, Any]:
 def dead_letters(
     state: Path, limit: int, after: int = 0, app: str = ""
 ) -> tuple[list[dict[str, Any]], int, int | None]:
-    """The newest dead letters of a run, or of a platform: at most `limit`, but for the newest `after`; how
-    many there are in all; and what to give as `after` to go on. app: only those of this app, "" for all.
+    """A page of the newest dead letters of a run or a platform, how many there are, and where to go on.
 
+    limit: of the page; after: how many of the newest to pass over; app: only those of this app, "" for all.
     Raises `GeartrainError`.
     """
     logged = list(letters(log_folder(state)))
