@@ -6,6 +6,7 @@ queue and retry of the agent is bounded by one of them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
 
@@ -88,7 +89,8 @@ class AgentSettings(msgspec.Struct, frozen=True):
     of the same agent give way to this one; mended: what the hash of the flow's files begins with, where these
     may differ from those that the spool was begun with; shared: the folder by which the apps of the device
     share sensors, None where this one is alone; base_cut: the app's cut where the device has its own, in
-    words.
+    words; revision: the number of the app's revision, 0 where nobody has said; drops: by step the number of
+    the newest revision by which it has lost what it kept.
     """
 
     device: str
@@ -110,3 +112,5 @@ class AgentSettings(msgspec.Struct, frozen=True):
     free_floor_bytes: int = FREE_FLOOR_BYTES
     shared: Path | None = None
     base_cut: tuple[str, ...] = ()
+    revision: int = 0
+    drops: Mapping[str, int] = {}

@@ -132,10 +132,12 @@ class TestDevice:
             crossing=self.crossing,
         )
 
-    def cross(self, *cut: str, schemas: Mapping[str, Schema] | None = None) -> bytes:
-        """A CROSSING batch: other steps run on the device from here on."""
+    def cross(self, *cut: str, schemas: Mapping[str, Schema] | None = None, revision: int = 0) -> bytes:
+        """A CROSSING batch: other steps run on the device from here on; revision: the number of theirs."""
         self.crossing += 1
-        body = encode_crossing(Crossing(cut, ("quotes",)), schemas or {"quotes": QUOTE.schema})
+        body = encode_crossing(
+            Crossing(cut, ("quotes",), number=revision), schemas or {"quotes": QUOTE.schema}
+        )
         return self.batch(self.header(BatchKind.CROSSING), body)
 
     def hello(self, ordinal: int = 1, *fresh: str) -> bytes:

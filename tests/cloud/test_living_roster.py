@@ -408,3 +408,30 @@ def test_a_later_revision_brings_channels_and_takes_none_away(tmp_path: Path) ->
     (named, number, (why,)) = told(revision=3)
     assert (named, number) == ({"quotes", "quotes-high"}, 2)
     assert "which only a new instance may" in why
+
+
+def test_a_device_keeps_what_it_sends_by_a_revision_that_the_log_has_not_brought(tmp_path: Path) -> None:
+    device = device_of("device-1")
+
+    async def story() -> None:
+        async with following(tmp_path) as (found, roster):
+            roster.put(FLOW, document("device-1"))
+            await logged(tmp_path, EntryKind.ASSIGNED)
+            found.net.deliver(device.topic, device.schemas(), device.quotes(1.0))
+            await found.net.acked(device)
+            early = (device.cross("quotes", revision=2), device.quotes(2.0))
+            found.net.deliver(device.topic, *early)
+            await found.counted(Counter.HELD_BATCHES, 1)
+            (nack, *_) = found.net.nacks(device)
+            assert (nack.reason, nack.seq) == (NackReason.HOLD, 3)
+            roster.put(FLOW, document("device-1", revision=2))
+            await logged(tmp_path, EntryKind.REVISION)
+            found.net.deliver(device.topic, *early)
+            await found.net.acked(device)
+            assert found.ingest.counter(Counter.QUARANTINED_BATCHES) == 0
+
+    asyncio.run(story())
+    assert prices(tmp_path) == [1.0, 2.0]
+    ways = (EntryKind.ROWS, EntryKind.REVISION, EntryKind.CROSSING)
+    kinds = [entry.kind for entry in entries(tmp_path) if entry.kind in ways]
+    assert kinds == [EntryKind.ROWS, EntryKind.REVISION, EntryKind.CROSSING, EntryKind.ROWS]

@@ -15,6 +15,8 @@ from msgspec.structs import replace
 from geartrain import Flow, Table
 from geartrain.control.codec import encode_reported
 from geartrain.control.states import OWN_CUT, Reported, cut_as_said
+from geartrain.errors import PlacementError
+from geartrain.graph.graph import Input
 from geartrain.testing import TestingSource
 from geartrain_cloud.control import explaining
 from geartrain_cloud.control.answering import sentences
@@ -255,7 +257,9 @@ def test_what_stands_in_the_way_is_said_and_nothing_changes(tmp_path: Path) -> N
     world.store.close()
 
 
-def test_an_update_that_changes_what_some_device_runs_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_devices_with_cuts_of_their_own_go_over_where_their_steps_differ(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     first = check(Question(FLOW, "cloud", {}, wishes=(CutWish(spec="high", is_new=True),))).outline
     assert first is not None
     assert (first.base, first.cuts) == ("cloud", ("high",))
@@ -269,7 +273,13 @@ def test_an_update_that_changes_what_some_device_runs_is_refused(monkeypatch: py
         asked = Question(FLOW, "cloud", {}, running=first.document, base=first.base, cuts=first.cuts)
         return check(asked).change
 
-    assert changed_by().refusals == ()
-    assert (
-        "what runs on the devices would change" in changed_by(operator=graph["doubled"].operator).refusals[0]
-    )
+    assert (changed_by().refusals, changed_by().crosses) == ((), False)
+    changed = changed_by(operator=graph["doubled"].operator)
+    assert (changed.refusals, changed.crosses) == ((), True)
+    above = graph["high"].inputs
+    rest = [one for one in graph.steps if one.id != "high"]
+    steps = tuple(replace(one, inputs=above) if Input("high") in one.inputs else one for one in rest)
+    monkeypatch.setattr(Flow, "graph", lambda self: replace(graph, steps=steps))
+    asked = Question(FLOW, "cloud", {}, running=first.document, base=first.base, cuts=first.cuts)
+    with pytest.raises(PlacementError, match="devices have the cut high, which would be doubled"):
+        check(asked)

@@ -131,7 +131,7 @@ def test_a_submit_and_a_kill_reach_the_devices_and_what_they_say_is_stored(fleet
             store.apps.submit(heat(selector="kind=truck"), OUTLINE)
             await until(lambda: is_applied(store, "t1") and "t1" in store.reports.of("heat.1"))
             options = '{"sources":{"readings":{"path":"heat.csv"}},"steps":{}}'
-            assert t1.applied[-1].apps == (App("heat.1", "heat:flow", "ab" * 32, "auto", options),)
+            assert t1.applied[-1].apps == (App("heat.1", "heat:flow", "ab" * 32, "auto", options, number=1),)
             said = store.reports.of("heat.1")["t1"]
             assert (said.state, said.version, said.serial) == (
                 "running",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,15 +14,23 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from msgspec.structs import replace
 
-from geartrain import Flow
+from geartrain import Flow, Table
+from geartrain.control.codec import encode_reported
+from geartrain.control.states import AppReport, AppState, Reported
+from geartrain.errors import PlacementError
+from geartrain.graph.graph import Graph
+from geartrain.graph.without import without
 from geartrain.revision import Change
 from geartrain.revision.change import StepChange
+from geartrain.testing import TestingSource
 from geartrain_cloud.control.answering import sentences
 from geartrain_cloud.control.checking import Answer as Checked
 from geartrain_cloud.control.checking import Question, check
+from geartrain_cloud.control.crossed import laggards
 from geartrain_cloud.control.editing import unasked
 from geartrain_cloud.control.errors import ConflictError
 from geartrain_cloud.control.hosting import HostReport
+from geartrain_cloud.control.lane_store import state_of
 from geartrain_cloud.control.model import (
     Channel,
     Instance,
@@ -43,9 +52,24 @@ from geartrain_cloud.log.roster import RosterReader, changed
 from geartrain_cloud.platform.places import read_report, write_report
 from tests.control.test_reconciler import ASKED, ROUNDS_MAX, World, dying
 from tests.hosting.mill import revisions as mill
+from tests.spark.flows import Reading
 
 CHANNELS = [Channel("readings", ["readings"])]
 SOURCES = [SourceOutline("readings", False)]
+
+
+HEAT = f"{__name__}:heat_flow"
+
+
+def _double(reading: Reading) -> Reading:
+    return Reading(reading.sensor, 2 * reading.value)
+
+
+heat_flow = Flow("heat")
+_readings = heat_flow.source("readings", TestingSource[Reading](), out=Reading, partitioned_by="sensor")
+_doubled = _readings.map(_double, name="doubled")
+_doubled.sink("all", Table("all"))
+_doubled.filter(lambda r: r.value > 3, name="high").sink("warm", Table("warm"))
 
 
 def outline(code: str) -> Outline:
@@ -117,6 +141,81 @@ def test_the_next_revision_waits_beside_the_one_that_runs_until_the_log_is_told(
     store.apps.cross("heat.1")  # there is nothing to tell any more
     assert store.apps.newest("heat") == second
     assert store.apps.codes(living=True) == {"a" * 64, "c" * 64}
+
+
+def test_devices_are_told_of_other_steps_once_these_are_in_force(store: ControlStore) -> None:
+    def told() -> tuple[int, str, dict[str, int]]:
+        state = state_of(store, "d1")
+        (app,) = state.apps
+        return app.number, app.code[0], json.loads(app.drops)
+
+    first = running(store)
+    store.reports.heard("d1", report_of("d1", "a", 1), 1, [])
+    other = planned(first, "b", "alarms")
+    store.apps.plan("heat", replace(other, outline=replace(other.outline, crosses=True)))
+    store.apps.cross("heat.1")
+    assert told() == (1, "a", {})
+    store.apps.cross("heat.1")
+    assert told() == (1, "a", {})
+    assert laggards(store, store.apps.newest("heat")) == []
+    before = serials(store)
+    store.apps.apply_cuts("heat.1")
+    assert serials(store) == [one + 1 for one in before]
+    assert told() == (2, "b", {"alarms": 2})
+    second = store.apps.newest("heat")
+    assert laggards(store, second) == ["d1", "d2"]
+    store.reports.heard("d1", report_of("d1", "b", 2), 2, [])
+    assert laggards(store, second) == ["d2"]
+    # It passes over one that never came into force, of which devices were not told.
+    other = planned(second, "c", "alarms", "means")
+    store.apps.plan("heat", replace(other, outline=replace(other.outline, crosses=True)))
+    store.apps.cross("heat.1")
+    over = planned(store.apps.newest("heat"), "d", "highs")
+    store.apps.plan("heat", replace(over, outline=replace(over.outline, follows=2)))
+    assert told() == (2, "b", {"alarms": 2})
+    store.apps.cross("heat.1")
+    assert told() == (4, "d", {"alarms": 2, "highs": 4})
+    assert store.cut_changes.waiting() == set()
+
+
+def report_of(device: str, code: str, number: int) -> bytes:
+    app = AppReport("heat.1", AppState.RUNNING, revision=code * 64)
+    return encode_reported(Reported(device, b"session-", 1, number, number, b"d" * 16, (app,)))
+
+
+def test_new_steps_come_to_devices_by_a_wider_cut_and_no_other_step_moves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def checked(graph: Graph, running: Outline | None = None, **wishes: Any) -> Checked:
+        monkeypatch.setattr(Flow, "graph", lambda self: graph)
+        outline = running or Outline("heat", [], [], "")
+        document, base, sent = outline.document, outline.base, tuple(outline.channels)
+        return check(Question(HEAT, "doubled", {}, running=document, base=base, sent=sent, **wishes))
+
+    whole = heat_flow.graph()
+    bare = without(whole, ["high"])
+    first = checked(bare).outline
+    assert first is not None
+    assert first.base == "doubled"
+    attached = checked(whole, first)
+    assert (attached.cut, attached.change and attached.change.crosses) == ("doubled", False)
+    for wider in ("high", "edge"):
+        found = checked(whole, first, wider=wider)
+        assert found.cut == "high"
+        assert found.change is not None
+        assert (found.change.crosses, found.change.refusals) == (True, ())
+        second = found.outline
+        assert second is not None
+        assert {one.id for one in second.channels} >= {"doubled", "high"}
+    again = checked(bare, second)
+    assert (again.cut, again.change and again.change.crosses) == ("doubled", True)
+    assert again.outline is not None
+    assert {one.id for one in again.outline.channels} >= {"doubled", "high"}
+    back = checked(whole, again.outline, wider="high", is_back=True)
+    assert back.cut == "high"
+    with pytest.raises(PlacementError, match=r"these are in the data centre \(high\): leave them there"):
+        checked(whole, attached.outline, wider="high")
+    assert checked(whole, attached.outline, wider="high", is_back=True).cut == "doubled"
 
 
 def test_what_the_log_was_told_of_is_not_given_up(store: ControlStore) -> None:

@@ -18,7 +18,7 @@ from geartrain import Context, Flow, Record, State, Table, Task, agg, tumbling
 from geartrain.graph.operator import Keyed
 from geartrain.planning import make_plan
 from geartrain.revision import Change, Revision, change_of, differences, revision_of, tables_of
-from geartrain.revision.change import STATEFUL, TableForm
+from geartrain.revision.change import STATEFUL, TableForm, lost_state
 from geartrain.testing import TestingSource
 from tests.reference import flows
 from tests.reference.comparison import drawn_cuts
@@ -218,16 +218,16 @@ CHANGES: list[tuple[dict[str, Any], tuple[str, ...], tuple[list[str], list[str]]
         {"keep": is_hot},
         (),
         (["kept replaced", *BOTH_KEPT], []),
-        ["what runs on the devices would change (step kept: its option predicate was"],
+        [],
     ),
     (
         {"straight": True},
         (),
         ([*BOTH_KEPT, "all_table attached"], ["all new"]),
-        ["what runs on the devices would change (channel readings is new)"],
+        [],
     ),
-    ({}, ("none",), (BOTH_KEPT, []), ["--drop-state none: no step of this name keeps anything in the cloud"]),
-    ({}, ("kept",), (BOTH_KEPT, []), ["--drop-state kept: no step of this name keeps anything in the cloud"]),
+    ({}, ("none",), (BOTH_KEPT, []), ["--drop-state none: no step of this name keeps anything"]),
+    ({}, ("kept",), (BOTH_KEPT, []), ["--drop-state kept: no step of this name keeps anything"]),
 ]
 
 
@@ -241,6 +241,60 @@ def test_what_becomes_of_each_step_and_table(
     for sentence in refusals:
         assert any(sentence in one for one in found.refusals), found.refusals
     assert found.drops == tuple(one.step for one in found.steps if one.state == "dropped")
+
+
+@pytest.mark.parametrize(
+    ("changed", "crosses"),
+    [({}, False), ({"hot": True}, False), ({"keep": is_hot}, True), ({"straight": True}, True)],
+)
+def test_devices_go_over_where_what_they_run_or_send_differs(changed: dict[str, Any], crosses: bool) -> None:
+    found = change_of(heat(), heat(**changed))
+    assert (found.crosses, found.refusals) == (crosses, ())
+    assert not change_of(heat(), heat(**changed), on_devices=frozenset()).crosses
+
+
+def on_devices(
+    source: str = "readings",
+    made: Callable[[Reading], Any] | None = None,
+    out: Any = Longer,
+    task: Any = None,
+) -> Revision:
+    """The revision of a flow whose devices have a map and a task with state."""
+    flow = Flow("heat")
+    given: Any = TestingSource(items=[(1, Reading("a", 20.5))])
+    readings: Any = flow.source(source, given, out=Reading, partitioned_by="sensor")
+    if task is not None:
+        readings.key_by("sensor").process("alarms", task, out=Reading).sink("a", Table("alarms"))
+    readings.map(made or longer, name="made", out=out).sink("made_table", Table("made"))
+    return revision_of("heat:flow", make_plan(flow.graph(), "edge"))
+
+
+def test_devices_keep_their_sources_and_the_records_of_a_name() -> None:
+    found = change_of(on_devices(), on_devices("others")).refusals
+    assert any(
+        "what the devices read would change (source readings is gone; source others is new" in one
+        for one in found
+    )
+    found = change_of(on_devices(), on_devices(made=as_numbered, out=Numbered)).refusals
+    assert any(
+        "devices would send other records under a known name (channel made: its records" in one
+        for one in found
+    )
+
+
+def test_what_devices_keep_stays_where_its_type_does() -> None:
+    was = on_devices(task=Alarms())
+    assert was.on("edge").steps[-1].id == "made"
+    gone = change_of(was, on_devices())
+    assert (gone.drops, gone.refusals, gone.crosses) == (("alarms",), (), True)
+    back = change_of(on_devices(), was)
+    assert (back.drops, back.refusals, back.crosses) == ((), (), True)
+    others = on_devices(task=OtherAlarms())
+    assert "step alarms cannot keep its state" in change_of(was, others).refusals[0]
+    assert lost_state(was, others, ["alarms", "made"]) == list(change_of(was, others).refusals)
+    dropped = change_of(was, others, ["alarms"])
+    assert (dropped.drops, dropped.refusals) == (("alarms",), ())
+    assert change_of(was, was, ["alarms"]).crosses
 
 
 def test_a_table_that_is_there_from_before_is_not_made_anew() -> None:
@@ -288,7 +342,7 @@ def test_a_random_flow_goes_over_to_itself_and_back_from_less(case: flows.Case) 
         assert differences(whole, again) == []
         same = change_of(whole, again)
         assert (same.refusals, same.drops, same.tables) == ((), (), ())
-        keeping = {one.id for one in whole.steps if one.kind in STATEFUL and one.tier == "cloud"}
+        keeping = {one.id for one in whole.steps if one.kind in STATEFUL}
         assert {one.step for one in same.steps if one.state == "kept"} == keeping
         less = _without_one(whole, case.rng())
         if less is None:

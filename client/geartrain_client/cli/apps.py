@@ -59,6 +59,7 @@ def show_app(platform: Platform, name: str, *, as_json: bool) -> None:
         "flow": app.flow,
         "revision": app.revision,
         "revision number": _crossing(app),
+        "revision, devices": _behind(app),
         "code": f"{app.code[:12]}, {'signed' if app.bundled else 'installed there'}" if app.code else "",
         "query": {"own": "its own", "shared": "shared"}.get(app.isolation, app.isolation),
         "slots": _slots(app),
@@ -117,6 +118,17 @@ def _crossing(app: AppInfo) -> str:
         return f"{app.number}, in force" if app.number > 1 else ""
     why = f": {change.why}" if change.why else ""
     return f"{change.number - 1}, in force; revision {change.number} is {change.stage}{why}"
+
+
+def _behind(app: AppInfo) -> str:
+    """How many devices have gone over to the newest revision, and which have not; "" where all have."""
+    behind = app.crossing
+    if behind is None:
+        return ""
+    return (
+        f"{behind.of - behind.count:,} of {behind.of:,} have gone over to {behind.number}; not yet "
+        f"{_few(behind.devices)}"
+    )
 
 
 def _why(one: Applied) -> str:

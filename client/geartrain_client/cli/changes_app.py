@@ -33,6 +33,10 @@ Only = Annotated[
 Drain = Annotated[
     bool, typer.Option("--drain", help="Steps that lose their state put out first what they hold.")
 ]
+NewCut = Annotated[
+    str,
+    typer.Option("--cut", metavar="edge|STEP,...", help="Put these new steps on devices, with all above."),
+]
 NewFlow = Annotated[
     str, typer.Argument(metavar="MODULE:FLOW|FOLDER", help="The app's flow, or its project, as it is now.")
 ]
@@ -49,6 +53,7 @@ def update(
     drop_state: DropState = None,
     only: Only = None,
     drain: Drain = False,
+    cut: NewCut = "",
     key: SigningKey = None,
     wait: Wait = True,
     timeout: Timeout = "2m",
@@ -58,22 +63,25 @@ def update(
 ) -> None:
     """Have an app go on with its flow as it is here, from its state; its name and its tables stay.
 
-    Code of an equal flow takes the place of its code. Where steps in the data centre differ, that is the
-    app's next revision, which comes into force at one place of its log. What runs on devices stays as it is:
-    where that differs, nothing is changed. Devices that are out of contact get the code when they come.
+    Code of an equal flow takes the place of its code. Where steps differ, that is the app's next revision,
+    which comes into force at one place of its log. Each device that gets other steps goes over to them at a
+    commit, once the data centre has; those that are out of contact do so when they come.
 
     \b
     Examples:
       gear update heat ./my-project --dry-run
       gear update heat ./my-project
       gear update heat ./my-project --only attach
+      gear update heat ./my-project --cut calm
       gear update heat my_flow:flow --key alice --drop-state highest
     """
     from geartrain_client.cli.updating import ChangeWishes, update_app
 
     edits = tuple(_DONE[one] for one in only or ())
     wishes = ChangeWishes(
-        tuple(drop_state or ()), dry_run, seconds_of(wait, timeout), json, edits, drain=drain
+        *(tuple(drop_state or ()), dry_run, seconds_of(wait, timeout), json, edits),
+        drain=drain,
+        cut=cut,
     )
     update_app(platform_at(url, state), app, flow, key, wishes)
 
@@ -89,6 +97,7 @@ def attach(
             "--from", metavar="now|earliest|TIME", help="With which records they begin: now so far."
         ),
     ] = "now",
+    cut: NewCut = "",
     dry_run: DryRun = False,
     key: SigningKey = None,
     wait: Wait = True,
@@ -109,7 +118,9 @@ def attach(
     """
     from geartrain_client.cli.updating import ChangeWishes, attach_steps
 
-    wishes = ChangeWishes((), dry_run, seconds_of(wait, timeout), json, (_DONE[Edit.ATTACH],), tuple(steps))
+    wishes = ChangeWishes(
+        (), dry_run, seconds_of(wait, timeout), json, (_DONE[Edit.ATTACH],), tuple(steps), cut=cut
+    )
     attach_steps(platform_at(url, state), app, flow, key, begin, wishes)
 
 

@@ -27,6 +27,7 @@ from geartrain_client.rest.answers import AppInfo, answer_as
 from geartrain_client.rest.platform import SUBMIT_TIMEOUT_S, Platform, items_of, segment
 from geartrain_client.terminal.screen import notices, print_json, results, table_of
 
+DEVICES_SHOWN = 3
 _STATES = {"": "", "kept": "kept", "dropped": "dropped", "refused": "cannot be kept"}
 
 
@@ -34,8 +35,9 @@ _STATES = {"": "", "kept": "kept", "dropped": "dropped", "refused": "cannot be k
 class ChangeWishes:
     """What the user asked for. drop: the steps that are to keep nothing; only: what may become of steps, all
     where it names nothing; steps: which alone may change, all where it names none; drain: steps that lose
-    their state put out first what they hold; dry_run: only to be told
-    what would change; seconds: how long to wait until it is done, None for not at all.
+    their state put out first what they hold; cut: the app's, with new steps on the devices, "" for none;
+    dry_run: only to be told what would change; seconds: how long to wait until it is done, None for not at
+    all.
     """
 
     drop: tuple[str, ...] = ()
@@ -45,6 +47,7 @@ class ChangeWishes:
     only: tuple[str, ...] = ()
     steps: tuple[str, ...] = ()
     drain: bool = False
+    cut: str = ""
 
 
 class _Updated(msgspec.Struct, frozen=True):
@@ -66,6 +69,8 @@ class _Revision(msgspec.Struct, frozen=True):
     code: str = ""
     state: str = ""
     drops: list[str] = []
+    behind: list[str] = []
+    behind_count: int = 0
 
 
 def update_app(platform: Platform, name: str, flow: str, key: str | None, wishes: ChangeWishes) -> None:
@@ -105,12 +110,21 @@ def show_revisions(platform: Platform, name: str, *, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    heads = ["revision", "state", "since", "flow", "code", "state dropped"]
+    heads = ["revision", "state", "since", "flow", "code", "state dropped", "not on"]
     lines = [
-        [str(one.number), one.state, format_time(one.made_us), one.flow, one.code[:12], ", ".join(one.drops)]
+        [
+            *(str(one.number), one.state, format_time(one.made_us), one.flow, one.code[:12]),
+            *(", ".join(one.drops), _behind(one)),
+        ]
         for one in (answer_as(_Revision, item) for item in found)
     ]
     results().print(table_of("", heads, lines, numbers=(0,)))
+
+
+def _behind(one: _Revision) -> str:
+    """The devices that have not gone over, the first of them by name."""
+    more = one.behind_count - DEVICES_SHOWN
+    return ", ".join(one.behind[:DEVICES_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _update(
@@ -130,6 +144,8 @@ def _change(platform: Platform, name: str, verb: str, body: dict[str, Any], wish
         body |= {"only": list(wishes.only)}
     if wishes.drain:
         body |= {"drain": True}
+    if wishes.cut:
+        body |= {"cut": wishes.cut}
     if wishes.steps:
         body |= {"steps": list(wishes.steps)}
     asked = body | ({"dry_run": True} if wishes.dry_run else {})

@@ -78,7 +78,8 @@ def until_runs(instance: str) -> Callable[[AppInfo | None], str]:
 def until_in_force(
     instance: str, number: int, then: Callable[[AppInfo | None], str]
 ) -> Callable[[AppInfo | None], str]:
-    """Until an instance runs this revision in the data centre, and what `then` waits for; raises
+    """Until an instance runs this revision in the data centre and on the devices in contact, and what `then`
+    waits for; raises
     `FailedError` for a revision that cannot be prepared or was given up.
     """
 
@@ -90,6 +91,9 @@ def until_in_force(
                 raise FailedError(
                     f"{instance}: revision {number} was given up: see gear revisions {found.name}"
                 )
+            behind = found.crossing
+            if behind is not None and behind.online and found.state == RUNNING:
+                return f"{behind.count} of {behind.of} devices have not gone over to revision {behind.number}"
             return then(found)
         if found.change.why and found.change.stage == "being prepared":
             raise FailedError(

@@ -97,11 +97,24 @@ class Skew(msgspec.Struct, frozen=True):
     keys: list[KeyShare] = []
 
 
+class Behind(msgspec.Struct, frozen=True):
+    """The devices that have not gone over to revision `number`: `count` of `of`, the first by name; online:
+    of these.
+    """
+
+    number: int
+    count: int = 0
+    of: int = 0
+    online: int = 0
+    devices: list[str] = []
+
+
 class AppInfo(App, frozen=True):
     """An app with what stands where. bundled: whether its code is a signed bundle; number: of the newest
     revision that its log was told of; change: the one that it goes over to, None where it stays; cut_change:
-    the cuts that devices are to get then; slots: over how many its keys are to be dealt in the data centre,
-    slots_now: over how many they are, None where nobody says; skew: how unevenly, of the last minutes.
+    the cuts that devices are to get then; crossing: the devices that have not gone over, None where all have;
+    slots: over how many its keys are to be dealt in the data centre, slots_now: over how many they are, None
+    where nobody says; skew: how unevenly, of the last minutes.
     """
 
     clocks: list[Clock] = []
@@ -119,6 +132,7 @@ class AppInfo(App, frozen=True):
     slots: int = 0
     slots_now: int | None = None
     skew: list[Skew] = []
+    crossing: Behind | None = None
 
 
 class Submitted(msgspec.Struct, frozen=True):

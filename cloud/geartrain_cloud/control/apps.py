@@ -274,9 +274,10 @@ class Apps:
                     f"app {name} has had {REVISIONS_MAX:,} revisions, which is all that it can have: "
                     "kill it, and submit the flow"
                 )
-            if self._cut_changes.of(found.instance) is not None:
+            waiting = self._cut_changes.of(found.instance)
+            if waiting is not None and not planned.outline.follows:
                 raise ConflictError(
-                    f"app {name} changes the cuts of devices: wait until that is done, or give it up "
+                    f"app {name} changes what its devices run: wait until that is done, or give it up "
                     "with gear rollback"
                 )
             self._revisions.plan(planned)
@@ -309,6 +310,10 @@ class Apps:
                 ),
             )
             self._reports.drop(instance)
+            if following.outline.crosses:
+                self._cut_changes.note(CutChange(instance, following.number, {}))
+            elif (waiting := self._cut_changes.of(instance)) and waiting.number < following.number:
+                self._cut_changes.drop(instance)  # of a revision that is passed over
             self._desired.tell_again(instance)
 
     def give_up(self, name: str, instance: str) -> bool:
@@ -377,6 +382,8 @@ class Apps:
             if change is not None and found.revision >= change.number:
                 self._cut_changes.drop(instance)
                 self._apply(found, change)
+                if found.outline.crosses:
+                    self._desired.tell_again(instance)
 
     def _apply(self, instance: Instance, change: CutChange) -> None:
         with self._database.change() as database:

@@ -17,14 +17,14 @@ from msgspec.structs import replace
 
 from geartrain import __version__
 from geartrain.declarations.options import Text
-from geartrain.errors import GeartrainError
+from geartrain.errors import GeartrainError, PlacementError
 from geartrain.flow.loading import load_flow
 from geartrain.graph.graph import Graph, Step
 from geartrain.graph.without import without
 from geartrain.operators.source import SourceOperator
 from geartrain.operators.windowed import pinned
 from geartrain.planning import Plan
-from geartrain.planning.cuts import choose_cut
+from geartrain.planning.cuts import Cut, choose_cut
 from geartrain.planning.mixed import make_mixed_plan
 from geartrain.planning.properties import derive_properties
 from geartrain.planning.shuffles import stage_numbers
@@ -60,7 +60,9 @@ class Question(msgspec.Struct, frozen=True):
     The flow gets the cut and the options of that, but for steps that it does not have. drop: the steps that
     are to keep nothing; laid: the tables of revisions before that one. base: the cut of that app, where it is
     known; cuts: those that its devices may have beside it; wishes: for devices, which get cuts of their own;
-    keeps_flow: only cuts are to change; without: the steps that are removed from the flow.
+    keeps_flow: only cuts are to change; without: the steps that are removed from the flow; sent: the channels
+    by which devices send, or have sent; wider: a cut with steps for the devices that the app does not have
+    yet, "" for none; is_back: to have what it had, as far as that can be.
     """
 
     flow: str
@@ -77,6 +79,9 @@ class Question(msgspec.Struct, frozen=True):
     wishes: tuple[CutWish, ...] = ()
     keeps_flow: bool = False
     without: tuple[str, ...] = ()
+    sent: tuple[Channel, ...] = ()
+    wider: str = ""
+    is_back: bool = False
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -117,7 +122,10 @@ def check(question: Question) -> Answer:
         sys.path.insert(0, question.bundle)
     graph = without(load_flow(question.flow).graph(), question.without)
     running = Revision.from_json(question.running) if question.running else None
+    ran = frozenset[str]()
     if running is not None:
+        before = (base_of(question, running), *question.cuts)
+        ran = frozenset[str]().union(*(ran_by(running, cut) for cut in before))
         question = _pinned(question, running, graph)
     asked, question = question, replace(question, options=pinned(graph, question.options))
     plain = _of_person(question.options)
@@ -137,8 +145,11 @@ def check(question: Question) -> Answer:
         if differ:
             return Answer(differs=in_short(differ), found=found)
     devices = _steps_on_devices(whole, (base, *cuts))
+    known = outline_of(plan, revision, devices)
+    there = {channel.id for channel in known.channels}
     outline = replace(
-        outline_of(plan, revision, devices),
+        known,
+        channels=[*known.channels, *(channel for channel in question.sent if channel.id not in there)],
         bundled=bool(question.bundle),
         base=base,
         cuts=cuts,
@@ -147,9 +158,11 @@ def check(question: Question) -> Answer:
     change, is_same = None, False
     if running is not None:
         is_same = not differences(replace(running, code=revision.code), revision)
-        of_devices = frozenset() if question.keeps_flow else devices if cuts else None
+        of_devices = frozenset() if question.keeps_flow else devices | ran if cuts else None
         drop, laid, evolution = question.drop, question.laid, _evolution(plan.graph)
         change = change_of(running, revision, drop, laid, evolution, of_devices)
+        refusals = () if question.keeps_flow else _unread(question, running, known)
+        change = replace(change, refusals=(*change.refusals, *refusals))
     return Answer(outline, _as_data(whole, plain), per_device, "", "", change, question.cut, found, is_same)
 
 
@@ -185,19 +198,94 @@ def _evolution(graph: Graph) -> Evolution:
 
 
 def _pinned(question: Question, running: Revision, graph: Graph) -> Question:
-    """The question with the cut of the app that runs, and without what the flow does not have."""
+    """The question with the cut of the app that runs, and without what the flow does not have.
+
+    Raises `PlacementError` where what devices run cannot stay there.
+    """
     split, steps = ({step.id for step in one.steps} for one in (with_partials(graph), graph))
 
     def there(cut: str) -> str:
-        words = (AUTO, EDGE, CLOUD)
-        return cut if cut in words else ",".join(one for one in cut.split(",") if one in split) or CLOUD
+        ran = ran_by(running, cut)
+        stays = tuple(step.id for step in running.steps if step.id in ran and step.id in split)
+        return cut_text(graph, choose_cut(graph, stays or CLOUD))
 
     def known(options: Options) -> Options:
         return {step: values for step, values in options.items() if step in steps}
 
+    for cut in question.cuts:
+        if there(cut) != cut:
+            raise PlacementError(
+                f"devices have the cut {cut}, which would be {there(cut)}: give them the cut of the app "
+                "first, with gear cut"
+            )
     own = {device: known(options) for device, options in question.device_options.items()}
-    cut, cuts = there(question.base or ",".join(running.cut)), tuple(there(one) for one in question.cuts)
-    return replace(question, cut=cut, cuts=cuts, options=known(question.options), device_options=own)
+    options, cut = known(question.options), there(base_of(question, running))
+    if question.wider:
+        cut = _wider(question, running, graph, cut)
+    return replace(question, cut=cut, options=options, device_options=own)
+
+
+def _wider(question: Question, running: Revision, graph: Graph, cut: str) -> str:
+    """The app's cut with more steps on the devices, which begin there with what each device reads once it has
+    gone over; cut: that which it has without. Raises `PlacementError`.
+    """
+    whole, there = with_partials(graph), {step.id for step in running.steps}
+    stays = choose_cut(graph, cut_words(cut)).edge
+    takes_all = question.is_back or question.wider == EDGE
+    try:
+        asked = choose_cut(graph, cut_words(question.wider)).edge
+        new = tuple(step for step in asked if not (takes_all and step in there))
+        wider = choose_cut(graph, (*stays, *new)).edge
+    except PlacementError:
+        if question.is_back:
+            return cut
+        raise
+    comes = [one for one in sorted(wider - stays) if one in there and whole[one].operator.kind != "key_by"]
+    if not comes:
+        return cut_text(graph, Cut(wider))
+    if question.is_back:
+        return cut
+    raise PlacementError(
+        f"an update puts new steps on devices, and these are in the data centre ({in_short(comes)}): leave "
+        "them there, and use gear move for them"
+    )
+
+
+def base_of(question: Question, running: Revision) -> str:
+    """The cut of the app that runs."""
+    return question.base or ",".join(running.cut)
+
+
+def ran_by(running: Revision, cut: str) -> frozenset[str]:
+    """The steps that devices with a cut run: those that it names, with all above them."""
+    above = {step.id: [one.partition(":")[0] for one in step.inputs] for step in running.steps}
+    found = set(running.cut)
+    waiting = [] if cut in (AUTO, EDGE, CLOUD) else [one for one in cut.split(",") if one in above]
+    while waiting:
+        step = waiting.pop()
+        found.add(step)
+        waiting += [one for one in above[step] if one not in found]
+    return frozenset(found)
+
+
+def _unread(question: Question, running: Revision, known: Outline) -> list[str]:
+    """Why the data centre could not take what devices send until they have gone over, a sentence each."""
+    now = {channel.id: channel.schema for channel in known.channels}
+    variants = [one.id for one in running.channels if "-" in one.id and not one.down and one.id not in now]
+    found = []
+    if variants:
+        found.append(
+            f"devices with cuts of their own send channels that would have other names "
+            f"({in_short(variants)}): give them the cut of the app first, with gear cut"
+        )
+    latest = {one.id for one in running.channels}
+    others = [c.id for c in question.sent if c.id not in latest and now.get(c.id, c.schema) != c.schema]
+    if others:
+        found.append(
+            f"former revisions had other records in channels of this name ({in_short(others)}): give the "
+            "steps other ids"
+        )
+    return found
 
 
 def outline_of(plan: Plan, revision: Revision, on_devices: frozenset[str] | None = None) -> Outline:

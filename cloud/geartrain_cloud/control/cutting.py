@@ -149,6 +149,7 @@ class Cuts:
                 wishes=wishes,
                 keeps_flow=True,
                 without=outline.without,
+                sent=tuple(outline.channels),
             )
         )
         made = checked.outline

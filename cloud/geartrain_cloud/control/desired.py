@@ -16,6 +16,7 @@ from geartrain.fleet.selectors import parse_selector
 from geartrain_cloud.control.database import ControlDatabase, as_text, from_row
 from geartrain_cloud.control.errors import ConflictError
 from geartrain_cloud.control.model import CutRule, Device, Instance, State, Wanted
+from geartrain_cloud.control.revisions import Revisions
 from geartrain_cloud.control.sources import after_label, not_for, on_device, takes_part
 
 PURGES_MAX = 10_000
@@ -244,8 +245,12 @@ class Desired:
             "ORDER BY instance",
             (device,),
         )
+        told = Revisions(self._database).told
         return [
-            (on_device(from_row(Instance, row), device, msgspec.json.decode(lacks)), state == "draining")
+            (
+                on_device(told(from_row(Instance, row)), device, msgspec.json.decode(lacks)),
+                state == "draining",
+            )
             for *row, lacks, state in rows
         ]
 

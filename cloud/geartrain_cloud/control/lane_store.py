@@ -44,16 +44,7 @@ class StoreOfLane:
             report, refused = store.reports.last(name), lanes[name][1]
             last = decode_reported(report) if report else None
             try:
-                desired = store.desired
-                state = encode_state(
-                    desired_of(
-                        store.devices.get(name),
-                        desired.wanted_on(name),
-                        desired.purged_on(name),
-                        store.programs.of(name).wanted,
-                        desired.own_cuts(name),
-                    )
-                )
+                state = encode_state(state_of(store, name))
             except WireError as error:  # of this device alone: the others are told all the same
                 _LOG.error("device %s cannot be told what is wanted of it: %s", name, error)
                 state, refused = b"", refused or str(error)
@@ -99,23 +90,41 @@ def accept(store: ControlStore, name: str) -> Device:
     return store.reports.accept(name, decode_reported(report).serial if report else device.applied)
 
 
+def state_of(store: ControlStore, name: str) -> State:
+    """What the store wants of a device."""
+    desired = store.desired
+    wanted = desired.wanted_on(name)
+    return desired_of(
+        store.devices.get(name),
+        wanted,
+        desired.purged_on(name),
+        store.programs.of(name).wanted,
+        desired.own_cuts(name),
+        {one.instance: store.revisions.dropped(one) for one, _ in wanted if one.revision > 1},
+    )
+
+
 def desired_of(
     device: Device,
     wanted: list[tuple[Instance, bool]],
     purged: list[str],
     program: str = "",
     cuts: Mapping[str, str] | None = None,
+    dropped: Mapping[str, Mapping[str, int]] | None = None,
 ) -> State:
     """What a device is to run: instances, and whether each is only to be drained; purged: those of which it
     is to keep nothing; program: the hash of its agent's, empty to leave what it has; cuts: those of
-    its own, by instance.
+    its own, by instance; dropped: by instance and step the number of the revision by which its state went.
     """
-    own = cuts or {}
-    apps = tuple(_app(one, device.device, own.get(one.instance, ""), drains=drains) for one, drains in wanted)
+    own, gone = cuts or {}, dropped or {}
+    apps = tuple(
+        _app(one, device.device, own.get(one.instance, ""), gone.get(one.instance, {}), drains=drains)
+        for one, drains in wanted
+    )
     return State(device.serial, apps, tuple(purged), program)
 
 
-def _app(instance: Instance, device: str, own_cut: str, *, drains: bool) -> App:
+def _app(instance: Instance, device: str, own_cut: str, dropped: Mapping[str, int], *, drains: bool) -> App:
     options = merged(instance.options, instance.device_options.get(device, {}))
     sources, steps = split_options(instance, options)
     revision = instance.outline.revision
@@ -128,6 +137,9 @@ def _app(instance: Instance, device: str, own_cut: str, *, drains: bool) -> App:
         Wanted.DRAIN if drains else Wanted.RUN,
         instance.outline.code,
         own_cut,
+        instance.revision,
+        ",".join(instance.outline.without),
+        msgspec.json.encode(dropped, order="deterministic").decode(),
     )
 
 

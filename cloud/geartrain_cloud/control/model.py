@@ -88,7 +88,9 @@ class Outline(msgspec.Struct, frozen=True):
     the app's cut, by the steps that no other one on the devices reads, "" where nobody has said; cuts: those
     that devices may have beside it; without: the steps that were removed from the flow,
     with what hangs below them; drain: steps that lose their state by it put out first what they hold;
-    follows: the number of the revision that it comes after where it passes over others, else 0.
+    follows: the number of the revision that it comes after where it passes over others, else 0; crosses:
+    devices go over to it at a commit, once it is in force. channels: also those of former revisions, by which
+    devices send that have not gone over.
     """
 
     flow: str
@@ -106,6 +108,7 @@ class Outline(msgspec.Struct, frozen=True):
     follows: int = 0
     without: tuple[str, ...] = ()
     drain: bool = False
+    crosses: bool = False
 
     @property
     def bounded(self) -> bool:
@@ -206,7 +209,8 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class CutChange(msgspec.Struct, frozen=True):
-    """Other cuts for devices of an instance, which they get once its revision `number` is in force.
+    """What devices of an instance get once its revision `number` is in force: that revision, where its
+    outline says that they go over to it, and other cuts.
 
     cuts: by device, "" for the app's own; rules: for devices that get the app later.
     """

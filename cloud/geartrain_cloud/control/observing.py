@@ -17,6 +17,7 @@ from geartrain.fleet.selectors import ALL, CLOUD_DEVICE, parse_selector
 from geartrain.printable import TEXT_CHARS_MAX, printable
 from geartrain.records.event_time import END_OF_TIME
 from geartrain_cloud.control.agents import standing_of
+from geartrain_cloud.control.crossed import laggards
 from geartrain_cloud.control.cutting import shown_cut
 from geartrain_cloud.control.errors import NotFoundError
 from geartrain_cloud.control.hosting import HostReport, read_hosted, unsent_because
@@ -153,6 +154,7 @@ class Observer:
             **self.item(instance),
             "cut": instance.cut,
             "cut_change": self._cut_change(instance),
+            "crossing": self._crossing(instance),
             "selector": instance.selector,
             "run": instance.run,
             "slots": instance.slots,
@@ -205,12 +207,29 @@ class Observer:
     def _cut_change(self, instance: Instance) -> dict[str, Any] | None:
         """The cuts for which devices wait, until a revision is in force; None for none."""
         change = self._store.cut_changes.of(instance.instance)
-        if change is None:
+        if change is None or not change.cuts:
             return None
         return {
             "number": change.number,
             "count": len(change.cuts),
             "devices": sorted(change.cuts)[:NAMES_MAX],
+        }
+
+    def _crossing(self, instance: Instance) -> dict[str, Any] | None:
+        """The devices that have not gone over to the newest revision with other steps for them; None where
+        all have.
+        """
+        running = self._store.desired.running(instance.instance)
+        is_told = self._store.revisions.told(instance) is instance
+        behind = laggards(self._store, instance) if is_told else running
+        if instance.state.has_whole_log or not behind:
+            return None
+        return {
+            "number": instance.revision,
+            "count": len(behind),
+            "of": len(running),
+            "online": sum(self._reconciler.is_online(self._store.devices.get(one)) for one in behind),
+            "devices": behind[:NAMES_MAX],
         }
 
     def _ingest(self, instance: str) -> Mapping[str, Any]:

@@ -7,6 +7,8 @@ log was not told.
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from geartrain_cloud.control.database import ControlDatabase, to_row
 from geartrain_cloud.control.model import Instance, Planned
 
@@ -80,6 +82,36 @@ class Revisions:
                 found.append(one)
                 number = one.outline.follows or one.number - 1
         return found[::-1]
+
+    def told(self, instance: Instance) -> Instance:
+        """The instance as its devices are told of it: as it was before, until a revision is in force to which
+        they go over.
+        """
+        if not instance.outline.crosses or not self._database.rows(
+            "SELECT 1 FROM cut_changes WHERE instance = ? AND number = ?",
+            (instance.instance, instance.revision),
+        ):
+            return instance
+        one = self.in_force_before(instance)[-1]
+        return replace(
+            instance,
+            revision=one.number,
+            flow=one.flow,
+            cut=one.cut,
+            options=one.options,
+            device_options=one.device_options,
+            outline=one.outline,
+            drops=one.drops,
+        )
+
+    def dropped(self, instance: Instance) -> dict[str, int]:
+        """By step the number of the newest revision by which it has lost what it kept, of those that the
+        instance has run; instance: as its devices are told of it.
+        """
+        ran = [(one.number, one.drops) for one in self.in_force_before(instance)]
+        return {
+            step: number for number, drops in (*ran, (instance.revision, instance.drops)) for step in drops
+        }
 
     def _others(self, instance: Instance) -> list[Planned]:
         question = "SELECT * FROM revisions WHERE instance = ? ORDER BY number"

@@ -1,9 +1,10 @@
 """Which code an app runs, its exchange by other code of an equal flow, and its way to another revision.
 
 Between REST, the bundles and the control store. Guarantees: code whose flow has the same steps, types,
-options and channels takes the place of an app's code at once. Where only the cloud's part differs, that is
-the app's next revision. The app keeps its instance, its log, its tables and the state of each step that fits.
-Anything else is refused in one sentence that names what differs.
+options and channels takes the place of an app's code at once. Any other flow is the app's next revision. The
+app keeps its instance, its log, its tables and the state of each step that fits. Where devices get other
+steps, each goes over to them by itself, once that revision is in force. Anything else is refused in one
+sentence that names what differs.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ import msgspec
 from aiohttp import web
 from msgspec.structs import replace
 
+from geartrain.control.states import OTHER_STEPS
 from geartrain.errors import GeartrainError
 from geartrain.revision import Change, Revision, differences, in_short, tables_of
 from geartrain.revision.change import TableForm
 from geartrain_cloud.control import answers
 from geartrain_cloud.control.checking import Answer as Checked
 from geartrain_cloud.control.checking import Question
+from geartrain_cloud.control.crossed import can, laggards
 from geartrain_cloud.control.editing import unasked, unchanged
 from geartrain_cloud.control.errors import ConflictError, InvalidError
 from geartrain_cloud.control.hosting import HostReport
@@ -40,6 +43,8 @@ from geartrain_cloud.control.store import ControlStore
 from geartrain_cloud.control.trust import Trust
 
 HASH_CHARS = 64
+NAMED_MAX = 100
+"""Devices that an answer names; it counts all."""
 FROM = (
     "from {}: a step that is attached begins with what comes after the update, and the log of before is not "
     "read for it: begin from now, and have gear fetch bring the records of before"
@@ -47,18 +52,24 @@ FROM = (
 
 
 class Target(msgspec.Struct, frozen=True):
-    """What an app is to run: which flow, with which code and options, and which of its steps not."""
+    """What an app is to run: which flow, with which code and options, which of its steps not, and which new
+    ones on devices, by a cut; "" for none.
+    """
 
     flow: str
     code: str
     options: Options
     device_options: dict[str, Options]
     without: tuple[str, ...] = ()
+    cut: str = ""
 
     @staticmethod
     def of(one: Instance | Planned) -> Target:
         """What an app runs by one of its revisions."""
-        return Target(one.flow, one.outline.code, one.options, one.device_options, one.outline.without)
+        outline = one.outline
+        return Target(
+            one.flow, outline.code, one.options, one.device_options, outline.without, outline.base or one.cut
+        )
 
 
 class Updates:
@@ -115,7 +126,7 @@ class Updates:
             )
         if body.from_ != "now":
             raise InvalidError(FROM.format(body.from_))
-        target = Target(body.flow, body.code, instance.options, instance.device_options)
+        target = Target(body.flow, body.code, instance.options, instance.device_options, (), body.cut)
         if body.without:
             if body.code != instance.outline.code:
                 raise ConflictError(
@@ -143,7 +154,7 @@ class Updates:
             return self._give_up(instance, following, body, key, asked)
         ran = Target.of(instance)
         before = [Target.of(one) for one in self._store.revisions.in_force_before(instance)]
-        others = [one for one in before if one != ran]  # not by cuts alone
+        others = [one for one in before if replace(one, cut=ran.cut) != ran]  # not by cuts alone
         passed = self._passed(instance)
         if passed is not None:
             target = Target.of(passed)
@@ -154,7 +165,9 @@ class Updates:
             target = others[-1]
         else:
             raise ConflictError(f"app {instance.name} was not updated, so there is no code to go back to")
-        outline, checked = await self._load(instance, target, body.drop_state, passes=passed is not None)
+        outline, checked = await self._load(
+            instance, target, body.drop_state, passes=passed is not None, is_back=True
+        )
         return self._go_over(instance, outline, checked, body, key, asked)
 
     @route("GET", "/apps/{name}/revisions", "viewer", answers.Revisions, query=RevisionsQuery)
@@ -163,6 +176,7 @@ class Updates:
         instance = self._store.apps.newest(request.match_info["name"])
         in_force = min(self._host(instance.instance).revision, instance.revision)
         following = self._store.revisions.next_of(instance)
+        behind = laggards(self._store, instance)
         ran = {one.number for one in self._store.revisions.in_force_before(instance)}
         items = [
             _item(one, one.number, "former" if one.number in ran else "passed over")
@@ -173,6 +187,8 @@ class Updates:
         for one in items:
             if one["number"] == in_force:
                 one["state"] = "in force"
+                one["behind"] = behind[:NAMED_MAX]
+                one["behind_count"] = len(behind)
         page = query_of(request, RevisionsQuery)
         items = [one for one in items[::-1] if one["number"] < page.after]
         more = len(items) > page.limit
@@ -192,29 +208,40 @@ class Updates:
         return next((one for one in former if one.number == host.revision), None)
 
     async def _load(
-        self, instance: Instance, target: Target, drop: Sequence[str], *, passes: bool = False
+        self,
+        instance: Instance,
+        target: Target,
+        drop: Sequence[str],
+        *,
+        passes: bool = False,
+        is_back: bool = False,
     ) -> tuple[Outline, Checked]:
         """What the flow is, cut as the app that runs; raises `ControlError`. passes: the app goes back over a
-        revision that never came into force, which may have the same code.
+        revision that never came into force, which may have the same code; is_back: to what it ran.
         """
         bundle = self._trust.folder_of(target.code)
         is_signed_now = bool(bundle) and not instance.outline.bundled
         has_it = (target.code, target.without) == (instance.outline.code, instance.outline.without)
-        if has_it and not drop and not is_signed_now and not passes:
+        is_cut_anew = bool(target.cut) and not is_back
+        if has_it and not drop and not is_signed_now and not passes and not is_cut_anew:
             raise ConflictError(f"app {instance.name} runs this code already: {target.code[:12]}")
         former, passed = self._store.revisions.former(instance), self._passed(instance)
+        ran = (instance if passed is None else passed).outline
         question = Question(
             target.flow,
             instance.cut,
             target.options,
             target.device_options,
             bundle=bundle,
-            running=(instance if passed is None else passed).outline.document,
+            running=ran.document,
             drop=tuple(drop),
             laid=_laid(former),
-            base=instance.outline.base,
+            base=ran.base,
             cuts=instance.outline.cuts,
             without=target.without,
+            sent=tuple(instance.outline.channels),
+            wider=target.cut,
+            is_back=is_back,
         )
         checked = await self.load(question)
         outline = checked.outline
@@ -245,6 +272,8 @@ class Updates:
             outline = replace(outline, follows=passed.number)
         if isinstance(body, UpdateBody) and body.drain and not is_equal:
             outline = replace(outline, drain=True)
+        if not is_equal:
+            outline = replace(outline, crosses=change.crosses)
         number = instance.revision + (not is_equal)
         said = {
             "name": instance.name,
@@ -257,6 +286,8 @@ class Updates:
             "change": msgspec.to_builtins(change),
         }
         refusals = [] if is_equal else [*change.refusals, *self._in_the_way(instance, outline)]
+        if outline.crosses:
+            refusals += self._kept_back(instance, outline, change, (was, now))
         if isinstance(body, UpdateBody):
             refusals += unasked(change, body.only, body.steps)
             refusals += unchanged(change, body.only, body.steps, {step.id for step in now.steps})
@@ -295,6 +326,31 @@ class Updates:
             found.append(
                 f"the code {which} is not signed, and a log rests on the code of each of its revisions: "
                 "make keys with gear key new, and submit or update it from there"
+            )
+        return found
+
+    def _kept_back(
+        self, instance: Instance, outline: Outline, change: Change, revisions: tuple[Revision, Revision]
+    ) -> list[str]:
+        """Why devices cannot go over to other steps now, a sentence each."""
+        found, (was, now) = list[str](), revisions
+        running = self._store.desired.running(instance.instance)
+        if without := [one for one in running if not can(self._store, one, OTHER_STEPS)]:
+            found.append(
+                f"devices run an agent that keeps the steps that it began with ({in_short(without)}): "
+                "gear agent upgrade first"
+            )
+        behind = laggards(self._store, instance)
+        if behind and {one.id for one in was.channels} != {one.id for one in now.channels}:
+            found.append(
+                f"devices have not gone over to revision {instance.revision} ({in_short(behind)}), and this "
+                "one has other channels: wait until they have, or retire them"
+            )
+        on_devices = {step.id for step in was.steps if step.tier == "edge"}
+        if outline.drain and (held := sorted(on_devices & set(change.drops))):
+            found.append(
+                f"--drain: what steps hold on devices is not put out ({in_short(held)}): leave it out, and "
+                "it is dropped"
             )
         return found
 

@@ -63,11 +63,10 @@ def dropped_state(
 
 
 def check_successor(flow: str, old: Prepared, new: Prepared) -> None:
-    """Raise `HostError` where the new revision asks for more of devices than the one that runs. Channels may
-    come in, for devices with another cut.
+    """Raise `HostError` where the new revision rests on other clocks, or sends other things to devices, than
+    the one that runs. Channels may come in and go: rows of one that has gone are read no more.
     """
     for what, was, now in (
-        ("the channels", set(old.channels), set(old.channels) & set(new.channels)),
         ("the sources", old.sources, new.sources),
         ("what goes to devices", old.down, new.down),
     ):

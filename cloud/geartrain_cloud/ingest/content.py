@@ -89,10 +89,17 @@ class Content:
             return (header.channel, why) if why else None
         if header.kind not in (BatchKind.SCHEMA, BatchKind.CROSSING):
             return None
+        is_crossing = header.kind is BatchKind.CROSSING
         try:
             announced = _announced(arrival)
+            number = decode_crossing(arrival.envelope.body)[0].number if is_crossing else 0
         except WireError:
             return None  # it is quarantined for that
+        if number > (brought := self._of(stream).revision):
+            return "", (
+                f"the device goes over to revision {number} of flow {stream.flow}, and the log has brought "
+                f"revision {brought}: it goes on once ingest has logged that one"
+            )
         for channel, schema in sorted(announced.items()):
             known = self._schemas.get((stream.flow, channel))
             first = "" if known is None else known.schema_id

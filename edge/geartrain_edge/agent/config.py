@@ -21,6 +21,7 @@ from geartrain.declarations.options import in_file
 from geartrain.errors import ConfigError, GeartrainError
 from geartrain.fleet.labels import check_labels
 from geartrain.flow.loading import load_flow
+from geartrain.graph.without import without
 from geartrain.operators.source import on_device
 from geartrain.planning import Plan, make_plan
 from geartrain.records.event_time import parse_time
@@ -88,6 +89,9 @@ class _Flow(_Section, frozen=True):
     mended: str = ""
     code: str = ""
     urgent: bool = False
+    revision: Annotated[int, msgspec.Meta(ge=0, le=2**31)] = 0
+    without: list[str] = msgspec.field(default_factory=list)
+    drops: dict[str, int] = msgspec.field(default_factory=dict)
     spool: _Spool | None = None
     commit: _Commit | None = None
     uplink: _Uplink | None = None
@@ -109,6 +113,9 @@ class _File(_Section, frozen=True):
     private: list[str] = msgspec.field(default_factory=list)
     read_only: list[str] = msgspec.field(default_factory=list)
     urgent: bool = False
+    revision: Annotated[int, msgspec.Meta(ge=0, le=2**31)] = 0
+    without: list[str] = msgspec.field(default_factory=list)
+    drops: dict[str, int] = msgspec.field(default_factory=dict)
     bundle: str = ""
     broker: str | BrokerTable = "127.0.0.1:1883"
     cut: str | list[str] = "auto"
@@ -131,7 +138,8 @@ class AgentConfig(msgspec.Struct, frozen=True):
     private: what the process gives up all access to before it loads the flow, but for its own state and
     `read_only`; bundle: the folder in which the code is, None where it is installed;
     clock_floor_us: the wall clock is wrong below it, microseconds; is_clock_synchronized: and before a time
-    server has set it; base_cut: the app's cut where `cut` is the device's own, else "".
+    server has set it; base_cut: the app's cut where `cut` is the device's own, else "";
+    without: the steps that are removed from the flow.
     """
 
     path: str
@@ -153,6 +161,7 @@ class AgentConfig(msgspec.Struct, frozen=True):
     clock_floor_us: int = FLOOR_US
     is_clock_synchronized: bool = False
     base_cut: str | tuple[str, ...] = ""
+    without: tuple[str, ...] = ()
 
     @property
     def spool_file(self) -> Path:
@@ -183,7 +192,7 @@ class AgentConfig(msgspec.Struct, frozen=True):
         if before_code is not None:
             before_code(self)
         try:
-            graph = load_flow(self.flow).graph()
+            graph = without(load_flow(self.flow).graph(), self.without)
         except GeartrainError as error:
             raise ConfigError(f"{self.path}: {self.where}flow: {error}") from None
         try:
@@ -311,6 +320,7 @@ def read_configs(path: str) -> list[AgentConfig]:
             clock_floor_us,
             found.clock.known == "synchronized",
             _cut(flow.base_cut),
+            tuple(flow.without),
         )
         for where, flow in _flows(path, found)
     ]
@@ -326,7 +336,10 @@ def _words(cut: str | list[str]) -> tuple[str, ...]:
     return tuple(word.strip() for word in given if word.strip())
 
 
-_OF_ONE = ("flow", "instance", "cut", "base_cut", "mended", "code", "urgent", "steps", "sources")
+_OF_ONE = (
+    *("flow", "instance", "cut", "base_cut", "mended", "code", "urgent", "steps", "sources"),
+    *("revision", "without", "drops"),
+)
 """What stands at the top of a file with one flow, and below each of `[[flows]]` otherwise."""
 
 
@@ -373,6 +386,8 @@ def _settings(path: str, found: _File, flow: _Flow, where: str) -> AgentSettings
         free_floor_bytes=free_floor,
         shared=Path(path).absolute().parent / found.shared if found.shared else None,
         base_cut=_words(flow.base_cut),
+        revision=flow.revision,
+        drops=flow.drops,
     )
 
 

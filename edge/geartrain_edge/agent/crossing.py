@@ -1,8 +1,10 @@
-"""Whether a spool may go over to another cut of the flow that it was begun with, and how often it has.
+"""Whether a spool may go over to another cut or revision of its flow, and what it leaves behind.
 
-Read as the agent starts, before anything of the new plan is written. Guarantees: a device goes over only
-where the steps, their code, the sources and what the channels hold are as they were. What a step keeps is
-never left behind, and never begun anew beside what the cloud has of it. Pure.
+Read as the agent starts, before anything of the new plan is written. Guarantees: a device goes over to
+another cut only where the steps, their code, the sources and what the channels hold are as they were. It goes
+over to a revision only where the platform names one behind the spool's. What a step keeps stays where the
+step is the same, and goes only with the step or by a person's word. It is never begun anew beside what the
+cloud has of it. Pure.
 """
 
 from __future__ import annotations
@@ -15,10 +17,12 @@ from msgspec.structs import replace
 
 from geartrain.planning import Plan
 from geartrain.revision import Revision, differences
+from geartrain.revision.change import lost_state
 from geartrain.revision.differences import is_named
 from geartrain.revision.revision import ChannelForm, StepForm
 from geartrain.wire.crossing import Crossing
 from geartrain.wire.envelope import BatchKind, Header
+from geartrain_edge.settings import AgentSettings
 
 _PARTIAL = "partial_aggregate"
 """A step that the planner adds where a cut splits an aggregate; the cloud merges what it has left open."""
@@ -26,6 +30,10 @@ _PARTIAL = "partial_aggregate"
 
 NUMBERS = ("_agent", b"crossing")
 """Where the spool keeps `Numbers`."""
+REVISION = ("_agent", b"revision")
+"""Where the spool keeps the revision that it was begun with; no step's id begins with `_`."""
+Cell = tuple[str, bytes]
+"""The step and the key of what a spool keeps."""
 
 
 class Numbers(msgspec.Struct, frozen=True):
@@ -33,7 +41,8 @@ class Numbers(msgspec.Struct, frozen=True):
 
     number: of the last crossing, 0 for none; first: the same before the first batch of the spool's epoch;
     unsaid: what stands for 0 in the headers of this spool, whose first batches were made before it knew;
-    is_known: ingest has said what the number is; owes: it went over before that, and has to say so then.
+    is_known: ingest has said what the number is; owes: it went over before that, and has to say so then;
+    revision: the number of the revision that the spool is of, 0 where nobody has said.
     """
 
     number: int = 0
@@ -41,6 +50,7 @@ class Numbers(msgspec.Struct, frozen=True):
     unsaid: int = 0
     is_known: bool = True
     owes: bool = False
+    revision: int = 0
 
     @classmethod
     def of(cls, stored: bytes | None, *, is_fresh: bool) -> Numbers:
@@ -55,16 +65,46 @@ class Numbers(msgspec.Struct, frozen=True):
         """After ingest has opened the epoch, and named the newest crossing that it has."""
         if self.is_known:
             return self
-        return Numbers(crossing, crossing, crossing)
+        return Numbers(crossing, crossing, crossing, revision=self.revision)
 
     def before(self, header: Header) -> int:
         """The number before a batch of the spool."""
         return (header.crossing or self.unsaid) - (header.kind is BatchKind.CROSSING)
 
 
-def runs(revision: Revision, base_cut: tuple[str, ...]) -> Crossing:
-    """What a device runs, as a crossing says it."""
-    return Crossing(tuple(sorted(revision.cut)), tuple(sorted(base_cut)), revision.hash)
+def runs(revision: Revision, base_cut: tuple[str, ...], number: int = 0) -> Crossing:
+    """What a device runs, as a crossing says it; number: of the revision, 0 where nobody has said."""
+    return Crossing(tuple(sorted(revision.cut)), tuple(sorted(base_cut)), revision.hash, number)
+
+
+def is_next(held: Revision, ours: Revision, numbers: Numbers, settings: AgentSettings) -> bool:
+    """Whether a spool of `held` is to go over to `ours`, which the platform has named as a later revision:
+    what the device runs or sends differs by it, or what a step keeps goes.
+    """
+    if settings.revision <= numbers.revision:
+        return False
+    held, ours = held.on("edge"), ours.on("edge")
+    goes = _told(numbers, settings) & {step.id for step in held.steps}
+    return bool(goes or differences(replace(held, code=ours.code), ours))
+
+
+def forgotten(
+    state: Mapping[Cell, bytes], plan: Plan, settings: AgentSettings, *, is_fresh: bool
+) -> frozenset[Cell]:
+    """The cells that a spool leaves behind as it goes over to the revision of `plan`: those of steps that are
+    gone, and of those that are to begin anew.
+    """
+    numbers = Numbers.of(state.get(NUMBERS), is_fresh=is_fresh)
+    if REVISION not in state or settings.revision <= numbers.revision:
+        return frozenset()
+    held = {step.id for step in Revision.from_json(state[REVISION]).steps}
+    leaves = (held - {step.id for step in plan.graph.steps}) | _told(numbers, settings)
+    return frozenset(cell for cell in state if cell[0] in leaves)
+
+
+def _told(numbers: Numbers, settings: AgentSettings) -> set[str]:
+    """The steps that have lost what they kept by a revision behind the spool's."""
+    return {step for step, number in settings.drops.items() if number > numbers.revision}
 
 
 def is_other_cut(held: Revision, ours: Revision, mended: str) -> bool:
@@ -79,13 +119,15 @@ def is_other_cut(held: Revision, ours: Revision, mended: str) -> bool:
     return not differences(_uncut(held, ours, ids), _uncut(ours, held, ids))
 
 
-def obstacle(held: Revision, ours: Revision, plan: Plan, state: Collection[tuple[str, bytes]]) -> str:
-    """Why a device cannot go over from one cut to another, as a clause; "" where it can.
+def obstacle(held: Revision, ours: Revision, plan: Plan, state: Collection[Cell]) -> str:
+    """Why a device cannot go over from one cut or revision to another, as a clause; "" where it can.
 
-    plan: of `ours`; state: the cells that the spool holds, by step and key.
+    plan: of `ours`; state: the cells that the spool is to keep.
     """
     leaves, comes = moved(held, ours)
     cells = Counter(step for step, _ in state)
+    if lost := lost_state(held, ours, sorted(frozenset(held.cut) & frozenset(ours.cut) & cells.keys())):
+        return lost[0]
     for step in sorted(leaves | comes):
         if cells[step]:
             where = (
@@ -100,9 +142,17 @@ def obstacle(held: Revision, ours: Revision, plan: Plan, state: Collection[tuple
 
 
 def moved(held: Revision, ours: Revision) -> tuple[frozenset[str], frozenset[str]]:
-    """The steps that leave the device, and those that come to it."""
+    """The steps that leave the device for the cloud, and those that come to it from there; of a revision
+    those alone that both have.
+    """
     was, now = frozenset(held.cut), frozenset(ours.cut)
-    return was - now, now - was
+    old, new = ({step.id for step in one.steps} for one in (held, ours))
+    every = (*held.steps, *ours.steps)
+    parts = {step.id for step in every if step.kind == _PARTIAL}
+    read = ((one.partition(":")[0], step.id) for step in every for one in step.inputs)
+    merged = {part: step for part, step in read if part in parts}
+    leaves = {step for step in was - now if merged.get(step, step) in new}
+    return frozenset(leaves), frozenset(step for step in now - was if merged.get(step, step) in old)
 
 
 def _uncut(revision: Revision, other: Revision, ids: Collection[str]) -> Revision:

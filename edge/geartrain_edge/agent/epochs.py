@@ -9,6 +9,7 @@ agent stops.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 
 import msgspec
 from msgspec.structs import replace
@@ -18,19 +19,18 @@ from geartrain.ports import SpoolCommit, SpooledBatch
 from geartrain.records.event_time import START_OF_TIME
 from geartrain.revision import Revision, differences, in_short, is_mended, way_on
 from geartrain.wire.envelope import EPOCH_BYTES, Envelope, Welcome
-from geartrain_edge.agent.crossing import Numbers, is_other_cut, moved, obstacle, runs
+from geartrain_edge.agent.crossing import REVISION, Numbers, is_next, is_other_cut, moved, obstacle, runs
 from geartrain_edge.agent.session import FRESH, HELLO, RENEWED, Session
 from geartrain_edge.errors import ChangedFlowError
 from geartrain_edge.settings import AgentSettings
 from geartrain_edge.spool.gaps import header_of
+from geartrain_edge.spool.marking import CROSSED
 from geartrain_edge.spool.renewal import FLIP, Flip, Rewriter
 from geartrain_edge.spool.sealing import Progress
 from geartrain_edge.uplink.uplink import Effects
 
 _LOG = logging.getLogger("geartrain.agent")
 
-_REVISION = ("_agent", b"revision")
-"""Where the spool keeps the revision that it was begun with; no step's id begins with `_`."""
 _LAYOUT = ("_agent", b"layout")
 """Where a spool of 0.2.0 has its steps and channels instead."""
 _LOOKED_AT = 16
@@ -40,28 +40,32 @@ _LOOKED_AT = 16
 async def greet(
     session: Session, effects: Effects, plan: Plan, settings: AgentSettings, revision: Revision
 ) -> None:
-    """Announce the schemas in a fresh epoch, and again where the spool goes over to another cut; refuse one
-    that was begun with another revision.
+    """Announce the schemas in a fresh epoch, and again where the spool goes over to another cut or revision;
+    refuse one that was begun with another revision.
     """
     device, mended = settings.device, settings.mended
-    session.runs = runs(revision, settings.base_cut)
+    session.runs = runs(revision, settings.base_cut, settings.revision)
     state, written = session.image.state, revision.to_json().encode()
     if session.image.last_seq == 0:
         schemas = [session.sealer.announce(session.progress)]
-        noted = {_REVISION: written, HELLO: FRESH, **session.numbers.stored()}
+        session.numbers = replace(session.numbers, revision=settings.revision)
+        noted = {REVISION: written, HELLO: FRESH, **session.numbers.stored()}
         await effects.store.commit(SpoolCommit(schemas, state=noted))
         session.backlog.committed(schemas)
         return
-    if _REVISION in state:
-        begun = Revision.from_json(state[_REVISION])
+    if REVISION in state:
+        begun = Revision.from_json(state[REVISION])
         held, ours = begun.on("edge"), revision.on("edge")
         found, on = differences(held, ours), way_on(held, ours)
+        if is_next(begun, revision, session.numbers, settings):
+            await _cross(session, effects, plan, settings, (begun, revision))
+            return
         if found and is_mended(held, ours, mended):
             _LOG.warning("device %s: goes on with changed files (%s)", device, in_short(found))
-            await effects.store.commit(SpoolCommit(state={_REVISION: written}))
+            await effects.store.commit(SpoolCommit(state={REVISION: written}))
             return
         if found and is_other_cut(begun, revision, mended):
-            await _cross(session, effects, plan, device, (begun, revision))
+            await _cross(session, effects, plan, settings, (begun, revision))
             return
     else:
         on = ""
@@ -72,36 +76,53 @@ async def greet(
             f"({in_short(found)}): run that one until all is acked, or begin anew with a new instance or a "
             f"new state folder{on}"
         )
-    if _REVISION not in state:
-        await effects.store.commit(SpoolCommit(state={_REVISION: written, _LAYOUT: None}))
+    if REVISION not in state:
+        await effects.store.commit(SpoolCommit(state={REVISION: written, _LAYOUT: None}))
 
 
 async def _cross(
-    session: Session, effects: Effects, plan: Plan, device: str, revisions: tuple[Revision, Revision]
+    session: Session,
+    effects: Effects,
+    plan: Plan,
+    settings: AgentSettings,
+    revisions: tuple[Revision, Revision],
 ) -> None:
-    """Go over from one revision to another of the same steps in one commit; raises `ChangedFlowError`."""
+    """Go over from one cut or revision to another in one commit; raises `ChangedFlowError`."""
     held, ours = revisions
+    device, number = settings.device, settings.revision
     leaves, comes = moved(held, ours)
     says = [f"{step} leaves the device" for step in sorted(leaves)]
     says += [f"{step} comes to it" for step in sorted(comes)]
-    if why := obstacle(held, ours, plan, session.image.state):
+    is_next_revision = is_next(held, ours, session.numbers, settings)
+    if is_next_revision:
+        says = differences(replace(held, code=ours.code).on("edge"), ours.on("edge"))
+    kind, to = ("revision", f"revision {number}") if is_next_revision else ("cut", "another cut")
+    if why := obstacle(held, ours, plan, session.image.state.keys() - session.forgotten):
         raise ChangedFlowError(
-            f"the spool of device {device} was begun with another cut of flow {plan.graph.name} "
-            f"({in_short(says)}), and cannot go over to this one: {why}; give it the former cut again, "
+            f"the spool of device {device} was begun with another {kind} of flow {plan.graph.name} "
+            f"({in_short(says)}), and cannot go over to this one: {why}; give it the former {kind} again, "
             "or begin anew with a new instance or a new state folder"
         )
-    numbers, sealer = session.numbers, session.sealer
+    numbers, sealer = replace(session.numbers, revision=max(session.numbers.revision, number)), session.sealer
     if numbers.is_known:
         numbers = replace(numbers, number=numbers.number + 1)
         batches = [sealer.cross(session.runs, numbers.number, session.progress)]
     else:  # it has no number yet, and ingest may have heard of the former cut
         numbers = replace(numbers, owes=True)
         batches = [sealer.announce(session.progress)]
-    state = {_REVISION: ours.to_json().encode(), **numbers.stored()}
-    await effects.store.commit(SpoolCommit(batches, state=state))
+    state = {
+        REVISION: ours.to_json().encode(),
+        **numbers.stored(),
+        **dict.fromkeys(session.forgotten),
+    }
+    session.counters.add(CROSSED)
+    for step, count in sorted(Counter(step for step, _ in session.forgotten).items()):
+        session.counters.add(f"cells_dropped.{step}", count)
+    change = SpoolCommit(batches, state=state, counters=session.counters.changes())
+    await effects.store.commit(change)
     session.numbers = numbers
     session.backlog.committed(batches)
-    _LOG.warning("device %s: flow %s goes over to another cut: %s", device, plan.graph.name, in_short(says))
+    _LOG.warning("device %s: flow %s goes over to %s: %s", device, plan.graph.name, to, in_short(says))
 
 
 def hear_number(session: Session, welcome: Welcome, progress: Progress) -> tuple[Numbers, list[SpooledBatch]]:

@@ -6,6 +6,7 @@ where the last commit ended.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -20,7 +21,7 @@ from geartrain.state.keyed import DictBackend
 from geartrain.wire.crossing import Crossing
 from geartrain.wire.envelope import Welcome
 from geartrain_edge.agent.batch_size import BatchSize
-from geartrain_edge.agent.crossing import NUMBERS, Numbers
+from geartrain_edge.agent.crossing import NUMBERS, Cell, Numbers, forgotten
 from geartrain_edge.settings import AgentSettings
 from geartrain_edge.sources.intake import Intake
 from geartrain_edge.sources.untimed import UNTIMED
@@ -54,7 +55,8 @@ class Session:
 
     progress: that of the last commit with batches; committed: that of the last one; numbers: the device's
     crossings, as the last commit has them; runs: what its hello says that it runs; handshake: what the spool
-    says of its epoch, one of `FRESH`, `RENEWED` and nothing; welcome: what ingest has answered and no commit
+    says of its epoch, one of `FRESH`, `RENEWED` and nothing; forgotten: the cells that it leaves behind as it
+    goes over to another revision; welcome: what ingest has answered and no commit
     holds yet; is_done: all is acked, and nothing comes any more; disk_is_low: the spool may not grow to its
     cap, because its disk is nearly full.
     """
@@ -80,7 +82,9 @@ class Session:
         intake.restore(image.positions, hold=self.handshake == FRESH)
         intake.epoch = image.epoch
         intake.untimed.restore(image.state)
-        self.fragment = _fragment(plan, effects, image)
+        is_fresh = self.handshake == FRESH
+        self.forgotten = forgotten(image.state, plan, settings, is_fresh=is_fresh)
+        self.fragment = _fragment(plan, effects, image, self.forgotten)
         self.backlog = backlog = Backlog(image, settings.spool_bytes_max)
         # Apart, because those of the intake are true only with the commit that they belong to.
         self.counters, self.uplink_counters = Counters(image.counters), Counters(image.counters)
@@ -97,7 +101,7 @@ class Session:
             is_open=not self.handshake,
         )
         self.sealer = Sealer(plan, who, image.last_seq, image.digest, settings.limits, self.counters)
-        self.numbers = Numbers.of(image.state.get(NUMBERS), is_fresh=self.handshake == FRESH)
+        self.numbers = Numbers.of(image.state.get(NUMBERS), is_fresh=is_fresh)
         self.sealer.crossing = self.numbers.number
         self.runs = Crossing()
         shedder = Shedder(who, effects.store, backlog, self.counters, lambda: uplink.acked_seq)
@@ -116,8 +120,10 @@ class Session:
         return self.welcome is not None
 
 
-def _fragment(plan: Plan, effects: Effects, image: SpoolImage) -> Fragment:
-    state = DictBackend({at: value for at, value in image.state.items() if at[0] != UNTIMED})
+def _fragment(plan: Plan, effects: Effects, image: SpoolImage, without: Collection[Cell]) -> Fragment:
+    """The steps of the device with what the spool has of them, but for the cells `without`."""
+    kept = {at: value for at, value in image.state.items() if at[0] != UNTIMED and at not in without}
+    state = DictBackend(kept)
     try:
         clock, randomness = effects.clock, effects.randomness
         return Fragment(plan.graph, plan.edge, state, clock=clock, randomness=randomness, names=plan.names)

@@ -160,6 +160,7 @@ class DeviceConfig(msgspec.Struct, frozen=True):
             content["read_only"] = [str(self.state / name) for name in _READ_BY_APPS]
         if app.own_cut:
             content["base_cut"] = app.cut
+        content |= _of_revision(app)
         if app.code:
             # What the platform names takes the place of other code whose steps and types are equal.
             content |= {"code": app.code, "mended": app.code}
@@ -175,6 +176,22 @@ class DeviceConfig(msgspec.Struct, frozen=True):
             return to_toml({key: value for key, value in content.items() if value != {}})
         except TypeError as error:
             raise ConfigError(f"app {app.instance}: an option cannot be written: {error}") from None
+
+
+def _of_revision(app: App) -> dict[str, Any]:
+    """What the agent must know of the app's revision, which may be another than its spool's.
+
+    Raises `ConfigError`.
+    """
+    try:
+        drops = msgspec.json.decode(app.drops.encode(), type=dict[str, int])
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+        raise ConfigError(f"app {app.instance}: the states that go cannot be read: {error}") from None
+    return {
+        **({"revision": app.number} if app.number else {}),
+        **({"without": app.without.split(",")} if app.without else {}),
+        **({"drops": drops} if drops else {}),
+    }
 
 
 def app_name(instance: str) -> str:

@@ -1,7 +1,7 @@
-"""A spool that says, before the first commit of records with new code, that this code commits now.
+"""A spool that says, before the first commit of records or of a crossing with new code, that it commits now.
 
 Around the spool of an agent that runs from a bundle. The parent reads the mark: code that has it does not go
-back. Guarantees: the mark is durable before the commit is begun, so there is no commit of records without it.
+back. Guarantees: the mark is durable before the commit is begun, so there is no such commit without it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,11 @@ from geartrain.ports.spool import Rewrite, SpoolTip
 
 RECORDS = "records_read"
 """The counter that a commit has raised if it holds what was read from a source."""
+CROSSED = "crossings"
+"""The counter that a commit has raised by which the device goes over to another cut or revision: what the
+spool holds from then on is not for the code before.
+"""
+_PROOFS = frozenset({RECORDS, CROSSED})
 
 
 class MarkingSpool:
@@ -37,7 +42,7 @@ class MarkingSpool:
 
     async def commit(self, change: SpoolCommit) -> None:
         """As `SpoolStore.commit`."""
-        if not self._is_marked and RECORDS in change.counters:
+        if not self._is_marked and not _PROOFS.isdisjoint(change.counters):
             try:
                 write_durable(self._mark, self._code.encode())
             except OSError as error:

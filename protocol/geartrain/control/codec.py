@@ -50,6 +50,9 @@ def encode_state(state: State, limits: LaneLimits = LANE_LIMITS) -> bytes:
             wanted=pb.State.Wanted.ValueType(app.wanted.value),
             code=app.code,
             own_cut=app.own_cut,
+            number=app.number,
+            without=app.without,
+            drops="" if app.drops == "{}" else app.drops,
         )
         for app in state.apps
     ]
@@ -77,7 +80,7 @@ def decode_state(data: bytes, limits: LaneLimits = LANE_LIMITS) -> State:
     apps = tuple(
         App(
             *(app.instance, app.flow, app.revision, app.cut, app.options, Wanted(app.wanted), app.code),
-            app.own_cut,
+            *(app.own_cut, app.number, app.without, app.drops or "{}"),
         )
         for app in raw.apps
     )
@@ -242,9 +245,15 @@ def _check_state(state: State, limits: LaneLimits) -> None:
             raise WireError(f"instance {app.instance} is wanted and purged in one desired state")
         _check_hash("revision", app.revision)
         _check_hash("hash of files", app.code)
+        _check_range("number of a revision", app.number, 0)
         for what, text in (("flow", app.flow), ("cut", app.cut), ("cut", app.own_cut)):
             _check_text(what, text, limits.text_chars_max)
-        _check_text("table of options", app.options, limits.options_chars_max)
+        for what, text in (
+            ("table of options", app.options),
+            ("list of removed steps", app.without),
+            ("list of dropped states", app.drops),
+        ):
+            _check_text(what, text, limits.options_chars_max)
 
 
 def _check_desired(desired: Desired, limits: LaneLimits) -> None:

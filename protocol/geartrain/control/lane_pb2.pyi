@@ -98,6 +98,9 @@ class State(_message.Message):
         WANTED_FIELD_NUMBER: _builtins.int
         CODE_FIELD_NUMBER: _builtins.int
         OWN_CUT_FIELD_NUMBER: _builtins.int
+        NUMBER_FIELD_NUMBER: _builtins.int
+        WITHOUT_FIELD_NUMBER: _builtins.int
+        DROPS_FIELD_NUMBER: _builtins.int
         instance: _builtins.str
         revision: _builtins.str
         """64 hexadecimal digits, or empty"""
@@ -112,6 +115,12 @@ class State(_message.Message):
         """sha256 of the flow's files, 64 hexadecimal digits, or empty: the device has to have the same"""
         own_cut: _builtins.str
         """of this device; empty: that of the app, which a device runs that does not know this field"""
+        number: _builtins.int
+        """of the app's revision, from 1; 0: not said"""
+        without: _builtins.str
+        """ids of steps that are removed from the flow, with commas between"""
+        drops: _builtins.str
+        """JSON: {step: number of the newest revision by which it has lost what it kept}"""
         def __init__(
             self,
             *,
@@ -123,10 +132,13 @@ class State(_message.Message):
             wanted: Global___State.Wanted.ValueType = ...,
             code: _builtins.str = ...,
             own_cut: _builtins.str = ...,
+            number: _builtins.int = ...,
+            without: _builtins.str = ...,
+            drops: _builtins.str = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "cut", b"cut", "flow", b"flow", "instance", b"instance", "options", b"options", "own_cut", b"own_cut", "revision", b"revision", "wanted", b"wanted"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "cut", b"cut", "drops", b"drops", "flow", b"flow", "instance", b"instance", "number", b"number", "options", b"options", "own_cut", b"own_cut", "revision", b"revision", "wanted", b"wanted", "without", b"without"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

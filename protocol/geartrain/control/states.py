@@ -14,6 +14,8 @@ INSTALLED_PROGRAM = "installed"
 """As `State.program`: the program that was installed on the device, by `pip` or on its card."""
 OWN_CUT = "own_cut"
 """What a program says that it `can` do where it runs an app with a cut of its device's own."""
+OTHER_STEPS = "other_steps"
+"""The same of one that goes over to a revision of an app with other steps on its device."""
 CUT_CHARS = 200
 """Of a cut, as a report names it."""
 
@@ -49,7 +51,10 @@ class App(msgspec.Struct, frozen=True):
     """An app that a device is to have. instance: `traffic.3`; revision: 64 hexadecimal digits, or empty;
     flow: `module:name`; cut: of the app, `auto`, `edge`, `cloud` or ids of steps with commas between;
     options: JSON, `{"sources": {step: {...}}, "steps": {step: {...}}}`; code: the hash of the flow's files
-    that the device is to have, or empty; own_cut: with which the device runs it, empty for that of the app.
+    that the device is to have, or empty; own_cut: with which the device runs it, empty for that of the app;
+    number: of its revision, from 1, 0 where nobody says; without: ids of steps that are removed from the
+    flow, with commas between; drops: JSON, by step the number of the newest revision by which it has lost
+    what it kept.
     """
 
     instance: str
@@ -60,6 +65,9 @@ class App(msgspec.Struct, frozen=True):
     wanted: Wanted = Wanted.RUN
     code: str = ""
     own_cut: str = ""
+    number: int = 0
+    without: str = ""
+    drops: str = "{}"
 
 
 class State(msgspec.Struct, frozen=True):
@@ -109,7 +117,7 @@ class RunningProgram(msgspec.Struct, frozen=True):
     version: str = ""
     code: str = ""
     machine: str = ""
-    can: tuple[str, ...] = (OWN_CUT,)
+    can: tuple[str, ...] = (OWN_CUT, OTHER_STEPS)
 
 
 class Reported(msgspec.Struct, frozen=True):

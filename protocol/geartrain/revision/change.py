@@ -1,7 +1,8 @@
 """What becomes of each step where an app that runs goes over to another revision, and of what it has kept.
 
-Asked by control before such a change; pure. Guarantees: state stays only with a step whose id, kind, key and
-types of state are as they were. Whatever forbids the change is a sentence, and so is all that is lost by it.
+Asked by control before such a change, and by a device that goes over; pure. Guarantees: state stays only with
+a step whose id, kind, key and types of state are as they were. Whatever forbids the change is a sentence, and
+so is all that is lost by it.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from msgspec.structs import replace
 
 from geartrain.errors import GeartrainError
 from geartrain.revision.differences import (
-    SHOWN_MAX,
     differences,
     file_clauses,
+    in_short,
     record_fields,
     step_clauses,
 )
-from geartrain.revision.revision import Revision, StepForm
+from geartrain.revision.revision import ChannelForm, Revision, StepForm
 
 TASKS = frozenset({"process"})
 """Kinds whose state is what a user's class says, whatever else is set of them."""
@@ -42,9 +43,18 @@ REST_ON_RECORDS = frozenset(
 )
 """Kinds whose state follows from their options and the records that they read."""
 STATEFUL = TASKS | REST_ON_RECORDS
-ON_DEVICES = (
-    "what runs on the devices would change ({}), and an app changes in the cloud alone while it runs: kill "
-    "it, and submit the flow"
+_TIERS = frozenset({"edge", "cloud"})
+SOURCES = (
+    "what the devices read would change ({}), and a running app keeps its sources: kill it, and submit "
+    "the flow"
+)
+DOWN = (
+    "what comes down to the devices, or runs behind it there, would change ({}), and stays while an app "
+    "runs: kill it, and submit the flow"
+)
+CHANNELS = (
+    "devices would send other records under a known name ({}), and those that have not gone over send it as "
+    "before: give the step another id"
 )
 
 What = Literal["attached", "replaced", "removed", "moved", "same"]
@@ -80,7 +90,8 @@ class TableChange(msgspec.Struct, frozen=True):
 
 class Change(msgspec.Struct, frozen=True):
     """From one revision to another. steps: those that differ or keep state; code: a clause for each file that
-    differs; drops: the steps that lose what they have kept; refusals: why it is not to be, a sentence each.
+    differs; drops: the steps that lose what they have kept; refusals: why it is not to be, a sentence each;
+    crosses: what devices run or send differs, so that each of them goes over at a commit of its own.
     """
 
     steps: tuple[StepChange, ...] = ()
@@ -88,6 +99,7 @@ class Change(msgspec.Struct, frozen=True):
     code: tuple[str, ...] = ()
     drops: tuple[str, ...] = ()
     refusals: tuple[str, ...] = ()
+    crosses: bool = False
 
 
 Evolution = Callable[[str, TableForm, TableForm], tuple[str, ...]]
@@ -107,17 +119,19 @@ def change_of(
     """What a change does. The two revisions are of the same cuts, or have the same steps.
 
     drop: the steps whose state is to be dropped, by a person's word; laid: tables of earlier revisions, which
-    are still there; evolution: None where no column may change; on_devices: the steps that some device runs,
-    which are not to change: None for those that all run.
+    are still there; evolution: None where no column may change; on_devices: the steps that some device runs
+    or ran, None for those that all do. Without any, only cuts change, and what devices keep is not judged.
     """
-    refusals = _on_devices(old, new, on_devices)
+    differ = _on_devices(old, new, on_devices)
+    refusals = _fixed(old, new) if differ else []
+    tiers = _TIERS if on_devices is None or on_devices else _TIERS - {"edge"}
     was, now = ({step.id: step for step in one.steps} for one in (old, new))
-    steps = [_judged(step, was, now, drop) for step in _in_order(old, new)]
+    steps = [_judged(step, was, now, drop, tiers) for step in _in_order(old, new)]
     refusals += [_sentence(one, was, now) for one in steps if one.state == "refused"]
     refusals += [
-        f"--drop-state {name}: no step of this name keeps anything in the cloud"
+        f"--drop-state {name}: no step of this name keeps anything"
         for name in drop
-        if name not in was or not _keeps(was[name])
+        if name not in was or not _keeps(was[name], tiers)
     ]
     tables, troubles = _tables({**(laid or {}), **tables_of(old)}, tables_of(old), tables_of(new), evolution)
     return Change(
@@ -126,7 +140,15 @@ def change_of(
         tuple(file_clauses(old.code.files, new.code.files)),
         tuple(one.step for one in steps if one.state == "dropped"),
         (*refusals, *troubles),
+        bool(differ) or any(one.state == "dropped" and _runs_on_devices(one.step, was) for one in steps),
     )
+
+
+def lost_state(old: Revision, new: Revision, steps: Iterable[str]) -> list[str]:
+    """Which of the steps, in both revisions, cannot keep their state, a sentence each."""
+    was, now = ({step.id: step for step in one.steps} for one in (old, new))
+    lost = [name for name in steps if name in was and name in now and _lost(name, was, now)]
+    return [_sentence(StepChange(name, "replaced"), was, now) for name in lost]
 
 
 def tables_of(revision: Revision) -> dict[str, TableForm]:
@@ -142,18 +164,44 @@ def tables_of(revision: Revision) -> dict[str, TableForm]:
 
 
 def _on_devices(old: Revision, new: Revision, on_devices: Collection[str] | None) -> list[str]:
-    """The sentence that refuses a change of the devices' part, if there is one."""
+    """What differs of what devices run and send, a clause each; code and its versions are no difference."""
     if on_devices is not None and not on_devices:
         return []
     of_devices = [replace(one, code=new.code).on("edge") for one in (old, new)]
     if on_devices:
         mine = [tuple(step for step in one.steps if step.id in on_devices) for one in (old, new)]
         of_devices = [replace(one, steps=steps) for one, steps in zip(of_devices, mine, strict=True)]
-    found = differences(of_devices[0], of_devices[1])
-    if not found:
-        return []
-    more = f"; and {len(found) - SHOWN_MAX} more" if len(found) > SHOWN_MAX else ""
-    return [ON_DEVICES.format("; ".join(found[:SHOWN_MAX]) + more)]
+    return differences(of_devices[0], of_devices[1])
+
+
+def _fixed(old: Revision, new: Revision) -> list[str]:
+    """Why what devices run cannot become this while the app runs, a sentence each."""
+    both = [replace(one, code=new.code, steps=(), channels=()) for one in (old, new)]
+    down = [
+        replace(one, channels=_downward(was), steps=_below_deals(was))
+        for one, was in zip(both, (old, new), strict=True)
+    ]
+    bare = [replace(one, sources=()) for one in down]
+    known = {channel.id for channel in old.channels} & {channel.id for channel in new.channels}
+    up = [
+        replace(one, sources=(), channels=tuple(c for c in was.channels if c.id in known and not c.down))
+        for one, was in zip(both, (old, new), strict=True)
+    ]
+    found = ((SOURCES, differences(*both)), (DOWN, differences(*bare)), (CHANNELS, differences(*up)))
+    return [sentence.format(in_short(clauses)) for sentence, clauses in found if clauses]
+
+
+def _downward(revision: Revision) -> tuple[ChannelForm, ...]:
+    return tuple(channel for channel in revision.channels if channel.down)
+
+
+def _below_deals(revision: Revision) -> tuple[StepForm, ...]:
+    """The steps that deal a stream to devices, and all behind them."""
+    below: dict[str, StepForm] = {}
+    for step in revision.steps:  # in topological order
+        if step.kind == "deal" or any(_id(one) in below for one in step.inputs):
+            below[step.id] = step
+    return tuple(below.values())
 
 
 def _in_order(old: Revision, new: Revision) -> Iterable[str]:
@@ -162,25 +210,33 @@ def _in_order(old: Revision, new: Revision) -> Iterable[str]:
 
 
 def _judged(
-    name: str, was: Mapping[str, StepForm], now: Mapping[str, StepForm], drop: Collection[str]
+    name: str,
+    was: Mapping[str, StepForm],
+    now: Mapping[str, StepForm],
+    drop: Collection[str],
+    tiers: Collection[str],
 ) -> StepChange:
     """What becomes of one step."""
     if name not in was:
         return StepChange(name, "attached")
     old = was[name]
     if name not in now:
-        return StepChange(name, "removed", state="dropped" if _keeps(old) else "")
+        return StepChange(name, "removed", state="dropped" if _keeps(old, tiers) else "")
     says = tuple(step_clauses(old, now[name]))
     what: What = "moved" if old.tier != now[name].tier else "replaced" if says else "same"
-    if not _keeps(old):
+    if not _keeps(old, tiers):
         return StepChange(name, what, says)
     if name in drop:
         return StepChange(name, "replaced", says, "dropped")
     return StepChange(name, what, says, "refused" if _lost(name, was, now) else "kept")
 
 
-def _keeps(step: StepForm) -> bool:
-    return step.kind in STATEFUL and step.tier == "cloud"
+def _runs_on_devices(name: str, steps: Mapping[str, StepForm]) -> bool:
+    return name in steps and steps[name].tier == "edge"
+
+
+def _keeps(step: StepForm, tiers: Collection[str]) -> bool:
+    return step.kind in STATEFUL and step.tier in tiers
 
 
 def _lost(name: str, was: Mapping[str, StepForm], now: Mapping[str, StepForm]) -> str:

@@ -542,12 +542,15 @@ class Crossing(_message.Message):
     BASE_CUT_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     SCHEMAS_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
     cut: _builtins.str
     """ids of the steps on the device, sorted, with commas"""
     base_cut: _builtins.str
     """the same of the cut that its channels are named by; empty: not said"""
     revision: _builtins.str
     """64 hexadecimal digits: the hash of what it runs"""
+    number: _builtins.int
+    """of that revision among those of the flow, from 1; 0: not said"""
     @_builtins.property
     def schemas(self) -> Global___Schemas: ...
     def __init__(
@@ -557,10 +560,11 @@ class Crossing(_message.Message):
         base_cut: _builtins.str = ...,
         revision: _builtins.str = ...,
         schemas: Global___Schemas | None = ...,
+        number: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["schemas", b"schemas"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_cut", b"base_cut", "cut", b"cut", "revision", b"revision", "schemas", b"schemas"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_cut", b"base_cut", "cut", b"cut", "number", b"number", "revision", b"revision", "schemas", b"schemas"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,51 @@
+"""Which devices of an app have gone over to its newest revision with other steps for them, and which could.
+
+Between what devices report and those that change or show an app. Guarantees: a device that has ended, or was
+retired, counts as one that has gone over. One that was never heard is taken to be able to.
+"""
+
+from __future__ import annotations
+
+from geartrain.control.codec import decode_reported
+from geartrain.control.states import AppReport, AppState
+from geartrain_cloud.control.model import Instance
+from geartrain_cloud.control.store import ControlStore
+
+_RUNS = (AppState.RUNNING, AppState.DRAINING)
+
+
+def can(store: ControlStore, device: str, ability: str) -> bool:
+    """Whether the program of a device knows something, as it says itself."""
+    said = store.reports.last(device)
+    return not said or ability in decode_reported(said).can
+
+
+def laggards(store: ControlStore, instance: Instance) -> list[str]:
+    """The devices that have not gone over to the newest revision that was in force and changed what they run;
+    none where there was no such.
+    """
+    told = store.revisions.told(instance)
+    ran = [(one.number, one.outline) for one in store.revisions.in_force_before(told)]
+    ran.append((told.revision, told.outline))
+    first = next((number for number, outline in reversed(ran) if outline.crosses), 0)
+    if not first:
+        return []
+    known = {outline.revision for number, outline in ran if number >= first}
+    assigned = store.desired.assigned(instance.instance)
+    return [
+        device
+        for device, state in assigned.items()
+        if state == "wanted" and not _has_crossed(_report(store, device, instance.instance), known)
+    ]
+
+
+def _has_crossed(report: AppReport | None, known: set[str]) -> bool:
+    if report is None:
+        return False
+    return report.state is AppState.ENDED or (report.state in _RUNS and report.revision in known)
+
+
+def _report(store: ControlStore, device: str, instance: str) -> AppReport | None:
+    said = store.reports.last(device)
+    apps = decode_reported(said).apps if said else ()
+    return next((app for app in apps if app.instance == instance), None)
