@@ -204,10 +204,9 @@ def test_new_steps_come_to_devices_by_a_wider_cut_and_no_other_step_moves(
         assert found.cut == "high"
         assert found.change is not None
         assert (found.change.crosses, found.change.refusals) == (True, ())
-        second = found.outline
-        assert second is not None
-        assert {one.id for one in second.channels} >= {"doubled", "high"}
-    again = checked(bare, second)
+        assert found.outline is not None
+        assert {one.id for one in found.outline.channels} >= {"doubled", "high"}
+    again = checked(bare, checked(whole, first, wider="high").outline)
     assert (again.cut, again.change and again.change.crosses) == ("doubled", True)
     assert again.outline is not None
     assert {one.id for one in again.outline.channels} >= {"doubled", "high"}

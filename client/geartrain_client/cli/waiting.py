@@ -78,9 +78,8 @@ def until_runs(instance: str) -> Callable[[AppInfo | None], str]:
 def until_in_force(
     instance: str, number: int, then: Callable[[AppInfo | None], str]
 ) -> Callable[[AppInfo | None], str]:
-    """Until an instance runs this revision in the data centre and on the devices in contact, and what `then`
-    waits for; raises
-    `FailedError` for a revision that cannot be prepared or was given up.
+    """Until an instance runs this revision, in the data centre and on devices in contact, and what `then`
+    waits for. Raises `FailedError` for a revision that cannot be prepared or was given up.
     """
 
     def done(found: AppInfo | None) -> str:

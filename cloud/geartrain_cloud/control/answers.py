@@ -256,6 +256,18 @@ class Skew(_Answer, frozen=True):
     keys: list[KeyShare]
 
 
+class Behind(_Answer, frozen=True):
+    """The devices that have not gone over to revision `number`: `count` of `of`, the first 100 by name;
+    online: of these.
+    """
+
+    number: int
+    count: int
+    of: int
+    online: int
+    devices: list[str]
+
+
 class AppInfo(App, frozen=True):
     """All that is known of an app. slots: over how many its keys are to be dealt, slots_now: are dealt; skew:
     where most rows are; tables: where they are; rates: by hop; lag: entries of the log that the tables have
@@ -270,6 +282,7 @@ class AppInfo(App, frozen=True):
     slots_now: int | None
     skew: list[Skew]
     change: Crossing | None
+    crossing: Behind | None
     tables: str
     submitted_us: int
     options: dict[str, dict[str, Json]]
@@ -364,7 +377,9 @@ class Scaled(_Answer, frozen=True):
 
 
 class RevisionItem(_Answer, frozen=True):
-    """A revision of an app; drops: the steps that lost what they had kept; without: those removed."""
+    """A revision of an app; drops: the steps that lost what they had kept; without: those removed; behind: of
+    the one in force, the first 100 devices that have not gone over to it.
+    """
 
     number: int
     made_us: int
@@ -375,6 +390,8 @@ class RevisionItem(_Answer, frozen=True):
     drops: list[str]
     without: list[str]
     state: str
+    behind: list[str] | UnsetType = UNSET
+    behind_count: int | UnsetType = UNSET
 
 
 class Revisions(_Answer, frozen=True):

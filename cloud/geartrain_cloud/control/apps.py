@@ -241,8 +241,9 @@ class Apps:
             self._check_whole(found)
             if found.revision != known.revision:
                 raise ConflictError(f"app {name} has had another update meanwhile: look, and ask again")
-            crossed = {"follows": found.outline.follows, "drain": found.outline.drain}
-            kept = replace(outline, former=replace(found.outline, former=None), **crossed)
+            held = found.outline
+            crossed = {"follows": held.follows, "drain": held.drain, "crosses": held.crosses}
+            kept = replace(outline, former=replace(held, former=None), **crossed)
             database.execute(
                 "UPDATE instances SET outline = ?, attempt = attempt + 1, state = ?, why = '', "
                 "changed_us = ? WHERE instance = ?",

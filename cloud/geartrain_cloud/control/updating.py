@@ -22,7 +22,7 @@ from geartrain.revision import Change, Revision, differences, in_short, tables_o
 from geartrain.revision.change import TableForm
 from geartrain_cloud.control import answers
 from geartrain_cloud.control.checking import Answer as Checked
-from geartrain_cloud.control.checking import Question
+from geartrain_cloud.control.checking import Question, ran_by
 from geartrain_cloud.control.crossed import can, laggards
 from geartrain_cloud.control.editing import unasked, unchanged
 from geartrain_cloud.control.errors import ConflictError, InvalidError
@@ -270,10 +270,9 @@ class Updates:
         is_equal = not (passes or differences(replace(was, code=now.code), now) or body.drop_state)
         if passed is not None and not is_equal:
             outline = replace(outline, follows=passed.number)
-        if isinstance(body, UpdateBody) and body.drain and not is_equal:
-            outline = replace(outline, drain=True)
         if not is_equal:
-            outline = replace(outline, crosses=change.crosses)
+            drains = isinstance(body, UpdateBody) and body.drain
+            outline = replace(outline, drain=drains, crosses=change.crosses)
         number = instance.revision + (not is_equal)
         said = {
             "name": instance.name,
@@ -285,9 +284,7 @@ class Updates:
             "devices": self._store.desired.running(instance.instance),
             "change": msgspec.to_builtins(change),
         }
-        refusals = [] if is_equal else [*change.refusals, *self._in_the_way(instance, outline)]
-        if outline.crosses:
-            refusals += self._kept_back(instance, outline, change, (was, now))
+        refusals = [] if is_equal else self._in_the_way(instance, outline, change, (was, now))
         if isinstance(body, UpdateBody):
             refusals += unasked(change, body.only, body.steps)
             refusals += unchanged(change, body.only, body.steps, {step.id for step in now.steps})
@@ -300,17 +297,8 @@ class Updates:
             if is_equal:
                 self._store.apps.update(instance, outline)
             else:
-                planned = Planned(
-                    instance.instance,
-                    number,
-                    now.flow,
-                    checked.cut,
-                    checked.options,
-                    checked.device_options,
-                    outline,
-                    change.drops,
-                    self._now_us(),
-                )
+                given = (checked.cut, checked.options, checked.device_options, outline, change.drops)
+                planned = Planned(instance.instance, number, now.flow, *given, self._now_us())
                 self._store.apps.plan(instance.name, planned)
             return 202, said
 
@@ -318,18 +306,21 @@ class Updates:
         self._changed()
         return answer
 
-    def _in_the_way(self, instance: Instance, outline: Outline) -> list[str]:
+    def _in_the_way(
+        self, instance: Instance, outline: Outline, change: Change, revisions: tuple[Revision, Revision]
+    ) -> list[str]:
         """What keeps an app from another revision now, a sentence each."""
-        found = under_way(instance, self._host(instance.instance), passes=bool(outline.follows))
+        found = list(change.refusals)
+        found += under_way(instance, self._host(instance.instance), passes=bool(outline.follows))
         if not (outline.bundled and instance.outline.bundled):
             which = "that it runs" if outline.bundled else "of this flow"
             found.append(
                 f"the code {which} is not signed, and a log rests on the code of each of its revisions: "
                 "make keys with gear key new, and submit or update it from there"
             )
-        return found
+        return found + (self._held_back(instance, outline, change, revisions) if outline.crosses else [])
 
-    def _kept_back(
+    def _held_back(
         self, instance: Instance, outline: Outline, change: Change, revisions: tuple[Revision, Revision]
     ) -> list[str]:
         """Why devices cannot go over to other steps now, a sentence each."""
@@ -341,10 +332,11 @@ class Updates:
                 "gear agent upgrade first"
             )
         behind = laggards(self._store, instance)
-        if behind and {one.id for one in was.channels} != {one.id for one in now.channels}:
+        if behind and (moved := self._moved_under(instance, outline, now)):
             found.append(
-                f"devices have not gone over to revision {instance.revision} ({in_short(behind)}), and this "
-                "one has other channels: wait until they have, or retire them"
+                f"devices have not gone over to revision {instance.revision} ({in_short(behind)}), and run "
+                f"steps that would be in the data centre ({in_short(moved)}): wait until they have, or "
+                "retire them"
             )
         on_devices = {step.id for step in was.steps if step.tier == "edge"}
         if outline.drain and (held := sorted(on_devices & set(change.drops))):
@@ -353,6 +345,15 @@ class Updates:
                 "it is dropped"
             )
         return found
+
+    def _moved_under(self, instance: Instance, outline: Outline, now: Revision) -> list[str]:
+        """The steps that devices run by a former revision, and that this one has in the data centre: it would
+        make again what such a device sends.
+        """
+        there = {step.id for step in now.steps if step.kind != "key_by"}
+        formers = [one.outline for one in self._store.revisions.in_force_before(instance)]
+        ran = [ran_by(Revision.from_json(one.document), one.base) for one in formers if one.document]
+        return sorted(frozenset[str]().union(*ran) & there - ran_by(now, outline.base))
 
     def _give_up(
         self, instance: Instance, following: Planned, body: RollbackBody, key: str, asked: str

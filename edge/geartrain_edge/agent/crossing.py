@@ -78,7 +78,7 @@ def runs(revision: Revision, base_cut: tuple[str, ...], number: int = 0) -> Cros
 
 
 def is_next(held: Revision, ours: Revision, numbers: Numbers, settings: AgentSettings) -> bool:
-    """Whether a spool of `held` is to go over to `ours`, which the platform has named as a later revision:
+    """Whether a spool of `held` is to go over to `ours`. The platform has named that as a later revision, and
     what the device runs or sends differs by it, or what a step keeps goes.
     """
     if settings.revision <= numbers.revision:
