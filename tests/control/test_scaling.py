@@ -9,7 +9,11 @@ from typing import Any
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
+from msgspec.structs import replace
 
+from geartrain.flow.loading import load_flow
+from geartrain.planning import make_plan
+from geartrain.revision import revision_of
 from geartrain_cloud.control.answering import sentences
 from geartrain_cloud.control.hosting import HostReport, ToHost, write_hosted
 from geartrain_cloud.control.model import State
@@ -40,19 +44,19 @@ class World:
     def changed(self) -> None:
         self.changes += 1
 
-    def ask(self, key: str = "", **body: Any) -> tuple[int, Any]:
+    def ask(self, key: str = "", app_name: str = "heat", **body: Any) -> tuple[int, Any]:
         async def story() -> tuple[int, Any]:
             app = web.Application(middlewares=[sentences(ROOT, BODY_BYTES_MAX)])
             add_routes(app, ROOT, [Scales(self.store, self.changed, lambda name: self.host)])
             async with TestClient(TestServer(app)) as client:
                 headers = {"Idempotency-Key": key} if key else {}
-                answer = await client.post(f"{ROOT}/apps/heat/scale", json=body, headers=headers)
+                answer = await client.post(f"{ROOT}/apps/{app_name}/scale", json=body, headers=headers)
                 return answer.status, await answer.json()
 
         return asyncio.run(story())
 
-    def refusal(self, **body: Any) -> str:
-        status, said = self.ask(**body)
+    def refusal(self, app_name: str = "heat", **body: Any) -> str:
+        status, said = self.ask("", app_name, **body)
         assert status == 409, said
         return str(said["error"]["sentence"])
 
@@ -91,6 +95,15 @@ def test_what_is_in_the_way_is_one_sentence(tmp_path: Path, host: HostReport, sa
     world = World(tmp_path)
     world.host = host
     assert says in world.refusal(slots=8)
+
+
+def test_the_table_of_a_broadcast_keeps_an_app_in_its_slots(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    plan = make_plan(load_flow("geartrain_examples.traffic.flow:flow").graph(), "auto")
+    told = replace(outline("c"), document=revision_of("traffic", plan).to_json())
+    world.store.apps.submit(replace(ASKED, name="city"), told)
+    world.store.apps.enter("city.1", State.RUNNING)
+    assert "has the whole table of a broadcast (placed)" in world.refusal("city", slots=4)
 
 
 def test_an_app_goes_over_to_one_thing_at_a_time(tmp_path: Path) -> None:
