@@ -55,7 +55,7 @@ def restore(
     \b
     Examples:
       gear restore /backup/monday --state platform
-      gear restore monday.tar --state platform && gear up --state platform
+      gear restore monday.tar --state platform   (then: gear up --state platform)
     """
     from geartrain_cloud.cli.backup import bring_back
 
