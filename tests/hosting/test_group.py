@@ -46,11 +46,9 @@ def group_of(places: HostPlaces) -> Group:
 
 def version(number: int, revision: int = 1) -> Version:
     """One with a flow."""
-    hosted: dict[str, Any] = dict.fromkeys(Hosted.__struct_fields__, ())  # whatever the log has them keyed by
-    hosted |= {"flow": "stone.1", "generation": 1, "plan": "p", "request": "r", "code": {}, "stages": 1}
-    hosted |= {"labels": (2, 3), "buckets": 8, "keys": ("0",), "identity": "i", "begin": {}}
-    hosted |= {"begin_count": -1, "stop": {}, "rows_max": 10, "run": 1, "drops": {}}
-    hosted |= {"revision": revision, "drain_count": -1}
+    hosted: dict[str, Any] = {"flow": "stone.1", "generation": 1, "plan": "p", "request": "r", "code": {}}
+    hosted |= {"stages": 1, "labels": (2, 3), "buckets": 8, "keys": ("0",), "channels": (), "sources": ()}
+    hosted |= {"identity": "i", "rows_max": 10, "revision": revision}
     return Version(number, 2, {"stone.1~1": Hosted(**hosted)})
 
 
