@@ -33,6 +33,8 @@ KEYS = (10, 10_000, 300_000) if SIZE > 0.1 else (10,)
 CROSSINGS = 5 if SIZE > 0.1 else 1
 AROUND_S = max(1.0, 6.0 * min(1.0, SIZE))
 """So long the stream runs before and behind a boundary."""
+COMMITS_BEFORE = 10
+"""The median gap between so many commits before a boundary is what its pause is compared with."""
 ROWS_PER_ENTRY = 1_000
 GOAL_MS = 1_500.0
 
@@ -78,12 +80,12 @@ def commits_of(watched: Watched) -> list[float]:
     return found
 
 
-def pause_ms(watched: Watched, at_s: float) -> float:
-    """Of the boundary that the log has had since `at_s`."""
+def pause_ms(watched: Watched, at_s: float, done_s: float) -> float:
+    """Of what was asked for at `at_s` and was in force at `done_s`."""
     times = commits_of(watched)
     gaps = [(end, end - begin) for begin, end in pairwise(times)]
-    before = [gap for end, gap in gaps if at_s - AROUND_S < end <= at_s]
-    around = [gap for end, gap in gaps if at_s < end < at_s + AROUND_S]
+    before = [gap for end, gap in gaps if end <= at_s][-COMMITS_BEFORE:]
+    around = [gap for end, gap in gaps if at_s < end < done_s + AROUND_S]
     return (max(around) - statistics.median(before)) * 1_000
 
 
@@ -101,8 +103,9 @@ def _crossings(hosting: Hosting, river: River, watched: Watched, feeder: Feeder)
         wait(AROUND_S)
         feeder.asked = number
         hosting.until(lambda number=number: wanted.status(APP)["revision"] == number, PATIENCE_S)  # type: ignore[misc]
+        done_s = time.monotonic()
         wait(AROUND_S)
-        found.append(pause_ms(watched, feeder.at_s))
+        found.append(pause_ms(watched, feeder.at_s, done_s))
     return found
 
 
@@ -131,6 +134,7 @@ def test_a_revision_in_place(
         watched = Watched(hosting)
         hosting.through(APP, wait_s=PATIENCE_S)
         feeder.start()
+        hosting.until(lambda: len(commits_of(watched)) > 2, PATIENCE_S)
         pauses = _crossings(hosting, river, watched, feeder)
         feeder.stopping.set()
         feeder.join()

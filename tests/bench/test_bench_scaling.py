@@ -23,6 +23,7 @@ from tests.bench.test_bench_revisions import (
     RATE,
     Feeder,
     assert_each_once,
+    commits_of,
     pause_ms,
 )
 from tests.hosting.hosted import Hosting
@@ -46,8 +47,9 @@ def _changes(hosting: Hosting, river: River, watched: Watched) -> list[float]:
         wanted.flows[APP]["slots"] = slots
         wanted.write()
         hosting.until(lambda slots=slots: wanted.status(APP)["slots"] == slots, PATIENCE_S)  # type: ignore[misc]
+        done_s = time.monotonic()
         wait(AROUND_S)
-        found.append(pause_ms(watched, at_s))
+        found.append(pause_ms(watched, at_s, done_s))
     return found
 
 
@@ -62,6 +64,7 @@ def test_other_slots(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.Mo
         watched = Watched(hosting)
         hosting.through(APP, wait_s=PATIENCE_S)
         feeder.start()
+        hosting.until(lambda: len(commits_of(watched)) > 2, PATIENCE_S)
         pauses = _changes(hosting, river, watched)
         feeder.stopping.set()
         feeder.join()
