@@ -18,6 +18,7 @@ from typing import Any
 from msgspec.structs import replace
 from pyspark.sql import Row
 
+from geartrain.operators.broadcast import Broadcast
 from geartrain.planning import Plan
 from geartrain.records.event_time import START_OF_TIME
 from geartrain.schema import ColumnBatch, RowCodec
@@ -257,7 +258,8 @@ class InProcess:
         self._versions.publish(Version(FIRST + 1, slots, {hosted.name: hosted}))
         self.hosted = hosted
         self.names = {hosted.name: 1}
-        self.scales, self.scaled = SCALES_MAX, 0
+        kinds = {step.operator.kind for stage in self._flow.stages for step in stage.plan.graph.steps}
+        self.scales, self.scaled = 0 if Broadcast.kind in kinds else SCALES_MAX, 0  # control refuses these
 
     def fits(self) -> bool:
         """Whether no state would have to move behind another shuffle."""
