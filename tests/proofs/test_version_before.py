@@ -11,6 +11,7 @@ import sys
 import tarfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 
@@ -70,7 +71,7 @@ def test_this_agent_joins_a_platform_of_the_version_before(tmp_path: Path, tree:
             found = subprocess.run(asked, capture_output=True, check=True, text=True).stdout
             assert found.startswith(str(installed))
             stack.enter_context(platform(state))
-        client = client_of(state)
+        client = replace(client_of(state), is_of_today=False)
         device = join(state, "truck-1", tmp_path / "devices")
         with running(device, nothing):
             with importing(installed):
