@@ -14,10 +14,10 @@ from confluent_kafka import Producer
 
 from geartrain import Record
 from geartrain.errors import SourceError
-from geartrain.source import Batch, Reject
 from geartrain_devices import kafka_topic
 from geartrain_devices.kafka_topic import KafkaTopic
 from tests.devices.agent_process import AgentProcess
+from tests.devices.reading import until
 
 NOW_MS = 1_767_225_600_000
 
@@ -54,26 +54,6 @@ def rows(begin: int, end: int) -> list[bytes]:
 def opened(at: str, **options: Any) -> list[Any]:
     source = KafkaTopic[Row](**{"brokers": at, "topic": "rows", "partitions": 2, **options})
     return list(source.open("cloud-1", "rows", Row))
-
-
-async def until(split: Any, count: int, position: int = 0, limit: int = 100) -> Batch:
-    """What reads give until there are so many rows and, as far as is known, no more."""
-    values: list[Any] = []
-    times: list[int] = []
-    numbers: list[int] = []
-    rejects: list[Reject] = []
-    deadline = time.monotonic() + 60
-    while len(values) + len(rejects) < count or split.is_behind:
-        assert time.monotonic() < deadline, (values, rejects)
-        found = await split.read(position, limit)
-        assert len(found.values) + len(found.rejects) <= limit
-        values += found.values
-        times += found.times
-        numbers += found.numbers
-        rejects += found.rejects
-        position = found.position
-        await asyncio.sleep(0.01)
-    return Batch(values, times, numbers, position, rejects)
 
 
 def test_partitions_are_splits_and_offsets_are_positions(

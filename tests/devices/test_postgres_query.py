@@ -12,8 +12,8 @@ import pytest
 
 from geartrain import Record
 from geartrain.errors import SourceError
-from geartrain.source import Batch, Reject
 from geartrain_devices.postgres_query import SAME_TIME_MAX, PostgresQuery
+from tests.devices.reading import until
 from tests.postgres_server import Postgres
 
 KEYED = "SELECT id, at, sensor, celsius FROM readings"
@@ -43,26 +43,6 @@ def opened(dsn: str, **options: Any) -> Any:
     source = PostgresQuery[Reading](**{"query": KEYED, "every_s": 0.01, "dsn": dsn, **options})
     (split,) = source.open("cloud-1", "readings", Reading)
     return split
-
-
-async def until(split: Any, rows: int, position: int = 0, limit: int = 100) -> Batch:
-    """What reads give until there are so many rows, and then nothing more for now."""
-    values: list[Any] = []
-    times: list[int] = []
-    numbers: list[int] = []
-    rejects: list[Reject] = []
-    deadline = time.monotonic() + 60
-    while len(values) + len(rejects) < rows or split.is_behind:
-        assert time.monotonic() < deadline, (values, rejects)
-        found = await split.read(position, limit)
-        assert len(found.values) + len(found.rejects) <= limit
-        values += found.values
-        times += found.times
-        numbers += found.numbers
-        rejects += found.rejects
-        position = found.position
-        await asyncio.sleep(0.005)
-    return Batch(values, times, numbers, position, rejects)
 
 
 def test_rows_come_by_their_key_in_pages_and_go_on_where_they_were(postgres: Postgres) -> None:
