@@ -316,11 +316,11 @@ def scale(
     state: State = None,
     json: Json = False,
 ) -> None:
-    """Deal the keys of an app over more slots, or fewer, while it runs; no result is another by that.
+    """Deal the keys of an app over more slots, or fewer, while it runs. Results stay the same.
 
     The data centre runs as many slots at once as it has cores. So more of them help where keyed steps have
     much to do and cores are free. What the steps keep moves with the keys, in two micro-batches.
-    It stays so over restarts, updates and replays.
+    The app keeps its slots over restarts, updates and replays.
 
     \b
     Examples:

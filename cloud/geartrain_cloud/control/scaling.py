@@ -75,8 +75,8 @@ class Scales:
             found.append(f"its keys are dealt over {slots} slots already")
         if tables := _tables_in_all_slots(instance):
             found.append(
-                f"each slot has the whole table of a broadcast ({in_short(tables)}), and no way deals that "
-                "to other slots yet: submit the flow anew with --name, or keep its slots"
+                f"each slot has the whole table of a broadcast ({in_short(tables)}), which cannot be dealt "
+                "to other slots: leave the app with those that it has"
             )
         return found
 
