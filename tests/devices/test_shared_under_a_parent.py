@@ -98,7 +98,7 @@ def test_two_apps_of_one_parent_read_one_port_and_the_owner_may_die(device: Devi
             await until(lambda: device.status("scale.1").get("pid") not in (None, before["scale.1"]))
             await both_hear()
             assert device.status("till.1")["pid"] == before["till.1"]  # which has the port now
-            assert {platform.state(name) for name in APPS} == {AppState.RUNNING}
+            await until(lambda: {platform.state(name) for name in APPS} == {AppState.RUNNING})
         finally:
             for task in beside:
                 task.cancel()

@@ -15,7 +15,7 @@ from geartrain_cloud.spark import buckets
 from geartrain_cloud.spark.buckets import StateMap, join_state, split_state
 from tests.hosting.in_process import check_flow
 
-FLOWS = 12
+FLOWS = 48
 
 
 def change_parts(patch: pytest.MonkeyPatch, spoil: Callable[[buckets._Part], None]) -> None:
