@@ -83,6 +83,7 @@ class SparkRun:
         running = []
         for query in self.queries:
             checkpoint = open_checkpoint(self.folder / "checkpoints" / query.name, query, SHARDS)
+            checkpoint.clear_drafts()  # as a driver does that begins
             tables: Any = self.store
             log = LogInput(self.log.folder, self.rows_max)
             running.append(RunningQuery(self.spark, query, checkpoint, log, tables, letters_percent=100))
