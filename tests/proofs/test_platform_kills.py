@@ -29,13 +29,12 @@ from typing import Any
 
 import pytest
 
-from geartrain_cloud.broker.ready import free_port
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.platform.places import PlatformPlaces, read_report
 from geartrain_cloud.platform.runs import runs_with_tables, served_run, tables_of_run
 from geartrain_cloud.sinks.tables import rows
 from tests.control.platform_client import Client
-from tests.supervisor.test_up import is_alive, pids
+from tests.supervisor.test_up import is_alive, own_port, pids
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
@@ -191,9 +190,7 @@ class Platform:
     def __init__(self, folder: Path) -> None:
         self.folder, self.state = folder, folder / "state"
         self.places, self.lives = PlatformPlaces(self.state), 0
-        self.state.mkdir(mode=0o700)
-        own = f"[control]\nport = {free_port()}\n"  # no other platform takes it while control is down
-        (self.state / "platform.toml").write_text(own, encoding="utf-8")
+        own_port(self.state)
         (folder / "heat.py").write_text(FLOW, encoding="utf-8")
         self.files = {
             count: {d: write_readings(folder / f"{d}-{count}.csv", d, count, 7) for d in DEVICES}

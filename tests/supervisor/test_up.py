@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from geartrain_cloud.broker import is_ready
+from geartrain_cloud.broker import free_port, is_ready
 from geartrain_cloud.platform.places import PlatformPlaces, read_report
 from tests.control.platform_client import client_of
 
@@ -31,8 +31,17 @@ def until(condition: Callable[[], Any], what: str) -> Any:
     return found
 
 
+def own_port(state: Path) -> None:
+    """Give the platform a port of its own: no other one takes it while control is down."""
+    state.mkdir(mode=0o700, exist_ok=True)
+    settings = state / "platform.toml"
+    if not settings.exists():
+        settings.write_text(f"[control]\nport = {free_port()}\n", encoding="utf-8")
+
+
 @contextmanager
 def platform(state: Path) -> Iterator[subprocess.Popen[str]]:
+    own_port(state)
     command = [sys.executable, "-m", "geartrain_client.cli", "up", "--state", str(state)]
     with subprocess.Popen(
         command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, start_new_session=True
