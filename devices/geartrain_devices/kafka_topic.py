@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 import msgspec
 
+from geartrain.adapters.kafka_properties import client_properties
 from geartrain.adapters.system import SystemClock
 from geartrain.declarations.options import Count
-from geartrain.errors import USER_ERRORS, SourceError
+from geartrain.errors import USER_ERRORS, ConfigError, SourceError
 from geartrain.graph.conform import describe
 from geartrain.ports import Clock
 from geartrain.source import Batch, Reject, Source, Split
@@ -92,13 +93,10 @@ class KafkaTopic(Source[T]):
         for name, value in (("brokers", self.brokers), ("topic", self.topic)):
             if not value.strip():
                 raise SourceError(f"{where} has no {name}: set {name} under [sources.{step}]")
-        if secret := next((name for name in self.properties if "password" in name or "secret" in name), None):
-            raise SourceError(
-                f"{where}: properties hold {secret}: write it to a file, and set properties_file"
-            )
-        given = self.properties | _in_file(where, self.properties_file)
-        if ours := next((name for name in _OURS if name in given), None):
-            raise SourceError(f"{where}: {ours} is for the source to say: leave it out")
+        try:
+            given = client_properties(where, self.properties, self.properties_file, _OURS)
+        except ConfigError as error:
+            raise SourceError(str(error)) from None
         fields = JsonFields(where, out, self.time, self.time_unit, self.fields)
         config = {
             "group.id": "geartrain",  # which Kafka wants, and nothing is committed under
@@ -117,23 +115,6 @@ class KafkaTopic(Source[T]):
             partition = _Partition(where, config, self.topic, number, self.partitions)
             splits.append(_KafkaSplit(f"{device}/{step}/{number}", partition, fields, bound_us, clock))
         return splits
-
-
-def _in_file(where: str, path: Path | None) -> dict[str, str]:
-    if path is None:
-        return {}
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SourceError(f"{where}: properties_file {path} cannot be read: {error}") from None
-    found = {}
-    for number, line in enumerate(lines, 1):
-        if line.strip() and not line.lstrip().startswith("#"):
-            name, equal, value = line.partition("=")
-            if not equal:  # the line itself may be a secret
-                raise SourceError(f"{where}: properties_file {path}, line {number}: write NAME=VALUE")
-            found[name.strip()] = value.strip()
-    return found
 
 
 class _Partition:
@@ -227,8 +208,11 @@ class _KafkaSplit:
             error = message.error()
             if error is None:
                 self._take(taken, message)
+                self.is_behind = True
             elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - it has no other name
-                self.is_behind = (message.offset() or 0) > self._at
+                self.is_behind = (
+                    False  # the end may lie behind the last record: marks of transactions take offsets
+                )
                 self._again_s = None
                 if self._checking is None and not self._partition.number:
                     self._checking = asyncio.ensure_future(self._partition.check_count())
@@ -237,8 +221,6 @@ class _KafkaSplit:
                 self._is_gone = True
             else:
                 self._partition.trouble = error.str()
-        if taken.numbers or taken.rejects:
-            self.is_behind = True
         if self._partition.trouble:
             self._wait(now_s)
         elif self._again_s is not None and now_s >= self._again_s:

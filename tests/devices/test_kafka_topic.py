@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer
 
 from geartrain import Record
 from geartrain.errors import SourceError
@@ -105,6 +105,46 @@ def test_offsets_that_kafka_has_deleted_are_told() -> None:
     split._tell_gone(taken, 8)
     assert (taken.rejects[0].number, split._at) == (7, 8)
     assert "offsets 3 to 7 were deleted before they were read" in taken.rejects[0].reason
+
+
+class Said:
+    """A message as the consumer of confluent-kafka gives it."""
+
+    def __init__(self, offset: int, value: bytes | None = None) -> None:
+        self._offset, self._value = offset, value
+
+    def error(self) -> KafkaError | None:
+        return None if self._value else KafkaError(KafkaError._PARTITION_EOF)
+
+    def offset(self) -> int:
+        return self._offset
+
+    def value(self) -> bytes | None:
+        return self._value
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, NOW_MS
+
+
+def test_at_the_end_nothing_is_behind_though_marks_of_transactions_stand_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Kafka's mock has no such marks. With a real broker: `make kafka-proof`."""
+    (split, _) = opened("127.0.0.1:9")
+    monkeypatch.setattr(split._partition, "seek", lambda _: None)
+
+    async def read(*said: Said) -> tuple[list[int], bool]:
+        monkeypatch.setattr(split._partition, "take", lambda _: list(said))
+        return (await split.read(max(split._at, 0), 10)).numbers, split.is_behind
+
+    async def story() -> None:
+        value = b'{"n": 1}'
+        assert await read(Said(0, value), Said(1, value)) == ([0, 1], True)
+        assert await read(Said(3)) == ([], False)
+        assert await read(Said(3, value), Said(5)) == ([3], False)
+        await split.close()
+
+    asyncio.run(story())
 
 
 def test_without_brokers_it_waits_and_is_behind(caplog: pytest.LogCaptureFixture) -> None:
