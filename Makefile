@@ -13,7 +13,7 @@ STATES ?= 32000
 INPUTS ?= 1000000
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-traffic test lint dist proofs proofs-long faults recovery kills flash-proof seeds revisions states fuzz interpreters bench check clean distclean
+.PHONY: help demo demo-traffic test lint dist proofs proofs-long faults recovery kills flash-proof kafka-proof seeds revisions states fuzz interpreters bench check clean distclean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ kills: $(STAMP) ## Kill each process of a platform at each step of submit, kill 
 
 flash-proof: $(STAMP) ## Start devices from images in qemu, and cut their power (one architecture: make flash-proof ARGS=amd64)
 	@$(BIN)/python -m tests.flash_image.proof $(ARGS)
+
+kafka-proof: $(STAMP) ## Send to a real broker of Kafka and read from it under kills (needs Java 17 and Maven)
+	@$(BIN)/python -m tests.kafka_broker.proof
 
 seeds: $(STAMP) ## Run 100,000 simulated worlds, which takes hours (fewer: make seeds SEEDS=1000 ARGS="--from 5000")
 	@$(BIN)/gear-sim --seeds $(SEEDS) $(ARGS)

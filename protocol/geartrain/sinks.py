@@ -3,7 +3,7 @@
 What each promises is in docs/sinks.md. `Table` is in `geartrain` itself, too: most flows need no other.
 """
 
-from geartrain.declarations.cloud_sink import ConsoleSink, MqttSink, ParquetTable, PostgresTable
+from geartrain.declarations.cloud_sink import ConsoleSink, KafkaSink, MqttSink, ParquetTable, PostgresTable
 from geartrain.declarations.device_sink import Actuator, Delivery, JsonLinesFile
 from geartrain.declarations.sink import Sink, Table
 
@@ -12,6 +12,7 @@ __all__ = [
     "ConsoleSink",
     "Delivery",
     "JsonLinesFile",
+    "KafkaSink",
     "MqttSink",
     "ParquetTable",
     "PostgresTable",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from geartrain.declarations.cloud_sink import ConsoleSink, MqttSink, ParquetTable, PostgresTable
+from geartrain.declarations.cloud_sink import ConsoleSink, KafkaSink, MqttSink, ParquetTable, PostgresTable
 from geartrain.declarations.sink import DeviceSink, Sink
 from geartrain.graph.graph import Graph
 from geartrain.schema import Schema, derive
@@ -97,11 +97,17 @@ def open_places(
 
         return MqttTopics(flow)
 
+    def kafka() -> Store:
+        from geartrain_cloud.sinks.kafka import KafkaTopics
+
+        return KafkaTopics(flow)
+
     stores: dict[type[Sink], Callable[[], Store]] = {
         PostgresTable: postgres,
         ParquetTable: parquet,
         ConsoleSink: console,
         MqttSink: mqtt,
+        KafkaSink: kafka,
     }
     if outbox is not None:
         stores[OutgoingSink] = outbox

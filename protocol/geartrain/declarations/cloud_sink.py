@@ -6,7 +6,7 @@ least once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from geartrain.declarations.options import FilePath
 from geartrain.declarations.sink import Sink
@@ -90,3 +90,28 @@ class MqttSink(Sink):
     ca: FilePath = ""
     certificate: FilePath = ""
     private_key: FilePath = ""
+
+
+@dataclass(frozen=True)
+class KafkaSink(Sink):
+    """Messages of JSON to a topic of Kafka: exactly once for consumers that read committed messages.
+
+    Args:
+        name: what the sink is called.
+        key: fields that make the key of a message, by which Kafka chooses its partition; without them the
+            partition is any.
+        brokers: where the cluster is, such as `kafka-1:9092,kafka-2:9092`.
+        topic: where the messages go.
+        marks: the topic that keeps how far each query is; it is made, compacted, if there is none.
+        properties: properties of librdkafka, such as `security.protocol`.
+        properties_file: a file of lines `NAME=VALUE` that stand above these: the place for passwords.
+
+    Raises:
+        FlowError: for a name that cannot name a table.
+    """
+
+    brokers: str = ""
+    topic: str = ""
+    marks: str = "geartrain-marks"
+    properties: dict[str, str] = field(default_factory=dict)
+    properties_file: FilePath = ""

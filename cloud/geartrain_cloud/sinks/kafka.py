@@ -1,0 +1,437 @@
+"""Records as messages to a topic of Kafka, each micro-batch one transaction of its messages and its mark.
+
+A store beside the flow's own tables. Guarantees: a consumer that reads committed messages sees each record
+once. The mark says which micro-batch of a query is held, and stands in a compacted topic of the same cluster.
+A micro-batch that the cluster holds is not written again. One that a crash left open is aborted when the
+query comes back. Of two processes that write for one query, the older one is fenced off.
+
+The mark in a topic, written in the transaction of the records, is how Kafka Connect keeps the offsets of its
+sources (KIP-618).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from geartrain.adapters.kafka_properties import client_properties
+from geartrain.declarations.cloud_sink import KafkaSink
+from geartrain.declarations.sink import Sink
+from geartrain.errors import ConfigError
+from geartrain.records.event_time import format_time
+from geartrain.schema import ColumnBatch, Schema
+from geartrain_cloud.sinks.binding import NOTHING, Binding, Mark
+from geartrain_cloud.sinks.evolution import Evolution
+from geartrain_cloud.sinks.layout import Layout, TableError
+from geartrain_cloud.sinks.rows import plain_rows, row_id
+from geartrain_cloud.sinks.store import Rows, is_reached
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, Message, Producer
+
+_LOG = logging.getLogger("geartrain.sinks")
+
+BYTES_MAX = 1_000_000
+"""What one message may take, as librdkafka and Kafka have it by default; property `message.max.bytes`."""
+_AWAY_S_MAX = 60.0
+_ATTEMPTS = 3
+_TRANSACTION_MS = 300_000
+"""How long the cluster waits for an open transaction of a query that does not come back."""
+_OURS = (
+    "bootstrap.servers",
+    "transactional.id",
+    "enable.idempotence",
+    "acks",
+    "transaction.timeout.ms",
+    "isolation.level",
+    "enable.auto.commit",
+    "auto.offset.reset",
+    "enable.partition.eof",
+)
+_GROUP = "geartrain"  # which Kafka wants of a consumer, and nothing is committed under
+
+
+class Way(NamedTuple):
+    """How sinks reach a cluster: sinks that say the same share its transactions."""
+
+    brokers: str
+    marks: str
+    properties: tuple[tuple[str, str], ...]
+
+
+class Said(NamedTuple):
+    """One message: the sink it is of, and what goes to the topic."""
+
+    sink: str
+    topic: str
+    key: bytes | None
+    value: bytes
+
+
+class KafkaTopics:
+    """The Kafka sinks of one flow. Used from one thread at a time."""
+
+    def __init__(self, flow: str) -> None:
+        self._flow = flow
+        self._sinks: dict[str, tuple[KafkaSink, Schema, Way]] = {}
+        self._clusters: dict[Way, Cluster] = {}
+        self._bound: dict[str, str] = {}
+        self._joining: set[Way] = set()
+
+    def declare(self, sink_id: str, sink: Sink, schema: Schema) -> None:
+        """Say what comes; raises `TableError` for options that cannot be."""
+        if isinstance(sink, KafkaSink):
+            way = _way_of(sink_id, sink)
+            self._sinks[sink_id] = (sink, schema, way)
+            self._clusters.setdefault(way, Cluster(way, self._flow))
+
+    def planned(self, layouts: Sequence[Layout]) -> list[Evolution]:
+        """A topic has no columns; raises `TableError` for options that cannot be."""
+        for layout in layouts:
+            if isinstance(layout.table, KafkaSink):
+                _way_of(layout.sink, layout.table)
+        return []
+
+    def evolve(self, layouts: Sequence[Layout]) -> None:
+        """Have the sinks be these; a cluster that is new begins with the next micro-batch."""
+        known = set(self._clusters)
+        self._sinks = {}
+        for layout in layouts:
+            self.declare(layout.sink, layout.table, layout.schema)
+        wanted = {way for _, _, way in self._sinks.values()}
+        for way in set(self._clusters) - wanted:
+            self._clusters.pop(way).close()
+        self._joining = (self._joining & wanted) | (wanted - known)
+
+    def attach(self, query: str, checkpoint: str, *, has_run: bool) -> None:
+        """Bind a query to its checkpoint in every cluster; raises `TableError` where they differ."""
+        for way, cluster in self._clusters.items():
+            held = cluster.mark(query)
+            if held is None and way in self._joining:
+                continue
+            if self._binding(cluster, query).check_checkpoint(held, checkpoint, has_run=has_run):
+                cluster.write(query, Mark(checkpoint, -1, {}), ())
+        self._bound[query] = checkpoint
+
+    def _binding(self, cluster: Cluster, query: str) -> Binding:
+        kind = f"topic {cluster.way.marks}"
+        return Binding(f"query {query!r} of flow {self._flow}", f"Kafka at {cluster.way.brokers}", kind)
+
+    def stands(self, query: str) -> list[Mapping[str, int]]:
+        """The positions at which the clusters hold what a query has written."""
+        found = (cluster.mark(query) for cluster in self._clusters.values())
+        return [mark.positions for mark in found if mark is not None and mark.positions]
+
+    def adopt(self, query: str, checkpoint: str, positions: Mapping[str, int] | None = None) -> None:
+        """Bind a query to a checkpoint that was made again; what is held of it stays, at `positions` where
+        these are given.
+        """
+        for cluster in self._clusters.values():
+            ends = (cluster.mark(query) or NOTHING).positions
+            kept = positions if ends and positions is not None else ends
+            cluster.write(query, Mark(checkpoint, -1, kept), ())
+        self._bound[query] = checkpoint
+
+    def refused(self, sink_id: str, rows: ColumnBatch) -> Mapping[int, str]:
+        """The rows whose message is too large."""
+        sink, schema, way = self._sinks[sink_id]
+        limit = int(dict(way.properties).get("message.max.bytes", BYTES_MAX))
+        sizes = (len(said.value) + len(said.key or b"") for said in _messages(sink_id, sink, schema, rows))
+        return {
+            row: f"its message takes {size} bytes, and Kafka takes {limit} (message.max.bytes)"
+            for row, size in enumerate(sizes)
+            if size > limit - _OVERHEAD_BYTES
+        }
+
+    def write(self, query: str, batch_id: int, positions: Mapping[str, int], rows: Rows) -> None:
+        """Write a micro-batch, in one transaction a cluster; raises `TableError`."""
+        for cluster in self._clusters.values():
+            self._write(cluster, query, batch_id, positions, rows)
+
+    def catch_up(self, query: str, batch_id: int, positions: Mapping[str, int], rows: Rows) -> None:
+        """As `write`, but a cluster that stands at `positions` or beyond takes no message."""
+        for cluster in self._clusters.values():
+            held = cluster.mark(query)
+            if held is None or not is_reached(held.positions, positions):
+                self._write(cluster, query, batch_id, positions, rows)
+            else:
+                cluster.write(query, held._replace(batch_id=max(batch_id, held.batch_id)), ())
+
+    def _write(
+        self, cluster: Cluster, query: str, batch_id: int, positions: Mapping[str, int], rows: Rows
+    ) -> None:
+        held = cluster.mark(query)
+        if cluster.way in self._joining and (held is None or held.batch_id < batch_id - 1):
+            self._binding(cluster, query).check_checkpoint(held, self._bound[query], has_run=False)
+            held = Mark(self._bound[query], batch_id - 1, {} if held is None else held.positions)
+        held = held or NOTHING
+        if not self._binding(cluster, query).holds(held, batch_id, positions):
+            messages = (said for said in self._messages(rows, cluster.way))
+            cluster.write(query, Mark(held.checkpoint, batch_id, positions), messages)
+        self._joining.discard(cluster.way)
+
+    def _messages(self, rows: Rows, way: Way) -> Iterator[Said]:
+        for sink_id, batches in rows.items():
+            sink, schema, its_way = self._sinks[sink_id]
+            if its_way == way:
+                for batch in batches:
+                    yield from _messages(sink_id, sink, schema, batch)
+
+    def reset(self) -> None:
+        """Forget the queries of this flow. What a topic holds stays there: Kafka takes nothing back."""
+        for cluster in self._clusters.values():
+            for query in self._bound:
+                cluster.write(query, None, ())
+
+    def close(self) -> None:
+        """Leave the clusters."""
+        for cluster in self._clusters.values():
+            cluster.close()
+
+
+_OVERHEAD_BYTES = 512
+"""What Kafka's own form of a message takes beside its key and value, at the most."""
+
+
+class Cluster:
+    """One cluster: the marks of a flow's queries, and a transactional producer for each."""
+
+    def __init__(self, way: Way, flow: str) -> None:
+        self.way = way
+        self._flow = flow
+        self._producers: dict[str, Producer] = {}
+        self._marks: dict[str, Mark | None] = {}
+        self._trouble: dict[str, str] = {}
+
+    def mark(self, query: str) -> Mark | None:
+        """What the cluster holds of a query, None for nothing; raises `TableError`.
+
+        Whoever asks has from then on the right to write: another process that writes for the query is fenced.
+        """
+        if query not in self._producers:
+            self._open(query)
+        return self._marks[query]
+
+    def write(self, query: str, mark: Mark | None, messages: Iterator[Said] | tuple[()]) -> None:
+        """Write messages and the mark in one transaction; None forgets the query. Raises `TableError`."""
+        from confluent_kafka import KafkaException
+
+        self.mark(query)
+        kept = list(messages)
+        for attempt in range(1, _ATTEMPTS + 1):
+            producer = self._producers[query]
+            try:
+                self._transact(producer, query, mark, kept)
+                self._marks[query] = mark
+                return
+            except KafkaException as raised:
+                error: KafkaError = raised.args[0]
+                if error.txn_requires_abort() and attempt < _ATTEMPTS and not self._trouble:
+                    _LOG.warning("a transaction of %s is tried again: %s", self.way.brokers, error.str())
+                    producer.abort_transaction(_AWAY_S_MAX)
+                    continue
+                self._drop(query)  # the next one asks the cluster what it holds
+                raise self._failed(query, error) from None
+
+    def _transact(self, producer: Producer, query: str, mark: Mark | None, messages: list[Said]) -> None:
+        from confluent_kafka import KafkaException
+
+        self._trouble.clear()
+        producer.begin_transaction()
+        for said in messages:
+            self._produce(producer, said)
+        value = None if mark is None else _mark_bytes(mark)
+        self._produce(producer, Said("", self.way.marks, self._key(query), value), 0)  # type: ignore[arg-type]
+        deadline = time.monotonic() + _AWAY_S_MAX
+        while True:
+            try:
+                producer.commit_transaction(max(1.0, deadline - time.monotonic()))
+                return
+            except KafkaException as raised:
+                error: KafkaError = raised.args[0]
+                if not error.retriable() or time.monotonic() > deadline:
+                    raise
+
+    def _produce(self, producer: Producer, said: Said, partition: int = -1) -> None:
+        def delivered(error: KafkaError | None, _: Message) -> None:
+            if error is not None:
+                self._trouble.setdefault(said.topic, error.str())
+
+        while True:
+            try:
+                producer.produce(said.topic, said.value, said.key, partition, on_delivery=delivered)
+                return
+            except BufferError:
+                producer.poll(0.1)  # its queue is full: the cluster takes some of it first
+
+    def _failed(self, query: str, error: KafkaError) -> TableError:
+        from confluent_kafka import KafkaError as Codes
+
+        where = f"Kafka at {self.way.brokers}"
+        if error.code() in (Codes._FENCED, Codes.PRODUCER_FENCED, Codes.INVALID_PRODUCER_EPOCH):  # noqa: SLF001
+            return TableError(
+                f"{where}: another process writes for query {query!r} of flow {self._flow}: end one of both"
+            )
+        for topic, said in self._trouble.items():
+            return TableError(f"{where} does not take records for topic {topic}: {said}")
+        return TableError(f"{where} cannot be used: {error.str()}: start it, or correct the sink's brokers")
+
+    def _open(self, query: str) -> None:
+        from confluent_kafka import KafkaException, Producer
+
+        producer = None
+        try:
+            producer = Producer(
+                {
+                    "log_level": "2",
+                    **dict(self.way.properties),
+                    "bootstrap.servers": self.way.brokers,
+                    "transactional.id": f"geartrain/{self._flow}/{query}",
+                    "transaction.timeout.ms": str(_TRANSACTION_MS),
+                }
+            )
+            producer.init_transactions(_AWAY_S_MAX)
+            self._make_marks()
+            self._marks[query] = self._read_mark(query)
+        except KafkaException as raised:
+            raise self._failed(query, raised.args[0]) from None
+        self._producers[query] = producer
+
+    def _make_marks(self) -> None:
+        """Have the topic of marks be there, compacted; raises `TableError` where it cannot be made."""
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+        from confluent_kafka.cimpl import NewTopic
+
+        if self._has_marks():
+            return
+        topic = NewTopic(self.way.marks, 1, config={"cleanup.policy": "compact"})
+        admin = AdminClient({**dict(self.way.properties), "bootstrap.servers": self.way.brokers})
+        try:
+            admin.create_topics([topic], request_timeout=_AWAY_S_MAX)[self.way.marks].result()
+        except KafkaException as raised:
+            error: KafkaError = raised.args[0]
+            if error.code() != error.TOPIC_ALREADY_EXISTS:
+                raise TableError(
+                    f"Kafka at {self.way.brokers} has no topic {self.way.marks}, and it cannot be made "
+                    f"({error.str()}): make it with one partition and cleanup.policy=compact"
+                ) from None
+
+    def _reader(self) -> Any:
+        from confluent_kafka import Consumer
+
+        return Consumer(
+            {
+                "log_level": "2",
+                **dict(self.way.properties),
+                "bootstrap.servers": self.way.brokers,
+                "group.id": _GROUP,
+                "enable.auto.commit": "false",
+                "enable.partition.eof": "true",
+                "isolation.level": "read_committed",
+                "auto.offset.reset": "earliest",
+            }
+        )
+
+    def _has_marks(self) -> bool:
+        reader = self._reader()
+        try:
+            found = reader.list_topics(self.way.marks, _AWAY_S_MAX).topics[self.way.marks]
+            return found.error is None
+        finally:
+            reader.close()
+
+    def _read_mark(self, query: str) -> Mark | None:
+        """The newest mark of a query among all of the topic; raises `TableError`."""
+        from confluent_kafka import OFFSET_BEGINNING, KafkaError, TopicPartition
+
+        reader, found = self._reader(), None
+        deadline = time.monotonic() + _AWAY_S_MAX
+        try:
+            reader.assign([TopicPartition(self.way.marks, 0, OFFSET_BEGINNING)])
+            while time.monotonic() < deadline:
+                for message in reader.consume(1_000, 1.0):
+                    error = message.error()
+                    if error is None:
+                        if message.key() == self._key(query):
+                            found = message.value()
+                    elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - it has no other name
+                        return None if found is None else _read_bytes(found, self.way)
+        finally:
+            reader.close()
+        raise TableError(
+            f"Kafka at {self.way.brokers}: topic {self.way.marks} was not read to its end within "
+            f"{_AWAY_S_MAX:g} s: see whether its brokers are up"
+        )
+
+    def _key(self, query: str) -> bytes:
+        return f"{self._flow}/{query}".encode()
+
+    def _drop(self, query: str) -> None:
+        self._producers.pop(query, None)
+        self._marks.pop(query, None)
+
+    def close(self) -> None:
+        """Leave it."""
+        self._producers.clear()
+        self._marks.clear()
+
+
+def _way_of(sink_id: str, sink: KafkaSink) -> Way:
+    """How a sink reaches its cluster; raises `TableError` for options that cannot be."""
+    where = f"sink {sink_id!r}"
+    try:
+        import confluent_kafka  # noqa: F401 - an extra: only who uses it has it
+    except ImportError:
+        raise TableError(
+            f'{where}: Kafka needs confluent-kafka: pip install "geartrain-cloud[kafka]"'
+        ) from None
+    for name, value in (("brokers", sink.brokers), ("topic", sink.topic), ("marks", sink.marks)):
+        if not value.strip():
+            raise TableError(f"{where} has no {name}: set {name} in the flow or under [steps.{sink_id}]")
+    if sink.marks == sink.topic:
+        raise TableError(f"{where}: marks cannot be the topic itself: name another topic")
+    try:
+        path = Path(sink.properties_file) if sink.properties_file else None
+        properties = client_properties(where, sink.properties, path, _OURS)
+    except ConfigError as error:
+        raise TableError(str(error)) from None
+    return Way(sink.brokers, sink.marks, tuple(sorted(properties.items())))
+
+
+def _messages(sink_id: str, sink: KafkaSink, schema: Schema, rows: ColumnBatch) -> Iterator[Said]:
+    for number, row in enumerate(plain_rows(schema, rows)):
+        message: dict[str, Any] = row | {
+            "_id": row_id(rows, number),
+            "_time": format_time(rows.times[number]),
+        }
+        yield Said(sink_id, sink.topic, _message_key(sink, row), msgspec.json.encode(message))
+
+
+def _message_key(sink: KafkaSink, row: Mapping[str, Any]) -> bytes | None:
+    """The text of one field as it is; several fields, and all that is no text, as JSON."""
+    if not sink.key:
+        return None
+    values = [row[name] for name in sink.key]
+    if len(values) == 1:
+        return values[0].encode() if isinstance(values[0], str) else msgspec.json.encode(values[0])
+    return msgspec.json.encode(values)
+
+
+def _mark_bytes(mark: Mark) -> bytes:
+    return json.dumps([mark.checkpoint, mark.batch_id, dict(mark.positions)], sort_keys=True).encode()
+
+
+def _read_bytes(raw: bytes, way: Way) -> Mark:
+    try:
+        return msgspec.convert(json.loads(raw), Mark)
+    except (ValueError, msgspec.ValidationError):
+        raise TableError(
+            f"Kafka at {way.brokers}: topic {way.marks} holds what is no mark: name another topic in marks"
+        ) from None
