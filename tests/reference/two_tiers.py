@@ -17,26 +17,31 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from geartrain.graph.graph import DEAD_LETTERS, LATE, Graph, Step, key_step
+from geartrain.graph.graph import DEAD_LETTERS, LATE, STATE, Graph, Step, key_step
 from geartrain.graph.operator import Services, Transform
 from geartrain.operators.deal import Deal
 from geartrain.planning import Channel, Cut, Plan, make_plan
 from geartrain.planning.mixed import make_mixed_plan
+from geartrain.planning.plan import state_channel
 from geartrain.records.batch import Batch, DeadLetter
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.runtime.fragment import Fragment
+from geartrain.runtime.moving import Left, Moves, given
 from geartrain.runtime.splits import SplitTracker
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain.source import Batch as Read
 from geartrain.source import Reject
 from geartrain.state.keyed import DictBackend, KeyedState
+from geartrain.state.moving import batches, records
 from geartrain.wire.body import decode_rows, encode_rows
 from geartrain.wire.envelope import BatchKind, Header
 from tests.reference.rows import Answer, Row, in_order
 
 RESTARTS_MAX = 3
 """Of one fragment in one run."""
-_MOVES = 0.3
+_PIECE_BYTES = 40
+"""So small that cells travel in pieces."""
+_MOVES = 0.1
 """How likely a device goes over to its next cut before a read."""
 
 Parts = list[tuple[str, Batch]]
@@ -99,10 +104,13 @@ class _Node:
                 self._saved[at] = cell
         self._open()
 
-    def go_over(self, plan: Plan) -> None:
-        """Run the steps that another plan has on the edge from now on, over the same state."""
+    def go_over(self, plan: Plan, moves: Moves) -> Left:
+        """Run the steps that another plan has on the edge from now on; what leaves with the others."""
+        left = given(self._fragment, self._saved, moves)
         self._graph, self._steps, self._names = plan.graph, plan.edge, plan.names
-        self._again()
+        self._saved = dict(left.kept)
+        self._open()
+        return left
 
     def advance(self, stream: str, watermark: int) -> Parts:
         """Tell it of a watermark; returns what left."""
@@ -167,14 +175,17 @@ class Device:
             for name, items in by_name.items()
         ]
         self._sent: list[Sent] = []
+        self.cells, self._number = 0, 0
+        """Cells that have left with steps."""
 
     def run(self, later: Sequence[Plan] = ()) -> list[Sent]:
         """Read all splits to their ends; later: plans to which the device goes over at random points."""
-        open_ones, waiting = list(self._readers), list(later)
+        open_ones, waiting, likely = list(self._readers), list(later), 0.0
+        if waiting:  # amid its work
+            self._sizes, likely = self._rng.choice([(1, 2), (2, 7)]), _MOVES
         while open_ones:
-            if waiting and self._rng.random() < _MOVES:
-                self._plan = waiting.pop(0)
-                self._node.go_over(self._plan)
+            if waiting and self._rng.random() < likely:
+                self._cross(waiting.pop(0))
             tracker, items = reader = self._rng.choice(open_ones)
             self._read(tracker, items)
             if tracker.progress.ended:
@@ -183,6 +194,19 @@ class Device:
                 self._tell()
         self._tell()
         return self._sent
+
+    def _cross(self, plan: Plan) -> None:
+        """Go over to another plan; no step with state comes by it but partial aggregates."""
+        moves = Moves.of(self._plan.graph, self._plan.cut.edge, plan.cut.edge)
+        left = self._node.go_over(plan, moves)
+        self._send([(name, batch) for name, several in left.output.batches.items() for batch in several])
+        self.cells += len(left.cells)
+        for several in batches(records(left.cells, _PIECE_BYTES), 7, 300):
+            numbers = range(self._number, self._number + len(several))
+            self._number += len(several)
+            cells = Batch(several, [START_OF_TIME] * len(several), ["_state"] * len(several), list(numbers))
+            self._sent.append(Sent(STATE, over_the_link(plan, state_channel(plan.graph), cells)))
+        self._plan = plan
 
     def _read(self, tracker: SplitTracker, items: Sequence[Any]) -> None:
         size, fragment = self._rng.choice(self._sizes), self._node.fragment()

@@ -16,7 +16,7 @@ from geartrain.records.event_time import START_OF_TIME
 from geartrain.records.letters import Letter
 from geartrain.schema import ColumnBatch, RowCodec
 from tests.reference.rows import Answer, Row, in_order
-from tests.reference.two_tiers import Device, World
+from tests.reference.two_tiers import Device, Sent, World
 
 
 @dataclass(frozen=True)
@@ -29,17 +29,23 @@ class Logged:
 
 
 def log_of(
-    plan: Plan, world: World, rng: random.Random, own: Sequence[Sequence[Plan]] | None = None
+    plan: Plan,
+    world: World,
+    rng: random.Random,
+    own: Sequence[Sequence[Plan]] | None = None,
+    seen: Counter[str] | None = None,
 ) -> Iterator[Logged]:
     """The entries of the log of one run, devices interleaved at random; own: where they differ from the
-    cloud's, the plan of each device, and those to which it goes over.
+    cloud's, the plan of each device, and those to which it goes over; seen: gets the cells that left devices.
     """
     codecs = {channel.id: RowCodec(channel.kind) for channel in plan.channels}
     plans = [[plan]] * len(world.devices) if own is None else own
-    devices = [
-        Device(first, splits, world.bounds_us, rng).run(later)
-        for (first, *later), splits in zip(plans, world.devices.values(), strict=True)
-    ]
+    devices: list[list[Sent]] = []
+    for (first, *later), splits in zip(plans, world.devices.values(), strict=True):
+        sender = Device(first, splits, world.bounds_us, rng)
+        devices.append(sender.run(later))
+        if seen is not None:
+            seen["cells"] += sender.cells
     sources = [step.id for step in plan.graph.sources()]
     marks = {source: [START_OF_TIME] * len(devices) for source in sources}
     clocks = dict.fromkeys(sources, START_OF_TIME)

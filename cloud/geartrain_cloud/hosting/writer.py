@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
-from geartrain.graph.graph import DEAD_LETTERS, LATE
+from geartrain.graph.graph import DEAD_LETTERS, LATE, STATE
 from geartrain_cloud.hosting.answering import read_answers
 from geartrain_cloud.hosting.flow_log import FlowLog
 from geartrain_cloud.hosting.flow_store import FlowStore, Portion
@@ -99,7 +99,7 @@ class HostWriter:
                 positions,
                 rows.get(name, {}),
                 sum(read.values()),
-                sum(count for channel, count in read.items() if channel not in (DEAD_LETTERS, LATE)),
+                sum(count for channel, count in read.items() if channel not in (DEAD_LETTERS, LATE, STATE)),
                 read[DEAD_LETTERS],
             )
             offered.append((store, portion, store.offer(portion)))

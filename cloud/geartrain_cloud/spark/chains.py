@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.errors import LedgerError
 from geartrain.graph.conform import raw_form
-from geartrain.graph.graph import OVERTAKEN
+from geartrain.graph.graph import OVERTAKEN, STATE
 from geartrain.planning.properties import derive_properties
 from geartrain.records.batch import Batch, DeadLetter
 from geartrain.records.letters import Letter, to_batch
@@ -29,6 +29,7 @@ from geartrain_cloud.log.arrow import arrow_schema, from_table
 from geartrain_cloud.log.pack import ipc_to_table, pack, take
 from geartrain_cloud.spark.clocks import Clocks, decode_clocks, least_clock, sources_of
 from geartrain_cloud.spark.compile import Query
+from geartrain_cloud.spark.moved_state import dealt_cells
 from geartrain_cloud.spark.rows import CLOCKS, Routed, Router, decoded
 from geartrain_cloud.spark.tally import Tally
 
@@ -120,7 +121,7 @@ class Chains:
 
     def __init__(self, query: Query, shards: int, tally: Tally | None = None) -> None:
         """tally: counts what goes to later stages by keys."""
-        self._query = query
+        self._query, self._shards = query, shards
         self.clocks: Clocks | None = None
         """Those of the micro-batch, in the task that reads its heartbeat."""
         self._sources = sources_of(query.graph, map(query.entry, query.channels))
@@ -141,6 +142,9 @@ class Chains:
         direct = pack(rows) if self._query.direct[channel] and len(rows) else b""
         found += [Routed(0, 0, sink, direct) for sink in self._query.direct[channel] if direct]
         entry = self._query.entry(channel)
+        if channel == STATE:
+            batch, reject = self._decoded(channel, rows), self._fragment.reject
+            found += dealt_cells(self._query.stages, rows, batch, self._shards, reject)
         if entry in self._fed or self._router.reads(entry):
             batch = self._decoded(channel, rows)
             found += self._router.route(entry, batch)

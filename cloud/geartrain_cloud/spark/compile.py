@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from geartrain.graph.graph import DEAD_LETTERS, LATE, Graph, Step
+from geartrain.graph.graph import DEAD_LETTERS, LATE, STATE, Graph, Step
 from geartrain.planning import Channel, Plan
 from geartrain.planning.native_table import NATIVE, channel_of, fits, steps_below
 from geartrain.planning.shuffles import stage_numbers
@@ -188,11 +188,13 @@ def _above(graph: Graph, steps: Iterable[str], cloud: frozenset[str]) -> frozens
 
 
 def _channels(plan: Plan, steps: frozenset[str]) -> dict[str, Any]:
-    """The channels that `steps` read, with the types of their records."""
+    """The channels that `steps` read, with the types of their records, and that of their moved state."""
+    stateful = any(step.operator.stateful for step in plan.graph.steps if step.id in steps)
     return {
         c.id: c.kind
         for c in plan.channels
-        if c.id not in (DEAD_LETTERS, LATE) and any(s.id in steps for s in plan.graph.consumers(c.entry))
+        if c.id not in (DEAD_LETTERS, LATE)
+        and (any(s.id in steps for s in plan.graph.consumers(c.entry)) if c.id != STATE else stateful)
     }
 
 

@@ -28,6 +28,7 @@ from pyspark.sql import Row
 
 from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.errors import LedgerError
+from geartrain.graph.graph import STATE
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.runtime.fragment import Fragment
 from geartrain.schema import RowCodec
@@ -35,6 +36,7 @@ from geartrain_cloud.log.pack import unpack
 from geartrain_cloud.spark.buckets import BUCKETS, BucketState, StateMap
 from geartrain_cloud.spark.clocks import Clocks, decode_clocks, least_clock, sources_of
 from geartrain_cloud.spark.compile import Query
+from geartrain_cloud.spark.moved_state import MovedState
 from geartrain_cloud.spark.rows import CLOCKS, Router, decoded
 from geartrain_cloud.spark.tally import Tally
 
@@ -93,14 +95,15 @@ class EmbeddedFragment:
         graph, steps = self._stage.graph, self._stage.steps
         fragment = Fragment(graph, steps, saved, clock=time, randomness=chance)
         router = Router(self._query, number, len(self._labels), fragment.reject, shard, self._tally)
-        for _ in self._steps(fragment, saved, rows, clocks, drains):
+        moved = MovedState(self._stage, fragment, saved)
+        for _ in self._steps(fragment, saved, moved, rows, clocks, drains):
             for out in router.drain(fragment):
                 sender = f"{number}/{shard}"
                 place = {"shard": self._labels[out.shard], "stage": out.stage, "stream": out.stream}
                 yield Row(**place, sender=sender, position=0, sequence=sequence, packed=out.packed)
                 sequence += 1
         saved.clocks = clocks
-        saved.save(fragment.changes())
+        saved.save({**fragment.changes(), **moved.changes()})
         fragment.close()
 
     def _onward(self, label: int, before: Clocks, clocks: Clocks | None) -> Clocks:
@@ -122,18 +125,25 @@ class EmbeddedFragment:
         self,
         fragment: Fragment,
         saved: BucketState,
+        moved: MovedState,
         rows: list[Row],
         clocks: Clocks,
         drains: Collection[str],
     ) -> Iterator[None]:
-        """Feed the rows, move to the clocks and drain steps; yields whenever something may have left."""
+        """Take in moved state, feed the rows, move to the clocks and drain steps; yields whenever something
+        may have left.
+        """
         streams = {boundary.entry: boundary.stream for boundary in self._stage.inputs}
         codecs = {entry: RowCodec(self._query.graph[stream].out) for entry, stream in streams.items()}
         before: tuple[Any, ...] = ()
         calls = 0
-        for row in sorted(rows, key=_place):
+        placed = sorted(rows, key=_place)
+        moved.take(bytes(row.packed) for row in placed if row.stream == STATE)
+        for row in placed:
             _check_place(saved, row, before)
             before = _place(row)
+            if row.stream == STATE:
+                continue
             packed = unpack(bytes(row.packed))
             self._on_work(len(packed))
             fragment.feed(

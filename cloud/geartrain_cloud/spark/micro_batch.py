@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
-from geartrain.graph.graph import DEAD_LETTERS, LATE
+from geartrain.graph.graph import DEAD_LETTERS, LATE, STATE
 from geartrain.schema import ColumnBatch
 from geartrain_cloud.log.pack import unpack
 from geartrain_cloud.log.queries import Registration
@@ -90,7 +90,7 @@ class MicroBatchWriter:
         return Counter({channel: count for channel, count in read.items() if channel in self._channels})
 
     def _count_letters(self, read: Counter[str], letters: Sequence[ColumnBatch]) -> None:
-        records = sum(count for channel, count in read.items() if channel not in (DEAD_LETTERS, LATE))
+        records = sum(count for channel, count in read.items() if channel not in (DEAD_LETTERS, LATE, STATE))
         made = sum(map(len, letters)) - read[DEAD_LETTERS]  # those of devices have come as they were
         newest = next(
             (f"step {b.fields[0][-1]!r}: {b.fields[1][-1]}" for b in reversed(letters) if len(b)), ""

@@ -30,6 +30,8 @@ DEAD_LETTERS = "_dead_letters"
 """The channel of every flow for inputs that could not be processed."""
 LATE = "_late"
 """The channel of every flow for records that were late at their birth."""
+STATE = "_state"
+"""The channel of a flow whose devices may leave steps with state to the cloud: the cells of these."""
 OVERTAKEN = "_overtaken"
 """The sink of every flow for records that its clock had passed before they came into the log."""
 

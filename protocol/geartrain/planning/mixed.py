@@ -7,7 +7,8 @@ channel are fed to the readers that they are for, and to no other (`readers`).
 
 Guarantees: whichever device has which of the cuts, the records, event times, origins and dead letters are
 those that any single cut gives. A stream that comes by several ways is in
-no order, so that an `order` step stands before a reader that needs one.
+no order, so that an `order` step stands before a reader that needs one. Where some devices run a step with
+state and others leave it to the cloud, the plan has the channel by which its cells come.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from geartrain.graph.graph import Graph, Input, Step
 from geartrain.operators.arrival import Arrival
 from geartrain.operators.union import Union
 from geartrain.planning.cuts import Cut
-from geartrain.planning.plan import Channel, Plan, make_plan
+from geartrain.planning.plan import Channel, Plan, make_plan, state_channel
 from geartrain.planning.properties import with_order
-from geartrain.planning.splitting import free_name, put_back, with_partials
+from geartrain.planning.splitting import PARTIAL, free_name, put_back, with_partials
 
 CutText = str | Sequence[str]
 """As `choose_cut` takes it."""
@@ -51,6 +52,9 @@ def make_mixed_plan(graph: Graph, base: CutText, others: Sequence[CutText] = ())
     )
     mixing = _Mixing(whole, edge)
     entered = [mixing.enter(channel, alone=_is_alone(channel, up)) for channel in up]
+    moving = frozenset().union(*plans) - edge
+    if any(s.operator.stateful and s.operator.kind != PARTIAL for s in whole.steps if s.id in moving):
+        system = (*system, state_channel(graph))
     return Plan(with_order(mixing.graph()), Cut(edge), (*entered, *system))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from geartrain.graph.graph import DEAD_LETTERS, LATE, Graph, Step, Tier
+from geartrain.graph.graph import DEAD_LETTERS, LATE, STATE, Graph, Step, Tier
 from geartrain.graph.operator import StreamProperties
 from geartrain.operators.sink import SinkOperator
 from geartrain.planning.cuts import Costs, Cut, Reason, Rule, choose_cut, obstacle
@@ -20,6 +20,7 @@ from geartrain.planning.sharing import crossing, is_again, rows_of, settled, sha
 from geartrain.planning.splitting import PARTIAL, may_split, put_back, with_partials
 from geartrain.records.letters import Letter
 from geartrain.schema import Schema, derive
+from geartrain.state.moving import StateCell
 
 
 class Channel(msgspec.Struct, frozen=True):
@@ -56,12 +57,14 @@ class Plan(msgspec.Struct, frozen=True, dict=True):
 
     graph: the user's, with the aggregates that this cut splits as two steps each. Where the devices need a
     `key_by` and the cloud its keys, there is a second one in the cloud. A plan of several cuts (`mixed`) is
-    the cloud's alone: `cut` then has what all of them have on the edge.
+    the cloud's alone: `cut` then has what all of them have on the edge. whole: the graph before it was cut,
+    with every aggregate that may be split as two steps, None for a plan of several cuts.
     """
 
     graph: Graph
     cut: Cut
     channels: tuple[Channel, ...]
+    whole: Graph | None = None
 
     @cached_property
     def edge(self) -> tuple[str, ...]:
@@ -158,7 +161,7 @@ def make_plan(
             for stream, left in left_out.items()
         }
         found = channels_of(cut_graph, up, left_out, ids)
-    return Plan(cut_graph, chosen, (*found, *system_channels(graph)))
+    return Plan(cut_graph, chosen, (*found, *system_channels(graph)), graph)
 
 
 def channels_of(
@@ -182,3 +185,8 @@ def system_channels(graph: Graph) -> tuple[Channel, Channel]:
     """The two channels that every flow has."""
     sources = frozenset(s.id for s in graph.sources())
     return Channel(DEAD_LETTERS, Letter, sources), Channel(LATE, Letter, sources)
+
+
+def state_channel(graph: Graph) -> Channel:
+    """The channel by which the cells of steps come that leave devices."""
+    return Channel(STATE, StateCell, frozenset(s.id for s in graph.sources()))

@@ -161,6 +161,15 @@ class Fragment:
         for (step, key), cell in cells.items():
             self.state.take_in(step, key, cell)
 
+    def hand_on(self, output: Output) -> None:
+        """Take what some of its steps have put out elsewhere, and hand it on as if they had done so here."""
+        for stream, batches in output.batches.items():
+            for batch in batches:
+                if stream in (DEAD_LETTERS, LATE):
+                    self._output.add(stream, batch)
+                else:
+                    self._deliver(self.graph[stream], batch)
+
     def drain(self, step: str) -> None:
         """Let a step put out at once what it holds: the records of an `order`, or the open windows of a
         partial aggregate. Event times are those that it would have had. The step is fed no more.
