@@ -5,19 +5,25 @@ from __future__ import annotations
 import asyncio
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec import structs
 from msgspec.structs import replace
 
 from geartrain import Flow, Record, Table
+from geartrain.graph.graph import STATE
 from geartrain.planning import Plan, make_plan
+from geartrain.planning.plan import state_channel
 from geartrain.ports import SplitProgress
+from geartrain.records.batch import Batch
 from geartrain.records.event_time import SECOND_US
+from geartrain.runtime.fragment import Fragment
 from geartrain.testing import TestingSource
 from geartrain_edge.errors import AlarmError, ChangedFlowError
 from geartrain_edge.settings import AgentSettings, Policy
 from tests.edge.agents import SETTINGS, KilledError, MortalSpool, agent_of, run, until
-from tests.edge.flows import items, plan_of
+from tests.edge.flows import expected, items, plan_of
 from tests.edge.network import MemoryNet, NaiveIngest, Troubles
 from tests.edge.test_epochs import epoch_of
 
@@ -168,21 +174,114 @@ def test_a_full_spool_sheds_rows_and_not_what_was_announced(tmp_path: Path) -> N
         assert ingest.dropped[name] > 0
 
 
-def test_what_is_kept_by_key_is_not_left_behind_nor_begun_anew(tmp_path: Path) -> None:
+def test_what_is_kept_by_key_in_the_cloud_is_not_begun_anew(tmp_path: Path) -> None:
     given = items(80)
     edge, cloud = plan_of(given, "edge"), plan_of(given, "cloud")
-    for name, first, second, says in (
-        ("leaves", edge, cloud, "step totals keeps state for 3 keys in the spool and stands on the device"),
-        ("comes", cloud, edge, "step totals would come to the device, and what it keeps is in the cloud"),
-    ):
-        path, ingest = tmp_path / f"{name}.sqlite", NaiveIngest(first)
-        ingest.add(second)
-        assert run(agent_of(first, path, MemoryNet(ingest)).run())
-        before = path.read_bytes()
-        with pytest.raises(ChangedFlowError, match=says):
-            run(agent_of(second, path, MemoryNet(ingest)).run())
-        assert path.read_bytes() == before
-        assert run(agent_of(first, path, MemoryNet(ingest), seed=3).run())
+    path, ingest = tmp_path / "spool.sqlite", NaiveIngest(cloud)
+    ingest.add(edge)
+    assert run(agent_of(cloud, path, MemoryNet(ingest)).run())
+    before = path.read_bytes()
+    says = "step totals would come to the device, and what it keeps is in the cloud"
+    with pytest.raises(ChangedFlowError, match=says):
+        run(agent_of(edge, path, MemoryNet(ingest)).run())
+    assert path.read_bytes() == before
+    assert run(agent_of(cloud, path, MemoryNet(ingest), seed=3).run())
+
+
+def leaving(given: list[Any]) -> tuple[Plan, Plan, NaiveIngest]:
+    """The plan with the totals on the device, that without, and an ingest that takes both, and state."""
+    edge = plan_of(given, "edge")
+    assert edge.whole is not None
+    cloud = make_plan(edge.whole, "cloud", base="edge")
+    ingest = NaiveIngest(edge)
+    for plan in (cloud, edge, cloud):
+        ingest.add(plan)
+        ingest.add(structs.replace(plan, channels=(*plan.channels, state_channel(plan.graph))))
+    return edge, cloud, ingest
+
+
+LEAVING = replace(SETTINGS, base_cut=("edge",))
+
+
+def check_left(edge: Plan, cloud: Plan, ingest: NaiveIngest) -> None:
+    """Check that the totals go on in the cloud from where the device left them."""
+    by_step = {channel.id: channel.stream for channel in cloud.channels}
+    came = [row for name in ingest.rows if by_step.get(name) == "readings" for row in ingest.rows[name]]
+    assert STATE in ingest.rows
+    cells = {(row[0].step, row[0].key): row[0].cell for row in ingest.rows[STATE]}
+    assert {step for step, _ in cells} == {"totals"}
+    assert len(cells) == len(ingest.rows[STATE]) == 3
+    assert [number for number, _ in ingest.crossings] == [1]
+    fragment = Fragment(cloud.graph, cloud.cloud)
+    fragment.take_in(cells)
+    values, times, names, numbers, _ = (list(column) for column in zip(*came, strict=True))
+    keyed = Batch(values, times, names, numbers)
+    fragment.feed("readings", keyed)
+    made = [
+        (value, time, name, number, batch.paths[row] if batch.paths else b"")
+        for batch in fragment.take().batches["sums"]
+        for row, (value, time, name, number) in enumerate(
+            zip(batch.values, batch.times, batch.names, batch.numbers, strict=True)
+        )
+    ]
+    assert made
+    assert ingest.rows["totals"]
+    whole = sorted([*made, *ingest.rows["totals"]], key=lambda row: row[2:])
+    assert whole == expected(edge)["totals"]
+
+
+@pytest.mark.parametrize("acked", [True, False])
+def test_state_leaves_with_its_step_in_the_commit_of_the_crossing(tmp_path: Path, acked: bool) -> None:
+    edge, cloud, ingest = leaving(items(80))
+    path = tmp_path / "spool.sqlite"
+    half_way(path, ingest, LEAVING, acked=acked, plan=edge)
+    troubles = MemoryNet(ingest, Troubles(0.1, 0.1, 0.1, 0.02, 3))
+    assert run(agent_of(cloud, path, troubles, LEAVING).run(), 60)
+    check_left(edge, cloud, ingest)
+
+
+def test_a_kill_at_any_write_around_it_leaves_the_state_in_one_place(tmp_path: Path) -> None:
+    for after in (False, True):
+        for writes in range(1, 6):
+            edge, cloud, ingest = leaving(items(80))
+            path = tmp_path / f"{writes}-{after}.sqlite"
+            half_way(path, ingest, LEAVING, acked=False, plan=edge)
+            spool = MortalSpool(path, writes, after=after)
+            with pytest.raises(KilledError):
+                run(agent_of(cloud, spool, MemoryNet(ingest), LEAVING).run())
+            assert run(agent_of(cloud, path, MemoryNet(ingest), LEAVING, seed=2).run())
+            check_left(edge, cloud, ingest)
+
+
+def test_state_on_its_way_goes_into_a_new_epoch(tmp_path: Path) -> None:
+    edge, cloud, ingest = leaving(items(80))
+    path = tmp_path / "spool.sqlite"
+    half_way(path, ingest, LEAVING, acked=False, plan=edge)
+    ingest.epoch, ingest.seq, ingest.digest = epoch_of(path), 3, b"another history."
+    ingest.ordinal = 1
+    assert run(agent_of(cloud, path, MemoryNet(ingest), LEAVING).run())
+    assert ingest.ordinal == 2
+    check_left(edge, cloud, ingest)
+
+
+def test_a_full_spool_does_not_shed_state_on_its_way(tmp_path: Path) -> None:
+    edge, cloud, ingest = leaving(items(80))
+    path = tmp_path / "spool.sqlite"
+    half_way(path, ingest, LEAVING, acked=False, plan=edge)
+    settings = replace(LEAVING, policy=Policy.DROP_OLDEST, spool_bytes_max=1_900)
+    full = agent_of(cloud, path, MemoryNet(ingest, swallow=lambda header: True), settings)
+
+    async def fill() -> None:
+        task = asyncio.create_task(full.run())
+        await until(lambda: full.status().ended or "shed.totals" in full.status().counters)
+        full.stop()
+        await task
+
+    run(fill())
+    assert run(agent_of(cloud, path, MemoryNet(ingest), settings, seed=4).run())
+    assert sum(count for name, count in ingest.dropped.items() if name != STATE) > 0
+    assert ingest.dropped[STATE] == 0
+    assert len(ingest.rows[STATE]) == 3
 
 
 def test_another_step_and_another_cut_at_once_are_refused(tmp_path: Path) -> None:

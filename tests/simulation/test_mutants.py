@@ -94,6 +94,9 @@ RULES: dict[str, str | tuple[str, ...]] = {
     "crossings forgotten at a start": "crossing",
     "crossing not said": "cut",
     "crossing shed": "crossing",
+    "moved state not sent": "same results",
+    "moved state shed": "state kept",
+    "moved state behind records": "state first",
 }
 """Where the harm is done, and not only where it shows; several where either may see it first."""
 
@@ -128,6 +131,8 @@ FOUND_BY = {
     "reads without a time kept in memory only": 25,
     "timed at their release": 28,
     "revision in the first partition alone": 28,
+    "moved state shed": 14,
+    "moved state not sent": 18,
     "readmitted device sets the clock back": 59,
     "fresh epoch from position 0": 64,
     "stale epoch's ack accepted": 41,

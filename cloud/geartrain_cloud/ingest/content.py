@@ -12,7 +12,7 @@ from itertools import islice
 
 from geartrain.delivery.receiver import Arrival
 from geartrain.errors import WireError
-from geartrain.graph.graph import LATE
+from geartrain.graph.graph import LATE, STATE
 from geartrain.ports import SplitProgress
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.schema import ColumnBatch, Schema
@@ -21,7 +21,7 @@ from geartrain.wire.codec import decode_gap, decode_schemas
 from geartrain.wire.crossing import decode_crossing
 from geartrain.wire.envelope import BatchKind, Header
 from geartrain.wire.limits import LIMITS
-from geartrain_cloud.ingest.config import SYSTEM_CHANNELS, FlowConfig
+from geartrain_cloud.ingest.config import TIMELESS_CHANNELS, FlowConfig
 from geartrain_cloud.ingest.counters import DROPPED_PREFIX, ROWS_PREFIX, Counter, Counters
 from geartrain_cloud.ingest.domains import Domains
 from geartrain_cloud.ingest.group import Group, Partition, Place
@@ -86,6 +86,7 @@ class Content:
             return None
         if header.kind is BatchKind.DATA and header.channel:
             why = self._differs(stream.flow, header.channel, header.schema_id) or self._unfed(stream, header)
+            why = why or self._unread(stream, arrival)
             return (header.channel, why) if why else None
         if header.kind not in (BatchKind.SCHEMA, BatchKind.CROSSING):
             return None
@@ -137,6 +138,21 @@ class Content:
             f"the device has no source of channel {header.channel} as ingest was told of flow {stream.flow}: "
             f"add it to flows.{stream.flow}.sources.{above[0]}, or take {above[0]} from the device"
         )
+
+    def _unread(self, stream: DeviceStream, arrival: Arrival) -> str:
+        """Why moved state is not taken in, "" where it is: in quarantine its step would go on without it."""
+        header = arrival.header
+        schema = self._schemas.get((stream.flow, header.channel))
+        if header.channel != STATE or schema is None:
+            return ""
+        try:
+            decode_rows(schema, header, arrival.envelope.body)
+        except WireError as error:
+            return (
+                f"batch {header.seq} of the device brings state of its steps, which cannot be decoded "
+                f"({error}): it waits there; give the device and the platform the same version of Geartrain"
+            )
+        return ""
 
     def learn(self, arrival: Arrival) -> None:
         """Take the schemas of a batch that has no seq."""
@@ -348,10 +364,10 @@ class Content:
 
     def _part(self, stream: DeviceStream, header: Header, rows: ColumnBatch) -> SegmentPart:
         is_late = header.channel == LATE
-        # Late records and dead letters may lie anywhere; any other row below the clock came too late for it.
-        # What readers saw are the clocks of the last entry, so these decide, not what was gathered since.
+        # Late records, dead letters and state may lie anywhere; any other row below the clock came too late
+        # for it. What readers saw are the clocks of the last entry, so these decide, not what came since.
         clock = self._of(stream).logged_clock(self._flows[header.flow].channels[header.channel])
-        if header.channel in SYSTEM_CHANNELS or min(rows.times) >= clock:
+        if header.channel in TIMELESS_CHANNELS or min(rows.times) >= clock:
             return SegmentPart(header.device, header.seq, rows, is_late)
         overtaken = tuple(time < clock for time in rows.times)
         self._counters.add(Counter.RECORDS_OVERTAKEN, sum(overtaken))

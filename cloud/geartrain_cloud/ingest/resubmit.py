@@ -26,7 +26,7 @@ from geartrain.wire.body import decode_rows
 from geartrain.wire.codec import decode_envelope, decode_header
 from geartrain.wire.envelope import BatchKind
 from geartrain_cloud.errors import AbsentError
-from geartrain_cloud.ingest.config import SYSTEM_CHANNELS
+from geartrain_cloud.ingest.config import TIMELESS_CHANNELS
 from geartrain_cloud.ingest.counters import ROWS_PREFIX, Counter, Counters
 from geartrain_cloud.ingest.group import Group, Partition
 from geartrain_cloud.log.browse import LoggedLetter, all_cursors, letters, quarantined
@@ -213,7 +213,7 @@ async def _append(
         term = await ledger.open_as_is()
         group, counters = Group(term), Counters(await ledger.counters())
         overtaken = 0
-        if channel not in SYSTEM_CHANNELS:
+        if channel not in TIMELESS_CHANNELS:
             flags = tuple(time < clock for time in part.rows.times)
             overtaken = sum(flags)
             part = replace(part, overtaken=flags)

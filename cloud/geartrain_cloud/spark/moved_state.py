@@ -74,7 +74,7 @@ class MovedState:
     def __init__(self, stage: Stage, fragment: Fragment, saved: BucketState) -> None:
         self._stage, self._fragment, self._saved = stage, fragment, saved
         self._clocks: Clocks = saved.clocks
-        self._begun: dict[bytes, bytes | None] = {}
+        self._begun: dict[tuple[str, bytes], bytes | None] = {}
         self._places: dict[tuple[str, bytes], tuple[Origin, int]] = {}
 
     def take(self, packed: Iterable[bytes]) -> None:
@@ -99,20 +99,21 @@ class MovedState:
 
     def changes(self) -> dict[tuple[str, bytes], bytes | None]:
         """What the shard keeps of cells in pieces, as `BucketState.save` takes it."""
-        return {(STATE, key): cell for key, cell in self._begun.items()}
+        return dict(self._begun)
 
     def _whole(self, record: StateCell) -> bytes | None:
         """A cell that is there with this piece; None where more have to come, or it belongs to none."""
         if record.offset == 0 and len(record.cell) == record.size:
             return record.cell
-        key = record.step.encode() + b"\0" + record.key
-        held = self._begun[key] if key in self._begun else self._saved.load(STATE, key)
+        # Under the key itself, by which state is dealt to other slots.
+        at = f"{STATE}:{record.step}", record.key
+        held = self._begun[at] if at in self._begun else self._saved.load(*at)
         begun = _Begun(record.size, b"") if held is None or record.offset == 0 else _decode(held[_DUE_BYTES:])
         if len(begun.cell) != record.offset or begun.size != record.size:
             return None  # a piece before it was lost, which the log says
         begun.cell += record.cell
         is_whole = len(begun.cell) == begun.size
-        self._begun[key] = None if is_whole else saved_cell(NEVER, _encode(begun))
+        self._begun[at] = None if is_whole else saved_cell(NEVER, _encode(begun))
         return begun.cell if is_whole else None
 
     def _take_in(self, cells: Cells) -> None:

@@ -15,18 +15,18 @@ from collections.abc import Collection, Mapping
 import msgspec
 from msgspec.structs import replace
 
-from geartrain.planning import Plan
+from geartrain.planning import Plan, make_plan
 from geartrain.revision import Revision, differences
 from geartrain.revision.change import lost_state
 from geartrain.revision.differences import is_named
 from geartrain.revision.revision import ChannelForm, StepForm
+from geartrain.runtime.fragment import Fragment, Output
+from geartrain.runtime.moving import PARTIAL, Moves, given, of_steps
+from geartrain.state.keyed import DictBackend
+from geartrain.state.moving import Cells, check_size
 from geartrain.wire.crossing import Crossing
 from geartrain.wire.envelope import BatchKind, Header
 from geartrain_edge.settings import AgentSettings
-
-_PARTIAL = "partial_aggregate"
-"""A step that the planner adds where a cut splits an aggregate; the cloud merges what it has left open."""
-
 
 NUMBERS = ("_agent", b"crossing")
 """Where the spool keeps `Numbers`."""
@@ -42,7 +42,8 @@ class Numbers(msgspec.Struct, frozen=True):
     number: of the last crossing, 0 for none; first: the same before the first batch of the spool's epoch;
     unsaid: what stands for 0 in the headers of this spool, whose first batches were made before it knew;
     is_known: ingest has said what the number is; owes: it went over before that, and has to say so then;
-    revision: the number of the revision that the spool is of, 0 where nobody has said.
+    revision: the number of the revision that the spool is of, 0 where nobody has said; has_moved: state has
+    left the device in this spool.
     """
 
     number: int = 0
@@ -51,6 +52,7 @@ class Numbers(msgspec.Struct, frozen=True):
     is_known: bool = True
     owes: bool = False
     revision: int = 0
+    has_moved: bool = False
 
     @classmethod
     def of(cls, stored: bytes | None, *, is_fresh: bool) -> Numbers:
@@ -65,7 +67,7 @@ class Numbers(msgspec.Struct, frozen=True):
         """After ingest has opened the epoch, and named the newest crossing that it has."""
         if self.is_known:
             return self
-        return Numbers(crossing, crossing, crossing, revision=self.revision)
+        return Numbers(crossing, crossing, crossing, revision=self.revision, has_moved=self.has_moved)
 
     def before(self, header: Header) -> int:
         """The number before a batch of the spool."""
@@ -97,8 +99,10 @@ def forgotten(
     numbers = Numbers.of(state.get(NUMBERS), is_fresh=is_fresh)
     if REVISION not in state or settings.revision <= numbers.revision:
         return frozenset()
-    held = {step.id for step in Revision.from_json(state[REVISION]).steps}
-    leaves = (held - {step.id for step in plan.graph.steps}) | _told(numbers, settings)
+    held = Revision.from_json(state[REVISION]).steps
+    here, merged = {step.id for step in plan.graph.steps}, _merged(held)
+    gone = {step.id for step in held if merged.get(step.id, step.id) not in here}
+    leaves = gone | _told(numbers, settings)
     return frozenset(cell for cell in state if cell[0] in leaves)
 
 
@@ -119,26 +123,66 @@ def is_other_cut(held: Revision, ours: Revision, mended: str) -> bool:
     return not differences(_uncut(held, ours, ids), _uncut(ours, held, ids))
 
 
-def obstacle(held: Revision, ours: Revision, plan: Plan, state: Collection[Cell]) -> str:
+def obstacle(held: Revision, ours: Revision, plan: Plan, state: Collection[Cell], *, may_leave: bool) -> str:
     """Why a device cannot go over from one cut or revision to another, as a clause; "" where it can.
 
-    plan: of `ours`; state: the cells that the spool is to keep.
+    plan: of `ours`; state: the cells that the spool is to keep; may_leave: what a step keeps may leave with
+    it, because the two differ in the cut alone.
     """
-    leaves, comes = moved(held, ours)
+    gone, comes = moved(held, ours)
     cells = Counter(step for step, _ in state)
     if lost := lost_state(held, ours, sorted(frozenset(held.cut) & frozenset(ours.cut) & cells.keys())):
         return lost[0]
-    for step in sorted(leaves | comes):
+    for step in () if may_leave else sorted(gone):
         if cells[step]:
-            where = (
-                "stands on the device and would leave it" if step in leaves else "would come to the device"
+            return (
+                f"step {step} keeps state for {cells[step]} keys in the spool, and would leave the device as "
+                "the flow becomes another one: give it another cut first, or let the update drop what it keeps"
             )
-            return f"step {step} keeps state for {cells[step]} keys in the spool and {where}"
     for step in sorted(comes):
+        if cells[step]:
+            return f"step {step} keeps state for {cells[step]} keys in the spool and would come to the device"
         operator = plan.graph[step].operator
-        if operator.stateful and operator.kind != _PARTIAL:
+        if operator.stateful and operator.kind != PARTIAL:
             return f"step {step} would come to the device, and what it keeps is in the cloud"
     return ""
+
+
+class Leaves(msgspec.Struct, frozen=True):
+    """What leaves a device with the steps that it does without: their cells, and what partial aggregates put
+    out of their open windows; plan: under which that was made; gone: all cells that the spool keeps no more.
+    """
+
+    plan: Plan
+    cells: Cells
+    output: Output
+    gone: tuple[Cell, ...]
+
+
+def leaves(
+    plan: Plan,
+    held: Revision,
+    ours: Revision,
+    base: Collection[str],
+    state: Mapping[Cell, bytes],
+) -> Leaves:
+    """What leaves a device that goes over to `ours`.
+
+    plan: of `ours`; base: the steps of the cut that the flow was submitted with; state: what the spool keeps.
+    Raises `StepError` where that is more than may move at once.
+    """
+    gone, _ = moved(held, ours)
+    cells = of_steps(state, gone)
+    if not cells or plan.whole is None:
+        return Leaves(plan, {}, Output(), ())
+    word = next(iter(base)) if len(base) == 1 else ""
+    known = word if word in ("auto", "edge", "cloud") else tuple(base)
+    before = make_plan(plan.whole, held.cut, base=known)
+    moves = Moves.of(before.graph, before.cut.edge, plan.cut.edge)
+    fragment = Fragment(before.graph, moves.put_out, DictBackend(dict(cells)), names=before.names)
+    left = given(fragment, cells, moves)
+    check_size(left.cells)
+    return Leaves(before, left.cells, left.output, tuple(cells))
 
 
 def moved(held: Revision, ours: Revision) -> tuple[frozenset[str], frozenset[str]]:
@@ -147,12 +191,16 @@ def moved(held: Revision, ours: Revision) -> tuple[frozenset[str], frozenset[str
     """
     was, now = frozenset(held.cut), frozenset(ours.cut)
     old, new = ({step.id for step in one.steps} for one in (held, ours))
-    every = (*held.steps, *ours.steps)
-    parts = {step.id for step in every if step.kind == _PARTIAL}
-    read = ((one.partition(":")[0], step.id) for step in every for one in step.inputs)
-    merged = {part: step for part, step in read if part in parts}
+    merged = _merged((*held.steps, *ours.steps))
     leaves = {step for step in was - now if merged.get(step, step) in new}
     return frozenset(leaves), frozenset(step for step in now - was if merged.get(step, step) in old)
+
+
+def _merged(steps: Collection[StepForm]) -> dict[str, str]:
+    """By partial aggregate, the step of the user's that merges it."""
+    parts = {step.id for step in steps if step.kind == PARTIAL}
+    read = ((one.partition(":")[0], step.id) for step in steps for one in step.inputs)
+    return {part: step for part, step in read if part in parts}
 
 
 def _uncut(revision: Revision, other: Revision, ids: Collection[str]) -> Revision:
@@ -161,7 +209,7 @@ def _uncut(revision: Revision, other: Revision, ids: Collection[str]) -> Revisio
     steps = [
         replace(step, tier="edge", inputs=tuple(_made_by(forms, name) for name in step.inputs))
         for step in revision.steps
-        if step.id in ids and not (step.kind == _PARTIAL and step.id not in others)
+        if step.id in ids and not (step.kind == PARTIAL and step.id not in others)
     ]
     both = {(channel.id, channel.down) for channel in other.channels}
     channels = [one for one in revision.channels if one.down or (one.id, one.down) in both]

@@ -19,14 +19,25 @@ from geartrain.ports import SpoolCommit, SpooledBatch
 from geartrain.records.event_time import START_OF_TIME
 from geartrain.revision import Revision, differences, in_short, is_mended, way_on
 from geartrain.wire.envelope import EPOCH_BYTES, Envelope, Welcome
-from geartrain_edge.agent.crossing import REVISION, Numbers, is_next, is_other_cut, moved, obstacle, runs
+from geartrain_edge.agent.crossing import (
+    REVISION,
+    Leaves,
+    Numbers,
+    is_next,
+    is_other_cut,
+    leaves,
+    moved,
+    obstacle,
+    runs,
+)
 from geartrain_edge.agent.session import FRESH, HELLO, RENEWED, Session
 from geartrain_edge.errors import ChangedFlowError
 from geartrain_edge.settings import AgentSettings
+from geartrain_edge.spool.backlog import Identity
 from geartrain_edge.spool.gaps import header_of
 from geartrain_edge.spool.marking import CROSSED
 from geartrain_edge.spool.renewal import FLIP, Flip, Rewriter
-from geartrain_edge.spool.sealing import Progress
+from geartrain_edge.spool.sealing import Progress, Sealer
 from geartrain_edge.uplink.uplink import Effects
 
 _LOG = logging.getLogger("geartrain.agent")
@@ -90,30 +101,39 @@ async def _cross(
     """Go over from one cut or revision to another in one commit; raises `ChangedFlowError`."""
     held, ours = revisions
     device, number = settings.device, settings.revision
-    leaves, comes = moved(held, ours)
-    says = [f"{step} leaves the device" for step in sorted(leaves)]
+    gone, comes = moved(held, ours)
+    says = [f"{step} leaves the device" for step in sorted(gone)]
     says += [f"{step} comes to it" for step in sorted(comes)]
     is_next_revision = is_next(held, ours, session.numbers, settings)
     if is_next_revision:
         says = differences(replace(held, code=ours.code).on("edge"), ours.on("edge"))
     kind, to = ("revision", f"revision {number}") if is_next_revision else ("cut", "another cut")
-    if why := obstacle(held, ours, plan, session.image.state.keys() - session.forgotten):
+    kept = {at: cell for at, cell in session.image.state.items() if at not in session.forgotten}
+    is_cut = is_other_cut(held, ours, settings.mended)
+    if why := obstacle(held, ours, plan, kept, may_leave=is_cut):
         raise ChangedFlowError(
             f"the spool of device {device} was begun with another {kind} of flow {plan.graph.name} "
             f"({in_short(says)}), and cannot go over to this one: {why}; give it the former {kind} again, "
             "or begin anew with a new instance or a new state folder"
         )
+    left = leaves(plan, held, ours, settings.base_cut or ours.cut, kept)
     numbers, sealer = replace(session.numbers, revision=max(session.numbers.revision, number)), session.sealer
+    batches = _put_out(session, settings, left)
+    if left.cells:
+        numbers, sealer.has_moved = replace(numbers, has_moved=True), True
+        keys, size = len(left.cells), sum(map(len, left.cells.values()))
+        says.append(f"the state of {keys:,} keys, {size:,} bytes, goes with them")
     if numbers.is_known:
         numbers = replace(numbers, number=numbers.number + 1)
-        batches = [sealer.cross(session.runs, numbers.number, session.progress)]
+        batches.append(sealer.cross(session.runs, numbers.number, session.progress))
     else:  # it has no number yet, and ingest may have heard of the former cut
         numbers = replace(numbers, owes=True)
-        batches = [sealer.announce(session.progress)]
-    state = {
+        batches.append(sealer.announce(session.progress))
+    batches += sealer.moved(left.cells, session.progress)
+    state: dict[tuple[str, bytes], bytes | None] = {
         REVISION: ours.to_json().encode(),
         **numbers.stored(),
-        **dict.fromkeys(session.forgotten),
+        **dict.fromkeys((*session.forgotten, *left.gone)),
     }
     session.counters.add(CROSSED)
     for step, count in sorted(Counter(step for step, _ in session.forgotten).items()):
@@ -123,6 +143,19 @@ async def _cross(
     session.numbers = numbers
     session.backlog.committed(batches)
     _LOG.warning("device %s: flow %s goes over to %s: %s", device, plan.graph.name, to, in_short(says))
+
+
+def _put_out(session: Session, settings: AgentSettings, left: Leaves) -> list[SpooledBatch]:
+    """The last batches under the former cut: what partial aggregates have put out."""
+    if not left.output.batches:
+        return []
+    sealer, image = session.sealer, session.image
+    who = Identity(settings.device, left.plan.graph.name, image.epoch)
+    former = Sealer(left.plan, who, image.last_seq, image.digest, settings.limits, session.counters)
+    former.crossing, former.has_moved = session.numbers.number, session.numbers.has_moved
+    batches = former.seal(left.output, session.progress, session.progress)
+    sealer.stand_at(batches[-1].seq, batches[-1].digest)
+    return batches
 
 
 def hear_number(session: Session, welcome: Welcome, progress: Progress) -> tuple[Numbers, list[SpooledBatch]]:

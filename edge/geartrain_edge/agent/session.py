@@ -102,7 +102,7 @@ class Session:
         )
         self.sealer = Sealer(plan, who, image.last_seq, image.digest, settings.limits, self.counters)
         self.numbers = Numbers.of(image.state.get(NUMBERS), is_fresh=is_fresh)
-        self.sealer.crossing = self.numbers.number
+        self.sealer.crossing, self.sealer.has_moved = self.numbers.number, self.numbers.has_moved
         self.runs = Crossing()
         shedder = Shedder(who, effects.store, backlog, self.counters, lambda: uplink.acked_seq)
         self.admission = Admission(settings, backlog, self.counters, shedder, image.state.get(DECLARED))

@@ -14,13 +14,17 @@ from msgspec.structs import replace
 
 from geartrain.errors import SpoolError, WireError
 from geartrain.graph.conform import raw_form
-from geartrain.graph.graph import DEAD_LETTERS
+from geartrain.graph.graph import DEAD_LETTERS, STATE
 from geartrain.planning import Plan
+from geartrain.planning.plan import state_channel
 from geartrain.ports.spool import SplitProgress, SpooledBatch
 from geartrain.records.batch import Batch, DeadLetter
+from geartrain.records.event_time import START_OF_TIME
 from geartrain.records.letters import to_batch
 from geartrain.runtime.fragment import Output
-from geartrain.schema import ColumnBatch, RowCodec
+from geartrain.schema import ColumnBatch, RowCodec, Schema
+from geartrain.state import moving
+from geartrain.state.moving import Cells
 from geartrain.wire.body import EncodedRows, encode_rows
 from geartrain.wire.codec import encode_header, encode_schemas
 from geartrain.wire.crossing import Crossing, encode_crossing
@@ -74,26 +78,47 @@ class Sealer:
         """How often the device has gone over to another cut, as each header says."""
         self.header_bytes = 0
         """Bytes of the last header: the next one is about as long."""
+        self.has_moved = False
+        """Whether state has left the device in this spool, whose channel is then announced too."""
         self._codecs = {channel.id: RowCodec(channel.kind) for channel in plan.channels}
 
     def announce(self, progress: Progress) -> SpooledBatch:
         """The first batch of an epoch: the schema of every channel."""
-        body = encode_schemas({channel.id: channel.schema for channel in self._plan.channels})
+        body = encode_schemas(self._schemas())
         return self._seal(BatchKind.SCHEMA, Part("", "", 0, EncodedRows(body, 0, 0)), progress)
+
+    def _schemas(self) -> dict[str, Schema]:
+        channels = self._plan.channels
+        if self.has_moved:
+            channels = (*channels, state_channel(self._plan.graph))
+        return {channel.id: channel.schema for channel in channels}
 
     def schemas(self) -> Envelope:
         """The schema of every channel once more, outside the order of seqs."""
-        body = encode_schemas({channel.id: channel.schema for channel in self._plan.channels})
+        body = encode_schemas(self._schemas())
         who = self._who
         header = encode_header(Header(BatchKind.SCHEMA, who.flow, who.device, who.epoch, 0))
         return Envelope(header, body, next_digest(FIRST_DIGEST, header, body), 1)
 
     def cross(self, crossing: Crossing, number: int, progress: Progress) -> SpooledBatch:
         """The batch from which on the device runs what `crossing` says, as its `number`-th."""
-        schemas = {channel.id: channel.schema for channel in self._plan.channels}
         self.crossing = number
-        body = encode_crossing(crossing, schemas)
+        body = encode_crossing(crossing, self._schemas())
         return self._seal(BatchKind.CROSSING, Part("", "", 0, EncodedRows(body, 0, 0)), progress)
+
+    def moved(self, cells: Cells, progress: Progress) -> list[SpooledBatch]:
+        """The batches of cells that leave the device, behind the crossing with which their steps do."""
+        channel, found = state_channel(self._plan.graph), list[SpooledBatch]()
+        name, codec = f"{self._who.device}/{STATE}/{self._who.epoch.hex()}", RowCodec(channel.kind)
+        for several in moving.batches(moving.records(cells)):
+            count, first = len(several), self._seq << 16
+            numbers = list(range(first, first + count))
+            columns = ColumnBatch(codec.to_columns(several), [START_OF_TIME] * count, [name] * count, numbers)
+            rows = encode_rows(codec.schema, columns, self._limits)
+            self._counters.add(f"rows.{STATE}", count)
+            part = Part(STATE, codec.schema.schema_id, count, rows)
+            found.append(self._seal(BatchKind.DATA, part, progress))
+        return found
 
     def hello(self, ordinal: int, crossing: int = 0, fresh: Crossing | None = None) -> Envelope:
         """The question where this device stands, of an epoch that takes itself for the `ordinal`-th.

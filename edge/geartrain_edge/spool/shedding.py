@@ -1,8 +1,8 @@
 """Shedding: in a full spool, gaps replace the oldest unacked batches, so that newer rows have room.
 
-`geartrain_edge.spool.admission` uses it for the policy `drop_oldest`. Guarantees: only batches of rows are
-given up, never schemas or a crossing, wherever they stand. A gap stands under their seqs, and neighbours
-become one gap as long as it stays small.
+`geartrain_edge.spool.admission` uses it for the policy `drop_oldest`. Guarantees: only batches of records are
+given up, never schemas, a crossing or moved state, wherever they stand. A gap stands under their seqs, and
+neighbours become one gap as long as it stays small.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable
 import msgspec
 from msgspec.structs import replace
 
+from geartrain.graph.graph import STATE
 from geartrain.ports.spool import SpooledBatch, SpoolStore
 from geartrain.wire.envelope import BatchKind
 from geartrain_edge.spool.backlog import Backlog, Counters, Identity
@@ -93,10 +94,14 @@ class Shedder:
 
 
 def _is_kept(batch: SpooledBatch) -> bool:
-    """Whether a batch has no rows to give up, and says what those behind it rest on."""
+    """Whether what a batch says is what those behind it rest on: schemas, a crossing, or moved state."""
     if batch.seq == 1:
         return True
-    if batch.count or batch.rows or batch.first_seq:
+    if batch.first_seq:
+        return False
+    if batch.rows:
+        return all(channel == STATE for _, channel, _ in batch.rows)
+    if batch.count:
         return False
     header = header_of(batch)
     return header is not None and header.kind in (BatchKind.SCHEMA, BatchKind.CROSSING)

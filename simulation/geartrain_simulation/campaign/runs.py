@@ -22,6 +22,7 @@ from geartrain_simulation.fleet.down_fleet import DownFleet
 from geartrain_simulation.fleet.fleet import Fleet, Outcome
 from geartrain_simulation.fleet.floor_fleet import FloorFleet
 from geartrain_simulation.fleet.lane_fleet import LaneFleet
+from geartrain_simulation.fleet.leaving_fleet import LeavingFleet
 from geartrain_simulation.fleet.program_fleet import ProgramFleet
 from geartrain_simulation.fleet.roster_fleet import RosterFleet
 from geartrain_simulation.machine.broker import SimBroker
@@ -51,6 +52,7 @@ WORLDS: dict[str, Callable[[int], Simulated]] = {
     "programs": ProgramFleet,
     "floor": FloorFleet,
     "crossing": CrossingFleet,
+    "leaving": LeavingFleet,
 }
 """The kinds of worlds, by their names on the command line."""
 USUAL = "fleet"

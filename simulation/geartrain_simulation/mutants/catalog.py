@@ -9,6 +9,7 @@ from geartrain_simulation.mutants.of_crossings import OF_CROSSINGS
 from geartrain_simulation.mutants.of_down import OF_DOWN
 from geartrain_simulation.mutants.of_ingest import OF_INGEST
 from geartrain_simulation.mutants.of_lanes import OF_LANES
+from geartrain_simulation.mutants.of_leaving import OF_LEAVING
 from geartrain_simulation.mutants.of_life import OF_LIFE
 from geartrain_simulation.mutants.of_programs import OF_PROGRAMS
 from geartrain_simulation.mutants.of_rosters import OF_ROSTERS
@@ -26,5 +27,6 @@ MUTANTS = {
         *OF_BUNDLES,
         *OF_PROGRAMS,
         *OF_CROSSINGS,
+        *OF_LEAVING,
     )
 }

@@ -1,0 +1,134 @@
+"""Devices that leave a step to the cloud with what it keeps, whatever else befalls them.
+
+Beside the usual worlds, with their kills, losses of power, new epochs, damaged and full disks, packets lost
+and doubled. The agents of a device run the totals of its sensors for some lives, and then no more. Rules: the
+state stands in the log once, before the first record that the step misses on the device. No policy of a full
+spool gives it up. The totals that the cloud makes from there on are those of the step that never moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from random import Random
+
+import msgspec
+
+from geartrain import Flow, Table
+from geartrain.graph.graph import STATE, Graph
+from geartrain.planning import Plan, make_plan
+from geartrain.planning.plan import state_channel
+from geartrain.records.batch import Batch
+from geartrain.runtime.fragment import Fragment
+from geartrain.schema import RowCodec
+from geartrain.state.moving import Cells
+from geartrain_cloud.ports import EntryKind
+from geartrain_edge.settings import Policy
+from geartrain_simulation.fleet.devices import Device
+from geartrain_simulation.fleet.fleet import Fleet, Outcome
+from geartrain_simulation.fleet.readings import Reading, Readings, Running, expected_rows
+from geartrain_simulation.fleet.troubles import Fault, draw_faults
+from geartrain_simulation.stores.segments import Row
+
+TOTALS, READINGS = "totals", "readings"
+_LEAVES = 0.6
+"""How likely a life of an agent is the first without the step."""
+
+
+def leaving_graph(seed: int, records: Mapping[str, int], pause_s_max: float) -> Graph:
+    """Readings, and their running totals by sensor to a table."""
+    flow = Flow("fleet")
+    source = Readings(seed=seed, records=records, pause_s_max=pause_s_max)
+    readings = flow.source(READINGS, source, out=Reading, partitioned_by="sensor")
+    readings.key_by("sensor").process(TOTALS, Running()).sink("sums", Table("sums"))
+    return flow.graph()
+
+
+class LeavingFleet(Fleet):
+    """One run. Ingest knows the channels of both cuts, and that of moved state."""
+
+    def __init__(self, seed: int) -> None:
+        random, devices, faults = Random(f"{seed}/leaving"), list[Device](), list[Fault]()
+        self._plans: dict[str, Plan] = {}
+        self._left: set[str] = set()
+        self._lives: dict[str, int] = {}
+        for number in range(1, random.choice((1, 2)) + 1):
+            policy = random.choice((Policy.BLOCK, Policy.BLOCK, Policy.DROP_OLDEST))
+            size = random.choice((2_000, 10_000, 1 << 20))
+            devices.append(Device(f"device-{number}", random.choice((40, 100)), 0, None, policy, size))
+            times = [random.uniform(0.5, 5) for _ in range(random.choice((2, 5, 8)))]
+            faults += [Fault("stop", devices[-1].name, at_s=at_s) for at_s in times]
+        drawn = [one for one in draw_faults(seed, devices) if one.kind not in ("restore", "delete", "copy")]
+        super().__init__(seed, devices=devices, faults=[*drawn, *faults])
+        self.lives = replace(self.lives, cuts=self._next_cut)
+
+    def _graph(self) -> Graph:
+        records = {device.name: device.records for device in self.devices}
+        return leaving_graph(self._seed, records, self.climate.read_s_max)
+
+    def _cut(self, graph: Graph) -> Plan:
+        self._plans = {cut: make_plan(graph, cut) for cut in ("cloud", "edge")}
+        edge, cloud = self._plans["edge"], self._plans["cloud"]
+        return msgspec.structs.replace(
+            edge, channels=(cloud.channels[0], *edge.channels, state_channel(graph))
+        )
+
+    def _next_cut(self, node: str) -> Plan:
+        life = self._lives[node] = self._lives.get(node, 0) + 1
+        if life > 1 and Random(f"{self._seed}/{node}/{life}/leaves").random() < _LEAVES:
+            self._left.add(node)
+        cut = "cloud" if node in self._left else "edge"
+        self.world.note(node, "cut", cut)
+        return self._plans[cut]
+
+    def _expected(self) -> dict[tuple[str, str], dict[str, list[Row]]]:
+        return {}
+
+    def run(self) -> Outcome:
+        """Run to the end; raises the first breach of a rule, or any other failure."""
+        outcome = super().run()
+        for device in self.devices:
+            self._check_places(device.name)
+            self._check_totals(device.name)
+        return outcome
+
+    def _check_places(self, name: str) -> None:
+        """Where the state of a device stands in the log, and that no full spool has given it up."""
+        crossed = read = False
+        for entry in self.ledger.all_entries():
+            if entry.device != name:
+                continue
+            crossed |= entry.kind is EntryKind.CROSSING
+            rows = entry.kind in (EntryKind.ROWS, EntryKind.REMOVED)
+            read |= rows and entry.channel == READINGS
+            if rows and entry.channel == STATE and read:
+                self.checkers.breach("state first", f"{name}: state stands behind records of its step")
+            if rows and entry.channel == TOTALS and (crossed or read):
+                self.checkers.breach("cut", f"{name}: totals of the device stand behind its crossing")
+        if shed := self.spools[name].counters.get(f"shed.{STATE}", 0):
+            self.checkers.breach("state kept", f"{name}: its full spool has given up {shed} cells")
+
+    def _check_totals(self, name: str) -> None:
+        """The totals of the device, with those that the cloud makes from its state on."""
+        counters = self.ledger.counters
+        if counters.get("records_dropped", 0) or counters.get("quarantined_records", 0):
+            return
+        logged, plan = self.checkers.logged(), self._plans["cloud"]
+        cells = Cells()
+        for one in logged.get((name, STATE), ()):
+            step, key, _, _, cell = one.row.fields
+            if (step, key) in cells:
+                self.checkers.breach("state once", f"{name}: the state of {key!r} came twice")
+            cells[step, key] = cell
+        fragment, codec = Fragment(plan.graph, plan.cloud), RowCodec(Reading)
+        fragment.take_in(cells)
+        for row in sorted((one.row for one in logged.get((name, READINGS), ())), key=lambda row: row.number):
+            values = codec.from_columns([[field] for field in row.fields])
+            fragment.feed(READINGS, Batch(values, [row.time], [row.name], [row.number]))
+        found = [one.row.fields for one in logged.get((name, TOTALS), ())]
+        for batch in fragment.take().batches.get("sums", ()):
+            found += [msgspec.structs.astuple(value) for value in batch.values]
+        due = [row.fields for row in expected_rows(self._plans["edge"], name).get(TOTALS, ())]
+        if sorted(map(tuple, found)) != sorted(map(tuple, due)):
+            detail = f"{name}: {len(found)} totals, of which {len(set(due) - set(found))} of {len(due)} lack"
+            self.checkers.breach("same results", detail)

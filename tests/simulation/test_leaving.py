@@ -1,0 +1,19 @@
+"""Devices leave a step to the cloud with its state while all else goes wrong: every rule holds."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from geartrain.graph.graph import STATE
+from geartrain_simulation.campaign.runs import run_seed
+
+SEEDS = range(16)
+
+
+def test_devices_that_leave_a_step_with_its_state_in_a_bad_world_break_no_rule() -> None:
+    met = Counter[str]()
+    for seed in SEEDS:
+        result = run_seed(seed, "leaving")
+        assert result.is_good, f"seed {seed}: {result.rule}: {result.detail}"
+        met.update(result.counters)
+    assert met[f"rows:fleet/{STATE}"] > len(SEEDS) // 4
