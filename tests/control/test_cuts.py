@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from geartrain import Flow, Table
 from geartrain.control.codec import encode_reported
-from geartrain.control.states import OWN_CUT, Reported, cut_as_said
+from geartrain.control.states import LEAVES_STATE, OWN_CUT, Reported, cut_as_said
 from geartrain.errors import PlacementError
 from geartrain.graph.graph import Input
 from geartrain.testing import TestingSource
@@ -68,11 +68,14 @@ def test_a_cut_has_one_text_and_says_which_steps_move() -> None:
     assert found(CutWish(spec="cloud"), "edge")[0] == "cloud"
 
 
-def test_what_a_step_keeps_does_not_move_yet() -> None:
+def test_what_a_step_keeps_leaves_devices_with_it_and_does_not_come_to_them() -> None:
     _, moves, why = found(CutWish(spec="edge"))
     assert "sums>edge" in moves
     assert why.startswith("step sums (process) keeps what it has of its records in the data centre: move")
-    assert "on the device" in found(CutWish("edge", step="sums", to="cloud"))[2]
+    leaves = CutWish("edge", step="sums", to="cloud")
+    assert found(leaves)[2] == ""
+    (one,) = check(Question(FLOW, "cloud", {}, wishes=(leaves,))).found
+    assert {move.step: move.keeps for move in one.moves} == {"sums": True}
     assert found(CutWish(spec="edge", is_new=True))[2] == ""  # a device that has nothing yet
 
 
@@ -186,7 +189,7 @@ def test_devices_are_told_once_the_data_centre_takes_what_they_will_send(tmp_pat
         {"device": "away", "before": "cloud", "cut": "high"},
         {"device": "d1", "before": "cloud", "cut": "high"},
     ]
-    assert said["moves"] == [{"step": "doubled", "to": "edge"}, {"step": "high", "to": "edge"}]
+    assert said["moves"] == [{"step": step, "to": "edge", "keeps": False} for step in ("doubled", "high")]
     world.reconciler.round()
     assert world.lane("d1") == ("cloud", "")
     info = world.observer.info(world.store.apps.newest("heat"))
@@ -213,6 +216,22 @@ def test_devices_are_told_once_the_data_centre_takes_what_they_will_send(tmp_pat
     world.rounds()
     assert world.shown() == [("cloud", 3, 2)]
     assert world.store.apps.newest("heat").revision == 2
+    world.store.close()
+
+
+def test_what_devices_keep_leaves_only_those_whose_agents_can_give_it_away(tmp_path: Path) -> None:
+    world = Fleet(tmp_path)
+    world.submit(CutRule("d1", "edge"))
+    assert world.shown() == [("cloud", 2, 1), ("edge", 1, 1)]
+    says = world.refusal("move", step="sums", to="cloud", devices="d1")
+    assert "d1 runs an agent of version 0.2.0, which cannot leave what its steps keep" in says
+    world.store.reports.heard("d1", world.report("d1", OWN_CUT, LEAVES_STATE), 1, [])
+    status, said = world.ask("move", step="sums", to="cloud", devices="d1")
+    assert (status, said["moves"], said.get("refusals", [])) == (
+        202,
+        [{"step": "sums", "to": "cloud", "keeps": True}],
+        [],
+    )
     world.store.close()
 
 

@@ -7,7 +7,9 @@ a step that needs the order of its records gets it, whichever way they come.
 from __future__ import annotations
 
 import json
+import os
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -17,10 +19,11 @@ from typing import Any
 
 import pytest
 
+from geartrain_cloud.log.reader import LogReader
 from tests.control.platform_client import Client, client_of
 from tests.proofs.test_platform import gear, until_ended
 from tests.proofs.test_platform_revisions import FLOW
-from tests.supervisor.test_up import platform
+from tests.supervisor.test_up import pids, platform, until, until_restarted
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
@@ -151,3 +154,38 @@ def test_devices_with_different_cuts_move_a_step_while_they_send(
             page = client.get(f"/apps/meadow/tables/{table}?limit=10000")
             assert sorted(map(tuple, page["rows"])) == sorted(wanted), table
             assert wanted
+
+
+def test_a_step_leaves_a_device_with_what_it_keeps_while_the_host_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GEARTRAIN_KEYS", str(tmp_path / "keys"))
+    (tmp_path / "meadow.py").write_text(MEADOW)
+    fleet = Fleet(tmp_path)
+    own = [f"--device-set={name}:readings.path={path}" for name, path in fleet.files.items()]
+    with platform(fleet.state):
+        client = client_of(fleet.state)
+        for name in DEVICES:
+            gear(fleet.state, "device", "add", name, "--local")
+        fleet.grow(200)
+        fleet.ask("submit", "meadow:flow", "--cut", "cloud", "--device-cut", "d1:sums", *own)
+        dry = fleet.ask("move", "meadow", "sums", "--to", "cloud", "--devices", "d1", "--dry-run")
+        keeps = {one["step"]: one["keeps"] for one in dry["moves"]}
+        assert (keeps, dry["refusals"]) == ({"by_sensor": False, "sums": True}, [])
+        host = pids(fleet.state)["spark"]
+        moved = fleet.ask("move", "meadow", "sums", "--to", "cloud", "--devices", "d1", "--no-wait")
+        assert (moved["count"], moved["revises"]) == (1, False)
+        os.kill(host, signal.SIGKILL)
+        fleet.grow(100)
+        until_restarted(fleet.state, "spark", host)
+        until(lambda: cuts_of(client).get("d1") == "cloud", "d1 with the cut of the others")
+        fleet.grow(100)
+        fleet.end()
+        until_ended(client, "meadow")
+        for table, wanted in fleet.expected().items():
+            page = client.get(f"/apps/meadow/tables/{table}?limit=10000")
+            assert sorted(map(tuple, page["rows"])) == sorted(wanted), table
+            assert wanted
+        logged = LogReader(fleet.state / "log")
+        assert logged.counters()["rows:meadow.1/_state"] == 2

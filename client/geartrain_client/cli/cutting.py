@@ -38,6 +38,7 @@ class CutWishes:
 class _Move(msgspec.Struct, frozen=True):
     step: str
     to: str
+    keeps: bool = False
 
 
 class _Device(msgspec.Struct, frozen=True):
@@ -123,7 +124,9 @@ def _devices(made: _Recut) -> str:
 def _show(made: _Recut) -> None:
     """Print which steps move, and which devices get which cut."""
     for one in made.moves:
-        notices().print(printable(f"step {one.step} moves to {_TIERS.get(one.to, one.to)}"), soft_wrap=True)
+        along = ", with what it keeps" if one.keeps else ""
+        words = f"step {one.step} moves to {_TIERS.get(one.to, one.to)}{along}"
+        notices().print(printable(words), soft_wrap=True)
     if made.devices:
         shown = made.devices[:_DEVICES_SHOWN]
         results().print(

@@ -2,7 +2,7 @@
 
 Called by the short-lived process that loads a flow (`checking`), between a change of cuts and the control
 store. Guarantees: a cut has one text, whatever words a person has given for it. A step moves only where
-neither tier keeps anything of it.
+the data centre keeps nothing of it; what the device keeps goes with it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 from geartrain.errors import GeartrainError, PlacementError
 from geartrain.graph.graph import Graph
 from geartrain.planning.cuts import Cut, choose_cut
-from geartrain.planning.splitting import with_partials
+from geartrain.planning.splitting import PARTIAL, with_partials
 
 AUTO, EDGE, CLOUD = "auto", "edge", "cloud"
 
@@ -33,10 +33,11 @@ class CutWish(msgspec.Struct, frozen=True):
 
 
 class StepMove(msgspec.Struct, frozen=True):
-    """A step that goes to another tier."""
+    """A step that goes to another tier; keeps: what it keeps goes with it."""
 
     step: str
     to: Literal["edge", "cloud"]
+    keeps: bool = False
 
 
 class CutFound(msgspec.Struct, frozen=True):
@@ -75,7 +76,11 @@ def find_cut(graph: Graph, base: str, wish: CutWish) -> CutFound:
     except GeartrainError as error:
         return CutFound(refused=" ".join(str(error).split()))
     moves = tuple(
-        StepMove(step.id, "edge" if step.id in after.edge else "cloud")
+        StepMove(
+            step.id,
+            "edge" if step.id in after.edge else "cloud",
+            step.operator.stateful and step.id in before.edge and not wish.is_new,
+        )
         for step in whole.steps
         if step.id in before.edge ^ after.edge
     )
@@ -106,16 +111,20 @@ def _wished(graph: Graph, before: Cut, wish: CutWish) -> Cut:
 
 
 def _kept_state(graph: Graph, moves: Sequence[StepMove]) -> str:
-    """Why steps cannot move while the app runs: what they keep would have to move too; "" for no reason.
+    """Why steps cannot move while the app runs: what the data centre keeps of them does not go to devices; ""
+    for no reason. A partial aggregate begins anew on a device, for the data centre merges both.
 
     This is the one place where such a move is refused.
     """
-    held = [one for one in moves if graph[one.step].operator.stateful]
+    held = [
+        one.step
+        for one in moves
+        if one.to == EDGE and graph[one.step].operator.stateful and graph[one.step].operator.kind != PARTIAL
+    ]
     if not held:
         return ""
     said = "; ".join(
-        f"step {one.step} ({graph[one.step].operator.kind}) keeps what it has of its records "
-        f"{'in the data centre' if one.to == EDGE else 'on the device'}"
-        for one in held
+        f"step {step} ({graph[step].operator.kind}) keeps what it has of its records in the data centre"
+        for step in held
     )
     return f"{said}: move steps without state alone, or kill the app and submit it with this cut"

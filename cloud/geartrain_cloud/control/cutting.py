@@ -15,7 +15,7 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from geartrain.control.codec import decode_reported
-from geartrain.control.states import OWN_CUT
+from geartrain.control.states import LEAVES_STATE, OWN_CUT
 from geartrain.fleet.selectors import parse_selector
 from geartrain.printable import printable
 from geartrain.revision import in_short
@@ -54,6 +54,21 @@ def check_can_cut(store: ControlStore, devices: Iterable[str]) -> None:
             raise ConflictError(
                 f"device {name} runs an agent of version {version}, which has the app's cut alone: upgrade "
                 "it with gear agent upgrade, or leave it out"
+            )
+
+
+def check_can_leave(store: ControlStore, devices: Iterable[str]) -> None:
+    """Raise `ConflictError` where one of the devices has said that its agent cannot give away what steps
+    keep. One that was never heard keeps nothing yet.
+    """
+    for name in devices:
+        said = store.reports.last(name)
+        report = decode_reported(said) if said else None
+        if report is not None and LEAVES_STATE not in report.can:
+            version = printable(report.program, _VERSION_CHARS_MAX) or "before 0.3"
+            raise ConflictError(
+                f"device {name} runs an agent of version {version}, which cannot leave what its steps "
+                "keep to the data centre: upgrade it with gear agent upgrade, or leave it out"
             )
 
 
@@ -103,6 +118,8 @@ class Cuts:
         cuts = {device: found[before].cut for device, before in held.items() if found[before].cut != before}
         refusals = [one.refused for one in found.values() if one.refused]
         refusals += [] if refusals else self._in_the_way(instance, checked, cuts)
+        leaving = {before for before, one in found.items() if any(move.keeps for move in one.moves)}
+        refusals += self._cannot_leave([device for device in cuts if held[device] in leaving])
         said = _said(instance, held, found, checked)
         if body.dry_run:
             return 200, {**said, "refusals": refusals}
@@ -161,6 +178,13 @@ class Cuts:
                 f"machine has {made.code[:12]}: install what it runs, or update it first"
             )
         return checked, made
+
+    def _cannot_leave(self, devices: Iterable[str]) -> list[str]:
+        try:
+            check_can_leave(self._store, devices)
+        except ConflictError as error:
+            return [str(error)]
+        return []
 
     def _in_the_way(self, instance: Instance, checked: Checked, cuts: Mapping[str, str]) -> list[str]:
         """What keeps devices of an app from other cuts now, a sentence each."""

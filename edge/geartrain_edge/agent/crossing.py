@@ -137,7 +137,7 @@ def obstacle(held: Revision, ours: Revision, plan: Plan, state: Collection[Cell]
         if cells[step]:
             return (
                 f"step {step} keeps state for {cells[step]} keys in the spool, and would leave the device as "
-                "the flow becomes another one: give it another cut first, or let the update drop what it keeps"
+                "the flow becomes another: give it another cut first, or let the update drop what it keeps"
             )
     for step in sorted(comes):
         if cells[step]:

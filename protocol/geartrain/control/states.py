@@ -16,6 +16,8 @@ OWN_CUT = "own_cut"
 """What a program says that it `can` do where it runs an app with a cut of its device's own."""
 OTHER_STEPS = "other_steps"
 """The same of one that goes over to a revision of an app with other steps on its device."""
+LEAVES_STATE = "leaves_state"
+"""What it says that it `can` do where a step that leaves the device takes what it keeps along."""
 CUT_CHARS = 200
 """Of a cut, as a report names it."""
 
@@ -117,7 +119,7 @@ class RunningProgram(msgspec.Struct, frozen=True):
     version: str = ""
     code: str = ""
     machine: str = ""
-    can: tuple[str, ...] = (OWN_CUT, OTHER_STEPS)
+    can: tuple[str, ...] = (OWN_CUT, OTHER_STEPS, LEAVES_STATE)
 
 
 class Reported(msgspec.Struct, frozen=True):
