@@ -19,7 +19,7 @@ import msgspec
 from geartrain.adapters.system import SystemRandomness
 from geartrain.errors import ConfigError
 from geartrain.graph.conform import raw_form
-from geartrain.graph.graph import DEAD_LETTERS, LATE, OVERTAKEN, Graph
+from geartrain.graph.graph import DEAD_LETTERS, LATE, OVERTAKEN, STATE, Graph
 from geartrain.planning import Plan
 from geartrain.planning.mixed import make_mixed_plan
 from geartrain.planning.properties import derive_properties
@@ -29,6 +29,7 @@ from geartrain.records.letters import to_batch
 from geartrain.runtime.fragment import Fragment, Output
 from geartrain.runtime.local import Progress
 from geartrain.schema import ColumnBatch, Field, FieldType, RowCodec
+from geartrain.state.moving import Cells
 from geartrain_client.cli.fetching import META_FILE, RECORDS_FILE, FetchedMeta
 from geartrain_cloud.spark.chains import OVERTAKEN_REASON
 from geartrain_cloud.spark.clocks import least_clock, sources_of
@@ -65,7 +66,7 @@ class Fetched:
         """Where a run over it begins, as a sentence; raises `ConfigError`."""
         plan = self.plan(graph)
         made = [step for step in plan.edge if plan.graph[step].inputs]
-        streams = ", ".join(c.id for c in plan.channels if c.id not in (DEAD_LETTERS, LATE))
+        streams = ", ".join(c.id for c in plan.channels if c.id not in (DEAD_LETTERS, LATE, STATE))
         before = f"; {', '.join(made)} ran on devices, and is not run again" if made else ""
         return f"the flow begins at {streams}, as it came over the link{before}"
 
@@ -93,6 +94,7 @@ class FetchedRun:
         self.fragment = Fragment(self.plan.graph, self.plan.cloud, clock=clock, randomness=SystemRandomness())
         self.progress = Progress()
         self.ended = False
+        self._begun = Cells()
         self._codecs = {channel.id: RowCodec(channel.kind) for channel in self.plan.channels}
         self._entries = {channel.id: channel.entry for channel in self.plan.channels}
         known = derive_properties(self.plan.graph)
@@ -111,7 +113,7 @@ class FetchedRun:
                 yield self._kept(output)
         clocks = {s: min(clock, self._meta.end) for s, clock in self._meta.clocks.items()}
         for entry, sources in sources_of(self.plan.graph, self._entries.values()).items():
-            if entry not in (DEAD_LETTERS, LATE):
+            if entry not in (DEAD_LETTERS, LATE, STATE):
                 self.fragment.advance(entry, least_clock(clocks, sources))
         self.fragment.close()
         self.ended = True
@@ -121,6 +123,8 @@ class FetchedRun:
         output = Output()
         if channel in (DEAD_LETTERS, LATE):
             output.add(channel, batch)
+        elif channel == STATE:
+            self._take_in(batch)
         elif overtaken and channel in self._timely:
             letters = [
                 DeadLetter(channel, batch.origin(row), batch.times[row], OVERTAKEN_REASON, raw_form(value))
@@ -133,6 +137,16 @@ class FetchedRun:
             for one in batches:
                 output.add(stream, one)
         return output
+
+    def _take_in(self, batch: Batch) -> None:
+        """Go on with cells that devices have left with their steps; those in pieces once they are whole."""
+        for piece in batch.values:
+            at = piece.step, piece.key
+            begun = self._begun.pop(at, b"") if piece.offset else b""
+            if len(begun) == piece.offset:
+                self._begun[at] = begun + piece.cell
+                if len(self._begun[at]) == piece.size and piece.step in self.fragment.steps:
+                    self.fragment.take_in({at: self._begun.pop(at)})
 
     def _kept(self, output: Output) -> Output:
         """Without what belongs before the range, which the records before it have made."""

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from geartrain.adapters.system import SystemClock, SystemRandomness
-from geartrain.graph.graph import DEAD_LETTERS, LATE, key_step
+from geartrain.graph.graph import DEAD_LETTERS, LATE, STATE, key_step
 from geartrain.graph.operator import Services
 from geartrain.planning import Plan
 from geartrain.planning.properties import derive_properties
@@ -74,13 +74,14 @@ class LoggedFlow:
     """The log of one instance, up to where it stood when this was made.
 
     plan: of all cuts that its devices have; removed: by channel, the newest entry whose rows retention has
-    removed, known once the log was read.
+    removed; left: the steps whose state devices have left to the cloud. Both are known once the log was read.
     """
 
     log: LogReader
     instance: str
     plan: Plan
     removed: dict[str, Entry] = field(default_factory=dict)
+    left: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._ends = self.log.positions(self.instance)
@@ -121,6 +122,7 @@ class LoggedFlow:
                 upto = min(end, self.log.limit(self.instance, key, at[key], CHUNK_ROWS))
                 entries = self.log.entries(self.instance, key, at[key], upto)
                 self._check_known(entries)
+                self._note_left(entries)
                 wanted = (entry for entry in entries if entry.channel in channels)
                 rows += [found for entry in wanted for found in self._rows(entry)]
                 at[key] = upto
@@ -133,6 +135,11 @@ class LoggedFlow:
                     f"the log has rows of {entry.channel!r}, which a device has sent by a cut that the app "
                     "does not have any more, and only what came by its present cuts can be explained"
                 )
+
+    def _note_left(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            if entry.channel == STATE and entry.segment:
+                self.left.update(str(step) for step in self.log.table(entry).column("step").to_pylist())
 
     def _rows(self, entry: Entry) -> Iterator[LoggedRows]:
         if entry.count and not entry.segment:
@@ -180,7 +187,7 @@ class LoggedFlow:
     def read_by(self, steps: Collection[str]) -> set[str]:
         """The channels that some of the cloud's steps read."""
         read = {one.step for step in steps for one in self.plan.graph[step].inputs}.difference(steps)
-        return {c for c, entry in self._entries.items() if entry in read} - {DEAD_LETTERS, LATE}
+        return {c for c, entry in self._entries.items() if entry in read} - {DEAD_LETTERS, LATE, STATE}
 
     def feed(self, fragment: Fragment, found: LoggedRows) -> None:
         """Feed rows to steps, without those that the clock had passed when they came."""
@@ -202,7 +209,13 @@ class LoggedFlow:
                     yield self._keyed(stream, self.batch(channel, self.on_time(found)))
             return
         channels, fragment = self.read_by(steps), opened(self.plan, steps)
+        keeping = {step for step in steps if self.plan.graph[step].operator.stateful}
         for chunk in self.chunks(channels):
+            if keeping & self.left:
+                raise ExplainError(
+                    f"devices have left what step {min(keeping & self.left)!r} keeps to the data centre, and "
+                    f"not the records that it was made of, so no row of {stream!r} and below can be explained"
+                )
             for found in chunk.rows:
                 self.feed(fragment, found)
             self.advance(fragment, channels, chunk.clocks)
