@@ -41,7 +41,7 @@ RESTARTS_MAX = 3
 """Of one fragment in one run."""
 _PIECE_BYTES = 40
 """So small that cells travel in pieces."""
-_MOVES = 0.1
+_MOVES, _MOVES_AMID = 0.3, 0.1
 """How likely a device goes over to its next cut before a read."""
 
 Parts = list[tuple[str, Batch]]
@@ -178,13 +178,15 @@ class Device:
         self.cells, self._number = 0, 0
         """Cells that have left with steps."""
 
-    def run(self, later: Sequence[Plan] = ()) -> list[Sent]:
-        """Read all splits to their ends; later: plans to which the device goes over at random points."""
-        open_ones, waiting, likely = list(self._readers), list(later), 0.0
-        if waiting:  # amid its work
-            self._sizes, likely = self._rng.choice([(1, 2), (2, 7)]), _MOVES
+    def run(self, later: Sequence[Plan] = (), *, amid: bool = False) -> list[Sent]:
+        """Read all splits to their ends; later: plans to which the device goes over at random points; amid:
+        rather amid its work than as it begins.
+        """
+        open_ones, waiting = list(self._readers), list(later)
+        if amid:
+            self._sizes = self._rng.choice([(1, 2), (2, 7)])
         while open_ones:
-            if waiting and self._rng.random() < likely:
+            if waiting and self._rng.random() < (_MOVES_AMID if amid else _MOVES):
                 self._cross(waiting.pop(0))
             tracker, items = reader = self._rng.choice(open_ones)
             self._read(tracker, items)

@@ -43,7 +43,7 @@ def log_of(
     devices: list[list[Sent]] = []
     for (first, *later), splits in zip(plans, world.devices.values(), strict=True):
         sender = Device(first, splits, world.bounds_us, rng)
-        devices.append(sender.run(later))
+        devices.append(sender.run(later, amid=seen is not None))
         if seen is not None:
             seen["cells"] += sender.cells
     sources = [step.id for step in plan.graph.sources()]
