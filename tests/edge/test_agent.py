@@ -160,13 +160,13 @@ def test_stop_ends_an_agent_that_is_blocked(tmp_path: Path) -> None:
 def test_a_spool_of_another_cut_is_refused(tmp_path: Path) -> None:
     given = items(40)
     path = tmp_path / "spool.sqlite"
-    plan = plan_of(given)
+    plan = plan_of(given, "cloud")
     with pytest.raises(KilledError):
         run(agent_of(plan, MortalSpool(path, 6), MemoryNet(NaiveIngest(plan))).run())
-    other = plan_of(given, "cloud")
+    other = plan_of(given)
     agent = agent_of(other, path, MemoryNet(NaiveIngest(other)))
     with pytest.raises(
-        SpoolError, match=r"another cut of flow fleet \(.*totals leaves the device\), .*new state folder"
+        SpoolError, match=r"another cut of flow fleet \(.*totals comes to it\), .*new state folder"
     ):
         run(agent.run())
     assert (agent.status().state, agent.status().finished) == ("failed", False)
