@@ -97,6 +97,19 @@ RULES: dict[str, str | tuple[str, ...]] = {
     "moved state not sent": "same results",
     "moved state shed": "state kept",
     "moved state behind records": "state first",
+    "former steps go on behind a crossing": ("exactly once", "steps"),
+    "state not kept over a revision": "exactly once",
+    "cells of removed steps stay": "exactly once",
+    "steps go on that are to begin anew": "exactly once",
+    "drops of a revision left out not heeded": "exactly once",
+    "forgotten cells stay on the disk": "exactly once",
+    "revision not in the commit of a crossing": "one commit",
+    "number of a revision not kept": "one commit",
+    "crossing in two commits": "one commit",
+    "last records read again behind a crossing": "boundary",
+    "boundary said before its place": "boundary",
+    "crossing taken before the cloud": "cloud first",
+    "former batch decoded by the newest schema": "none quarantined",
 }
 """Where the harm is done, and not only where it shows; several where either may see it first."""
 

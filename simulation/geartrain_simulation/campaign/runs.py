@@ -24,6 +24,7 @@ from geartrain_simulation.fleet.floor_fleet import FloorFleet
 from geartrain_simulation.fleet.lane_fleet import LaneFleet
 from geartrain_simulation.fleet.leaving_fleet import LeavingFleet
 from geartrain_simulation.fleet.program_fleet import ProgramFleet
+from geartrain_simulation.fleet.revision_fleet import RevisionFleet
 from geartrain_simulation.fleet.roster_fleet import RosterFleet
 from geartrain_simulation.machine.broker import SimBroker
 from geartrain_simulation.machine.world import World
@@ -53,6 +54,7 @@ WORLDS: dict[str, Callable[[int], Simulated]] = {
     "floor": FloorFleet,
     "crossing": CrossingFleet,
     "leaving": LeavingFleet,
+    "revision": RevisionFleet,
 }
 """The kinds of worlds, by their names on the command line."""
 USUAL = "fleet"

@@ -19,7 +19,7 @@ from geartrain.graph.graph import Graph
 from geartrain.planning import Plan, make_plan
 from geartrain_cloud.ports import EntryKind
 from geartrain_edge.errors import AlarmError
-from geartrain_edge.settings import Policy
+from geartrain_edge.settings import AgentSettings, Policy
 from geartrain_simulation.fleet.devices import Device
 from geartrain_simulation.fleet.fleet import Fleet, Outcome
 from geartrain_simulation.fleet.readings import Reading, Readings, expected_rows
@@ -73,7 +73,7 @@ class CrossingFleet(Fleet):
                 faults.append(Fault("copy", name, at_s=random.uniform(1, 6)))
         drawn = [one for one in draw_faults(seed, devices) if one.kind not in ("restore", "delete", "copy")]
         super().__init__(seed, devices=devices, faults=[*drawn, *faults])
-        self.lives = replace(self.lives, cuts=self._next_cut, mends=self._mend)
+        self.lives = replace(self.lives, turns=self._next_cut, mends=self._mend)
 
     def _graph(self) -> Graph:
         records = {device.name: device.records for device in self.devices}
@@ -84,11 +84,11 @@ class CrossingFleet(Fleet):
         edge, cloud = self._plans["edge"], self._plans["cloud"]
         return msgspec.structs.replace(edge, channels=(cloud.channels[0], *edge.channels))
 
-    def _next_cut(self, node: str) -> Plan:
+    def _next_cut(self, node: str, settings: AgentSettings) -> tuple[AgentSettings, Plan]:
         life = self._lives[node] = self._lives.get(node, 0) + 1
         cut = Random(f"{self._seed}/{node}/{life}/cut").choice(sorted(CHANNELS))
         self.world.note(node, "cut", cut)
-        return self._plans[cut]
+        return settings, self._plans[cut]
 
     def _mend(self, node: str, error: AlarmError) -> bool:
         """Give a device a new state folder, as its alarm asks for."""

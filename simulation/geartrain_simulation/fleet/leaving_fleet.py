@@ -23,7 +23,7 @@ from geartrain.runtime.fragment import Fragment
 from geartrain.schema import RowCodec
 from geartrain.state.moving import Cells
 from geartrain_cloud.ports import EntryKind
-from geartrain_edge.settings import Policy
+from geartrain_edge.settings import AgentSettings, Policy
 from geartrain_simulation.fleet.devices import Device
 from geartrain_simulation.fleet.fleet import Fleet, Outcome
 from geartrain_simulation.fleet.readings import Reading, Readings, Running, expected_rows
@@ -60,7 +60,7 @@ class LeavingFleet(Fleet):
             faults += [Fault("stop", devices[-1].name, at_s=at_s) for at_s in times]
         drawn = [one for one in draw_faults(seed, devices) if one.kind not in ("restore", "delete", "copy")]
         super().__init__(seed, devices=devices, faults=[*drawn, *faults])
-        self.lives = replace(self.lives, cuts=self._next_cut)
+        self.lives = replace(self.lives, turns=self._next_cut)
 
     def _graph(self) -> Graph:
         records = {device.name: device.records for device in self.devices}
@@ -73,13 +73,13 @@ class LeavingFleet(Fleet):
             edge, channels=(cloud.channels[0], *edge.channels, state_channel(graph))
         )
 
-    def _next_cut(self, node: str) -> Plan:
+    def _next_cut(self, node: str, settings: AgentSettings) -> tuple[AgentSettings, Plan]:
         life = self._lives[node] = self._lives.get(node, 0) + 1
         if life > 1 and Random(f"{self._seed}/{node}/{life}/leaves").random() < _LEAVES:
             self._left.add(node)
         cut = "cloud" if node in self._left else "edge"
         self.world.note(node, "cut", cut)
-        return self._plans[cut]
+        return settings, self._plans[cut]
 
     def _expected(self) -> dict[tuple[str, str], dict[str, list[Row]]]:
         return {}

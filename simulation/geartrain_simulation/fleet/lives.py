@@ -53,9 +53,9 @@ class Lives:
     """The programs of one fleet. ledger, platter: the log; copied: devices that a second agent runs for, too.
 
     rooms: what the disks of nodes leave their spools, where that is watched; retired: nodes that are to end
-    for good; alarmed: devices of whose agents one has ended by an alarm; cuts: the plan of the next life of a
-    node, where that changes; mends: whether somebody has seen to a device that an alarm has stopped, so that
-    it may be started again.
+    for good; alarmed: devices of whose agents one has ended by an alarm; turns: given a node and the settings
+    of its agent, those and the plan of its next life, where these change; mends: whether somebody has seen to
+    a device that an alarm has stopped, so that it may be started again.
     """
 
     programs: Programs
@@ -68,7 +68,7 @@ class Lives:
     rooms: dict[str, Room] = field(default_factory=dict)
     retired: set[str] = field(default_factory=set)
     alarmed: set[str] = field(default_factory=set)
-    cuts: Callable[[str], Plan] | None = None
+    turns: Callable[[str, AgentSettings], tuple[AgentSettings, Plan]] | None = None
     mends: Callable[[str, AlarmError], bool] | None = None
 
     def agent(self, settings: AgentSettings, node: str, book: SpoolBook) -> Main:
@@ -80,9 +80,9 @@ class Lives:
             self.checkers.watch_copy(name, flow, book, settings)
 
         async def main(process: Process) -> None:
+            mine = (settings, self.plan) if self.turns is None else self.turns(node, settings)
             agent = self.programs.agent(
-                settings,
-                self.plan if self.cuts is None else self.cuts(node),
+                *mine,
                 SimSpoolStore(process, book),
                 SimNet(process, self.broker),
                 SimClock(process),

@@ -81,11 +81,11 @@ class Readings(Source[Reading]):
         """One split of a device that has rows."""
         if device not in self.records:
             return []
-        rows = _rows(self.seed, device, self.records[device])
+        rows = rows_of(self.seed, device, self.records[device])
         return [_Recorded(f"{device}/{step}", rows, self.pause_s_max)]
 
 
-def _rows(seed: int, device: str, records: int) -> list[tuple[int, Reading | None]]:
+def rows_of(seed: int, device: str, records: int) -> list[tuple[int, Reading | None]]:
     """(event time, reading) of each row, None for a bad one; times stand still at times."""
     random = Random(f"{seed}/{device}/rows")
     time, rows = SECOND_US, list[tuple[int, Reading | None]]()
@@ -242,7 +242,7 @@ def expected_rows(plan: Plan, device: str) -> dict[str, list[Row]]:
         if isinstance(step.operator, SourceOperator) and isinstance(step.operator.source, Readings):
             source = step.operator.source
             for split in source.open(device, step.id, step.out):
-                rows = _rows(source.seed, device, source.records[device])
+                rows = rows_of(source.seed, device, source.records[device])
                 tracker = SplitTracker(step.id, split.name, 0, None)
                 for number in range(len(rows)):  # one by one, as the most patient agent would
                     batch, _, letters = tracker.observe(_poll(rows, number, number + 1))

@@ -109,6 +109,10 @@ class Node:
         """Crash at the `number`-th point of the trace (from 1), or of those called `what`, over all lives."""
         self._doomed[what, number] = power
 
+    def kill_at_next(self, number: int, what: str, *, power: bool = False) -> None:
+        """Crash at the `number`-th point called `what` from now on."""
+        self.kill_at_point(self._reached.get(what, 0) + number, what, power=power)
+
     def spare(self) -> None:
         """Take back all crashes that were planned."""
         self._doomed.clear()

@@ -12,6 +12,7 @@ from geartrain_simulation.mutants.of_lanes import OF_LANES
 from geartrain_simulation.mutants.of_leaving import OF_LEAVING
 from geartrain_simulation.mutants.of_life import OF_LIFE
 from geartrain_simulation.mutants.of_programs import OF_PROGRAMS
+from geartrain_simulation.mutants.of_revisions import OF_REVISIONS
 from geartrain_simulation.mutants.of_rosters import OF_ROSTERS
 
 MUTANTS = {
@@ -28,5 +29,6 @@ MUTANTS = {
         *OF_PROGRAMS,
         *OF_CROSSINGS,
         *OF_LEAVING,
+        *OF_REVISIONS,
     )
 }

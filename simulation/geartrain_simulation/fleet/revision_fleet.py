@@ -1,0 +1,280 @@
+"""Devices that go over from one revision of their steps to the next, while all else goes wrong.
+
+Beside the usual worlds, with their faults: kills, losses of power, packets lost, doubled and out of order.
+The roster names revision after revision. Once the log has brought one, its devices are told, some of them
+late, and some before, as nobody should be. Guarantees: the run is a function of its seed. The log has the
+crossings of a device in order, each behind the revision that it goes over to. It has the rows that plain
+Python makes of the device's records, given the places where it has gone over.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from random import Random
+
+import msgspec
+from msgspec.structs import replace as with_fields
+
+from geartrain.graph.graph import DEAD_LETTERS, Graph
+from geartrain.planning import Plan
+from geartrain.ports import SpoolCommit, SpooledBatch
+from geartrain.revision import Revision
+from geartrain.wire.codec import decode_header
+from geartrain.wire.crossing import decode_crossing
+from geartrain.wire.envelope import BatchKind, Header
+from geartrain_cloud.ingest.config import SYSTEM_CHANNELS, IngestConfig
+from geartrain_cloud.log.part import partition_of
+from geartrain_cloud.log.roster import RosterChannel, RosterDocument
+from geartrain_cloud.ports import Entry, EntryKind
+from geartrain_edge.agent.crossing import NUMBERS, REVISION, Numbers
+from geartrain_edge.settings import AgentSettings, Policy
+from geartrain_simulation.fleet.devices import Device
+from geartrain_simulation.fleet.fleet import Fleet, Outcome
+from geartrain_simulation.fleet.readings import Readings, expected_rows
+from geartrain_simulation.fleet.revision_flow import (
+    Leg,
+    draw_forms,
+    expected,
+    graph_of,
+    make_versions,
+    records_of,
+)
+from geartrain_simulation.fleet.troubles import INGEST, LOG_POINTS, draw_faults
+from geartrain_simulation.machine.world import Node, Process
+from geartrain_simulation.stores.rosters import RosterBook, SimRoster
+from geartrain_simulation.stores.segments import Row
+from geartrain_simulation.stores.spools import SpoolBook
+
+SOURCE = "readings"
+CROSSING_POINTS = (
+    *("spool.open done", "spool.commit", "spool.write half", "spool.write done", "spool.fsync done"),
+    *("spool.commit done", "net.publish", "net.publish done"),
+)
+"""Where a device is killed that has been told to go over."""
+_SAID = re.compile(r"revision (\d+), ")
+_LOOK_S = 0.1
+
+
+class RevisionFleet(Fleet):
+    """One run."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random = Random(f"{seed}/revisions")
+        self.forms, self._pause_s = draw_forms(seed), random.choice((0.6, 1.0, 1.5))
+        self.roster, self._lives = RosterBook(), dict[str, int]()
+        devices = [_drawn(seed, number) for number in range(1, random.choice((1, 2, 2, 3)) + 1)]
+        self._newest = {device.name: 1 for device in devices}
+        self._begun: dict[str, int] = {}
+        self._places: dict[tuple[str, int], int] = {}
+        self.legs: dict[str, list[Leg]] = {}
+        self.held, self.stale, self.behind = 0, 0, 0
+        """Devices that were told too soon; lives with a former revision; revisions that devices left out."""
+        faults = [one for one in draw_faults(seed, devices) if one.kind not in _SPOOLS]
+        super().__init__(seed, devices=devices, faults=faults)
+        self.lives = replace(self.lives, turns=self._turn)
+
+    # What there is
+
+    def _graph(self) -> Graph:
+        records = {device.name: device.records for device in self.devices}
+        self.source = Readings(seed=self._seed, records=records, pause_s_max=self._pause_s)
+        return graph_of(self.forms[0], self.source)
+
+    def _cut(self, graph: Graph) -> Plan:
+        self.versions = make_versions(self.forms, self.source)
+        channels = {channel.id: channel for one in self.versions for channel in one.plan.channels}
+        return msgspec.structs.replace(self.versions[0].plan, channels=tuple(channels.values()))
+
+    def _told(self, config: IngestConfig) -> IngestConfig:
+        """Have ingest follow the roster, which knows the first revision."""
+        flow = config.flows[self.flow]
+        devices: dict[str, tuple[str, ...]] = {device.name: (SOURCE,) for device in self.devices}
+        self._document = RosterDocument(
+            self._channels(1),
+            (SOURCE,),
+            devices,
+            join_timeout_s=flow.join_timeout_s,
+            idle_after_s=flow.idle_after_s,
+        )
+        self.roster.put(self.flow, self._document)
+        return replace(config, flows={}, follows_roster=True)
+
+    def _channels(self, number: int) -> dict[str, RosterChannel]:
+        """Those of all revisions up to one: what is gone stays known, since some device may send it yet."""
+        return {
+            channel.id: RosterChannel(tuple(sorted(channel.sources)), channel.schema.schema_id)
+            for one in self.versions[:number]
+            for channel in one.plan.channels
+            if channel.id not in SYSTEM_CHANNELS
+        }
+
+    async def _ingest(self, process: Process) -> None:
+        config = self._configs.get(process.node.name, self._configs[INGEST])
+        roster = SimRoster(process, self.roster, self.climate)
+        await self.lives.ingest(process, config, len(self._configs), roster)
+
+    def _agent_node(self, device: Device, node: str, book: SpoolBook) -> Node:
+        made = super()._agent_node(device, node, book)
+        inner = book.on_commit
+
+        def heard(change: SpoolCommit) -> None:
+            for batch in change.batches:
+                self._sealed(device.name, book, batch)
+            inner(change)
+
+        book.on_commit = heard
+        return made
+
+    # What happens
+
+    def _arrange(self) -> None:
+        super()._arrange()
+        self._begin(self._random.random() < 0.2)
+
+    def _begin(self, is_hasty: bool) -> None:
+        """The next revisions come once all devices have been heard of; in some runs, sooner."""
+        if is_hasty or len(self.ledger.cursors) == len(self.devices):
+            self._later_revision(2)
+        else:
+            self.world.later(_LOOK_S, self._begin, is_hasty)
+
+    def _later_revision(self, number: int) -> None:
+        if number > len(self.versions):
+            return
+        in_s = self._random.uniform(0.2, 2.0)
+        if self._random.random() < 0.2:
+            self.world.later(in_s, self._tell, self._random.choice(self.devices).name, number)
+            in_s += 3.0
+        self.world.later(in_s, self._revise, number)
+
+    def _revise(self, number: int) -> None:
+        """The roster names the revision; sometimes ingest dies over it."""
+        self.world.note("world", "revision", f"{number} {self.forms[number - 1]}")
+        document = with_fields(self._document, channels=self._channels(number), revision=number)
+        self.roster.put(self.flow, document)
+        if self._random.random() < 0.4:
+            point, nth = self._random.choice(LOG_POINTS), self._random.randint(1, 3)
+            self.world.nodes[INGEST].kill_at_next(nth, point, power=self._random.random() < 0.5)
+        self._wait(number)
+
+    def _wait(self, number: int) -> None:
+        """Tell the devices once the log has brought the revision, and the data centre has gone over."""
+        if not self._is_brought(number):
+            self.world.later(_LOOK_S, self._wait, number)
+            return
+        for device in self.devices:
+            late_s = self._random.choice((0.3, 1.0, 8.0))
+            self.world.later(self._random.uniform(0, late_s), self._tell, device.name, number)
+        self._later_revision(number + 1)
+
+    def _is_brought(self, number: int) -> bool:
+        brought, partitions = self.checkers.members.revisions, self._configs[INGEST].partitions
+        return all(brought.get((self.flow, part), 1) >= number for part in range(partitions))
+
+    def _tell(self, name: str, number: int) -> None:
+        """A device hears of a revision; its agent is started again with that, and may die as it goes over."""
+        if number <= self._newest[name]:
+            return
+        self.held += not self._is_brought(number)
+        self.behind += number - self._newest[name] - 1
+        self._newest[name] = number
+        self.world.note("world", "told", f"{name} {number}")
+        node = self.world.nodes[name]
+        if self._random.random() < 0.6:
+            point, nth = self._random.choice(CROSSING_POINTS), self._random.randint(1, 3)
+            node.kill_at_next(nth, point, power=self._random.random() < 0.5)
+        node.stop()
+
+    def _turn(self, node: str, settings: AgentSettings) -> tuple[AgentSettings, Plan]:
+        """What the next life of a node runs: the newest that it was told, seldom one of before."""
+        life = self._lives[node] = self._lives.get(node, 0) + 1
+        number, random = self._newest[node], Random(f"{self._seed}/{node}/{life}/stale")
+        if number > 1 and random.random() < 0.08:
+            number, self.stale = random.randrange(1, number), self.stale + 1
+        self.world.note(node, "revision", str(number))
+        one = self.versions[number - 1]
+        return with_fields(settings, revision=number, drops=one.drops), one.plan
+
+    def _sealed(self, name: str, book: SpoolBook, batch: SpooledBatch) -> None:
+        """Note where a device begins, and where it goes over; all of that is one commit."""
+        header = decode_header(batch.header)
+        numbers = Numbers.of(book.state.get(NUMBERS), is_fresh=False)
+        if header.kind is BatchKind.SCHEMA:
+            self._begun[name] = numbers.revision  # nothing was read before it
+        if header.kind is not BatchKind.CROSSING:
+            return
+        said, place = decode_crossing(batch.body)[0], _position(header)
+        stored = Revision.from_json(book.state[REVISION]).hash
+        if (numbers.number, numbers.revision, stored) != (header.crossing, said.number, said.revision):
+            detail = f"{name}: crossing {header.crossing} to {said}, but the spool says {numbers}"
+            self.checkers.breach("one commit", detail)
+        split = next((at.position for (step, _), at in book.positions.items() if step == SOURCE), 0)
+        if place != split:
+            self.checkers.breach("boundary", f"{name}: a crossing at {place} of records up to {split}")
+        self._places[name, header.crossing] = place
+
+    # The end
+
+    def run(self) -> Outcome:
+        """Run to the end; raises the first breach of a rule, or any other failure."""
+        outcome = super().run()
+        if self.ledger.quarantined:
+            reasons = sorted({one.reason for one in self.ledger.quarantined})
+            self.checkers.breach("none quarantined", f"what no disk has damaged was refused: {reasons[:3]}")
+        return outcome
+
+    def _expected(self) -> dict[tuple[str, str], dict[str, list[Row]]]:
+        found = {}
+        for device in self.devices:
+            legs = self.legs[device.name] = self._check_way(device.name)
+            rows = expected(records_of(self.source, device.name), legs, self.forms)
+            letters = expected_rows(self.versions[0].plan, device.name).get(DEAD_LETTERS)
+            found[device.name, self.flow] = {**rows, **({DEAD_LETTERS: letters} if letters else {})}
+        return found
+
+    def _check_way(self, name: str) -> list[Leg]:
+        """The way of a device, entry by entry of its partition."""
+        number, brought, legs = 0, 1, [Leg(0, self._begun[name])]
+        for entry in self._partition_of(name):
+            if entry.kind is EntryKind.REVISION:
+                brought = entry.seq
+            elif entry.device != name:
+                continue
+            elif entry.kind is EntryKind.CROSSING:
+                said = _SAID.search(entry.detail)
+                revision = int(said[1]) if said else 0
+                if entry.seq != number + 1:
+                    self.checkers.breach("crossing", f"{name}: crossing {entry.seq} follows on {number}")
+                if revision <= legs[-1].number:
+                    detail = f"{name} goes over from {legs[-1].number} to {revision}: {entry.detail}"
+                    self.checkers.breach("forward", detail)
+                if revision > brought:
+                    detail = f"{name} goes over to {revision}, and the log has brought {brought}"
+                    self.checkers.breach("cloud first", detail)
+                number = entry.seq
+                legs.append(Leg(self._places[name, number], revision))
+            elif entry.kind in (EntryKind.ROWS, EntryKind.REMOVED) and entry.channel not in SYSTEM_CHANNELS:
+                form = self.forms[legs[-1].number - 1]
+                if entry.channel not in form.channels:
+                    detail = f"{name}: rows of {entry.channel} stand behind crossing {number} to {form}"
+                    self.checkers.breach("steps", detail)
+        return legs
+
+    def _partition_of(self, name: str) -> list[Entry]:
+        part = partition_of(name, self._configs[INGEST].partitions)
+        return [entry for entry in self.ledger.all_entries() if entry.partition == part]
+
+
+_SPOOLS = ("restore", "delete", "copy", "flip")
+
+
+def _drawn(seed: int, number: int) -> Device:
+    random = Random(f"{seed}/device-{number}/revisions")
+    policy = random.choice((*[Policy.BLOCK] * 5, Policy.DROP_OLDEST, Policy.DROP_NEWEST, Policy.DOWNSAMPLE))
+    size = random.choice((2_000, 10_000, 1 << 20))
+    return Device(f"device-{number}", random.choice((40, 80)), policy=policy, spool_bytes_max=size)
+
+
+def _position(header: Header) -> int:
+    return next((at.position for (step, _), at in header.positions.items() if step == SOURCE), 0)

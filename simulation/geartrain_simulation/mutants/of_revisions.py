@@ -1,0 +1,271 @@
+"""Faults planted in devices that go over from one revision of their steps to the next."""
+
+
+# mypy: disable-error-code="no-untyped-def,no-untyped-call"
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from geartrain.ports import SpoolCommit
+from geartrain.wire.codec import decode_header
+from geartrain.wire.envelope import BatchKind, NackReason
+from geartrain_cloud.ingest.content import Content
+from geartrain_cloud.ingest.sequence import Sequencer
+from geartrain_edge.agent import crossing, epochs, session
+from geartrain_edge.agent.crossing import REVISION, Numbers
+from geartrain_edge.spool.sealing import Sealer
+from geartrain_simulation.fleet.revision_fleet import RevisionFleet
+from geartrain_simulation.mutants.planting import Mutant, Patches
+
+
+def _run(seed: int) -> object:
+    return RevisionFleet(seed).run()
+
+
+def _former_steps_go_on(patches: Patches) -> None:
+    """The life in which a device goes over still runs the steps of before."""
+    former: dict[bytes, Any] = {}
+
+    def make(right: Any) -> Any:
+        def fragment(plan: Any, effects: Any, image: Any, without: Any) -> Any:
+            before = former.get(image.epoch, plan)
+            former[image.epoch] = plan
+            goes_on = {c.id for c in before.channels} <= {c.id for c in plan.channels}
+            return right(before if goes_on else plan, effects, image, without)
+
+        return fragment
+
+    patches.replace(session, "_fragment", make)
+
+
+def _state_not_kept(patches: Patches) -> None:
+    """A device that goes over forgets what all of its steps keep."""
+
+    def make(right: Any) -> Any:
+        def forgotten(state: Any, plan: Any, settings: Any, *, is_fresh: bool) -> Any:
+            if not right(state, plan, settings, is_fresh=is_fresh):
+                return frozenset()
+            return frozenset(cell for cell in state if not cell[0].startswith("_"))
+
+        return forgotten
+
+    patches.replace(session, "forgotten", make)
+
+
+def _cells_of_removed_steps_stay(patches: Patches) -> None:
+    """What a removed step kept is there for a step of its name, once that is back."""
+
+    def make(right: Any) -> Any:
+        def forgotten(state: Any, plan: Any, settings: Any, *, is_fresh: bool) -> Any:
+            steps = {step.id for step in plan.graph.steps}
+            return frozenset(c for c in right(state, plan, settings, is_fresh=is_fresh) if c[0] in steps)
+
+        return forgotten
+
+    patches.replace(session, "forgotten", make)
+
+
+def _drops_not_heeded(patches: Patches) -> None:
+    """A step that is to begin anew goes on with what it kept."""
+    patches.replace(crossing, "_told", lambda right: lambda numbers, settings: set())
+
+
+def _only_the_newest_drop_heeded(patches: Patches) -> None:
+    """A device that has left a revision out keeps what it would have lost by that."""
+
+    def make(right: Any) -> Any:
+        def told(numbers: Any, settings: Any) -> set[str]:
+            return {step for step, number in settings.drops.items() if number == settings.revision}
+
+        return told
+
+    patches.replace(crossing, "_told", make)
+
+
+def _committing(change: Any) -> Any:
+    """Have what `epochs` commits be changed first; a crossing, and nothing else."""
+
+    def make(right: Any) -> Any:
+        def commit(batches: Any = (), **rest: Any) -> SpoolCommit:
+            made: SpoolCommit = right(batches, **rest)
+            is_crossing = any(decode_header(one.header).kind is BatchKind.CROSSING for one in made.batches)
+            return change(made) if is_crossing else made
+
+        return commit
+
+    return make
+
+
+def _forgotten_cells_stay_on_the_disk(patches: Patches) -> None:
+    """What is forgotten is back with the next start."""
+
+    def change(made: SpoolCommit) -> SpoolCommit:
+        return replace(made, state={at: value for at, value in made.state.items() if value is not None})
+
+    patches.replace(epochs, "SpoolCommit", _committing(change))
+
+
+def _revision_not_in_the_commit(patches: Patches) -> None:
+    """The commit of a crossing does not say of which revision the spool is now."""
+
+    def change(made: SpoolCommit) -> SpoolCommit:
+        return replace(made, state={at: value for at, value in made.state.items() if at != REVISION})
+
+    patches.replace(epochs, "SpoolCommit", _committing(change))
+
+
+def _number_of_the_revision_not_kept(patches: Patches) -> None:
+    """A spool does not say the number of the revision that it is of."""
+
+    def make(right: Any) -> Any:
+        return lambda numbers: right(replace(numbers, revision=0))
+
+    patches.replace(Numbers, "stored", make)
+
+
+def _crossing_in_two_commits(patches: Patches) -> None:
+    """The batch of a crossing is there before what the spool says of itself."""
+
+    def make(right: Any) -> Any:
+        async def cross(session: Any, effects: Any, plan: Any, settings: Any, revisions: Any) -> None:
+            await right(session, _Halving(effects), plan, settings, revisions)
+
+        return cross
+
+    patches.replace(epochs, "_cross", make)
+
+
+class _Halving:
+    """Effects whose commits are two."""
+
+    def __init__(self, effects: Any) -> None:
+        self._effects, self.store = effects, self
+
+    async def commit(self, change: SpoolCommit) -> None:
+        await self._effects.store.commit(SpoolCommit(change.batches))
+        await self._effects.store.commit(replace(change, batches=[]))
+
+
+def _last_records_read_again(patches: Patches) -> None:
+    """A crossing sets the positions back: the new steps are given records that the former ones had."""
+
+    def change(made: SpoolCommit) -> SpoolCommit:
+        positions = decode_header(made.batches[-1].header).positions
+        back = {at: replace(one, position=max(one.position - 3, 0)) for at, one in positions.items()}
+        return replace(made, positions=back)
+
+    patches.replace(epochs, "SpoolCommit", _committing(change))
+
+
+def _boundary_before_its_place(patches: Patches) -> None:
+    """A crossing says that it stands some records before those that the former steps had."""
+
+    def make(right: Any) -> Any:
+        def cross(sealer: Sealer, said: Any, number: int, progress: Any) -> Any:
+            back = {
+                at: replace(one, position=max(one.position - 3, 0)) for at, one in progress.positions.items()
+            }
+            return right(sealer, said, number, replace(progress, positions=back))
+
+        return cross
+
+    patches.replace(Sealer, "cross", make)
+
+
+def _revision_not_said(patches: Patches) -> None:
+    """A crossing does not name the number of its revision, so that nobody can hold it."""
+
+    def make(right: Any) -> Any:
+        return lambda revision, base_cut, number=0: right(revision, base_cut)
+
+    patches.replace(epochs, "runs", make)
+
+
+def _back_to_a_former_revision(patches: Patches) -> None:
+    """An agent that is started with a former revision takes that for the next one."""
+
+    def make(right: Any) -> Any:
+        def is_next(held: Any, ours: Any, numbers: Any, settings: Any) -> bool:
+            return bool(right(held, ours, replace(numbers, revision=0), settings))
+
+        return is_next
+
+    patches.replace(epochs, "is_next", make)
+
+
+def _crossing_taken_before_the_cloud(patches: Patches) -> None:
+    """Ingest takes a crossing to a revision that the log has not brought."""
+
+    def make(right: Any) -> Any:
+        def stranger(content: Content, stream: Any, arrival: Any) -> Any:
+            partition = content._of(stream)  # noqa: SLF001 - of the class that is patched
+            brought, partition.revision = partition.revision, 1 << 30
+            try:
+                return right(content, stream, arrival)
+            finally:
+                partition.revision = brought
+
+        return stranger
+
+    patches.replace(Content, "stranger", make)
+
+
+def _former_batch_decoded_by_the_newest_schema(patches: Patches) -> None:
+    """Rows are decoded by the schema that was announced last, whatever their channel."""
+
+    def make(right: Any) -> Any:
+        def rows(content: Content, stream: Any, arrival: Any) -> Any:
+            known = content._schemas  # noqa: SLF001 - of the class that is patched
+            names = [name for flow, name in known if flow == stream.flow and not name.startswith("_")]
+            place = stream.flow, arrival.header.channel
+            if place not in known or len(names) < 2 or names[-1] == place[1]:
+                return right(content, stream, arrival)
+            due, known[place] = known[place], known[stream.flow, names[-1]]
+            try:
+                return right(content, stream, arrival)
+            finally:
+                known[place] = due
+
+        return rows
+
+    patches.replace(Content, "_rows", make)
+
+
+def _laggards_refused(patches: Patches) -> None:
+    """What a device sends by a former revision counts as of a spool that was set back."""
+
+    def make(right: Any) -> Any:
+        def is_of_former_cut(sequencer: Sequencer, stream: Any, receiver: Any, header: Any) -> bool:
+            newest = sequencer._content._of(stream).revision  # noqa: SLF001 - of the class that is patched
+            if header.channel and header.crossing + 1 < newest:
+                place = stream.device, stream.flow, header.epoch, header.seq
+                sequencer._outbox.nack(*place, NackReason.CLOSED)  # noqa: SLF001
+                return True
+            return bool(right(sequencer, stream, receiver, header))
+
+        return is_of_former_cut
+
+    patches.replace(Sequencer, "_is_of_former_cut", make)
+
+
+OF_REVISIONS = (
+    Mutant("former steps go on behind a crossing", _former_steps_go_on, _run),
+    Mutant("state not kept over a revision", _state_not_kept, _run),
+    Mutant("cells of removed steps stay", _cells_of_removed_steps_stay, _run),
+    Mutant("steps go on that are to begin anew", _drops_not_heeded, _run),
+    Mutant("drops of a revision left out not heeded", _only_the_newest_drop_heeded, _run),
+    Mutant("forgotten cells stay on the disk", _forgotten_cells_stay_on_the_disk, _run),
+    Mutant("revision not in the commit of a crossing", _revision_not_in_the_commit, _run),
+    Mutant("number of a revision not kept", _number_of_the_revision_not_kept, _run),
+    Mutant("crossing in two commits", _crossing_in_two_commits, _run),
+    Mutant("last records read again behind a crossing", _last_records_read_again, _run),
+    Mutant("boundary said before its place", _boundary_before_its_place, _run),
+    Mutant("number of a revision not said", _revision_not_said, _run),
+    Mutant("device goes back to a former revision", _back_to_a_former_revision, _run),
+    Mutant("crossing taken before the cloud", _crossing_taken_before_the_cloud, _run),
+    Mutant("former batch decoded by the newest schema", _former_batch_decoded_by_the_newest_schema, _run),
+    Mutant("device of a former revision refused", _laggards_refused, _run),
+)

@@ -1,0 +1,55 @@
+"""Devices go over from revision to revision while all else goes wrong: every rule holds."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from geartrain_simulation.campaign.runs import quiet
+from geartrain_simulation.fleet.readings import Reading
+from geartrain_simulation.fleet.revision_fleet import RevisionFleet
+from geartrain_simulation.fleet.revision_flow import Form, Leg, expected
+from geartrain_simulation.stores.segments import Row
+
+SEEDS = range(20)
+
+
+def test_devices_that_get_other_steps_in_a_bad_world_break_no_rule() -> None:
+    met = Counter[str]()
+    for seed in SEEDS:
+        fleet = RevisionFleet(seed)
+        with quiet():
+            outcome = fleet.run()
+        met["crossings"] += sum(len(legs) - 1 for legs in fleet.legs.values())
+        met["twice"] += sum(len(legs) > 2 for legs in fleet.legs.values())
+        met.update({"told too soon": fleet.held, "stale": fleet.stale, "left out": fleet.behind})
+        met.update({"deaths": outcome.crashes, "held": outcome.counters.get("held_batches", 0)})
+    # The runs have been through something.
+    assert met["crossings"] > len(SEEDS), met
+    assert min(met[what] for what in ("twice", "told too soon", "stale", "left out")) > 2, met
+    assert met["deaths"] > len(SEEDS), met
+
+
+def test_a_run_is_a_function_of_its_seed() -> None:
+    with quiet():
+        digests = [RevisionFleet(seed).run().digest for seed in (3, 3, 4)]
+    assert digests[0] == digests[1] != digests[2]
+
+
+@pytest.mark.parametrize(
+    ("legs", "sums"),
+    [
+        ([Leg(0, 1)], [1, 3, 6, 10]),
+        ([Leg(0, 1), Leg(2, 2)], [1, 3, 33, 73]),
+        ([Leg(0, 1), Leg(1, 2), Leg(3, 3)], [1, 21, 51, 4]),
+        ([Leg(0, 1), Leg(2, 4)], [1, 3, 3, 7]),
+        ([Leg(0, 2), Leg(3, 3, is_fresh=True)], [10, 30, 60, 10]),
+    ],
+)
+def test_the_reference_goes_over_where_it_is_told_to(legs: list[Leg], sums: list[int]) -> None:
+    forms = [Form(), Form(factor=10), Form(reset=frozenset({"sums"})), Form()]
+    rows = [(Row(n, "d1/readings", n, b"", ("s", n + 1)), Reading("s", n + 1)) for n in range(4)]
+    found = expected(rows, legs, forms)
+    assert [row.fields[2] for row in found["sums"]] == sums
+    assert [row.fields for row in found["readings"]] == [row.fields for row, _ in rows]
