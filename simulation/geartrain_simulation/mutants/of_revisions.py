@@ -46,8 +46,9 @@ def _state_not_kept(patches: Patches) -> None:
 
     def make(right: Any) -> Any:
         def forgotten(state: Any, plan: Any, settings: Any, *, is_fresh: bool) -> Any:
-            if not right(state, plan, settings, is_fresh=is_fresh):
-                return frozenset()
+            numbers = Numbers.of(state.get(crossing.NUMBERS), is_fresh=is_fresh)
+            if REVISION not in state or settings.revision <= numbers.revision:
+                return right(state, plan, settings, is_fresh=is_fresh)
             return frozenset(cell for cell in state if not cell[0].startswith("_"))
 
         return forgotten
